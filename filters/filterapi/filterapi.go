@@ -1,0 +1,44 @@
+// Package filterapi is the contract between the control plane and the filters: the
+// versioned plugin configuration and the names of the headers that a filter reads
+// and sets. It knows neither Envoy nor Kubernetes.
+package filterapi
+
+// Version is the configuration's version. A filter refuses any other.
+const Version = "v1"
+
+// Headers on the way from the gateway to a node's daemon. The gateway strips them
+// from what clients send, so their values are the gateway's own.
+const (
+	// HeaderRequest identifies one request: 32 lower-case hexadecimal digits, made
+	// by the filter. The daemon also sets it on answers.
+	HeaderRequest = "x-headstart-request"
+	// HeaderFunction is the function's namespace/name, set by the gateway's route.
+	HeaderFunction = "x-headstart-function"
+	// HeaderInput is the resolved input reference, for example s3://videos/cam1.mjpeg.
+	HeaderInput = "x-headstart-input"
+	// HeaderInputFile tells the function where its input lies as a file.
+	HeaderInputFile = "x-headstart-input-file"
+)
+
+// HintPath is where a filter posts the hint of a request: its headers are the hint,
+// it has no body.
+const HintPath = "/v1/hint"
+
+// Config is the plugin configuration of the prefetch filter, as JSON.
+type Config struct {
+	Version string `json:"version"`
+	// HintCluster is the Envoy cluster of the node's daemon that takes hints.
+	HintCluster string     `json:"hintCluster"`
+	Functions   []Function `json:"functions"`
+}
+
+// Function is one function's policy as far as the gateway needs it.
+type Function struct {
+	// Name is namespace/name.
+	Name string `json:"name"`
+	// Hosts are the authorities that the function answers to: lower case, no port.
+	Hosts []string `json:"hosts"`
+	// Input is the template of the input reference, for example
+	// s3://{header.x-bucket}/{header.x-key}. Empty: the function has no stored input.
+	Input string `json:"input,omitempty"`
+}

@@ -1,0 +1,3 @@
+package nodeapi
+
+//go:generate sh generate.sh
