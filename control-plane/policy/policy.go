@@ -1,7 +1,11 @@
 // Package policy turns headstart.dev/ annotations into a typed policy.
 package policy
 
-import "time"
+import (
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+)
 
 // Policy is what a function's owner asks of Headstart.
 type Policy struct {
@@ -15,4 +19,43 @@ type Policy struct {
 	ScaleToZero time.Duration
 	// ReadyTimeout bounds a cold start, from binding to readiness.
 	ReadyTimeout time.Duration
+}
+
+// FieldError is one annotation that is not as it should be; its Field is the key.
+type FieldError = field.Error
+
+// Defaults, for a function that says nothing.
+const (
+	DefaultStore = "default"
+	// DefaultInputLimit is ten times what Truffle (section I) counts as a large input,
+	// and leaves a small node's disk intact when a template names the wrong object.
+	DefaultInputLimit = 1 << 30
+	// DefaultScaleToZero is Knative's scale-to-zero-grace-period.
+	DefaultScaleToZero = 30 * time.Second
+	// DefaultReadyTimeout covers a runtime that starts slowly on a busy edge node.
+	DefaultReadyTimeout = 60 * time.Second
+)
+
+// Bounds of what a function's owner may ask for.
+const (
+	// MaxInputLimit is the largest object that S3 takes in one PUT. Its transfer over a
+	// link of 100 Mbit/s takes 430 s, which still fits the longest request timeout.
+	MaxInputLimit = 5 << 30
+	// MinScaleToZero keeps an instance from being stopped between two requests of one
+	// burst.
+	MinScaleToZero = time.Second
+	// MaxScaleToZero is a day: a function that is used every day stays warm.
+	MaxScaleToZero = 24 * time.Hour
+	// MinReadyTimeout is more than a sandbox without a program takes.
+	MinReadyTimeout = time.Second
+	// MaxReadyTimeout is the longest request timeout: no caller waits longer.
+	MaxReadyTimeout = 10 * time.Minute
+)
+
+// Default returns the policy of a function without annotations.
+func Default() Policy {
+	return Policy{
+		Store: DefaultStore, InputLimit: DefaultInputLimit,
+		ScaleToZero: DefaultScaleToZero, ReadyTimeout: DefaultReadyTimeout,
+	}
 }

@@ -6,6 +6,9 @@ package filterapi
 // Version is the configuration's version. A filter refuses any other.
 const Version = "v1"
 
+// headerPrefix begins the names of all headers of the project's own.
+const headerPrefix = "x-headstart-"
+
 // Headers on the way from the gateway to a node's daemon. The gateway strips them
 // from what clients send, so their values are the gateway's own.
 const (

@@ -1224,7 +1224,9 @@ type Bound struct {
 	Instance string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`
 	Node     string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	// Where the node's daemon takes requests over; empty on the node itself.
-	PeerAddress   string `protobuf:"bytes,4,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	PeerAddress string `protobuf:"bytes,4,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	// True when the instance was not ready yet: the request waits for a cold start.
+	Cold          bool `protobuf:"varint,5,opt,name=cold,proto3" json:"cold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1285,6 +1287,13 @@ func (x *Bound) GetPeerAddress() string {
 		return x.PeerAddress
 	}
 	return ""
+}
+
+func (x *Bound) GetCold() bool {
+	if x != nil {
+		return x.Cold
+	}
+	return false
 }
 
 // Refused answers Activate when no instance can be had.
@@ -1637,12 +1646,13 @@ const file_node_proto_rawDesc = "" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x12\x14\n" +
 	"\x05input\x18\x04 \x01(\tR\x05input\x12 \n" +
-	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\"t\n" +
+	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\"\x88\x01\n" +
 	"\x05Bound\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12!\n" +
-	"\fpeer_address\x18\x04 \x01(\tR\vpeerAddress\"\x83\x01\n" +
+	"\fpeer_address\x18\x04 \x01(\tR\vpeerAddress\x12\x12\n" +
+	"\x04cold\x18\x05 \x01(\bR\x04cold\"\x83\x01\n" +
 	"\aRefused\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\x05R\x06status\x12\x16\n" +

@@ -1,0 +1,108 @@
+// Package activation answers a node that parks a request: it has the platform bind the
+// request to an instance, and tells the nodes concerned before anything is ready.
+package activation
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+)
+
+var tracer = otel.Tracer("github.com/headstart-mesh/headstart/control-plane/activation")
+
+// Placer is the part of platform.Platform that binds requests.
+type Placer interface {
+	Activate(ctx context.Context, r platform.Request) (platform.Instance, error)
+}
+
+// Nodes reaches the nodes.
+type Nodes interface {
+	Send(node string, m *nodeapi.ControlMessage) error
+	Connected() map[string]*nodeapi.Register
+}
+
+// Activator binds requests.
+type Activator struct {
+	placer Placer
+	nodes  Nodes
+	log    *slog.Logger
+	total  *prometheus.CounterVec
+}
+
+// New returns an activator and registers its metrics.
+func New(p Placer, n Nodes, r prometheus.Registerer, log *slog.Logger) *Activator {
+	a := &Activator{placer: p, nodes: n, log: log, total: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headstart_activations_total", Help: "Requests that were bound to an instance, or refused, by the outcome."}, []string{"function", "outcome"})}
+	r.MustRegister(a.total)
+	return a
+}
+
+// Activate binds the request that node parks.
+func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activate) *nodeapi.ControlMessage {
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": m.GetTraceparent()})
+	_, span := tracer.Start(ctx, tracing.Placement, trace.WithAttributes(
+		tracing.Function.String(m.GetFunction()), tracing.Request.String(m.GetRequest())))
+	defer span.End()
+	// Not the span's own context: the sandbox is a matter of the request, not of the
+	// placement, which is over when its making begins.
+	in, err := a.placer.Activate(ctx, platform.Request{ID: m.GetRequest(), Function: m.GetFunction(), Node: node})
+	if err != nil {
+		r := refusal(err)
+		span.SetStatus(codes.Error, r.Reason)
+		a.log.Warn("a request was refused", "function", m.GetFunction(), "request", m.GetRequest(), "reason", r.Reason, "error", err)
+		a.total.WithLabelValues(known(m.GetFunction(), r), r.Reason).Inc()
+		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Refused{Refused: &nodeapi.Refused{
+			Request: m.GetRequest(), Status: int32(r.Status), Reason: r.Reason, Message: r.Message, Field: r.Field}}}
+	}
+	span.SetAttributes(tracing.Node.String(in.Node), tracing.Instance.String(in.ID))
+	bound := &nodeapi.Bound{Request: m.GetRequest(), Instance: in.ID, Node: in.Node, Cold: in.Phase != platform.Ready}
+	outcome := "Hot"
+	if bound.Cold {
+		outcome = "Cold"
+	}
+	a.total.WithLabelValues(m.GetFunction(), outcome).Inc()
+	if in.Node != node {
+		bound.PeerAddress = a.nodes.Connected()[in.Node].GetPeerAddress()
+		a.expect(in, m)
+	}
+	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: bound}}
+}
+
+// expect has the target begin before the request itself gets there.
+func (a *Activator) expect(in platform.Instance, m *nodeapi.Activate) {
+	if m.GetInput() == "" {
+		return
+	}
+	err := a.nodes.Send(in.Node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{
+		Request: m.GetRequest(), Function: m.GetFunction(), Instance: in.ID, Input: m.GetInput(), Traceparent: m.GetTraceparent()}}})
+	if err != nil {
+		a.log.Warn("a node could not be told what is coming; it will learn it with the request", "node", in.Node, "error", err)
+	}
+}
+
+// known keeps names that are no function's out of the metrics' labels.
+func known(function string, r *platform.Refusal) string {
+	if r.Status == http.StatusNotFound {
+		return ""
+	}
+	return function
+}
+
+func refusal(err error) *platform.Refusal {
+	var r *platform.Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return &platform.Refusal{Status: http.StatusInternalServerError, Reason: "Internal", Message: "the control plane could not place the request; its log says why"}
+}

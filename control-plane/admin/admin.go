@@ -1,0 +1,112 @@
+// Package admin is the control plane's door for its operator: HTTP with JSON on a unix
+// socket of mode 0600. The CLI is its client.
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+// manifestMost is the largest manifest in bytes.
+const manifestMost = 16 << 20
+
+// Applied is what applying did to one function.
+type Applied struct {
+	Function string       `json:"function"`
+	Change   local.Change `json:"change"`
+}
+
+// Status is all that `headstart status` shows.
+type Status struct {
+	Version   string     `json:"version"`
+	Nodes     []Node     `json:"nodes"`
+	Functions []Function `json:"functions"`
+}
+
+// Node is one node that is connected.
+type Node struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Gateway is the URL of the node's Envoy, as reached from this machine.
+	Gateway   string `json:"gateway"`
+	Instances int    `json:"instances"`
+}
+
+// Function is one function with its instances and its recent past.
+type Function struct {
+	Name      string        `json:"name"`
+	Hosts     []string      `json:"hosts"`
+	Image     string        `json:"image"`
+	Input     string        `json:"input,omitempty"`
+	Instances []Instance    `json:"instances"`
+	Events    []event.Event `json:"events"`
+}
+
+// Instance is one running copy.
+type Instance struct {
+	ID      string         `json:"id"`
+	Node    string         `json:"node"`
+	Phase   platform.Phase `json:"phase"`
+	Address string         `json:"address,omitempty"`
+}
+
+// Backend is what the operator may do.
+type Backend interface {
+	// Apply deploys the functions of a manifest, all or none.
+	Apply(manifest io.Reader) ([]Applied, error)
+	// Delete removes namespace/name.
+	Delete(function string) error
+	Status() Status
+	// Trace returns a trace by its id or by its request's.
+	Trace(id string) (trace.Trace, bool)
+}
+
+// Handler serves the operator's requests.
+func Handler(b Backend) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /v1/functions", func(w http.ResponseWriter, r *http.Request) {
+		applied, err := b.Apply(http.MaxBytesReader(w, r.Body, manifestMost))
+		answer(w, applied, err)
+	})
+	mux.HandleFunc("DELETE /v1/functions/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, struct{}{}, b.Delete(r.PathValue("namespace")+"/"+r.PathValue("name")))
+	})
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, b.Status(), nil)
+	})
+	mux.HandleFunc("GET /v1/traces/{id}", func(w http.ResponseWriter, r *http.Request) {
+		t, ok := b.Trace(r.PathValue("id"))
+		if !ok {
+			answer(w, nil, &platform.Refusal{Status: http.StatusNotFound, Reason: "TraceUnknown",
+				Message: "no such trace; the latest are kept, and a request's id is in its answer's " + filterapi.HeaderRequest + " header"})
+			return
+		}
+		answer(w, t, nil)
+	})
+	return mux
+}
+
+func answer(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		p := filterapi.Problem{Type: "about:blank", Title: "ManifestRefused", Status: http.StatusUnprocessableEntity, Detail: err.Error()}
+		var r *platform.Refusal
+		if errors.As(err, &r) {
+			p.Title, p.Status, p.Detail, p.Field = r.Reason, r.Status, r.Message, r.Field
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(p.Status)
+		v = p
+	} else {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	// The operator has gone if this fails.
+	_ = json.NewEncoder(w).Encode(v)
+}

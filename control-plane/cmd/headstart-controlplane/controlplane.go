@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/headstart-mesh/headstart/control-plane/activation"
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/knative"
+	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+// controlPlane joins the parts: it hands what nodes (nodes.Handler), gateways and the
+// operator (admin.Backend) say to the platform, and the platform's state to them.
+type controlPlane struct {
+	nodes       *nodes.Server
+	gateways    *xds.Server
+	platform    *local.Platform
+	activator   *activation.Activator
+	events      *event.Log
+	stores      stores.Stores
+	traces      *trace.Store
+	gatewayPort uint32
+	log         *slog.Logger
+
+	publishing sync.Mutex
+}
+
+// What the nodes say.
+
+func (c *controlPlane) Joined(node string, r *nodeapi.Register) {
+	c.platform.NodeJoined(node, r.GetInstances())
+}
+
+func (c *controlPlane) Left(node string) { c.platform.NodeLeft(node) }
+
+func (c *controlPlane) Instance(node string, s *nodeapi.InstanceStatus) {
+	c.platform.InstanceChanged(node, s)
+}
+
+func (c *controlPlane) Activate(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage {
+	return c.activator.Activate(ctx, node, a)
+}
+
+func (c *controlPlane) Load(node string, inFlight map[string]int32) { c.platform.Load(node, inFlight) }
+
+func (c *controlPlane) Event(node string, e *nodeapi.Event) {
+	c.events.Add(e.GetFunction(), event.Event{Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node})
+}
+
+// What the gateways say.
+
+func (c *controlPlane) routed(gateway string, loads []xds.Load) {
+	busy := make(map[string]uint64, len(loads))
+	for _, l := range loads {
+		busy[l.Function] += l.InFlight + l.Issued
+	}
+	c.platform.Routed(gateway, busy)
+}
+
+// verifyGateway lets an Envoy speak only for the node that its certificate names.
+func verifyGateway(ctx context.Context, nodeID string) error {
+	name, err := peertls.Peer(ctx)
+	if err != nil {
+		return err
+	}
+	if name != nodeID {
+		return fmt.Errorf("the certificate of %q does not speak for gateway %q", name, nodeID)
+	}
+	return nil
+}
+
+// What is told to them.
+
+// publishChanges keeps gateways and nodes up to date until ctx ends.
+func (c *controlPlane) publishChanges(ctx context.Context) {
+	select {
+	case <-c.platform.Recovered(): // until then hot functions would look cold
+	case <-ctx.Done():
+		return
+	}
+	changes := c.platform.Watch(ctx)
+	for {
+		c.publish()
+		if _, open := <-changes; !open {
+			return
+		}
+	}
+}
+
+func (c *controlPlane) publish() {
+	c.publishing.Lock()
+	defer c.publishing.Unlock()
+	var gateways []xds.Gateway
+	for name, r := range c.nodes.Connected() {
+		gateways = append(gateways, xds.Gateway{ID: name, IngressSocket: r.GetIngressSocket(), HintSocket: r.GetHintSocket()})
+	}
+	if err := c.gateways.Update(c.platform.State(), gateways); err != nil {
+		c.log.Error("the gateways could not be updated; they keep what they have", "error", err)
+	}
+}
+
+// Settled implements local.Routes.
+func (c *controlPlane) Settled(ctx context.Context) error {
+	c.publish()
+	return c.gateways.Settled(ctx)
+}
+
+func (c *controlPlane) tellNodes() {
+	m := &nodeapi.Functions{}
+	for _, f := range c.platform.State().Functions {
+		m.Functions = append(m.Functions, local.Message(f))
+	}
+	for _, s := range c.stores {
+		m.Stores = append(m.Stores, &nodeapi.Store{Name: s.Name, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle, Buckets: s.Buckets, Secret: s.Secret})
+	}
+	c.nodes.SetFunctions(m)
+}
+
+// What the operator says.
+
+func (c *controlPlane) Apply(manifest io.Reader) ([]admin.Applied, error) {
+	functions, err := knative.Parse(manifest, c.stores)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := c.platform.Apply(functions)
+	if err != nil {
+		return nil, err
+	}
+	c.tellNodes()
+	applied := make([]admin.Applied, len(functions))
+	for i, f := range functions {
+		applied[i] = admin.Applied{Function: f.Name, Change: changes[i]}
+	}
+	return applied, nil
+}
+
+func (c *controlPlane) Delete(function string) error {
+	if err := c.platform.Delete(function); err != nil {
+		return err
+	}
+	c.tellNodes()
+	return nil
+}
+
+func (c *controlPlane) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id) }
+
+func (c *controlPlane) Status() admin.Status {
+	state := c.platform.State()
+	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}}
+	connected := c.nodes.Connected()
+	for _, name := range c.nodes.Names() {
+		r, ok := connected[name]
+		if !ok {
+			continue
+		}
+		n := admin.Node{Name: name, Version: r.GetVersion()}
+		if host, _, err := net.SplitHostPort(r.GetPeerAddress()); err == nil {
+			n.Gateway = "http://" + net.JoinHostPort(host, strconv.Itoa(int(c.gatewayPort)))
+		}
+		for _, in := range state.Instances {
+			if in.Node == name {
+				n.Instances++
+			}
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	for _, f := range state.Functions {
+		fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
+		for _, in := range state.Instances {
+			if in.Function == f.Name {
+				fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Node: in.Node, Phase: in.Phase, Address: in.Address})
+			}
+		}
+		s.Functions = append(s.Functions, fn)
+	}
+	return s
+}

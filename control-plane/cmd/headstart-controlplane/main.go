@@ -1,0 +1,83 @@
+// headstart-controlplane decides: it knows functions, nodes and instances, tells the
+// gateways where requests go (xDS) and the nodes what is coming.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// config is what the flags say.
+type config struct {
+	stateDir, runDir string
+	listen, metrics  string
+	cert, key, ca    string
+	stores, filter   string
+	gatewayPort      uint32
+	traceSampling    float64
+	otlpForward      string
+	logLevel         string
+}
+
+func main() {
+	var c config
+	cmd := &cobra.Command{
+		Use:   "headstart-controlplane",
+		Short: "The control plane of Headstart",
+		Long: `headstart-controlplane serves, on --listen (mutual TLS):
+  the nodes' streams   registration, activations, instances
+  ADS (delta) and LRS  to the nodes' Envoys
+and, in --run-dir, unix sockets of mode 0600:
+  admin.sock  the CLI's door: apply, status, traces
+  otlp.sock   the collector of traces (OTLP over gRPC) that "headstart trace" reads`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       nodeapi.Version,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			return run(ctx, c)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.stateDir, "state-dir", "/var/lib/headstart", "directory where deployed functions survive a restart")
+	f.StringVar(&c.runDir, "run-dir", "/run/headstart", "directory for admin.sock and otlp.sock")
+	f.StringVar(&c.listen, "listen", "", "ip:port for nodes and gateways")
+	f.StringVar(&c.metrics, "metrics-listen", "127.0.0.1:9465", "ip:port of /metrics, empty for none")
+	f.StringVar(&c.cert, "cert", "", "certificate (PEM)")
+	f.StringVar(&c.key, "key", "", "private key of --cert (PEM)")
+	f.StringVar(&c.ca, "ca", "", "certificate authority of nodes and gateways (PEM)")
+	f.StringVar(&c.stores, "stores", "", "the operator's list of stores that inputs may come from (YAML); empty: none")
+	f.StringVar(&c.filter, "prefetch-filter", "", "the prefetch filter's .wasm file, on the gateways' file system; empty: gateways without it")
+	f.Uint32Var(&c.gatewayPort, "gateway-port", 8080, "port of each node's gateway")
+	f.Float64Var(&c.traceSampling, "trace-sampling", 100, "percentage of requests that start a trace")
+	f.StringVar(&c.otlpForward, "otlp-forward", "", "gRPC target of your own collector, which gets all traces too; empty for none")
+	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
+	for _, required := range []string{"listen", "cert", "key", "ca"} {
+		_ = cmd.MarkFlagRequired(required) // fails only for a flag that is not defined above
+	}
+	if err := cmd.ExecuteContext(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "headstart-controlplane:", err)
+		os.Exit(1)
+	}
+}
+
+func (c config) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", c.logLevel)
+	}
+	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+}
+
+func (c config) socket(name string) string { return filepath.Join(c.runDir, name) }

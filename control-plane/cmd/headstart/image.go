@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded/containerd"
+)
+
+func imageCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{Use: "image", Short: "Images on the embedded platform's nodes"}
+	cmd.AddCommand(&cobra.Command{
+		Use: "import FILE", Short: "Bring an image from an OCI or Docker archive to every node", Args: cobra.ExactArgs(1),
+		Long: `Bring an image from an archive, as "docker save" and most builders write them, to
+every node of the embedded platform. Images that a registry has need no import.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := c.client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, n := range s.Nodes {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				names, err := containerd.Import(cmd.Context(), filepath.Join(c.runDir, n.Name, "containerd.sock"), f)
+				_ = f.Close() // it was only read
+				if err != nil {
+					return fmt.Errorf("node %s: %w", n.Name, err)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", n.Name, strings.Join(names, ", "))
+			}
+			return nil
+		},
+	})
+	return cmd
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+)
+
+// defaultWidth is for output that is not a terminal, such as a file or a pipe.
+const defaultWidth = 110
+
+func traceCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "trace ID", Short: "Show one request as a waterfall", Args: cobra.ExactArgs(1),
+		Long: `Show the spans of one request, from gateway to function, as a waterfall.
+
+ID is a trace id, or the request's own, which is in the x-headstart-request header of
+the answer to a request that was cold.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := c.client().Trace(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if c.output == jsonOutput {
+				return printJSON(cmd.OutOrStdout(), t)
+			}
+			o := trace.WaterfallOptions{Width: defaultWidth}
+			if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil {
+				o.Width, o.Color = int(size.Col), os.Getenv("NO_COLOR") == ""
+			}
+			return trace.Waterfall(cmd.OutOrStdout(), t, o)
+		},
+	}
+	c.outputFlag(cmd)
+	return cmd
+}

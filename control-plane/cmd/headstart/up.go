@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded"
+	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
+)
+
+// downTimeout bounds the end of the platform after Ctrl-C.
+const downTimeout = 60 * time.Second
+
+func upCommand(c *cli) *cobra.Command {
+	var o embedded.Options
+	var nodes, subnet string
+	var count int
+	cmd := &cobra.Command{
+		Use: "up", Short: "Run the embedded platform on this machine until Ctrl-C (needs root)", Args: cobra.NoArgs,
+		Long: `Run the embedded platform: a control plane, and nodes with a gateway (Envoy), a daemon
+and a containerd of their own, each node in a network namespace. Functions and images
+stay in --state-dir for the next time; everything else is gone when the command ends.`,
+		Example: "  headstart up\n  headstart up --nodes 2 --stores stores.yaml --secrets-dir ./secrets",
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			o.RunDir = c.runDir
+			o.Progress = func(step string) { fmt.Fprintln(cmd.ErrOrStderr(), "·", step) }
+			if o.Nodes = strings.FieldsFunc(nodes, func(r rune) bool { return r == ',' }); len(o.Nodes) == 0 {
+				for i := range count {
+					o.Nodes = append(o.Nodes, fmt.Sprintf("node-%d", i+1))
+				}
+			}
+			if o.Subnet, err = netip.ParsePrefix(subnet); err != nil {
+				return fmt.Errorf("--subnet %q: use an IPv4 range such as %s", subnet, network.DefaultSubnet)
+			}
+			if o.BinDir == "" {
+				self, err := os.Executable()
+				if err != nil {
+					return err
+				}
+				o.BinDir = filepath.Dir(self)
+			}
+			return up(cmd, o)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&count, "nodes", 1, "number of nodes")
+	f.StringVar(&nodes, "node-names", "", "names of the nodes, with commas between; instead of --nodes")
+	f.StringVar(&o.Name, "name", "headstart", "tells this platform's network devices from another's: letters and digits")
+	f.StringVar(&o.StateDir, "state-dir", "/var/lib/headstart", "directory for functions, images and logs")
+	f.StringVar(&o.BinDir, "bin-dir", "", "directory of Headstart's programs, Envoy and the filter (default: this program's own)")
+	f.StringVar(&o.CNIPlugins, "cni-plugins", "/usr/lib/cni", "directory of the CNI plugins bridge and host-local")
+	f.StringVar(&o.Stores, "stores", "", "list of the stores that inputs may come from (docs/reference/stores.md)")
+	f.StringVar(&o.SecretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the stores' secrets, one file per name")
+	f.StringVar(&subnet, "subnet", network.DefaultSubnet.String(), "IPv4 range for nodes and sandboxes")
+	f.Uint32Var(&o.GatewayPort, "gateway-port", 8080, "port of each node's gateway")
+	f.Int64Var(&o.BufferLimit, "buffer-limit", 4<<30, "bytes of inputs that each node may buffer at a time")
+	f.StringVar(&o.OTLPForward, "otlp-forward", "", "host:port of your own OpenTelemetry collector (gRPC), which gets all traces too")
+	f.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+func up(cmd *cobra.Command, o embedded.Options) (err error) {
+	ctx, out := cmd.Context(), cmd.ErrOrStderr()
+	began := time.Now()
+	p, err := embedded.Start(ctx, o)
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return errors.New("interrupted; nothing is left running")
+		}
+		return err
+	}
+	defer func() {
+		fmt.Fprintln(out, "· stopping")
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), downTimeout)
+		defer cancel()
+		err = errors.Join(err, p.Stop(stop))
+	}()
+	if w := p.Warning(); w != "" {
+		fmt.Fprintln(out, "warning:", w)
+	}
+	fmt.Fprintf(out, "Headstart is up (%.1f s). Gateways:\n", time.Since(began).Seconds())
+	for _, n := range p.Nodes() {
+		fmt.Fprintf(out, "  %-12s http://%s\n", n.Name, netip.AddrPortFrom(n.Address, uint16(o.GatewayPort)))
+	}
+	fmt.Fprintf(out, "Next: headstart apply -f service.yaml; headstart status. Logs: %s. Ctrl-C ends it.\n", filepath.Join(o.StateDir, "log"))
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,87 @@
+// Package containerd configures a private containerd and leaves nothing of it behind,
+// neither in good order nor after a kill.
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+)
+
+const (
+	// Snapshotter is where root file systems come from: containerd's own default.
+	Snapshotter = "overlayfs"
+	// dialInterval is how often WaitReady tries the socket. A failed try costs a
+	// few microseconds, and each cold start of the platform waits for it.
+	dialInterval = 10 * time.Millisecond
+)
+
+// Paths are where one containerd keeps its things. All are absolute.
+type Paths struct {
+	Root   string // content and snapshots, which outlive a restart
+	State  string // running tasks
+	Socket string // gRPC; "<Socket>.ttrpc" is made beside it
+}
+
+// Config returns the configuration file of a containerd 1.6 (version 2 of the format).
+// It needs no cni and no opt directory: the daemon calls CNI itself, and containerd's
+// opt plugin would create /opt/containerd on the user's machine.
+func Config(p Paths) []byte {
+	return fmt.Appendf(nil, `version = 2
+root = %s
+state = %s
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]
+
+[grpc]
+  address = %s
+`, quote(p.Root), quote(p.State), quote(p.Socket))
+}
+
+// quote makes a TOML basic string; JSON strings are a subset (toml.io v1.0.0, "String").
+func quote(s string) string {
+	b, _ := json.Marshal(s) // cannot fail on a string
+	return string(b)
+}
+
+// WaitReady returns when the containerd at socket serves, or ctx ends.
+func WaitReady(ctx context.Context, socket string) error {
+	if err := waitSocket(ctx, socket); err != nil {
+		return fmt.Errorf("waiting for containerd at %s: %w", socket, err)
+	}
+	c, err := client.New(socket)
+	if err != nil {
+		return fmt.Errorf("connecting to containerd: %w", err)
+	}
+	defer c.Close()
+	serving, err := c.IsServing(ctx)
+	if err == nil && !serving {
+		err = errors.New("it says that it does not serve")
+	}
+	if err != nil {
+		return fmt.Errorf("asking containerd at %s for its health: %w", socket, err)
+	}
+	return nil
+}
+
+// waitSocket is quicker than gRPC's own waiting, whose first retry comes after a second.
+func waitSocket(ctx context.Context, socket string) error {
+	tick := time.NewTicker(dialInterval)
+	defer tick.Stop()
+	var dialer net.Dialer
+	for {
+		conn, err := dialer.DialContext(ctx, "unix", socket)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package containerd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSweeps bounds SweepMounts: each pass takes the uppermost mount of every place, and
+// nobody stacks that many.
+const maxSweeps = 16
+
+// SweepMounts unmounts everything that is mounted below dir, deepest first, and lazily:
+// what is still in use disappears with its last user. dir itself stays mounted, if it
+// is. With nothing mounted it does nothing.
+func SweepMounts(dir string) error {
+	dir, err := resolve(dir)
+	if err != nil {
+		return err
+	}
+	for range maxSweeps {
+		mounts, err := mounted()
+		if err != nil {
+			return err
+		}
+		places := below(mounts, dir)
+		if len(places) == 0 {
+			return nil
+		}
+		if err := unmount(places); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("mounts below %s keep coming back", dir)
+}
+
+// unmount takes the mounts in the order given.
+func unmount(places []string) error {
+	// A recursive bind mount of a shared tree hands its unmounts on to the original:
+	// cut that before the first one.
+	for _, place := range places {
+		if err := unix.Mount("", place, "", unix.MS_PRIVATE, ""); err != nil && !gone(err) {
+			return fmt.Errorf("making mount %s private: %w", place, err)
+		}
+	}
+	for _, place := range places {
+		if err := unix.Unmount(place, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !gone(err) {
+			return fmt.Errorf("unmounting %s: %w", place, err)
+		}
+	}
+	return nil
+}
+
+// gone: no mount there, or no place any more.
+func gone(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) }
+
+// resolve returns dir as the kernel shows it: absolute and without links. What does not
+// exist stays as it is.
+func resolve(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("finding %s: %w", dir, err)
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	if errors.Is(err, os.ErrNotExist) {
+		return abs, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("resolving %s: %w", dir, err)
+	}
+	return real, nil
+}
+
+// below selects the places strictly below dir, each once, deepest first.
+func below(mounts []mount, dir string) []string {
+	var found []string
+	for _, m := range mounts {
+		if isBelow(m.place, dir) {
+			found = append(found, m.place)
+		}
+	}
+	slices.SortFunc(found, func(a, b string) int {
+		if d := strings.Count(b, "/") - strings.Count(a, "/"); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	return slices.Compact(found)
+}
+
+func isBelow(path, dir string) bool {
+	return path != dir && strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// mount is one line of the mount table.
+type mount struct{ place, kind string }
+
+func mounted() ([]mount, error) {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("reading mounts: %w", err)
+	}
+	return parseMounts(string(table)), nil
+}
+
+// parseMounts reads /proc/<pid>/mountinfo (proc(5)): the place is the fifth field, the
+// kind of file system the first one after a lone dash.
+func parseMounts(table string) []mount {
+	var all []mount
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		dash := slices.Index(fields, "-")
+		if dash > 4 && dash+1 < len(fields) {
+			all = append(all, mount{place: unescape(fields[4]), kind: fields[dash+1]})
+		}
+	}
+	return all
+}
+
+// unescape undoes the kernel's octal escapes of space, tab, newline and backslash.
+func unescape(s string) string {
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(s, `\`)
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		if len(after) >= 3 {
+			if c, err := strconv.ParseUint(after[:3], 8, 8); err == nil {
+				b.WriteByte(byte(c))
+				s = after[3:]
+				continue
+			}
+		}
+		b.WriteByte('\\')
+		s = after
+	}
+}

@@ -1,0 +1,52 @@
+package event
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTheSameAgainOnlyCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l Log
+		first := time.Now()
+		l.Add("default/fire", Event{Reason: "InputNotFound", Message: "no such object"})
+		l.Add("default/fire", Event{Reason: "ReadyTimeout", Message: "not ready"})
+		time.Sleep(time.Minute)
+		l.Add("default/fire", Event{Reason: "InputNotFound", Message: "no such object"})
+
+		got := l.Of("default/fire")
+		if len(got) != 2 {
+			t.Fatalf("got %d events, want 2: %+v", len(got), got)
+		}
+		last := got[1]
+		if last.Reason != "InputNotFound" || last.Count != 2 || !last.First.Equal(first) || !last.Last.Equal(first.Add(time.Minute)) {
+			t.Errorf("repeated event is %+v", last)
+		}
+	})
+}
+
+func TestAFunctionCannotFillTheLog(t *testing.T) {
+	var l Log
+	for i := range 3 * perFunction {
+		l.Add("default/noisy", Event{Reason: "R", Message: fmt.Sprint(i, strings.Repeat("x", 2*messageMost))})
+	}
+	got := l.Of("default/noisy")
+	if len(got) != perFunction {
+		t.Errorf("kept %d events, want %d", len(got), perFunction)
+	}
+	if m := got[len(got)-1].Message; len(m) != messageMost || !strings.HasPrefix(m, fmt.Sprint(3*perFunction-1)) {
+		t.Errorf("the latest message has %d bytes and begins %.6q", len(m), m)
+	}
+}
+
+func TestADeletedFunctionIsForgotten(t *testing.T) {
+	var l Log
+	l.Add("default/fire", Event{Reason: "R"})
+	l.Forget("default/fire")
+	if got := l.Of("default/fire"); len(got) != 0 {
+		t.Errorf("still there: %+v", got)
+	}
+}

@@ -1,0 +1,77 @@
+package knative
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+)
+
+const autoscaling = "autoscaling.knative.dev/"
+
+// harmless are the annotations of a template that ask for what the embedded platform does
+// anyway: from zero to one instance and back.
+var harmless = map[string]struct {
+	ok  func(string) bool
+	fix string
+}{
+	autoscaling + "class":         {is("kpa.autoscaling.knative.dev"), "use kpa.autoscaling.knative.dev or run on Kubernetes"},
+	autoscaling + "min-scale":     {is("0"), `use "0" or run on Kubernetes`},
+	autoscaling + "initial-scale": {is("0"), `use "0" or run on Kubernetes`},
+	// The one instance is within any limit, and 0 means none.
+	autoscaling + "max-scale": {isCount, "use a whole number"},
+}
+
+// elsewhere are the annotations with a counterpart of ours.
+var elsewhere = map[string]string{
+	autoscaling + "scale-to-zero-pod-retention-period": "set " + policy.KeyScaleToZero + " in metadata.annotations",
+	autoscaling + "window":                             "set " + policy.KeyScaleToZero + " in metadata.annotations",
+}
+
+func is(want string) func(string) bool { return func(s string) bool { return s == want } }
+
+func isCount(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 31)
+	return err == nil
+}
+
+// templateMetadata reads the metadata of the revision template.
+func templateMetadata(o object) {
+	o.refuse("name", "remove it; the embedded platform names revisions itself")
+	o.take("labels").object().texts()
+	templateAnnotations(o.take("annotations").object())
+	o.close()
+}
+
+func templateAnnotations(o object) {
+	for _, key := range slices.Sorted(maps.Keys(o.fields)) {
+		if fix, ok := elsewhere[key]; ok {
+			o.refuse(key, fix)
+			continue
+		}
+		if policy.InDomain(key) {
+			o.take(key).report("does not belong here", "move it to metadata.annotations")
+			continue
+		}
+		known, ok := harmless[key]
+		if !ok {
+			continue
+		}
+		if v := o.take(key); v.present() {
+			if s := v.text(); !known.ok(s) {
+				v.reportAs(s, "is "+unsupported, known.fix)
+			}
+		}
+	}
+	o.close()
+}
+
+// fieldErrors returns the problems that policy.Parse reports.
+func fieldErrors(err error) field.Errors {
+	var errs field.Errors
+	errors.As(err, &errs)
+	return errs
+}

@@ -1,0 +1,116 @@
+package knative
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+)
+
+const (
+	apiVersion       = "serving.knative.dev/v1"
+	kind             = "Service"
+	defaultNamespace = "default"
+	// Domain ends the long form of a function's host.
+	Domain = "headstart.local"
+	// hostnameLabel is the only node label that the embedded platform has.
+	hostnameLabel = "kubernetes.io/hostname"
+	// Knative's defaults for revision-timeout-seconds and max-revision-timeout-seconds.
+	defaultTimeout, maxTimeout = 300, 600 // seconds
+)
+
+// service reads one document. Its result counts only when no problem was noted.
+func (d *document) service(v value, st stores.Stores) platform.Function {
+	o := v.object()
+	if !d.isService(o) {
+		return platform.Function{}
+	}
+	var f platform.Function
+	name, namespace := d.metadata(o.must("metadata", "give the function a name"), &f, st)
+	spec := o.must("spec", "describe the function").object()
+	template := spec.must("template", "describe the function").object()
+	templateMetadata(template.take("metadata").object())
+	podSpec(template.must("spec", "describe the function's container").object(), &f)
+	template.close()
+	spec.close()
+	o.refuse("status", "remove it; the cluster writes it")
+	o.close()
+
+	f.Name = namespace + "/" + name
+	f.Hosts = []string{name + "." + namespace + "." + Domain, name + "." + namespace}
+	setRuntimeEnv(&f, name)
+	return f
+}
+
+// isService reports whether the document is one for us. Of any other kind, not a single
+// field is looked at: each would be refused.
+func (d *document) isService(o object) bool {
+	ok := true
+	for _, want := range [][2]string{{"apiVersion", apiVersion}, {"kind", kind}} {
+		v := o.must(want[0], "write "+want[1])
+		s := v.text()
+		if v.present() && s != want[1] {
+			v.reportAs(s, "is "+unsupported, fmt.Sprintf("use %s of %s, or run on Kubernetes", kind, apiVersion))
+		}
+		ok = ok && s == want[1]
+	}
+	return ok
+}
+
+// metadata names the function and reads its policy.
+func (d *document) metadata(v value, f *platform.Function, st stores.Stores) (name, namespace string) {
+	o := v.object()
+	d.name = o.must("name", field.LabelFix)
+	name = d.name.label()
+	namespace = defaultNamespace
+	if ns := o.take("namespace"); ns.present() {
+		namespace = ns.label()
+	}
+	if name != "" && namespace != "" {
+		d.function = namespace + "/" + name
+	}
+	o.take("labels").object().texts()
+	f.Policy = d.policy(o.take("annotations").object(), st)
+	o.close()
+	return name, namespace
+}
+
+// policy reads the function's own annotations; those of other domains have no effect.
+func (d *document) policy(o object, st stores.Stores) policy.Policy {
+	for _, key := range slices.Sorted(maps.Keys(o.fields)) {
+		if strings.HasPrefix(key, autoscaling) {
+			o.fields[key].report("has no effect here", "move it to spec.template.metadata.annotations")
+		}
+	}
+	p, err := policy.Parse(o.texts(), st)
+	for _, e := range fieldErrors(err) {
+		at := o.take(e.Field)
+		d.add(at.line, &field.Error{Field: at.path, Value: e.Value, Problem: e.Problem, Fix: e.Fix})
+	}
+	return p
+}
+
+func podSpec(o object, f *platform.Function) {
+	f.RequestTimeout = time.Duration(o.take("timeoutSeconds").integer(1, maxTimeout, defaultTimeout)) * time.Second
+	if v := o.take("containerConcurrency"); v.integer(0, 1000, 0) != 0 {
+		v.report("limits are "+unsupported, "use 0 or run on Kubernetes")
+	}
+	selector := o.take("nodeSelector").object()
+	f.Node = selector.take(hostnameLabel).label()
+	selector.close()
+	const fix = "describe the one container that serves requests"
+	containers := o.must("containers", fix)
+	if containers.present() && len(containers.node.Content) == 0 {
+		containers.report("is empty", fix)
+	}
+	for _, c := range containers.list(1) {
+		container(c.object(), f)
+	}
+	o.close()
+}

@@ -1,0 +1,169 @@
+package policy_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+var allowed = stores.Stores{
+	{Name: "default", Endpoint: "http://s3:9000", Buckets: []string{"videos", "models"}},
+	{Name: "archive", Endpoint: "https://s3.example.com", Buckets: []string{"old"}},
+}
+
+const knownKeys = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout"
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		annotations map[string]string
+		want        policy.Policy
+	}{
+		{"nothing", nil, policy.Default()},
+		{
+			"other domains are not ours",
+			map[string]string{"headstart.development/input": "x", "headstart.dev": "x", "serving.knative.dev/creator": "me"},
+			policy.Default(),
+		},
+		{
+			"all",
+			map[string]string{
+				policy.KeyInput: "s3://old/{header.x-key}", policy.KeyStore: "archive", policy.KeyInputLimit: "5Gi",
+				policy.KeyScaleToZero: "24h", policy.KeyReadyTimeout: "1s",
+			},
+			policy.Policy{Input: "s3://old/{header.x-key}", Store: "archive", InputLimit: 5 << 30, ScaleToZero: 24 * time.Hour, ReadyTimeout: time.Second},
+		},
+		{
+			"a header's bucket is checked per request",
+			map[string]string{policy.KeyInput: "s3://{header.x-bucket}/{header.x-key}"},
+			policy.Policy{Input: "s3://{header.x-bucket}/{header.x-key}", Store: "default", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
+		},
+		{
+			"a store without an input may be unknown",
+			map[string]string{policy.KeyStore: "elsewhere"},
+			policy.Policy{Store: "elsewhere", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := policy.Parse(tt.annotations, allowed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		key, value, want string
+	}{
+		{"headstart.dev/inputs", "s3://videos/a", "headstart.dev/inputs: is no annotation of Headstart; did you mean headstart.dev/input? Known keys are " + knownKeys},
+		{"Headstart.dev/Input-Limit", "1Gi", "Headstart.dev/Input-Limit: is no annotation of Headstart; did you mean headstart.dev/input-limit? Known keys are " + knownKeys},
+		{"headstart.dev/password", "hunter2", "headstart.dev/password: is no annotation of Headstart; remove it; known keys are " + knownKeys},
+		{"headstart.dev/\x1b[31m", "x", `"headstart.dev/\x1b[31m": is no annotation of Headstart; remove it; known keys are ` + knownKeys},
+		{policy.KeyInput, "", "headstart.dev/input: is no input reference: must start with s3://: no other store is supported; write it like s3://videos/{header.x-key}"},
+		{policy.KeyInput, "/etc/passwd", `headstart.dev/input: "/etc/passwd" is no input reference: must start with s3://: no other store is supported; write it like s3://videos/{header.x-key}`},
+		{policy.KeyInput, "s3://videos/../{header.x-key}", `headstart.dev/input: "s3://videos/../{header.x-key}" is no input reference: key has the path segment ".."; write it like s3://videos/{header.x-key}`},
+		{policy.KeyInput, "s3://AKIA:secret@videos/a", `headstart.dev/input: "s3://***@videos/a" holds a user or password; remove it; the operator's store has the credentials`},
+		{policy.KeyInput, "s3://private/a", `headstart.dev/input: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`},
+		{policy.KeyStore, "http://10.0.0.1", `headstart.dev/store: "http://10.0.0.1" is not the name of a store; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},
+		{policy.KeyInputLimit, "lots", `headstart.dev/input-limit: "lots" is not a quantity; write it like 512Mi`},
+		{policy.KeyInputLimit, "512m", `headstart.dev/input-limit: "512m" is not a whole number of bytes; write it like 512Mi`},
+		{policy.KeyInputLimit, "0", `headstart.dev/input-limit: "0" is no room for any input; remove the annotation or write it like 512Mi`},
+		{policy.KeyInputLimit, "6Gi", `headstart.dev/input-limit: "6Gi" is more than 5Gi; use at most 5Gi`},
+		{policy.KeyScaleToZero, "30", `headstart.dev/scale-to-zero: "30" is not a duration; write it like 90s or 5m`},
+		{policy.KeyScaleToZero, "25h", `headstart.dev/scale-to-zero: "25h" is out of range; use 1s to 24h`},
+		{policy.KeyScaleToZero, strings.Repeat("0", 80) + "30s", `headstart.dev/scale-to-zero: "` + strings.Repeat("0", 64) + `…" is not a duration; write it like 90s or 5m`},
+		{policy.KeyReadyTimeout, "-5s", `headstart.dev/ready-timeout: "-5s" is out of range; use 1s to 10m`},
+		{policy.KeyReadyTimeout, "10m1ns", `headstart.dev/ready-timeout: "10m1ns" is out of range; use 1s to 10m`},
+	} {
+		t.Run(tt.key+"="+tt.value, func(t *testing.T) {
+			got, err := policy.Parse(map[string]string{tt.key: tt.value}, allowed)
+			if err == nil {
+				t.Fatalf("accepted as %+v", got)
+			}
+			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			var one *policy.FieldError
+			if !errors.As(err, &one) || one.Field != tt.key && !strings.HasPrefix(one.Field, `"`) {
+				t.Errorf("errors.As finds %#v, want the field %s", one, tt.key)
+			}
+		})
+	}
+}
+
+func TestParseReportsAllProblemsTogether(t *testing.T) {
+	_, err := policy.Parse(map[string]string{
+		policy.KeyInput: "s3://videos/a", policy.KeyStore: "nowhere", policy.KeyInputLimit: "1", "headstart.dev/x": "", policy.KeyReadyTimeout: "1h",
+	}, allowed)
+	want := strings.Join([]string{
+		"headstart.dev/x: is no annotation of Headstart; remove it; known keys are " + knownKeys,
+		`headstart.dev/ready-timeout: "1h" is out of range; use 1s to 10m`,
+		`headstart.dev/store: "nowhere" is not among the operator's stores; use one of default, archive`,
+	}, "\n")
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestParseWithoutStores(t *testing.T) {
+	_, err := policy.Parse(map[string]string{policy.KeyInput: "s3://videos/a"}, nil)
+	want := `headstart.dev/store: "default" is not among the operator's stores; ask the operator to allow it`
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// One letter off is what people type; the hint must name what they meant.
+func TestTyposFindTheirKey(t *testing.T) {
+	keys := strings.Split(knownKeys, ", ")
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.SampledFrom(keys).Draw(t, "key")
+		at := rapid.IntRange(len(policy.Prefix), len(key)-1).Draw(t, "at")
+		typo := rapid.SampledFrom([]string{key[:at] + key[at+1:], key[:at] + "q" + key[at:], key[:at] + "q" + key[at+1:]}).Draw(t, "typo")
+		_, err := policy.Parse(map[string]string{typo: ""}, allowed)
+		if err == nil || !strings.Contains(err.Error(), "did you mean "+key+"?") {
+			t.Fatalf("%s: %v", typo, err)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("input", "s3://videos/{header.x-key}", "default", "1Gi", "30s")
+	f.Add("inputt", "s3://{header.a}/b", "archive", "1e3", "1h")
+	f.Fuzz(func(t *testing.T, key, input, store, limit, duration string) {
+		p, err := policy.Parse(map[string]string{
+			policy.Prefix + key: input, policy.KeyInput: input, policy.KeyStore: store, policy.KeyInputLimit: limit,
+			policy.KeyScaleToZero: duration, policy.KeyReadyTimeout: duration,
+		}, allowed)
+		if err != nil {
+			if p != (policy.Policy{}) {
+				t.Errorf("a policy %+v with the error %v", p, err)
+			}
+			return
+		}
+		if p.InputLimit < 1 || p.InputLimit > policy.MaxInputLimit ||
+			p.ScaleToZero < policy.MinScaleToZero || p.ScaleToZero > policy.MaxScaleToZero ||
+			p.ReadyTimeout < policy.MinReadyTimeout || p.ReadyTimeout > policy.MaxReadyTimeout {
+			t.Errorf("out of bounds: %+v", p)
+		}
+		if _, err := filterapi.ParseTemplate(p.Input); p.Input != "" && err != nil {
+			t.Errorf("input %q: %v", p.Input, err)
+		}
+		if _, ok := allowed.Get(p.Store); p.Input != "" && !ok {
+			t.Errorf("store %q is not allowed", p.Store)
+		}
+	})
+}

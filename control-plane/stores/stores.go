@@ -1,0 +1,124 @@
+// Package stores reads the operator's allow-list: the object stores, and the buckets in
+// them, that functions may read their inputs from. It names secrets and never holds one.
+package stores
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+)
+
+// maxFile bounds the allow-list file, in bytes. 100 stores with 1000 buckets each would be
+// 7 MB; an operator with more than 1 MiB of bucket names has another problem.
+const maxFile = 1 << 20
+
+// DefaultRegion signs the requests to stores that know no regions, which take any.
+const DefaultRegion = "us-east-1"
+
+// Store is one object store that the operator allows.
+type Store struct {
+	Name string
+	// Endpoint is an http or https URL of scheme, host and port only.
+	Endpoint string
+	Region   string
+	// PathStyle puts the bucket into the path instead of the host name.
+	PathStyle bool
+	Buckets   []string
+	// Secret is the name of the secret that holds the credentials.
+	Secret string
+}
+
+// Allows reports whether functions may read from the bucket.
+func (s Store) Allows(bucket string) bool { return slices.Contains(s.Buckets, bucket) }
+
+// Stores is the allow-list, in the file's order.
+type Stores []Store
+
+// Get returns the store of that name.
+func (ss Stores) Get(name string) (Store, bool) {
+	i := slices.IndexFunc(ss, func(s Store) bool { return s.Name == name })
+	if i < 0 {
+		return Store{}, false
+	}
+	return ss[i], true
+}
+
+// Names returns the names of the stores, in the file's order.
+func (ss Stores) Names() []string {
+	names := make([]string, len(ss))
+	for i, s := range ss {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// entry is one list item of the file.
+type entry struct {
+	Name string   `json:"name"`
+	S3   *s3Entry `json:"s3"`
+}
+
+type s3Entry struct {
+	Endpoint          string   `json:"endpoint"`
+	Region            string   `json:"region"`
+	PathStyle         bool     `json:"pathStyle"`
+	Buckets           []string `json:"buckets"`
+	CredentialsSecret string   `json:"credentialsSecret"`
+}
+
+// Load reads the allow-list from a file.
+func Load(path string) (Stores, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the list of stores: %w", err)
+	}
+	defer f.Close()
+	// One byte more than allowed, so that Parse sees the excess.
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the list of stores: %w", err)
+	}
+	ss, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("list of stores %s: %w", path, err)
+	}
+	return ss, nil
+}
+
+// Parse reads the allow-list. It reports all problems together, as field.Errors, unless
+// the text is no such YAML at all. An empty list is valid: no function has an input then.
+func Parse(data []byte) (Stores, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("larger than %d bytes; list fewer buckets", maxFile)
+	}
+	var entries []entry
+	if err := yaml.UnmarshalStrict(data, &entries); err != nil {
+		return nil, fmt.Errorf("not a list of stores: %w", err)
+	}
+	ss := make(Stores, len(entries))
+	for i, e := range entries {
+		ss[i] = e.store()
+	}
+	if err := validate(entries).Err(); err != nil {
+		return nil, err
+	}
+	return ss, nil
+}
+
+// store returns the entry with its defaults; one without s3 is not valid.
+func (e entry) store() Store {
+	if e.S3 == nil {
+		return Store{Name: e.Name}
+	}
+	region := e.S3.Region
+	if region == "" {
+		region = DefaultRegion
+	}
+	return Store{
+		Name: e.Name, Endpoint: e.S3.Endpoint, Region: region, PathStyle: e.S3.PathStyle,
+		Buckets: e.S3.Buckets, Secret: e.S3.CredentialsSecret,
+	}
+}

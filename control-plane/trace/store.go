@@ -1,0 +1,161 @@
+package trace
+
+import (
+	"container/list"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+)
+
+// What a Store keeps. The oldest trace goes first.
+const (
+	// tracesLimit is how many traces are kept: the last minutes of a busy gateway, a
+	// whole session of somebody who tries things out.
+	tracesLimit = 1000
+	// spansLimit is how many spans one trace keeps. A cold request has about 15; a
+	// client that puts all of its requests under one traceparent hits the limit.
+	spansLimit = 512
+	// memoryLimit bounds all traces together, in bytes. It is more than the largest
+	// single trace, spansLimit times some 18 KiB.
+	memoryLimit = 64 << 20
+)
+
+// Store is an OTLP collector for traces with a bounded memory. It is safe for
+// concurrent use.
+type Store struct {
+	collectorpb.UnimplementedTraceServiceServer
+
+	mu     sync.Mutex
+	traces map[string]*record
+	order  *list.List        // of *record, the oldest first
+	byID   map[string]string // request id to trace id
+	memory int               // bytes of all traces, about
+}
+
+// record is one trace as it comes in.
+type record struct {
+	id      string
+	place   *list.Element
+	spans   map[string]Span
+	ids     []string // its keys in Store.byID
+	memory  int
+	dropped int
+}
+
+// NewStore returns an empty store.
+func NewStore() *Store {
+	return &Store{traces: map[string]*record{}, order: list.New(), byID: map[string]string{}}
+}
+
+// Export takes spans in. Spans that are none are counted in the answer, as OTLP asks
+// for, and never fail the request: a sender would send the good ones again.
+func (s *Store) Export(_ context.Context, req *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
+	var rejected int64
+	var reason string
+	for _, resource := range req.GetResourceSpans() {
+		service := serviceOf(resource.GetResource())
+		for _, scope := range resource.GetScopeSpans() {
+			for _, p := range scope.GetSpans() {
+				id, span, size, err := spanOf(service, p)
+				if err != nil {
+					rejected, reason = rejected+1, err.Error()
+					continue
+				}
+				s.add(id, span, size+len(service))
+			}
+		}
+	}
+	resp := &collectorpb.ExportTraceServiceResponse{}
+	if rejected > 0 {
+		resp.PartialSuccess = &collectorpb.ExportTracePartialSuccess{RejectedSpans: rejected, ErrorMessage: reason}
+	}
+	return resp, nil
+}
+
+func (s *Store) add(id string, span Span, size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.traces[id]
+	if r == nil {
+		r = &record{id: id, spans: map[string]Span{}}
+		r.place = s.order.PushBack(r)
+		s.traces[id] = r
+	}
+	if _, ok := r.spans[span.ID]; ok {
+		return // sent twice, as a sender does that missed the answer
+	}
+	if len(r.spans) == spansLimit {
+		r.dropped++
+		return
+	}
+	r.spans[span.ID] = span
+	if id := span.request(); id != "" && s.byID[id] == "" {
+		s.byID[id] = r.id
+		r.ids = append(r.ids, id)
+		size += 2 * len(id)
+	}
+	r.memory += size
+	s.memory += size
+	for len(s.traces) > tracesLimit || s.memory > memoryLimit {
+		s.evict(s.order.Front().Value.(*record))
+	}
+}
+
+func (s *Store) evict(r *record) {
+	s.order.Remove(r.place)
+	delete(s.traces, r.id)
+	for _, id := range r.ids {
+		delete(s.byID, id)
+	}
+	s.memory -= r.memory
+}
+
+// Get returns a trace by its own id, or the part of a trace that belongs to a request
+// by the request's id, which is the invocation's as well. The caller must not change attributes.
+func (s *Store) Get(id string) (Trace, bool) {
+	s.mu.Lock()
+	r, whole := s.traces[id]
+	if !whole {
+		r = s.traces[s.byID[id]]
+	}
+	if r == nil {
+		s.mu.Unlock()
+		return Trace{}, false
+	}
+	known := r.copy()
+	s.mu.Unlock()
+	t := known.ordered()
+	if !whole {
+		t = t.Of(id)
+	}
+	return t, true
+}
+
+// Recent returns at most n summaries, of the newest trace first.
+func (s *Store) Recent(n int) []Summary {
+	s.mu.Lock()
+	var known []record
+	for e := s.order.Back(); e != nil && len(known) < n; e = e.Prev() {
+		known = append(known, e.Value.(*record).copy())
+	}
+	s.mu.Unlock()
+	summaries := make([]Summary, 0, len(known))
+	for _, r := range known {
+		summaries = append(summaries, r.ordered().Summary())
+	}
+	return summaries
+}
+
+// copy returns what a reader needs without the lock: spans never change.
+func (r *record) copy() record {
+	return record{id: r.id, spans: maps.Clone(r.spans), dropped: r.dropped}
+}
+
+func (r *record) ordered() Trace {
+	t := New(r.id, slices.Collect(maps.Values(r.spans)))
+	t.Dropped = r.dropped
+	return t
+}

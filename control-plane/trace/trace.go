@@ -1,0 +1,199 @@
+// Package trace is the embedded OTLP collector and everything that is read from it: a
+// request's spans as a tree, as a waterfall for the terminal, as the phases of the
+// cold-start model, and as timelines for a report.
+package trace
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// Trace is what is known of one trace. Its spans are in tree order: each after its
+// parent, siblings by start. A span whose parent is not known counts as a root.
+type Trace struct {
+	ID    string `json:"trace_id"`
+	Spans []Span `json:"spans"`
+	// Dropped counts the spans that came after the trace had its fill.
+	Dropped int `json:"dropped_spans,omitempty"`
+}
+
+// Status is how a span ended.
+type Status string
+
+// The statuses of OpenTelemetry.
+const (
+	Unset Status = "unset"
+	OK    Status = "ok"
+	Error Status = "error"
+)
+
+// Span is one step of a request. Strings and attributes are limited in length but
+// otherwise as they were sent: whoever prints them escapes them.
+type Span struct {
+	Name    string    `json:"name"`
+	Service string    `json:"service"`
+	ID      string    `json:"span_id"`
+	Parent  string    `json:"parent_span_id,omitempty"`
+	Start   time.Time `json:"start"`
+	End     time.Time `json:"end"`
+	// DurationMS is End minus Start in milliseconds.
+	DurationMS float64        `json:"duration_ms"`
+	Attributes map[string]any `json:"attributes,omitempty"`
+	Status     Status         `json:"status"`
+	Message    string         `json:"status_message,omitempty"`
+}
+
+// Duration is End minus Start.
+func (s Span) Duration() time.Duration { return s.End.Sub(s.Start) }
+
+// text returns a string attribute, empty if there is none.
+func (s Span) text(key string) string {
+	v, _ := s.Attributes[key].(string)
+	return v
+}
+
+// requestID is what headstart.request holds. Envoy writes "-" for a header that is not
+// there, and that must not count as one request.
+var requestID = regexp.MustCompile("^[0-9a-f]{32}$")
+
+// request returns the id of the request that the span says it belongs to.
+func (s Span) request() string {
+	for _, key := range []attribute.Key{tracing.Request, tracing.FaaSInvocationID} {
+		if id := s.text(string(key)); requestID.MatchString(id) {
+			return id
+		}
+	}
+	return ""
+}
+
+// cold tells whether the span's request waited for a new instance.
+func (s Span) cold() bool {
+	cold, _ := s.Attributes[string(tracing.FaaSColdStart)].(bool)
+	return cold
+}
+
+// New returns a trace of the spans, which it puts in tree order. A span id that comes
+// twice counts once. Of spans that are each other's ancestors, which no honest sender
+// makes, the earliest stands as a root.
+func New(id string, spans []Span) Trace {
+	byStart := slices.Clone(spans)
+	slices.SortFunc(byStart, func(a, b Span) int {
+		return cmp.Or(a.Start.Compare(b.Start), b.End.Compare(a.End), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	known := make(map[string]bool, len(byStart))
+	children := make(map[string][]Span, len(byStart))
+	for _, s := range byStart {
+		known[s.ID] = true
+		children[s.Parent] = append(children[s.Parent], s)
+	}
+	t := Trace{ID: id, Spans: make([]Span, 0, len(byStart))}
+	placed := make(map[string]bool, len(byStart))
+	var place func(s Span)
+	place = func(s Span) {
+		if placed[s.ID] {
+			return
+		}
+		placed[s.ID] = true
+		t.Spans = append(t.Spans, s)
+		for _, c := range children[s.ID] {
+			place(c)
+		}
+	}
+	for _, s := range byStart {
+		if !known[s.Parent] {
+			place(s)
+		}
+	}
+	for _, s := range byStart { // what is left hangs in a circle
+		place(s)
+	}
+	return t
+}
+
+// Root is the span that stands for the whole request: the gateway's first, or, if the
+// gateway's is not known, the first of all. It is false for a trace without spans.
+func (t Trace) Root() (Span, bool) {
+	if i := slices.IndexFunc(t.Spans, isGateway); i >= 0 {
+		return t.Spans[i], true
+	}
+	if len(t.Spans) == 0 {
+		return Span{}, false
+	}
+	return t.Spans[0], true
+}
+
+func isGateway(s Span) bool { return s.Service == tracing.ServiceGateway }
+
+// Of returns the part of the trace that belongs to one request. A client may send
+// several requests under one traceparent, and a function may call another: then it is
+// the request's topmost span, the gateway's above it, and all below. A trace of one
+// request is returned whole.
+func (t Trace) Of(request string) Trace {
+	top := slices.IndexFunc(t.Spans, func(s Span) bool { return s.request() == request })
+	alone := !slices.ContainsFunc(t.Spans, func(s Span) bool { return s.request() != "" && s.request() != request })
+	if top < 0 || alone {
+		return t
+	}
+	// The gateway's span lacks the id when the daemon had to make it.
+	for top > 0 {
+		up := slices.IndexFunc(t.Spans[:top], func(s Span) bool { return s.ID == t.Spans[top].Parent })
+		if up < 0 || !isGateway(t.Spans[up]) || t.Spans[up].request() != "" {
+			break
+		}
+		top = up
+	}
+	keep := map[string]bool{t.Spans[top].ID: true}
+	part := Trace{ID: t.ID, Dropped: t.Dropped}
+	for _, s := range t.Spans {
+		if keep[s.ID] || keep[s.Parent] || s.request() == request {
+			keep[s.ID] = true
+			part.Spans = append(part.Spans, s)
+		}
+	}
+	return part
+}
+
+// depths returns each span's distance from its root.
+func (t Trace) depths() []int {
+	depths := make([]int, len(t.Spans))
+	byID := make(map[string]int, len(t.Spans))
+	for i, s := range t.Spans {
+		if d, ok := byID[s.Parent]; ok {
+			depths[i] = d + 1
+		}
+		byID[s.ID] = depths[i]
+	}
+	return depths
+}
+
+// Summary is one line about a trace.
+type Summary struct {
+	ID         string    `json:"trace_id"`
+	Request    string    `json:"request,omitempty"`
+	Function   string    `json:"function,omitempty"`
+	Start      time.Time `json:"start"`
+	DurationMS float64   `json:"duration_ms"`
+	Spans      int       `json:"spans"`
+	ColdStart  bool      `json:"coldstart"`
+	Status     Status    `json:"status"`
+}
+
+// Summary sums the trace up; the request is its first.
+func (t Trace) Summary() Summary {
+	root, _ := t.Root()
+	sum := Summary{ID: t.ID, Start: root.Start, DurationMS: root.DurationMS, Spans: len(t.Spans), Status: root.Status}
+	for _, s := range t.Spans {
+		sum.Request = cmp.Or(sum.Request, s.request())
+		sum.Function = cmp.Or(sum.Function, s.text(string(tracing.Function)), s.text(string(tracing.FaaSName)))
+		sum.ColdStart = sum.ColdStart || s.cold()
+		if s.Status == Error {
+			sum.Status = Error
+		}
+	}
+	return sum
+}

@@ -1,0 +1,140 @@
+package xds
+
+import (
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	upstreamhttp "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+)
+
+const (
+	// connectTimeout covers three SYNs on a link of 200 ms; retries follow.
+	connectTimeout = time.Second
+	// maxConcurrent is per cluster and gateway: all requests of a cold function wait in
+	// one cluster, and Envoy's own default of 1024 would refuse a burst.
+	maxConcurrent = 8192
+	// upstreamIdleTimeout is below the shortest keep-alive of common servers (gunicorn:
+	// 2 s, Node.js: 5 s), so that the gateway closes idle connections first and no
+	// request meets a connection that the function is closing.
+	upstreamIdleTimeout = time.Second
+	// protocolOptionsKey is where Envoy looks for upstreamhttp.HttpProtocolOptions.
+	protocolOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+)
+
+func clusters(cfg Config, gw Gateway, functions []platform.Function, p *packer) []types.Resource {
+	out := []types.Resource{
+		pipeCluster(ingressCluster, gw.IngressSocket, http1(p)),
+		pipeCluster(hintCluster, gw.HintSocket, http1(p)),
+	}
+	if cfg.OTLPSocket != "" {
+		out = append(out, pipeCluster(otlpCluster, cfg.OTLPSocket, http2(p, &core.Http2ProtocolOptions{})))
+	}
+	for _, f := range functions {
+		out = append(out, functionCluster(f.Name, p))
+	}
+	return out
+}
+
+// functionCluster depends on nothing but the name: a changed cluster loses its
+// connections and its endpoints until they are discovered again.
+func functionCluster(name string, p *packer) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                          name,
+		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:              &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource()},
+		ConnectTimeout:                durationpb.New(connectTimeout),
+		LbPolicy:                      clusterv3.Cluster_LEAST_REQUEST,
+		CircuitBreakers:               circuitBreakers(),
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
+		TypedExtensionProtocolOptions: http1(p),
+	}
+}
+
+func pipeCluster(name, socket string, options map[string]*anypb.Any) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                          name,
+		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		LoadAssignment:                assignment(name, pipe(socket)),
+		ConnectTimeout:                durationpb.New(connectTimeout),
+		CircuitBreakers:               circuitBreakers(),
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
+		TypedExtensionProtocolOptions: options,
+	}
+}
+
+func circuitBreakers() *clusterv3.CircuitBreakers {
+	limit := wrapperspb.UInt32(maxConcurrent)
+	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+		MaxConnections:     limit,
+		MaxPendingRequests: limit,
+		MaxRequests:        limit,
+		// While a daemon restarts, all requests are retries.
+		MaxRetries: limit,
+	}}}
+}
+
+func http1(p *packer) map[string]*anypb.Any {
+	return map[string]*anypb.Any{protocolOptionsKey: p.pack(&upstreamhttp.HttpProtocolOptions{
+		CommonHttpProtocolOptions: &core.HttpProtocolOptions{IdleTimeout: durationpb.New(upstreamIdleTimeout)},
+		UpstreamProtocolOptions: &upstreamhttp.HttpProtocolOptions_ExplicitHttpConfig_{
+			ExplicitHttpConfig: &upstreamhttp.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &upstreamhttp.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
+					HttpProtocolOptions: &core.Http1ProtocolOptions{},
+				},
+			},
+		},
+	})}
+}
+
+func http2(p *packer, options *core.Http2ProtocolOptions) map[string]*anypb.Any {
+	return map[string]*anypb.Any{protocolOptionsKey: p.pack(&upstreamhttp.HttpProtocolOptions{
+		UpstreamProtocolOptions: &upstreamhttp.HttpProtocolOptions_ExplicitHttpConfig_{
+			ExplicitHttpConfig: &upstreamhttp.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &upstreamhttp.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
+					Http2ProtocolOptions: options,
+				},
+			},
+		},
+	})}
+}
+
+func assignment(cluster string, addresses ...*core.Address) *endpoint.ClusterLoadAssignment {
+	var group endpoint.LocalityLbEndpoints
+	for _, a := range addresses {
+		group.LbEndpoints = append(group.LbEndpoints, &endpoint.LbEndpoint{
+			HostIdentifier: &endpoint.LbEndpoint_Endpoint{Endpoint: &endpoint.Endpoint{Address: a}},
+		})
+	}
+	return &endpoint.ClusterLoadAssignment{ClusterName: cluster, Endpoints: []*endpoint.LocalityLbEndpoints{&group}}
+}
+
+func pipe(path string) *core.Address {
+	return &core.Address{Address: &core.Address_Pipe{Pipe: &core.Pipe{Path: path}}}
+}
+
+func socketAddress(host string, port uint32) *core.Address {
+	return &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{
+		Address: host, PortSpecifier: &core.SocketAddress_PortValue{PortValue: port},
+	}}}
+}
+
+func adsSource() *core.ConfigSource {
+	return &core.ConfigSource{
+		ResourceApiVersion:    core.ApiVersion_V3,
+		ConfigSourceSpecifier: &core.ConfigSource_Ads{Ads: &core.AggregatedConfigSource{}},
+	}
+}
+
+func grpcService(cluster string) *core.GrpcService {
+	return &core.GrpcService{TargetSpecifier: &core.GrpcService_EnvoyGrpc_{
+		EnvoyGrpc: &core.GrpcService_EnvoyGrpc{ClusterName: cluster},
+	}}
+}

@@ -1,0 +1,267 @@
+//go:build integration
+
+package xds
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+func coldState() platform.State {
+	return platform.State{Functions: []platform.Function{video(), thumbs()}}
+}
+
+// problemOf checks the form of a problem and returns it without its free text.
+func problemOf(t *testing.T, a answer) filterapi.Problem {
+	t.Helper()
+	var p filterapi.Problem
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil {
+		t.Fatalf("body %q is not a problem: %v", a.body, err)
+	}
+	if got := a.header.Get("Content-Type"); got != filterapi.ProblemContentType {
+		t.Errorf("content type %q, want %q", got, filterapi.ProblemContentType)
+	}
+	if p.Status != a.status || p.Type != "https://headstart.dev/errors#"+p.Title || p.Detail == "" {
+		t.Errorf("problem %+v does not fit an answer of status %d", p, a.status)
+	}
+	p.Type, p.Detail = "", ""
+	return p
+}
+
+func TestUnknownHost(t *testing.T) {
+	b := start(t, coldState(), nil)
+	got := b.get("nobody.example.com")
+	if want := (filterapi.Problem{Title: "NoSuchFunction", Status: 404}); problemOf(t, got) != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if !strings.Contains(got.body, "nobody.example.com") {
+		t.Errorf("%q does not name the host", got.body)
+	}
+}
+
+func TestDaemonAway(t *testing.T) {
+	t.Parallel()
+	b := start(t, coldState(), nil)
+	want := filterapi.Problem{Title: "Unreachable", Status: 503, Function: "default/thumbs"}
+	for name, body := range map[string]string{"small": "", "beyond the retry buffer": strings.Repeat("x", 4*retryBuffer)} {
+		got, err := b.try(thumbs().Hosts[0], body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := problemOf(t, got); p != want {
+			t.Errorf("%s: got %+v, want %+v", name, p, want)
+		}
+	}
+}
+
+// Requests that meet a daemon's restart are answered, not refused.
+func TestDaemonRestart(t *testing.T) {
+	t.Parallel()
+	b := start(t, coldState(), nil)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if got, err := b.try(thumbs().Hosts[0], "a body"); err != nil || got.status != http.StatusOK {
+				t.Errorf("got %+v, error %v", got, err)
+			}
+		})
+	}
+	b.eventually("the gateway tries again", func() bool { return b.stat("cluster.default/thumbs.upstream_rq_retry") > 0 })
+	b.listen("unix", b.gw.IngressSocket, "cold")
+	wg.Wait()
+}
+
+func TestConnectionLost(t *testing.T) {
+	b := start(t, coldState(), nil)
+	b.handle("unix", b.gw.IngressSocket, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	want := filterapi.Problem{Title: "ConnectionLost", Status: 502, Function: "default/thumbs"}
+	if got := problemOf(t, b.get(thumbs().Hosts[0])); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestRequestTimeout(t *testing.T) {
+	t.Parallel()
+	f := thumbs()
+	f.RequestTimeout, f.Policy.ReadyTimeout = 0, 0 // daemonFirst remains
+	b := start(t, platform.State{Functions: []platform.Function{f}}, nil)
+	b.handle("unix", b.gw.IngressSocket, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	want := filterapi.Problem{Title: "RequestTimeout", Status: 504, Function: "default/thumbs"}
+	if got := problemOf(t, b.get(f.Hosts[0])); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestHeadersTooLarge(t *testing.T) {
+	b := start(t, coldState(), nil)
+	got := b.get(thumbs().Hosts[0], "x-large", strings.Repeat("x", 2*maxRequestHeadersKB<<10))
+	if want := (filterapi.Problem{Title: "RequestRefused", Status: 431}); problemOf(t, got) != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Only the gateway speaks for Headstart and for Envoy.
+func TestClientHeaders(t *testing.T) {
+	b := start(t, coldState(), nil)
+	daemon := b.listen("unix", b.gw.IngressSocket, "cold")
+	got := b.get(thumbs().Hosts[0]+":8080",
+		filterapi.HeaderRequest, "spoofed", "X-Headstart-Input", "s3://videos/other", "x_headstart_input_file", "/etc/passwd",
+		"X-HEADSTART-FUNCTION", "default/other", "X-Headstart-Later", "spoofed", "x-envoy-max-retries", "1000", "X-Own", "kept")
+	if got.status != http.StatusOK {
+		t.Fatalf("got %+v", got)
+	}
+	_, r := daemon.requests()
+	if r.Host != thumbs().Hosts[0]+":8080" {
+		t.Errorf("host became %q", r.Host)
+	}
+	seen := http.Header{}
+	for name, values := range r.Header {
+		lower := strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+		if lower == "x-own" || strings.HasPrefix(lower, "x-headstart-") || lower == "x-envoy-max-retries" {
+			seen[lower] = values
+		}
+	}
+	want := http.Header{"x-own": {"kept"}, filterapi.HeaderFunction: {"default/thumbs"}}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("headers at the daemon (-want +got):\n%s", diff)
+	}
+}
+
+func TestPrefetchFilter(t *testing.T) {
+	f := video()
+	hot := func(address string) platform.State {
+		st := coldState()
+		st.Instances = []platform.Instance{ready(f, "one", address)}
+		return st
+	}
+	b := start(t, coldState(), func(c *Config) { c.FilterPath = binary(t, "prefetch.wasm") })
+	daemon := b.listen("unix", b.gw.IngressSocket, "daemon")
+	hints := b.listen("unix", b.gw.HintSocket, "")
+	instance := b.listen("tcp", "127.0.0.1:0", "instance")
+	b.update(hot(instance.address))
+	b.settle()
+
+	if got := b.get(f.Hosts[0], "x-key", "cam1.mjpeg"); got.body != "daemon" {
+		t.Errorf("a request with an input got %+v, want the daemon's answer although the function is hot", got)
+	}
+	_, r := daemon.requests()
+	if got := r.Header.Get(filterapi.HeaderInput); got != "s3://videos/cam1.mjpeg" {
+		t.Errorf("input reference %q", got)
+	}
+	if got := r.Header.Get(filterapi.HeaderFunction); got != f.Name {
+		t.Errorf("function %q", got)
+	}
+	b.eventually("the hint arrives", func() bool { n, _ := hints.requests(); return n == 1 })
+	_, h := hints.requests()
+	if want, got := r.Header.Get(filterapi.HeaderRequest), h.Header.Get(filterapi.HeaderRequest); got != want || want == "" {
+		t.Errorf("the hint is for request %q, the request is %q", got, want)
+	}
+	// The filter's own problems pass as it made them.
+	want := filterapi.Problem{Title: filterapi.ReasonInputReferenceMalformed, Status: 400, Function: f.Name, Field: "header x-key"}
+	got := problemOf(t, b.get(f.Hosts[0], "x-key", "../secret"))
+	got.Request = ""
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Without its filter a gateway serves, and says what is wrong.
+func TestFilterMissing(t *testing.T) {
+	b := prepare(t, coldState(), func(c *Config) { c.FilterPath = filepath.Join(t.TempDir(), "absent.wasm") })
+	err := b.server.Settled(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "gateway edge refused its TypedExtensionConfig") || !strings.Contains(err.Error(), "absent.wasm") {
+		t.Errorf("Settled returned %v", err)
+	}
+	b.listen("unix", b.gw.IngressSocket, "cold")
+	if got := b.get(video().Hosts[0], "x-key", "cam1.mjpeg"); got.body != "cold" {
+		t.Errorf("got %+v, want the daemon's answer", got)
+	}
+}
+
+func TestLargeBody(t *testing.T) {
+	b := start(t, coldState(), nil)
+	b.handle("unix", b.gw.IngressSocket, func(w http.ResponseWriter, r *http.Request) {
+		var n int
+		buffer := make([]byte, 64<<10)
+		for {
+			k, err := r.Body.Read(buffer)
+			n += k
+			if err != nil {
+				break
+			}
+		}
+		fmt.Fprint(w, n)
+	})
+	const size = 16 << 20
+	if got, err := b.try(thumbs().Hosts[0], strings.Repeat("x", size)); err != nil || got.body != fmt.Sprint(size) {
+		t.Errorf("got %+v, error %v", got, err)
+	}
+}
+
+// While the control plane is away a gateway goes on; when another one is there, it is
+// told the difference only.
+func TestControlPlaneRestart(t *testing.T) {
+	f := thumbs()
+	b := start(t, coldState(), nil)
+	b.listen("unix", b.gw.IngressSocket, "cold")
+	hot := b.listen("tcp", "127.0.0.1:0", "hot")
+	b.stopControlPlane()
+	b.eventually("the gateway sees that the control plane is away", func() bool { return b.stat("control_plane.connected_state") == 0 })
+	if got := b.get(f.Hosts[0]); got.body != "cold" {
+		t.Errorf("without a control plane got %+v", got)
+	}
+	b.startControlPlane()
+	b.update(platform.State{Functions: []platform.Function{f}, Instances: []platform.Instance{ready(f, "one", hot.address)}})
+	b.eventually("the gateway is back", func() bool { return b.stat("control_plane.connected_state") == 1 })
+	b.settle()
+	if got := b.get(f.Hosts[0]); got.body != "hot" {
+		t.Errorf("with the new control plane got %+v", got)
+	}
+	if got := b.get(video().Hosts[0]); got.status != http.StatusNotFound {
+		t.Errorf("a function that is gone got %+v", got)
+	}
+}
+
+func TestLoadReports(t *testing.T) {
+	f := thumbs()
+	b := start(t, coldState(), nil)
+	release := make(chan struct{})
+	b.handle("unix", b.gw.IngressSocket, func(http.ResponseWriter, *http.Request) { <-release })
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if got, err := b.try(f.Hosts[0], ""); err != nil || got.status != http.StatusOK {
+				t.Errorf("got %+v, error %v", got, err)
+			}
+		})
+	}
+	awaitLoad := func(want uint64) {
+		t.Helper()
+		timeout := time.After(patience)
+		for {
+			select {
+			case loads := <-b.loads:
+				if len(loads) == 0 && want == 0 || len(loads) == 1 && loads[0].Function == f.Name && loads[0].InFlight == want {
+					return
+				}
+			case <-timeout:
+				t.Fatalf("no report of %d requests in flight", want)
+			}
+		}
+	}
+	awaitLoad(3)
+	close(release)
+	wg.Wait()
+	awaitLoad(0)
+}

@@ -1,0 +1,231 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+)
+
+// maxUnacknowledged is per stream. Envoy has at most one or two responses of each type
+// open; a peer that acknowledges nothing must not grow the ledger.
+const maxUnacknowledged = 64
+
+// maxRefusalBytes is the part of an Envoy's words that is kept and logged.
+const maxRefusalBytes = 1024
+
+// key names one resource.
+type key struct{ typeURL, name string }
+
+// publication is what one gateway is meant to have. It is never changed, only replaced.
+type publication struct {
+	seq      uint64
+	versions map[key]string
+	// since is the seq with which each resource got its present version.
+	since map[key]uint64
+}
+
+// ledger knows what was published and what each connected gateway has taken over.
+type ledger struct {
+	mu        sync.Mutex
+	published map[string]*publication // by gateway
+	streams   map[int64]*stream
+	moved     chan struct{} // closed and replaced when a stream makes progress
+}
+
+// stream is one gateway's ADS stream.
+type stream struct {
+	gateway string
+	// taken is the seq from which each acknowledged resource came.
+	taken   map[key]uint64
+	sent    map[string]response // by nonce
+	refused map[string]string   // by type URL, the gateway's last words
+}
+
+// response is one unacknowledged DeltaDiscoveryResponse.
+type response struct {
+	seq     uint64
+	updated []key
+	removed []key
+}
+
+func newLedger() *ledger {
+	return &ledger{published: map[string]*publication{}, streams: map[int64]*stream{}, moved: make(chan struct{})}
+}
+
+// publish records that gateway is meant to have the resources of these versions.
+func (l *ledger) publish(gateway string, seq uint64, versions map[key]string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &publication{seq: seq, versions: versions, since: make(map[key]uint64, len(versions))}
+	old := l.published[gateway]
+	for k, v := range versions {
+		p.since[k] = seq
+		if old != nil && old.versions[k] == v {
+			p.since[k] = old.since[k]
+		}
+	}
+	l.published[gateway] = p
+}
+
+// retire forgets a gateway, unless it is connected. drop runs before any new stream of
+// the gateway can ask for something: what drop takes away, it cannot take from a stream.
+func (l *ledger) retire(gateway string, drop func(gateway string)) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.streams {
+		if s.gateway == gateway {
+			return false
+		}
+	}
+	delete(l.published, gateway)
+	drop(gateway)
+	return true
+}
+
+// open starts the account of a verified stream.
+func (l *ledger) open(id int64, gateway string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.streams[id] = &stream{gateway: gateway, taken: map[key]uint64{}, sent: map[string]response{}, refused: map[string]string{}}
+}
+
+func (l *ledger) close(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.streams, id)
+	l.move()
+}
+
+// send records a response before it goes out; seq is its snapshot's.
+func (l *ledger) send(id int64, seq uint64, r *discovery.DeltaDiscoveryResponse) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, ok := l.streams[id]
+	if !ok {
+		return
+	}
+	out := response{seq: seq}
+	for _, res := range r.GetResources() {
+		out.updated = append(out.updated, key{r.GetTypeUrl(), res.GetName()})
+	}
+	for _, name := range r.GetRemovedResources() {
+		out.removed = append(out.removed, key{r.GetTypeUrl(), name})
+	}
+	s.sent[r.GetNonce()] = out
+}
+
+// receive books what a request says that the gateway has. It returns the gateway's
+// words if it refused a response.
+func (l *ledger) receive(id int64, r *discovery.DeltaDiscoveryRequest) (refusal string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, ok := l.streams[id]
+	if !ok {
+		return "", nil
+	}
+	if len(s.sent) > maxUnacknowledged {
+		return "", fmt.Errorf("%d responses are not acknowledged", len(s.sent))
+	}
+	// After a reconnect Envoy says what it still has, and is not sent it again.
+	for name, version := range r.GetInitialResourceVersions() {
+		k := key{r.GetTypeUrl(), name}
+		s.taken[k] = 0
+		if p := l.published[s.gateway]; p != nil && p.versions[k] == version {
+			s.taken[k] = p.seq
+		}
+	}
+	acked, ok := s.sent[r.GetResponseNonce()]
+	if !ok {
+		return "", nil
+	}
+	delete(s.sent, r.GetResponseNonce())
+	defer l.move()
+	if r.GetErrorDetail() != nil {
+		refusal = strings.ToValidUTF8(r.GetErrorDetail().GetMessage(), "")
+		refusal = refusal[:min(len(refusal), maxRefusalBytes)]
+		s.refused[r.GetTypeUrl()] = refusal
+		return refusal, nil
+	}
+	delete(s.refused, r.GetTypeUrl())
+	for _, k := range acked.updated {
+		s.taken[k] = acked.seq
+	}
+	for _, k := range acked.removed {
+		delete(s.taken, k)
+	}
+	return "", nil
+}
+
+// move wakes those who wait in settled; l.mu is held.
+func (l *ledger) move() {
+	close(l.moved)
+	l.moved = make(chan struct{})
+}
+
+// settled returns when every gateway that is connected has acknowledged what was
+// published before the call.
+func (l *ledger) settled(ctx context.Context) error {
+	l.mu.Lock()
+	goal := maps.Clone(l.published)
+	l.mu.Unlock()
+	for {
+		l.mu.Lock()
+		behind, err := l.behind(goal)
+		moved := l.moved
+		l.mu.Unlock()
+		if err != nil || len(behind) == 0 {
+			return err
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the gateways %s to take over their configuration: %w", strings.Join(behind, ", "), context.Cause(ctx))
+		}
+	}
+}
+
+// behind returns the connected gateways that lack something of the goal; l.mu is held.
+func (l *ledger) behind(goal map[string]*publication) ([]string, error) {
+	var names []string
+	for _, s := range l.streams {
+		p := goal[s.gateway]
+		if p == nil || s.has(p) {
+			continue
+		}
+		for typeURL, words := range s.refused {
+			return nil, fmt.Errorf("gateway %s refused its %s: %s", s.gateway, shortType(typeURL), words)
+		}
+		names = append(names, s.gateway)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+func (s *stream) has(p *publication) bool {
+	for k, seq := range p.since {
+		if taken, ok := s.taken[k]; !ok || taken < seq {
+			return false
+		}
+	}
+	for k, taken := range s.taken {
+		// Envoy drops routes and endpoints by itself with the listener or cluster that
+		// wanted them. What came after p may well be absent from it.
+		if _, wanted := p.since[k]; !wanted && isRoot(k.typeURL) && taken <= p.seq {
+			return false
+		}
+	}
+	return true
+}
+
+// isRoot says whether Envoy takes all resources of a type, not only those it names.
+func isRoot(typeURL string) bool {
+	return typeURL == resource.ClusterType || typeURL == resource.ListenerType
+}
+
+func shortType(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '.')+1:] }

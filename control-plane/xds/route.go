@@ -1,0 +1,85 @@
+package xds
+
+import (
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+const (
+	// retryConditions are those in which no byte of the request has left the gateway, so
+	// that no function runs twice.
+	retryConditions = "connect-failure,reset-before-request"
+	// maxRetries with Envoy's full jitter between retryBase and retryMax make 2.4 s on
+	// average and 1.2 s in all but a hundredth of the cases: the restart of a daemon.
+	maxRetries = 12
+	retryBase  = 50 * time.Millisecond
+	retryMax   = 500 * time.Millisecond
+	// retryBuffer is the part of a body that Envoy keeps for a retry. A request with more
+	// is not retried.
+	retryBuffer = 64 << 10
+	// daemonFirst is how much later than the daemon the gateway gives up, because the
+	// daemon knows and says better what went wrong.
+	daemonFirst = 5 * time.Second
+)
+
+// routes has no route for unknown hosts: Envoy's own answer becomes a problem in
+// localReplies.
+func routes(functions []platform.Function, p *packer) *routev3.RouteConfiguration {
+	c := &routev3.RouteConfiguration{Name: routesName, IgnorePortInHostMatching: true}
+	for _, f := range functions {
+		c.VirtualHosts = append(c.VirtualHosts, virtualHost(f))
+	}
+	return c
+}
+
+func virtualHost(f platform.Function) *routev3.VirtualHost {
+	withInput := &routev3.RouteMatch{
+		PathSpecifier: anyPath(),
+		Headers: []*routev3.HeaderMatcher{{
+			Name:                 filterapi.HeaderInput,
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
+		}},
+	}
+	return &routev3.VirtualHost{
+		Name:    f.Name,
+		Domains: f.Hosts,
+		Routes: []*routev3.Route{
+			// Hot or cold: the daemon is the one that has the input.
+			{Name: f.Name, Match: withInput, Action: forward(f, ingressCluster)},
+			{Name: f.Name, Match: &routev3.RouteMatch{PathSpecifier: anyPath()}, Action: forward(f, f.Name)},
+		},
+		RequestHeadersToAdd: []*core.HeaderValueOption{{
+			Header:       &core.HeaderValue{Key: filterapi.HeaderFunction, Value: f.Name},
+			AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+		}},
+		RetryPolicy: &routev3.RetryPolicy{
+			RetryOn:    retryConditions,
+			NumRetries: wrapperspb.UInt32(maxRetries),
+			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{
+				BaseInterval: durationpb.New(retryBase),
+				MaxInterval:  durationpb.New(retryMax),
+			},
+		},
+		RequestBodyBufferLimit: wrapperspb.UInt64(retryBuffer),
+	}
+}
+
+func anyPath() *routev3.RouteMatch_Prefix { return &routev3.RouteMatch_Prefix{Prefix: "/"} }
+
+func forward(f platform.Function, cluster string) *routev3.Route_Route {
+	// A cold request waits for the start first. Envoy counts from the request's end, and
+	// the idle timeout from the last byte: it ends uploads that stand still.
+	timeout := durationpb.New(f.Policy.ReadyTimeout + f.RequestTimeout + daemonFirst)
+	return &routev3.Route_Route{Route: &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+		Timeout:          timeout,
+		IdleTimeout:      timeout,
+	}}
+}

@@ -1,0 +1,137 @@
+// Package xds tells the gateways' Envoys what to do: it turns the platform's state
+// into Envoy's resources and serves them over ADS (delta). A cold function's cluster
+// points to the daemon of the gateway's own node, a hot one's to its ready instances,
+// so a hot request pays nothing for being able to be cold.
+package xds
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+// Names that appear in Envoy's admin interface and statistics. A function's cluster,
+// virtual host and endpoints bear the function's own name, which has a slash and so
+// never meets one of these.
+const (
+	listenerName   = "gateway"
+	routesName     = "functions"
+	prefetchName   = "headstart.prefetch"
+	ingressCluster = "headstart-ingress"
+	hintCluster    = "headstart-hints"
+	otlpCluster    = "headstart-otlp"
+)
+
+// maxSocketPath is the length of a unix socket's path: sockaddr_un.sun_path on Linux
+// holds 108 bytes with the final zero (unix(7)).
+const maxSocketPath = 107
+
+// Config is what all gateways have in common.
+type Config struct {
+	// ListenPort is the TCP port of each gateway, on all addresses.
+	ListenPort uint32
+	// FilterPath is the prefetch filter's .wasm file on the gateways. Empty: gateways
+	// without the filter; requests work, inputs are not prefetched.
+	FilterPath string
+	// OTLPSocket is the unix socket that takes the gateways' spans (OTLP over gRPC).
+	// Empty: gateways make no spans.
+	OTLPSocket string
+	// TraceSampling is the percentage of requests that start a trace. A request that
+	// arrives with a traceparent follows the decision in it.
+	TraceSampling float64
+
+	// Verify returns an error if the peer of ctx may not speak for the gateway nodeID.
+	Verify func(ctx context.Context, nodeID string) error
+	// OnLoad takes what a gateway reports each LoadInterval, see Load.
+	OnLoad func(gateway string, loads []Load)
+}
+
+// Gateway is one node's Envoy.
+type Gateway struct {
+	// ID is the node's name, and Envoy's node.id.
+	ID string
+	// IngressSocket and HintSocket are the daemon's unix sockets on that node.
+	IngressSocket string
+	HintSocket    string
+}
+
+// Resources returns everything that gateway gw needs to serve st. It does not depend
+// on the order of st's functions and instances. It refuses what would make Envoy
+// reject a whole set of resources, such as two functions with one host: one function's
+// mistake must not stop the others' updates.
+func Resources(cfg Config, gw Gateway, st platform.State) (*cache.Snapshot, error) {
+	if err := errors.Join(checkSocket("ingress", gw.IngressSocket), checkSocket("hint", gw.HintSocket)); err != nil {
+		return nil, err
+	}
+	functions := slices.Clone(st.Functions)
+	slices.SortFunc(functions, func(a, b platform.Function) int { return cmp.Compare(a.Name, b.Name) })
+	// Made even without the filter, because it checks names and hosts.
+	plugin, err := pluginConfig(functions)
+	if err != nil {
+		return nil, fmt.Errorf("plugin configuration: %w", err)
+	}
+	assignments, err := assignments(gw, functions, st.Instances)
+	if err != nil {
+		return nil, err
+	}
+	var p packer
+	resources := map[resource.Type][]types.Resource{
+		resource.ListenerType: {listener(cfg, gw, &p)},
+		resource.RouteType:    {routes(functions, &p)},
+		resource.ClusterType:  clusters(cfg, gw, functions, &p),
+		resource.EndpointType: assignments,
+	}
+	if cfg.FilterPath != "" {
+		resources[resource.ExtensionConfigType] = []types.Resource{prefetchFilter(cfg.FilterPath, plugin, &p)}
+	}
+	if p.err != nil {
+		return nil, fmt.Errorf("packing resources: %w", p.err)
+	}
+	return cache.NewSnapshot("", resources)
+}
+
+func pluginConfig(functions []platform.Function) ([]byte, error) {
+	c := filterapi.Config{Version: filterapi.Version, HintCluster: hintCluster, Functions: make([]filterapi.Function, 0, len(functions))}
+	for _, f := range functions {
+		c.Functions = append(c.Functions, filterapi.Function{Name: f.Name, Hosts: f.Hosts, Input: f.Policy.Input})
+	}
+	return c.Marshal()
+}
+
+func checkSocket(what, path string) error {
+	if path == "" || len(path) > maxSocketPath {
+		return fmt.Errorf("%s socket: path of %d bytes, must be 1 to %d", what, len(path), maxSocketPath)
+	}
+	return nil
+}
+
+// packer wraps messages and keeps the first error. Its output is the same for the same
+// message, so that an unchanged resource has an unchanged version.
+type packer struct{ err error }
+
+func (p *packer) pack(m proto.Message) *anypb.Any {
+	var a anypb.Any
+	if err := anypb.MarshalFrom(&a, m, proto.MarshalOptions{Deterministic: true}); err != nil && p.err == nil {
+		p.err = err
+	}
+	return &a
+}
+
+// stamp gives all of a snapshot's resources one version.
+func stamp(s *cache.Snapshot, version uint64) {
+	for i := range s.Resources {
+		s.Resources[i].Version = strconv.FormatUint(version, 10)
+	}
+}

@@ -1,0 +1,155 @@
+package filterapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Limits of one configuration. Each Envoy worker keeps its own copy.
+const (
+	// MaxConfigBytes fits MaxFunctions of a usual size and stays far below what an xDS
+	// message may hold.
+	MaxConfigBytes = 4 << 20
+	// MaxFunctions is the number of functions behind one gateway.
+	MaxFunctions = 10_000
+	// MaxHosts is the number of authorities of one function.
+	MaxHosts = 64
+	// maxClusterNameBytes is far above any name that the control plane gives a cluster.
+	maxClusterNameBytes = 255
+	// maxHostBytes and maxLabelBytes bound a name in the DNS (RFC 1035, section 2.3.4).
+	maxHostBytes  = 253
+	maxLabelBytes = 63
+)
+
+// ParseConfig reads and validates a plugin configuration. Unknown fields are refused:
+// what a filter does not know, it would not obey.
+func ParseConfig(data []byte) (*Config, error) {
+	if len(data) > MaxConfigBytes {
+		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
+	}
+	// The version comes first, so that a newer configuration is refused as newer and
+	// not for a field that it has gained.
+	var versioned struct {
+		Version string `json:"version"`
+	}
+	if err := json.Unmarshal(data, &versioned); err != nil {
+		return nil, err
+	}
+	if err := checkVersion(versioned.Version); err != nil {
+		return nil, err
+	}
+	var c Config
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return nil, err
+	}
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// Marshal returns the configuration as JSON, always the same for the same value. It
+// refuses what ParseConfig would refuse, so that a wrong configuration fails where it
+// is made.
+func (c *Config) Marshal() ([]byte, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > MaxConfigBytes {
+		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
+	}
+	return data, nil
+}
+
+// Validate returns the first thing wrong, beginning with the field's name.
+func (c *Config) Validate() error {
+	if err := checkVersion(c.Version); err != nil {
+		return err
+	}
+	if c.HintCluster == "" || len(c.HintCluster) > maxClusterNameBytes {
+		return fmt.Errorf("hintCluster: must be 1 to %d bytes long", maxClusterNameBytes)
+	}
+	if len(c.Functions) > MaxFunctions {
+		return fmt.Errorf("functions: has %d, at most %d are allowed", len(c.Functions), MaxFunctions)
+	}
+	names := make(map[string]bool, len(c.Functions))
+	owners := make(map[string]string, len(c.Functions))
+	for i, f := range c.Functions {
+		if err := f.validate(); err != nil {
+			return fmt.Errorf("functions[%d].%w", i, err)
+		}
+		if names[f.Name] {
+			return fmt.Errorf("functions[%d].name: %s is there twice", i, f.Name)
+		}
+		names[f.Name] = true
+		for j, h := range f.Hosts {
+			if owner, taken := owners[h]; taken {
+				return fmt.Errorf("functions[%d].hosts[%d]: %s is already a host of %s", i, j, h, owner)
+			}
+			owners[h] = f.Name
+		}
+	}
+	return nil
+}
+
+func checkVersion(v string) error {
+	if v != Version {
+		return fmt.Errorf("version: is %.64q, this filter takes %q", v, Version)
+	}
+	return nil
+}
+
+func (f *Function) validate() error {
+	namespace, name, ok := strings.Cut(f.Name, "/")
+	if !ok || !isLabel(namespace) || !isLabel(name) {
+		return fmt.Errorf("name: %.200q is not namespace/name", f.Name)
+	}
+	if len(f.Hosts) == 0 || len(f.Hosts) > MaxHosts {
+		return fmt.Errorf("hosts: must be 1 to %d", MaxHosts)
+	}
+	for i, h := range f.Hosts {
+		if !isHost(h) {
+			return fmt.Errorf("hosts[%d]: %.260q is not a host name in lower case without a port", i, h)
+		}
+	}
+	if f.Input == "" {
+		return nil
+	}
+	if _, err := ParseTemplate(f.Input); err != nil {
+		return fmt.Errorf("input: %w", err)
+	}
+	return nil
+}
+
+func isHost(s string) bool {
+	if len(s) > maxHostBytes {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if !isLabel(label) {
+			return false
+		}
+	}
+	return true
+}
+
+// isLabel says whether s is a lower-case label of RFC 1123, section 2.1.
+func isLabel(s string) bool {
+	if s == "" || len(s) > maxLabelBytes || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		if !isLowerAlphanumeric(s[i]) && s[i] != '-' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,163 @@
+package filterapi
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func getter(headers map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		v, ok := headers[name]
+		return v, ok
+	}
+}
+
+func TestParseTemplateRefuses(t *testing.T) {
+	for _, c := range []struct{ name, template, want string }{
+		{"empty", "", "must start with s3://"},
+		{"other store", "https://videos/a", "must start with s3://: no other store is supported"},
+		{"upper-case scheme", "S3://videos/a", "must start with s3://"},
+		{"no key", "s3://videos", "has no key: write s3://<bucket>/<key>"},
+		{"empty key", "s3://videos/", "key is empty"},
+		{"empty bucket", "s3:///a", "bucket: must be a name or exactly one {header.<name>}"},
+		{"bucket of two parts", "s3://my-{header.x-b}/a", "bucket: must be a name or exactly one {header.<name>}"},
+		{"bucket name", "s3://My/a", `bucket "My" must be 3 to 63 characters long`},
+		{"slash in placeholder", "s3://{header.a/b}/c", "bucket: has a { without a }"},
+		{"unclosed", "s3://videos/{header.x-key", "key: has a { without a }"},
+		{"stray brace", "s3://videos/a}b", "key: has a } without a {"},
+		{"other placeholder", "s3://videos/{query.key}", `key: has the unknown placeholder "query.key": only {header.<name>} is known`},
+		{"no name", "s3://videos/{header.}", `"" is not a header name`},
+		{"not a token", "s3://videos/{header.x key}", `"x key" is not a header name`},
+		{"upper case", "s3://videos/{header.X-Key}", "write header names in lower case: {header.x-key}"},
+		{"own header", "s3://videos/{header.x-headstart-input}", "x-headstart-* headers are the gateway's own"},
+		{"pseudo header", "s3://videos/{header.:path}", "a pseudo header cannot name an input"},
+		{"host", "s3://videos/{header.host}", "it is the authority"},
+		{"credentials", "s3://videos/{header.authorization}", "it holds credentials"},
+		{"climbing", "s3://videos/../{header.x-key}", `key has the path segment ".."`},
+		{"leading slash", "s3://videos//{header.x-key}", "key begins with a slash"},
+		{"trailing space", "s3://videos/a ", "key ends with a space"},
+		{"control", "s3://videos/a\nb", "key has control characters"},
+		{"not UTF-8", "s3://videos/\xff", "key is not UTF-8"},
+		{"long key", "s3://videos/" + strings.Repeat("a", 1025), "key is longer than 1024 bytes"},
+		{"long", "s3://videos/" + strings.Repeat("a", 2048), "is 2060 bytes long, at most 2048 are allowed"},
+		{"many placeholders", "s3://videos/" + strings.Repeat("{header.a}", 9), "has 9 placeholders, at most 8 are allowed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ParseTemplate(c.template)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one that says %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestExpand(t *testing.T) {
+	const template = "s3://{header.x-bucket}/{header.x-key}"
+	type headers = map[string]string
+	for _, c := range []struct {
+		name, template string
+		headers        headers
+		want           string // empty: no input
+		err            string
+	}{
+		{"both", template, headers{"x-bucket": "videos", "x-key": "cam1/a.mjpeg"}, "s3://videos/cam1/a.mjpeg", ""},
+		{"none", template, headers{"x-other": "1"}, "", ""},
+		{"fixed", "s3://videos/a", nil, "s3://videos/a", ""},
+		{"mixture", "s3://videos/{header.x-cam}/{header.x-day}-{header.x-cam}.mjpeg", headers{"x-cam": "c1", "x-day": "mon"}, "s3://videos/c1/mon-c1.mjpeg", ""},
+		{"bucket only", "s3://{header.x-bucket}/model", headers{"x-bucket": "eu.models-1"}, "s3://eu.models-1/model", ""},
+		{"no decoding", template, headers{"x-bucket": "videos", "x-key": "a%2F..%2Fb?c#d"}, "s3://videos/a%2F..%2Fb?c#d", ""},
+		{"braces are text", template, headers{"x-bucket": "videos", "x-key": "{header.x-bucket}"}, "s3://videos/{header.x-bucket}", ""},
+		{"dots in names", template, headers{"x-bucket": "videos", "x-key": "a../.b/..."}, "s3://videos/a../.b/...", ""},
+		{"longest key", template, headers{"x-bucket": "videos", "x-key": strings.Repeat("ü", 512)}, "s3://videos/" + strings.Repeat("ü", 512), ""},
+
+		{"no bucket", template, headers{"x-key": "a"}, "", "header x-bucket is missing, and the input cannot be named without it"},
+		{"no key", template, headers{"x-bucket": "videos"}, "", "header x-key is missing, and the input cannot be named without it"},
+		{"empty key", template, headers{"x-bucket": "videos", "x-key": ""}, "", "header x-key is not fit for an object key: it is empty"},
+		{"empty bucket", template, headers{"x-bucket": "", "x-key": "a"}, "", "header x-bucket is not a bucket name: it must be 3 to 63 characters long"},
+		{"not UTF-8", template, headers{"x-bucket": "videos", "x-key": "\xc3"}, "", "header x-key is not fit for an object key: it is not UTF-8"},
+		{"control", template, headers{"x-bucket": "videos", "x-key": "a\u0085b"}, "", "header x-key is not fit for an object key: it has control characters"},
+		{"too long", template, headers{"x-bucket": "videos", "x-key": strings.Repeat("ü", 513)}, "", "header x-key is not fit for an object key: it is longer than 1024 bytes"},
+		{"leading slash", template, headers{"x-bucket": "videos", "x-key": "/a"}, "", "header x-key makes an object key that begins with a slash"},
+		{"trailing space", template, headers{"x-bucket": "videos", "x-key": "a "}, "", "header x-key makes an object key that ends with a space"},
+		{"dot", template, headers{"x-bucket": "videos", "x-key": "a/./b"}, "", `header x-key makes an object key that has the path segment "."`},
+		{"dots out of two", "s3://videos/{header.x-a}.{header.x-b}", headers{"x-a": "c/", "x-b": "./d"}, "", `header x-a, x-b makes an object key that has the path segment ".."`},
+		{"long out of two", "s3://videos/{header.x-a}{header.x-b}", headers{"x-a": strings.Repeat("a", 600), "x-b": strings.Repeat("b", 600)}, "", "header x-a, x-b makes an object key that is longer than 1024 bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			template, err := ParseTemplate(c.template)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref, ok, err := template.Expand(getter(c.headers))
+			got := ""
+			if err != nil {
+				got = err.Error()
+				if _, isReference := errors.AsType[*ReferenceError](err); !isReference {
+					t.Errorf("error is a %T", err)
+				}
+			}
+			if ref != c.want || ok != (c.want != "") || got != c.err {
+				t.Errorf("got %q, %t, error %q; want %q, error %q", ref, ok, got, c.want, c.err)
+			}
+		})
+	}
+}
+
+// Two requests get the same reference only if bucket and key are the same.
+func TestReferencesAreUnambiguous(t *testing.T) {
+	template, err := ParseTemplate("s3://{header.x-bucket}/{header.x-key}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket := rapid.StringMatching(`[a-z0-9./-]{1,8}`)
+	key := rapid.OneOf(rapid.StringMatching(`[a-z./ -]{1,8}`), rapid.String())
+	rapid.Check(t, func(t *rapid.T) {
+		b, k := bucket.Draw(t, "bucket"), key.Draw(t, "key")
+		ref, ok, err := template.Expand(getter(map[string]string{"x-bucket": b, "x-key": k}))
+		if err != nil {
+			return
+		}
+		gotBucket, gotKey, _ := strings.Cut(strings.TrimPrefix(ref, "s3://"), "/")
+		if !ok || gotBucket != b || gotKey != k {
+			t.Fatalf("%q and %q make %q, ok %t", b, k, ref, ok)
+		}
+	})
+}
+
+// No template and no header can make a reference that leaves its bucket.
+func FuzzExpand(f *testing.F) {
+	for _, s := range []string{"s3://{header.x-a}/{header.x-b}", "s3://videos/{header.x-a}.{header.x-b}", "s3://videos/a", "s3://{header.x-a}/{header.x-a}/b"} {
+		f.Add(s, "videos", "cam/1.mjpeg")
+		f.Add(s, "..", "/./\x00")
+		f.Add(s, "videos/", "\xff {}")
+	}
+	f.Fuzz(func(t *testing.T, s, a, b string) {
+		template, err := ParseTemplate(s)
+		if err != nil {
+			return
+		}
+		ref, ok, err := template.Expand(func(name string) (string, bool) {
+			return map[bool]string{true: a, false: b}[name == "x-a"], true
+		})
+		if err != nil {
+			wrong, isReference := errors.AsType[*ReferenceError](err)
+			if !isReference || ok || ref != "" {
+				t.Fatalf("%q, %t, %#v", ref, ok, err)
+			}
+			for h := range strings.SplitSeq(wrong.Header, ", ") {
+				if !strings.Contains(s, "{header."+h+"}") {
+					t.Fatalf("%q does not name header %q", s, h)
+				}
+			}
+			return
+		}
+		rest, isS3 := strings.CutPrefix(ref, "s3://")
+		bucket, key, hasKey := strings.Cut(rest, "/")
+		if !ok || !isS3 || !hasKey || bucketProblem(bucket) != "" || keyProblem(key) != "" {
+			t.Fatalf("%q makes %q, ok %t", s, ref, ok)
+		}
+	})
+}

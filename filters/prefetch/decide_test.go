@@ -1,0 +1,59 @@
+package prefetch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+// Whatever a client sends, a request is either untouched, answered, or passed on with
+// a hint that says the same as the request's own headers.
+func TestHintAndRequestAgree(t *testing.T) {
+	c, err := filterapi.ParseConfig([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab, err := newTable(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, ok := tab.lookup("fire:80")
+	if !ok {
+		t.Fatal("fire is not known")
+	}
+	name := rapid.SampledFrom([]string{"x-bucket", "x-key", "x-other"})
+	text := rapid.OneOf(rapid.SampledFrom([]string{"videos", "a/b", "..", ""}), rapid.String())
+	rapid.Check(t, func(t *rapid.T) {
+		headers := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [2]string {
+			return [2]string{name.Draw(t, "name"), text.Draw(t, "value")}
+		}), 0, 4).Draw(t, "headers")
+		asked := 0
+		d := in.decide(headers, func() string { asked++; return "id" })
+
+		names := 0
+		for _, h := range headers {
+			if h[0] == "x-bucket" || h[0] == "x-key" {
+				names++
+			}
+		}
+		switch {
+		case names == 0:
+			if d.set != nil || d.hint != nil || d.reply != nil {
+				t.Fatalf("a request without input is touched: %+v", d)
+			}
+		case d.reply != nil:
+			if d.set != nil || d.hint != nil || asked != 0 || d.reply.Status != 400 || !strings.HasPrefix(d.reply.Field, "header x-") {
+				t.Fatalf("a refused request is %+v", d)
+			}
+		default:
+			want := [][2]string{{filterapi.HeaderRequest, "id"}, {filterapi.HeaderInput, "s3://" + value(headers, "x-bucket") + "/" + value(headers, "x-key")}}
+			if names != 2 || asked != 1 || !slices.Equal(d.set, want) || !slices.Equal(d.hint[4:], want) {
+				t.Fatalf("a request with input is %+v", d)
+			}
+		}
+	})
+}

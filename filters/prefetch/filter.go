@@ -1,0 +1,152 @@
+package prefetch
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+const (
+	// hintTimeoutMillis bounds how long a hint may occupy the proxy. The daemon is on
+	// the same machine and answers before it fetches; nobody waits for it.
+	hintTimeoutMillis = 1000
+	// requestIDBytes is the size of a W3C trace id: no two requests share one.
+	requestIDBytes = 16
+	// notGRPC tells SendHttpResponse that the reply has no gRPC status.
+	notGRPC = -1
+)
+
+// VM is the filter as the proxy-wasm SDK takes it.
+type VM struct{ types.DefaultVMContext }
+
+// NewPluginContext makes the context of one plugin configuration.
+func (*VM) NewPluginContext(uint32) types.PluginContext {
+	return &plugin{dispatch: proxywasm.DispatchHttpCall}
+}
+
+// dispatcher sends a request of the filter's own, as proxywasm.DispatchHttpCall does.
+type dispatcher func(cluster string, headers [][2]string, body []byte, trailers [][2]string, timeoutMillis uint32, answered func(headers, bodySize, trailers int)) (uint32, error)
+
+type plugin struct {
+	types.DefaultPluginContext
+	dispatch dispatcher
+	table    *table
+}
+
+// OnPluginStart refuses a wrong configuration, so that the proxy keeps its last good one.
+func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
+	t, err := load()
+	if err != nil {
+		proxywasm.LogErrorf("prefetch: plugin configuration: %v", err)
+		return types.OnPluginStartStatusFailed
+	}
+	p.table = t
+	return types.OnPluginStartStatusOK
+}
+
+func load() (*table, error) {
+	data, err := proxywasm.GetPluginConfiguration()
+	if err != nil {
+		return nil, fmt.Errorf("reading it: %w", err)
+	}
+	c, err := filterapi.ParseConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	return newTable(c)
+}
+
+// NewHttpContext makes the context of one request.
+func (p *plugin) NewHttpContext(uint32) types.HttpContext { return &request{plugin: p} }
+
+// request inherits the callbacks for bodies, which let everything pass unread.
+type request struct {
+	types.DefaultHttpContext
+	plugin *plugin
+}
+
+// OnHttpRequestHeaders asks the proxy for one header only, unless the function has an
+// input.
+func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
+	authority, err := proxywasm.GetHttpRequestHeader(":authority")
+	if err != nil {
+		return types.ActionContinue // HTTP/1.0 without a Host: no function has it
+	}
+	in, ok := r.plugin.table.lookup(authority)
+	if !ok {
+		return types.ActionContinue
+	}
+	headers, err := proxywasm.GetHttpRequestHeaders()
+	if err != nil {
+		proxywasm.LogWarnf("prefetch: %s: reading the request's headers: %v", in.function, err)
+		return types.ActionContinue
+	}
+	d := in.decide(headers, newRequestID)
+	if d.reply != nil {
+		return answer(d.reply)
+	}
+	if d.hint != nil {
+		r.hint(in.function, d.hint)
+	}
+	for _, h := range d.set {
+		if err := proxywasm.ReplaceHttpRequestHeader(h[0], h[1]); err != nil {
+			proxywasm.LogWarnf("prefetch: %s: setting %s: %v", in.function, h[0], err)
+		}
+	}
+	return types.ActionContinue
+}
+
+// hint tells the daemon and goes on. Without the hint the request only loses its head
+// start: the daemon learns of the input from the request itself.
+func (r *request) hint(function string, headers [][2]string) {
+	_, err := r.plugin.dispatch(r.plugin.table.hintCluster, headers, nil, nil, hintTimeoutMillis, func(numHeaders, _, _ int) {
+		if status := hintStatus(numHeaders); !strings.HasPrefix(status, "2") {
+			proxywasm.LogWarnf("prefetch: %s: the hint was answered with status %q", function, status)
+		}
+	})
+	if err != nil {
+		proxywasm.LogWarnf("prefetch: %s: sending the hint to cluster %s: %v", function, r.plugin.table.hintCluster, err)
+	}
+}
+
+// hintStatus is empty when there was no answer at all.
+func hintStatus(numHeaders int) string {
+	if numHeaders == 0 {
+		return ""
+	}
+	headers, err := proxywasm.GetHttpCallResponseHeaders()
+	if err != nil {
+		return ""
+	}
+	for _, h := range headers {
+		if h[0] == ":status" {
+			return h[1]
+		}
+	}
+	return ""
+}
+
+func answer(p *filterapi.Problem) types.Action {
+	body, err := json.Marshal(p)
+	if err == nil {
+		err = proxywasm.SendHttpResponse(uint32(p.Status), [][2]string{{"content-type", filterapi.ProblemContentType}}, body, notGRPC)
+	}
+	if err != nil {
+		proxywasm.LogErrorf("prefetch: %s: refusing a request: %v", p.Function, err)
+		return types.ActionContinue
+	}
+	return types.ActionPause
+}
+
+func newRequestID() string {
+	var id [requestIDBytes]byte
+	_, _ = rand.Read(id[:]) // never fails, see its documentation
+	return hex.EncodeToString(id[:])
+}

@@ -1,0 +1,285 @@
+package prefetch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/proxytest"
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filtertest"
+)
+
+const config = `{"version":"v1","hintCluster":"headstart-hint","functions":[
+	{"name":"shop/fire","hosts":["fire.shop.example","fire"],"input":"s3://{header.x-bucket}/{header.x-key}"},
+	{"name":"shop/fixed","hosts":["fixed.shop.example"],"input":"s3://models/latest.bin"},
+	{"name":"shop/plain","hosts":["plain.shop.example"]}]}`
+
+func start(t *testing.T, p *filtertest.Proxy) {
+	t.Helper()
+	if !p.StartPlugin() {
+		t.Fatalf("the plugin refuses its configuration: %v", p.GetErrorLogs())
+	}
+}
+
+func get(authority string, headers ...[2]string) [][2]string {
+	return append([][2]string{{":method", "GET"}, {":path", "/"}, {":authority", authority}}, headers...)
+}
+
+func value(headers [][2]string, name string) string {
+	for _, h := range headers {
+		if h[0] == name {
+			return h[1]
+		}
+	}
+	return ""
+}
+
+func TestRequestWithInputIsHintedAndGoesOn(t *testing.T) {
+	key := [][2]string{{"x-bucket", "videos"}, {"x-key", "cam 1/überblick.mjpeg"}}
+	const ref = "s3://videos/cam 1/überblick.mjpeg"
+	for _, c := range []struct {
+		name, authority, function, ref string
+		headers                        [][2]string
+	}{
+		{"headers name the input", "fire.shop.example", "shop/fire", ref, key},
+		{"second host", "fire", "shop/fire", ref, key},
+		{"port and upper case", "FIRE.shop.Example:8443", "shop/fire", ref, key},
+		{"fixed input", "fixed.shop.example", "shop/fixed", "s3://models/latest.bin", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
+				start(t, p)
+				sent := get(c.authority, c.headers...)
+				o := p.Request(sent...)
+
+				id := value(o.Headers, "x-headstart-request")
+				if len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
+					t.Errorf("x-headstart-request is %q, want 32 lower-case hexadecimal digits", id)
+				}
+				own := [][2]string{{"x-headstart-request", id}, {"x-headstart-input", c.ref}}
+				if diff := cmp.Diff(slices.Concat(sent, own), o.Headers); diff != "" {
+					t.Errorf("request headers (-want +got):\n%s", diff)
+				}
+				if len(o.Calls) != 1 {
+					t.Fatalf("%d hints, want one", len(o.Calls))
+				}
+				hint := []proxytest.HttpCalloutAttribute{{
+					CalloutID: o.Calls[0].CalloutID,
+					Upstream:  "headstart-hint",
+					Headers: slices.Concat([][2]string{
+						{":method", "POST"}, {":path", "/v1/hint"}, {":authority", "headstart-node"},
+						{"x-headstart-function", c.function},
+					}, own),
+					Trailers: [][2]string{},
+					Body:     []byte{},
+				}}
+				if diff := cmp.Diff(hint, o.Calls); diff != "" {
+					t.Errorf("hints (-want +got):\n%s", diff)
+				}
+				if o.Action != types.ActionContinue || o.Reply != nil {
+					t.Errorf("the request is held (action %v) or answered (%v)", o.Action, o.Reply)
+				}
+			})
+		})
+	}
+}
+
+func TestOtherRequestsAreUntouched(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		request [][2]string
+	}{
+		{"all headers of the input absent", get("fire.shop.example", [2]string{"x-other", "1"})},
+		{"unknown host", get("nobody.example", [2]string{"x-bucket", "videos"}, [2]string{"x-key", "a"})},
+		{"function without input", get("plain.shop.example", [2]string{"x-bucket", "videos"}, [2]string{"x-key", "a"})},
+		{"port only", get(":8080")},
+		{"no authority", [][2]string{{":method", "GET"}, {":path", "/"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
+				start(t, p)
+				o := p.Request(c.request...)
+				want := filtertest.Outcome{Context: o.Context, Action: types.ActionContinue, Headers: c.request}
+				if diff := cmp.Diff(want, o); diff != "" {
+					t.Errorf("outcome (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestMalformedReferenceIsAnsweredWithAProblem(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		headers       [][2]string
+		field, detail string
+	}{
+		{"one header absent", [][2]string{{"x-bucket", "videos"}}, "header x-key", "is missing"},
+		{"other header absent", [][2]string{{"x-key", "a"}}, "header x-bucket", "is missing"},
+		{"climbing key", [][2]string{{"x-bucket", "videos"}, {"x-key", "../../etc/shadow"}}, "header x-key", `".."`},
+		{"absolute key", [][2]string{{"x-bucket", "videos"}, {"x-key", "/etc/shadow"}}, "header x-key", "slash"},
+		{"slash in bucket", [][2]string{{"x-bucket", "videos/private"}, {"x-key", "a"}}, "header x-bucket", "lower-case letters"},
+		{"address as bucket", [][2]string{{"x-bucket", "169.254.169.254"}, {"x-key", "a"}}, "header x-bucket", "IP address"},
+		{"not UTF-8", [][2]string{{"x-bucket", "videos"}, {"x-key", "a\xff"}}, "header x-key", "UTF-8"},
+		{"control characters", [][2]string{{"x-bucket", "videos"}, {"x-key", "a\tb"}}, "header x-key", "control"},
+		{"endless key", [][2]string{{"x-bucket", "videos"}, {"x-key", strings.Repeat("a", 60_000)}}, "header x-key", "longer than 1024 bytes"},
+		{"twice", [][2]string{{"x-bucket", "videos"}, {"x-key", "a"}, {"x-key", "b"}}, "header x-key", "more than once"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
+				start(t, p)
+				o := p.Request(get("fire.shop.example", c.headers...)...)
+				if o.Reply == nil || o.Action != types.ActionPause || len(o.Calls) != 0 {
+					t.Fatalf("want an answer, no hint, and the request stopped; got %+v", o)
+				}
+				var got filterapi.Problem
+				if err := json.Unmarshal(o.Reply.Data, &got); err != nil {
+					t.Fatal(err)
+				}
+				want := filterapi.Problem{
+					Type:     "https://headstart.dev/errors#InputReferenceMalformed",
+					Title:    "InputReferenceMalformed",
+					Status:   400,
+					Detail:   got.Detail,
+					Function: "shop/fire",
+					Field:    c.field,
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("problem (-want +got):\n%s", diff)
+				}
+				if !strings.Contains(got.Detail, c.detail) {
+					t.Errorf("detail %q does not say %q", got.Detail, c.detail)
+				}
+				if o.Reply.StatusCode != 400 || value(o.Reply.Headers, "content-type") != "application/problem+json" {
+					t.Errorf("answer is %d %v", o.Reply.StatusCode, o.Reply.Headers)
+				}
+			})
+		})
+	}
+}
+
+func TestBodiesPassUnread(t *testing.T) {
+	filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		o := p.Request(get("fire", [2]string{"x-bucket", "videos"}, [2]string{"x-key", "a"})...)
+		body := []byte("a part of the body")
+		for _, end := range []bool{false, true} {
+			if a := p.CallOnRequestBody(o.Context, body, end); a != types.ActionContinue {
+				t.Errorf("request body, end %t: action %v", end, a)
+			}
+			if a := p.CallOnResponseBody(o.Context, body, end); a != types.ActionContinue {
+				t.Errorf("response body, end %t: action %v", end, a)
+			}
+		}
+		if got := p.GetCurrentRequestBody(o.Context); string(got) != string(body) {
+			t.Errorf("the request's body became %q", got)
+		}
+		p.CompleteHttpContext(o.Context)
+	})
+}
+
+func TestRefusedHintIsLogged(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer [][2]string
+		want   []string
+	}{
+		{"accepted", [][2]string{{":status", "202"}}, nil},
+		{"refused", [][2]string{{":status", "503"}}, []string{`prefetch: shop/fixed: the hint was answered with status "503"`}},
+		{"no answer", nil, []string{`prefetch: shop/fixed: the hint was answered with status ""`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
+				start(t, p)
+				o := p.Request(get("fixed.shop.example")...)
+				p.CallOnHttpCallResponse(o.Calls[0].CalloutID, c.answer, nil, nil)
+				if diff := cmp.Diff(c.want, p.GetWarnLogs()); diff != "" {
+					t.Errorf("warnings (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// The emulator's proxy takes every call, so only the Go form can see one fail.
+func TestRequestGoesOnWithoutAHint(t *testing.T) {
+	p := filtertest.Start(t, &failingVM{}, config)
+	start(t, p)
+	o := p.Request(get("fixed.shop.example")...)
+	if o.Action != types.ActionContinue || value(o.Headers, "x-headstart-input") != "s3://models/latest.bin" {
+		t.Errorf("outcome %+v", o)
+	}
+	want := []string{"prefetch: shop/fixed: sending the hint to cluster headstart-hint: no such cluster"}
+	if diff := cmp.Diff(want, p.GetWarnLogs()); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+type failingVM struct{ types.DefaultVMContext }
+
+func (*failingVM) NewPluginContext(uint32) types.PluginContext {
+	return &plugin{dispatch: func(string, [][2]string, []byte, [][2]string, uint32, func(int, int, int)) (uint32, error) {
+		return 0, errors.New("no such cluster")
+	}}
+}
+
+func TestWrongConfigurationIsRefused(t *testing.T) {
+	const functions = `{"version":"v1","hintCluster":"c","functions":[%s]}`
+	for _, c := range []struct{ name, config, want string }{
+		{"none", ``, "reading it"},
+		{"not JSON", `version: v1`, "invalid character"},
+		{"newer version", `{"version":"v2","added":1}`, `version: is "v2", this filter takes "v1"`},
+		{"unknown field", `{"version":"v1","hintcluster":"c","added":1}`, `unknown field "added"`},
+		{"no cluster", `{"version":"v1"}`, "hintCluster"},
+		{"wrong template", fmt.Sprintf(functions, `{"name":"a/b","hosts":["b"],"input":"gs://x/y"}`), "functions[0].input: must start with s3://"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			filter.Run(t, c.config, func(t *testing.T, p *filtertest.Proxy) {
+				if p.StartPlugin() {
+					t.Fatal("the plugin started")
+				}
+				logs := p.GetErrorLogs()
+				if len(logs) != 1 || !strings.HasPrefix(logs[0], "prefetch: plugin configuration: ") || !strings.Contains(logs[0], c.want) {
+					t.Errorf("errors %q, want one that says %q", logs, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestRequestIDsAreUnique(t *testing.T) {
+	const requests = 2000
+	filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		seen := make(map[string]bool, requests)
+		for range requests {
+			seen[value(p.Request(get("fixed.shop.example")...).Headers, "x-headstart-request")] = true
+		}
+		if len(seen) != requests {
+			t.Errorf("%d different ids in %d requests", len(seen), requests)
+		}
+	})
+}
+
+// BenchmarkOtherFunction is the price of the filter for requests that it has nothing to
+// do with, without the crossing into Wasm.
+func BenchmarkOtherFunction(b *testing.B) {
+	p := filtertest.Start(b, &VM{}, config)
+	if !p.StartPlugin() {
+		b.Fatal("the plugin refuses its configuration")
+	}
+	headers := get("plain.shop.example:8080")
+	b.ReportAllocs()
+	for b.Loop() {
+		id := p.InitializeHttpContext()
+		p.CallOnRequestHeaders(id, headers, true)
+		p.CompleteHttpContext(id)
+	}
+}

@@ -1,0 +1,184 @@
+// Package buffer keeps inputs on disk while they arrive and until the last reader is
+// done: bounded in bytes, below one directory.
+package buffer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"regexp"
+	"sync"
+	"syscall"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// entryID is what an entry's identifier, and so its file's name, looks like.
+var entryID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+var errClosed = errors.New("the buffer is closed")
+
+// Buffer is a directory of entries. Its methods may be called at the same time.
+type Buffer struct {
+	root *os.Root
+	// dir is the directory itself: it holds the lock, and links start from it.
+	dir   *os.File
+	limit int64
+
+	mu      sync.Mutex
+	used    int64
+	entries map[string]*Entry // nil when closed
+}
+
+// Open returns the buffer in dir, for at most limit bytes. It makes the directory with
+// mode 0700 if there is none, refuses one that others have access to, and removes the
+// entries that an earlier process has left. One process at a time has the directory.
+func Open(dir string, limit int64) (*Buffer, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("opening the buffer: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the buffer: %w", err)
+	}
+	b := &Buffer{root: root, limit: limit, entries: map[string]*Entry{}}
+	if err := b.take(); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the buffer: %w", err), b.Close())
+	}
+	return b, nil
+}
+
+// take locks the directory and sweeps it.
+func (b *Buffer) take() error {
+	var err error
+	if b.dir, err = b.root.Open("."); err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(b.dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("another process uses %s: %w", b.root.Name(), err)
+	}
+	info, err := b.dir.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s has mode %#o: others than its owner have access; use 0700", b.root.Name(), info.Mode().Perm())
+	}
+	files, err := b.dir.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		// Only what looks like an entry: the operator may have named a wrong directory.
+		if !entryID.MatchString(file.Name()) || !file.Type().IsRegular() {
+			continue
+		}
+		if err := b.root.Remove(file.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Used returns how many bytes the entries take, arrived or not.
+func (b *Buffer) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// Create reserves an entry of size bytes. id is 32 lower-case hexadecimal digits and
+// names one entry at a time. With no room left the error is BufferFull.
+func (b *Buffer) Create(id string, size int64) (*Entry, error) {
+	if !entryID.MatchString(id) || size < 0 {
+		return nil, fmt.Errorf("creating a buffer entry %.40q of %d bytes: bad identifier or size", id, size)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.entries == nil {
+		return nil, errClosed
+	}
+	if size > b.limit-b.used {
+		return nil, full(size)
+	}
+	file, err := b.root.OpenFile(id, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("creating a buffer entry: %w", err)
+	}
+	if err := allocate(file, size); err != nil {
+		return nil, errors.Join(spaceError("creating a buffer entry", err), file.Close(), b.root.Remove(id))
+	}
+	e := &Entry{buffer: b, id: id, size: size, file: file, owners: 1}
+	b.entries[id] = e
+	b.used += size
+	return e, nil
+}
+
+// remove takes an entry that nobody holds any more out of the directory.
+func (b *Buffer) remove(e *Entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.entries == nil {
+		return // Close has removed it.
+	}
+	delete(b.entries, e.id)
+	b.used -= e.size
+	// A file that cannot be removed now is swept by the next Open.
+	_ = b.root.Remove(e.id)
+}
+
+// Close fails every entry and removes it, whoever still holds it.
+func (b *Buffer) Close() error {
+	b.mu.Lock()
+	entries := b.entries
+	b.entries, b.used = nil, 0
+	b.mu.Unlock()
+	var errs []error
+	for id, e := range entries {
+		e.Fail(errClosed)
+		errs = append(errs, b.root.Remove(id))
+	}
+	if b.dir != nil {
+		errs = append(errs, b.dir.Close())
+	}
+	return errors.Join(append(errs, b.root.Close())...)
+}
+
+// allocate gives the file its size and, where the file system can, its blocks: a full
+// disk shows before the first byte is fetched.
+func allocate(file *os.File, size int64) error {
+	if size == 0 {
+		return nil
+	}
+	for {
+		err := syscall.Fallocate(int(file.Fd()), 0, 0, size)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, errors.ErrUnsupported):
+			return file.Truncate(size)
+		default:
+			return err
+		}
+	}
+}
+
+// spaceError makes BufferFull of the errors of a full disk.
+func spaceError(doing string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", full(0), err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+func full(size int64) *problem.Problem {
+	detail := "the disk of the node's input buffer is full"
+	if size > 0 {
+		detail = fmt.Sprintf("the node's input buffer has no room for %d bytes", size)
+	}
+	return problem.New(http.StatusInsufficientStorage, "BufferFull", "", detail)
+}
+
+// errReleased is what readers get of an entry whose owner has let go of it.
+var errReleased = fmt.Errorf("the buffer entry was released: %w", fs.ErrClosed)

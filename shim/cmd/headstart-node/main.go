@@ -1,0 +1,100 @@
+// headstart-node is the daemon of one node: it parks requests for cold functions,
+// fetches their inputs, runs their sandboxes and delivers the requests.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// config is what the flags say.
+type config struct {
+	stateDir, runDir, secretsDir string
+	controlPlane, controlName    string
+	cert, key, ca                string
+	containerd, cniPlugins       string
+	bridge                       string
+	podSubnet                    string
+	peerListen, metricsListen    string
+	bufferLimit                  int64
+	otlp, logLevel               string
+}
+
+func main() {
+	var c config
+	cmd := &cobra.Command{
+		Use:   "headstart-node",
+		Short: "The daemon of one node of Headstart",
+		Long: `headstart-node parks requests for cold functions, fetches their inputs while
+containerd starts their sandboxes, and delivers the requests when both are there.
+
+It registers with the control plane over one stream (mutual TLS; the node's name is
+the common name of its certificate) and serves, in --run-dir, unix sockets of mode 0600:
+  ingress.sock  requests from this node's Envoy
+  hints.sock    hints from the prefetch filter
+  node.sock     questions of the containerd shims (HEADSTART_NODE_SOCKET)`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       nodeapi.Version,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			return run(ctx, c)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.stateDir, "state-dir", "/var/lib/headstart", "directory for buffered inputs, instances and logs; it outlives restarts")
+	f.StringVar(&c.runDir, "run-dir", "/run/headstart", "directory for the daemon's unix sockets")
+	f.StringVar(&c.secretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the stores' secret files, one per name")
+	f.StringVar(&c.controlPlane, "control-plane", "", "host:port of the control plane")
+	f.StringVar(&c.controlName, "control-plane-name", "headstart-controlplane", "name in the control plane's certificate")
+	f.StringVar(&c.cert, "cert", "", "this node's certificate (PEM); its common name is the node's name")
+	f.StringVar(&c.key, "key", "", "private key of --cert (PEM)")
+	f.StringVar(&c.ca, "ca", "", "certificate authority of control plane and nodes (PEM)")
+	f.StringVar(&c.containerd, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
+	f.StringVar(&c.cniPlugins, "cni-plugins", "/usr/lib/cni", "directory of the CNI plugins bridge and host-local")
+	f.StringVar(&c.bridge, "bridge", "headstart0", "bridge that sandboxes are attached to; made when absent")
+	f.StringVar(&c.podSubnet, "pod-subnet", "", "range of the sandboxes' addresses, for example 10.201.1.0/24")
+	f.StringVar(&c.peerListen, "peer-listen", "", "ip:port where other nodes hand over requests (mutual TLS)")
+	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464", "ip:port of /metrics, empty for none")
+	f.Int64Var(&c.bufferLimit, "buffer-limit", 8<<30, "bytes of inputs that may be buffered at a time")
+	f.StringVar(&c.otlp, "otlp", "", "gRPC target that takes traces (OTLP), for example unix:/run/headstart/otlp.sock; empty for none")
+	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
+	for _, required := range []string{"control-plane", "cert", "key", "ca", "pod-subnet", "peer-listen"} {
+		_ = cmd.MarkFlagRequired(required) // fails only for a flag that is not defined above
+	}
+	if err := cmd.ExecuteContext(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "headstart-node:", err)
+		os.Exit(1)
+	}
+}
+
+func (c config) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", c.logLevel)
+	}
+	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+}
+
+func (c config) subnet() (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(c.podSubnet)
+	if err != nil {
+		return p, fmt.Errorf("--pod-subnet %q: use an address range such as 10.201.1.0/24", c.podSubnet)
+	}
+	return p, nil
+}
+
+func (c config) socket(name string) string { return filepath.Join(c.runDir, name) }
+func (c config) state(name string) string  { return filepath.Join(c.stateDir, name) }

@@ -1,0 +1,162 @@
+// Package engine fetches inputs from their stores into the buffer, once per request,
+// while the sandboxes that will read them start.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/buffer"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+)
+
+const (
+	// maxInputs is how many inputs may be open at the same time. Each costs a file and a
+	// descriptor per reader; the buffer's limit bounds their bytes, but not how many empty
+	// ones there are.
+	maxInputs = 1024
+
+	// longest is how long a fetch may take, whatever its owners wait for: as long as a
+	// Knative request may by default (maxRevisionTimeoutSeconds).
+	longest = 10 * time.Minute
+
+	// fieldLimit is the annotation that bounds an input's size.
+	fieldLimit = "headstart.dev/input-limit"
+)
+
+// Request asks for one request's input.
+type Request struct {
+	// ID identifies the request: its input is fetched once.
+	ID string
+	// Function is the namespace/name of the function that gets the input.
+	Function string
+	// Store is the name of the store that Reference belongs to.
+	Store     string
+	Reference string
+	// Limit is the largest size allowed, in bytes.
+	Limit int64
+}
+
+// Outcome is how a fetch ended, for metrics.
+type Outcome struct {
+	Function, Store string
+	// Reason is the problem's title; empty for success.
+	Reason string
+	Bytes  int64 // written to the buffer
+	Began  time.Time
+	Ended  time.Time
+}
+
+// Engine runs fetches. Its methods may be called at the same time.
+type Engine struct {
+	sources func(store string) (source.Source, error)
+	buffer  *buffer.Buffer
+	observe func(Outcome)
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	fetches sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	inputs map[string]*Input // those with owners, by request
+}
+
+var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "the node takes no more inputs")
+
+// New returns an engine. sources finds a store by its name; observe is told of each
+// fetch when it has ended, from the fetch's goroutine.
+func New(sources func(store string) (source.Source, error), buf *buffer.Buffer, observe func(Outcome)) *Engine {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Engine{sources: sources, buffer: buf, observe: observe, ctx: ctx, cancel: cancel, inputs: map[string]*Input{}}
+}
+
+// Fetch returns the request's input, of which the caller becomes an owner: it must call
+// Release. The first call for a request starts the fetch; it goes on when ctx ends, from
+// which only the values are taken (a trace's span). What is wrong shows on the input.
+func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if i, ok := e.inputs[r.ID]; ok {
+		if i.request.Function != r.Function || i.request.Reference != r.Reference {
+			return refused(problem.New(http.StatusConflict, "DuplicateRequest", source.FieldInput,
+				"the request's identifier belongs to another input"))
+		}
+		i.owners++
+		return i
+	}
+	if e.closed {
+		return refused(errClosed)
+	}
+	if len(e.inputs) == maxInputs {
+		return refused(problem.New(http.StatusServiceUnavailable, "TooManyInputs", "",
+			fmt.Sprintf("the node holds %d inputs already", maxInputs)))
+	}
+	// It is cancelled by its last owner, by Close, or when it has ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	i := newInput(r)
+	i.engine, i.cancel, i.owners = e, cancel, 1
+	e.inputs[r.ID] = i
+	closing := context.AfterFunc(e.ctx, cancel)
+	e.fetches.Go(func() {
+		defer cancel()
+		defer closing()
+		i.end(e.fetch(ctx, i))
+		e.observe(i.outcome())
+		close(i.done)
+	})
+	return i
+}
+
+// leave takes one owner off an input, and says whether it was the last.
+func (e *Engine) leave(i *Input) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i.owners--
+	if i.owners > 0 {
+		return false
+	}
+	delete(e.inputs, i.request.ID)
+	return true
+}
+
+// fetch runs an input's fetch to its end.
+func (e *Engine) fetch(ctx context.Context, i *Input) error {
+	ref, err := source.ParseReference(i.request.Reference)
+	if err != nil {
+		return err
+	}
+	from, err := e.sources(i.request.Store)
+	if err != nil {
+		return fmt.Errorf("opening store %q: %w", i.request.Store, err)
+	}
+	if err := from.Fetch(ctx, ref, i.begin); err != nil {
+		return err
+	}
+	if i.entry == nil {
+		return errors.New("the source ended without an object")
+	}
+	return i.entry.Complete()
+}
+
+// Close refuses new inputs, cancels the fetches and waits for them until ctx ends. The
+// inputs keep what they have until they are released.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	done := make(chan struct{})
+	go func() { e.fetches.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for fetches to end: %w", context.Cause(ctx))
+	}
+}

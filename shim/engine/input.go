@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/buffer"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+)
+
+// Input is one request's input on its way into the buffer. Its methods may be called at
+// the same time; after the last Release only the errors and times are left.
+type Input struct {
+	request  Request
+	began    time.Time
+	received atomic.Int64
+
+	engine *Engine // nil when the input was refused
+	cancel context.CancelFunc
+	owners int // guarded by the engine's lock
+
+	ready chan struct{} // closed when the object is known or the fetch has failed
+	done  chan struct{} // closed when the fetch has ended
+
+	// Set before ready is closed.
+	object source.Object
+	entry  *buffer.Entry // nil when there is none
+
+	// Set before done is closed, and before ready if entry is nil.
+	err   error
+	ended time.Time
+
+	mu       sync.Mutex
+	released bool
+}
+
+var (
+	errReleased   = problem.New(http.StatusServiceUnavailable, "InputCancelled", "", "nobody waits for the input any more")
+	errIncomplete = errors.New("the input is not complete")
+)
+
+func newInput(r Request) *Input {
+	return &Input{request: r, began: time.Now(), ready: make(chan struct{}), done: make(chan struct{})}
+}
+
+// refused is an input that failed before it began.
+func refused(err error) *Input {
+	i := newInput(Request{})
+	i.end(err)
+	close(i.done)
+	return i
+}
+
+// Began is when the fetch started.
+func (i *Input) Began() time.Time { return i.began }
+
+// Ended is when the input was complete or failed; until then it is zero.
+func (i *Input) Ended() time.Time {
+	select {
+	case <-i.done:
+		return i.ended
+	default:
+		return time.Time{}
+	}
+}
+
+// Received is how many bytes have arrived.
+func (i *Input) Received() int64 { return i.received.Load() }
+
+// Object returns what the store says of the object, as soon as it has.
+func (i *Input) Object(ctx context.Context) (source.Object, error) {
+	select {
+	case <-i.ready:
+	case <-ctx.Done():
+		return source.Object{}, fmt.Errorf("waiting for the input's size: %w", context.Cause(ctx))
+	}
+	if i.entry == nil {
+		return source.Object{}, i.err
+	}
+	return i.object, nil
+}
+
+// Wait returns when the input is complete, or with the error it failed with.
+func (i *Input) Wait(ctx context.Context) error {
+	select {
+	case <-i.done:
+		return i.err
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the input: %w", context.Cause(ctx))
+	}
+}
+
+// NewReader waits for the object, as Object does, and returns a reader that follows its
+// bytes as they arrive: see buffer.Entry. A reader is no owner: when the last one
+// releases an input that is not complete, its readers fail.
+func (i *Input) NewReader(ctx context.Context) (io.ReadCloser, error) {
+	if _, err := i.Object(ctx); err != nil {
+		return nil, err
+	}
+	return i.entry.NewReader(ctx), nil
+}
+
+// Link gives the complete input a file name in dir: see buffer.Entry.
+func (i *Input) Link(dir *os.Root, name string) error {
+	select {
+	case <-i.done:
+	default:
+		return errIncomplete
+	}
+	if i.err != nil {
+		return i.err
+	}
+	return i.entry.Link(dir, name)
+}
+
+// Release is called once by each owner. The last one cancels a fetch in flight and frees
+// the buffer when the last reader is closed; the request's identifier is free again.
+func (i *Input) Release() {
+	if i.engine == nil || !i.engine.leave(i) {
+		return
+	}
+	i.cancel()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.released = true
+	if i.entry != nil {
+		i.entry.Fail(errReleased)
+		i.entry.Release()
+	}
+}
+
+// begin takes what the store says and makes room for it.
+func (i *Input) begin(object source.Object) (io.WriterAt, error) {
+	if object.Size > i.request.Limit {
+		return nil, problem.New(http.StatusRequestEntityTooLarge, "InputTooLarge", fieldLimit,
+			fmt.Sprintf("the input has %d bytes, and the function takes at most %d", object.Size, i.request.Limit))
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.released {
+		return nil, errReleased
+	}
+	entry, err := i.engine.buffer.Create(entryID(), object.Size)
+	if err != nil {
+		return nil, err
+	}
+	i.object, i.entry = object, entry
+	close(i.ready)
+	return &writer{i}, nil
+}
+
+// entryID returns a name for a buffer file. It is not the request's identifier, whose
+// next input may begin before the file of the last one has gone.
+func entryID() string {
+	id := make([]byte, 16)
+	// It never returns an error.
+	_, _ = rand.Read(id)
+	return hex.EncodeToString(id)
+}
+
+// end notes how the fetch ended; whoever calls it closes done.
+func (i *Input) end(err error) {
+	i.err, i.ended = err, time.Now()
+	switch {
+	case i.entry == nil:
+		close(i.ready)
+	case err != nil:
+		i.entry.Fail(err)
+	}
+}
+
+func (i *Input) outcome() Outcome {
+	o := Outcome{Function: i.request.Function, Store: i.request.Store, Bytes: i.Received(), Began: i.began, Ended: i.ended}
+	if i.err != nil {
+		o.Reason = problem.Of(i.err).Title
+	}
+	return o
+}
+
+// writer counts what goes into the buffer.
+type writer struct{ input *Input }
+
+func (w *writer) WriteAt(p []byte, at int64) (int, error) {
+	n, err := w.input.entry.WriteAt(p, at)
+	w.input.received.Add(int64(n))
+	return n, err
+}

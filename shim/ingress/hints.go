@@ -1,0 +1,93 @@
+package ingress
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+const (
+	// hintLife is how long a hint's fetch goes on without its request, which is a
+	// millisecond behind unless its client went away.
+	hintLife = 5 * time.Second
+	// hintsOpen bounds the hints that no request has followed yet.
+	hintsOpen = 1024
+)
+
+// hints are the inputs that were asked for ahead of their requests.
+type hints struct {
+	mu     sync.Mutex
+	open   map[string]*hint
+	closed bool
+}
+
+type hint struct {
+	input *engine.Input
+	timer *time.Timer
+}
+
+// Hints serves the filters' hints: headers without a body. The fetch of the input
+// starts; the request itself, which follows, starts everything else.
+func (in *Ingress) Hints() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, name, ref := r.Header.Get(headerRequest), r.Header.Get(headerFunction), r.Header.Get(headerInput)
+		f, err := in.functions.get(r.Context(), name)
+		if err == nil && (!requestID.MatchString(id) || ref == "" || !f.GetHasInput()) {
+			err = problem.New(http.StatusBadRequest, "HintMalformed", "", "a hint names a request, a function with an input, and the input")
+		}
+		if err != nil {
+			problem.Write(w, err, name, id)
+			return
+		}
+		in.hints.add(id, func() *engine.Input { return in.engine.Fetch(r.Context(), fetchRequest(id, f, ref)) })
+		w.WriteHeader(http.StatusAccepted)
+	})
+}
+
+// Expect is a hint from the control plane: a request parked on another node is bound
+// to an instance here, and its input may start to flow before it arrives.
+func (in *Ingress) Expect(m *nodeapi.Expect) {
+	f, err := in.functions.now(m.GetFunction())
+	if err != nil || !f.GetHasInput() || !requestID.MatchString(m.GetRequest()) {
+		return // the request itself will be told what is wrong
+	}
+	in.hints.add(m.GetRequest(), func() *engine.Input {
+		return in.engine.Fetch(context.Background(), fetchRequest(m.GetRequest(), f, m.GetInput()))
+	})
+}
+
+func (h *hints) add(id string, fetch func() *engine.Input) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open[id] != nil || len(h.open) >= hintsOpen || h.closed {
+		return // the request itself will fetch
+	}
+	h.open[id] = &hint{input: fetch(), timer: time.AfterFunc(hintLife, func() { h.drop(id) })}
+}
+
+// drop ends the hint's own claim on the input.
+func (h *hints) drop(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if o, ok := h.open[id]; ok {
+		delete(h.open, id)
+		o.timer.Stop()
+		o.input.Release()
+	}
+}
+
+func (h *hints) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for id, o := range h.open {
+		delete(h.open, id)
+		o.timer.Stop()
+		o.input.Release()
+	}
+}

@@ -1,0 +1,44 @@
+package ingress
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// Metrics of the ingress; docs/reference/metrics.md describes them.
+type Metrics struct {
+	parked   *prometheus.GaugeVec
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+// NewMetrics registers the ingress's metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		parked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "headstart_ingress_requests_in_flight", Help: "Requests that the node holds or delivers."}, []string{"function"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_ingress_requests_total", Help: "Requests that ended, by the reason of their failure, or OK."}, []string{"function", "reason"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "headstart_ingress_request_duration_seconds", Help: "Time from a request's arrival at the daemon to the end of its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14)}, []string{"function"}),
+	}
+	r.MustRegister(m.parked, m.requests, m.duration)
+	return m
+}
+
+// observe counts one request. A name that is no function's would let callers grow the
+// number of series.
+func (m *Metrics) observe(function string, began time.Time, err error) {
+	reason := "OK"
+	if err != nil {
+		if reason = problem.Of(err).Title; reason == "FunctionUnknown" || reason == "ControlPlaneAway" {
+			function = ""
+		}
+	}
+	m.requests.WithLabelValues(function, reason).Inc()
+	m.duration.WithLabelValues(function).Observe(time.Since(began).Seconds())
+}

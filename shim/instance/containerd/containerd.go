@@ -1,0 +1,230 @@
+// Package containerd runs instances as containerd tasks with Headstart's shim.
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/headstart-mesh/headstart/shim/instance"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+const (
+	// Namespace is the containerd namespace of all instances.
+	Namespace = "headstart"
+	// runtimeName makes containerd start containerd-shim-headstart-v2.
+	runtimeName = "io.containerd.headstart.v2"
+	snapshotter = "overlayfs"
+
+	labelFunction = "headstart.dev/function"
+	labelAddress  = "headstart.dev/address"
+
+	// cpuPeriod in microseconds is the kernel's default CFS period.
+	cpuPeriod = 100_000
+	// pullTimeout bounds the pull of an image that is not on the node.
+	pullTimeout = 5 * time.Minute
+)
+
+// Config says where the runtime finds what it needs.
+type Config struct {
+	// Socket is containerd's.
+	Socket string
+	// StateDir holds network namespaces, CNI's state and the logs.
+	StateDir string
+	// PluginDir holds the CNI plugins bridge and host-local.
+	PluginDir string
+	// Bridge is the name of the device that sandboxes are attached to; it is made in
+	// the network namespace of the calling process.
+	Bridge string
+	// PodSubnet is the range of the sandboxes' addresses.
+	PodSubnet netip.Prefix
+}
+
+// Runtime implements instance.Runtime.
+type Runtime struct {
+	client *client.Client
+	net    *network
+	logs   *logs
+	hosts  string
+
+	// The subscriptions to tasks' exits live as long as the runtime.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// New connects to containerd.
+func New(cfg Config) (*Runtime, error) {
+	n, err := newNetwork(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l, err := openLogs(filepath.Join(cfg.StateDir, "logs"))
+	if err != nil {
+		return nil, err
+	}
+	hosts := filepath.Join(cfg.StateDir, "hosts")
+	if err := os.WriteFile(hosts, []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n"), 0o644); err != nil {
+		return nil, fmt.Errorf("writing the sandboxes' hosts file: %w", err)
+	}
+	c, err := client.New(cfg.Socket, client.WithDefaultNamespace(Namespace))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to containerd: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Runtime{client: c, net: n, logs: l, hosts: hosts, ctx: ctx, cancel: cancel}, nil
+}
+
+// Close ends the connection; tasks go on.
+func (r *Runtime) Close() error {
+	r.cancel()
+	r.wg.Wait()
+	return r.client.Close()
+}
+
+// TrimLogs keeps the functions' logs within their limit.
+func (r *Runtime) TrimLogs() error { return r.logs.trim() }
+
+// Create implements instance.Runtime. The network is made while containerd makes the
+// container and its task: neither needs the other before the program starts.
+func (r *Runtime) Create(ctx context.Context, s instance.Spec) (_ instance.Sandbox, err error) {
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	image, err := r.image(ctx, s.Image)
+	if err != nil {
+		return nil, err
+	}
+	sb := &sandbox{runtime: r, id: s.ID, function: s.Function}
+	defer func() {
+		if err != nil {
+			cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			defer cancel()
+			_ = sb.Remove(cleanup, 0) // the first error is the one that says something
+		}
+	}()
+	ns, err := r.net.newNamespace(s.ID)
+	if err != nil {
+		return nil, err
+	}
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		sb.address, err = r.net.attach(ctx, s.ID)
+		return err
+	})
+	g.Go(func() (err error) {
+		return sb.create(ctx, image, s, ns)
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if _, err := sb.container.SetLabels(ctx, map[string]string{labelFunction: s.Function, labelAddress: sb.address.String()}); err != nil {
+		return nil, fmt.Errorf("labelling the container: %w", err)
+	}
+	return sb, nil
+}
+
+// image returns the image, unpacked, pulling it when the node does not have it.
+func (r *Runtime) image(ctx context.Context, ref string) (client.Image, error) {
+	image, err := r.client.GetImage(ctx, ref)
+	if errdefs.IsNotFound(err) {
+		ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+		defer cancel()
+		image, err = r.client.Pull(ctx, ref, client.WithPullUnpack, client.WithPullSnapshotter(snapshotter))
+		if err != nil && ctx.Err() == nil {
+			return nil, problem.New(http.StatusBadGateway, "ImageUnavailable", "spec.template.spec.containers[0].image",
+				fmt.Sprintf("image %q is neither on the node nor can it be pulled; `headstart image import` brings one from a file", ref))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking up image %q: %w", ref, err)
+	}
+	unpacked, err := image.IsUnpacked(ctx, snapshotter)
+	if err != nil {
+		return nil, fmt.Errorf("looking up the snapshot of image %q: %w", ref, err)
+	}
+	if !unpacked {
+		if err := image.Unpack(ctx, snapshotter); err != nil {
+			return nil, fmt.Errorf("unpacking image %q: %w", ref, err)
+		}
+	}
+	return image, nil
+}
+
+func (r *Runtime) spec(image client.Image, s instance.Spec, ns string) []oci.SpecOpts {
+	env := make([]string, 0, len(s.Env))
+	for k, v := range s.Env {
+		env = append(env, k+"="+v)
+	}
+	opts := []oci.SpecOpts{
+		oci.WithDefaultSpec(),
+		oci.WithDefaultUnixDevices,
+		oci.WithImageConfigArgs(image, s.Args),
+		oci.WithEnv(env),
+		oci.WithNoNewPrivileges,
+		oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: ns}),
+		oci.WithCgroup("/headstart/" + s.ID),
+		oci.WithMounts([]specs.Mount{
+			{Destination: "/etc/hosts", Type: "bind", Source: r.hosts, Options: []string{"rbind", "ro"}},
+			{Destination: "/etc/resolv.conf", Type: "bind", Source: "/etc/resolv.conf", Options: []string{"rbind", "ro"}},
+		}),
+	}
+	if len(s.Command) > 0 {
+		opts = append(opts, oci.WithProcessArgs(append(append([]string{}, s.Command...), s.Args...)...))
+	}
+	if s.CPULimitMillis > 0 {
+		opts = append(opts, oci.WithCPUCFS(s.CPULimitMillis*cpuPeriod/1000, cpuPeriod))
+	}
+	if s.MemoryLimit > 0 {
+		opts = append(opts, oci.WithMemoryLimit(uint64(s.MemoryLimit)))
+	}
+	// Last: the profile depends on the capabilities that are in the spec by then.
+	return append(opts, seccomp.WithDefaultProfile())
+}
+
+// List implements instance.Runtime.
+func (r *Runtime) List(ctx context.Context) ([]instance.Sandbox, error) {
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	all, err := r.client.Containers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing containers: %w", err)
+	}
+	var running []instance.Sandbox
+	keep := map[string]bool{}
+	for _, c := range all {
+		sb := &sandbox{runtime: r, id: c.ID(), container: c}
+		if err := sb.adopt(ctx); err != nil {
+			// Half-made, or ended while nobody watched: nobody waits for it any more.
+			if err := sb.Remove(ctx, 0); err != nil {
+				return nil, fmt.Errorf("removing container %s: %w", c.ID(), err)
+			}
+			continue
+		}
+		keep[c.ID()] = true
+		running = append(running, sb)
+	}
+	if err := r.net.sweep(ctx, keep); err != nil {
+		return nil, err
+	}
+	return running, nil
+}
+
+func withLabels(function string) client.NewContainerOpts {
+	return func(_ context.Context, _ *client.Client, c *containers.Container) error {
+		c.Labels = map[string]string{labelFunction: function}
+		return nil
+	}
+}

@@ -1,0 +1,162 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+
+	"github.com/headstart-mesh/headstart/shim/instance"
+)
+
+// undoTimeout bounds the removal of a sandbox whose making failed.
+const undoTimeout = 10 * time.Second
+
+// rewaitDelay paces the attempts to hear of a task again while containerd restarts.
+const rewaitDelay = 200 * time.Millisecond
+
+// sandbox implements instance.Sandbox.
+type sandbox struct {
+	runtime      *Runtime
+	id, function string
+	address      netip.Addr
+	container    client.Container
+	task         client.Task
+	exited       chan struct{}
+	code         uint32 // written before exited is closed
+}
+
+func (sb *sandbox) ID() string              { return sb.id }
+func (sb *sandbox) Function() string        { return sb.function }
+func (sb *sandbox) Address() netip.Addr     { return sb.address }
+func (sb *sandbox) Exited() <-chan struct{} { return sb.exited }
+func (sb *sandbox) ExitCode() uint32        { return sb.code }
+
+func (sb *sandbox) create(ctx context.Context, image client.Image, s instance.Spec, ns string) error {
+	c, err := sb.runtime.client.NewContainer(ctx, s.ID,
+		client.WithSnapshotter(snapshotter),
+		client.WithImage(image),
+		client.WithNewSnapshot(s.ID, image),
+		client.WithRuntime(runtimeName, nil),
+		client.WithNewSpec(sb.runtime.spec(image, s, ns)...),
+		withLabels(s.Function),
+	)
+	if err != nil {
+		return fmt.Errorf("creating the container: %w", err)
+	}
+	sb.container = c
+	sb.task, err = c.NewTask(ctx, cio.LogFile(sb.runtime.logs.path(s.Function)))
+	if err != nil {
+		return fmt.Errorf("creating the task: %w", err)
+	}
+	return sb.wait()
+}
+
+// wait subscribes to the task's exit. It must come before the task is started, or a
+// program that ends at once is missed.
+func (sb *sandbox) wait() error {
+	// The subscription outlives the call that made the sandbox: it is the runtime's.
+	life := namespaces.WithNamespace(sb.runtime.ctx, Namespace)
+	status, err := sb.task.Wait(life)
+	if err != nil {
+		return fmt.Errorf("waiting for the task: %w", err)
+	}
+	sb.exited = make(chan struct{})
+	sb.runtime.wg.Go(func() {
+		for {
+			st := <-status
+			if st.Error() == nil || errdefs.IsNotFound(st.Error()) {
+				sb.code = st.ExitCode()
+				close(sb.exited)
+				return
+			}
+			// containerd is away; the shim and the program go on without it.
+			select {
+			case <-life.Done():
+				return
+			case <-time.After(rewaitDelay):
+			}
+			if status, err = sb.task.Wait(life); err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (sb *sandbox) adopt(ctx context.Context) error {
+	labels, err := sb.container.Labels(ctx)
+	if err != nil {
+		return err
+	}
+	sb.function = labels[labelFunction]
+	if sb.address, err = netip.ParseAddr(labels[labelAddress]); err != nil {
+		return err
+	}
+	if sb.task, err = sb.container.Task(ctx, nil); err != nil {
+		return err
+	}
+	st, err := sb.task.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if st.Status != client.Running {
+		return fmt.Errorf("task is %s", st.Status)
+	}
+	return sb.wait()
+}
+
+// Start implements instance.Sandbox.
+func (sb *sandbox) Start(ctx context.Context) error {
+	if err := sb.task.Start(namespaces.WithNamespace(ctx, Namespace)); err != nil {
+		return fmt.Errorf("starting the task: %w", err)
+	}
+	return nil
+}
+
+// Remove implements instance.Sandbox. It is safe on a sandbox that was made in part.
+func (sb *sandbox) Remove(ctx context.Context, grace time.Duration) error {
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	var errs []error
+	if sb.container != nil {
+		if sb.task == nil {
+			// A daemon that was killed between the two calls left a task that it did
+			// not get to know.
+			sb.task, _ = sb.container.Task(ctx, nil)
+		}
+		if sb.task != nil {
+			errs = append(errs, sb.end(ctx, grace))
+		}
+		if err := sb.container.Delete(ctx, client.WithSnapshotCleanup); err != nil && !errdefs.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("deleting the container: %w", err))
+		}
+	}
+	errs = append(errs, sb.runtime.net.detach(ctx, sb.id))
+	return errors.Join(errs...)
+}
+
+// end signals the program, waits for at most grace, kills it, and deletes the task.
+func (sb *sandbox) end(ctx context.Context, grace time.Duration) error {
+	if grace > 0 && sb.exited != nil {
+		if err := sb.task.Kill(ctx, syscall.SIGTERM); err == nil {
+			timer := time.NewTimer(grace)
+			defer timer.Stop()
+			select {
+			case <-sb.exited:
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+	if _, err := sb.task.Delete(ctx, client.WithProcessKill); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("deleting the task: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+// Package instance runs a node's instances of functions: from "start one" over
+// readiness to the last trace of it being gone.
+package instance
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// Spec is what a runtime needs to make one sandbox.
+type Spec struct {
+	ID       string
+	Function string
+	Image    string
+	Command  []string // replaces the image's entrypoint
+	Args     []string // replaces the image's arguments
+	Env      map[string]string
+
+	CPULimitMillis int64 // thousandths of a core; 0: none
+	MemoryLimit    int64 // bytes; 0: none
+}
+
+// Runtime makes sandboxes.
+type Runtime interface {
+	// Create makes a sandbox with its own network, and everything in it but the
+	// running program. On error nothing is left of it.
+	Create(ctx context.Context, s Spec) (Sandbox, error)
+	// List returns the sandboxes that run on this node, so that a restarted daemon
+	// can take them over, and removes what is half-made.
+	List(ctx context.Context) ([]Sandbox, error)
+}
+
+// Sandbox is one function's program in its own namespaces.
+type Sandbox interface {
+	ID() string
+	Function() string
+	// Address is the sandbox's own IP address.
+	Address() netip.Addr
+	// Start runs the program.
+	Start(ctx context.Context) error
+	// Exited is closed after the program has ended.
+	Exited() <-chan struct{}
+	// ExitCode is valid once Exited is closed.
+	ExitCode() uint32
+	// Remove ends the program (a signal, grace later a kill) and leaves nothing.
+	Remove(ctx context.Context, grace time.Duration) error
+}

@@ -1,0 +1,89 @@
+// Package tracing holds what every part of Headstart must agree on for one request to
+// become one trace: span and attribute names, and how spans leave a process.
+// docs/reference/traces.md describes them for users.
+package tracing
+
+import "go.opentelemetry.io/otel/attribute"
+
+// Services as they appear in service.name.
+const (
+	// ServiceGateway is a node's Envoy.
+	ServiceGateway = "headstart-gateway"
+	// ServiceNode is the node's daemon.
+	ServiceNode = "headstart-node"
+	// ServiceControlPlane is the control plane.
+	ServiceControlPlane = "headstart-controlplane"
+	// ServiceShim is the containerd shim of one sandbox.
+	ServiceShim = "containerd-shim-headstart"
+)
+
+// Span names.
+const (
+	// Gateway is Envoy's server span: the whole request, the root of the trace unless
+	// the client brought a traceparent. Whoever looks for it goes by ServiceGateway:
+	// a route may give it another name.
+	Gateway = "gateway"
+	// Activation is the time that a daemon holds a request, from its arrival to the end
+	// of its answer.
+	Activation = "activation"
+	// Placement is the control plane's choice of an instance and its node.
+	Placement = "placement"
+	// SandboxCreate is the daemon's work with containerd until the sandbox is made.
+	SandboxCreate = "sandbox.create"
+	// RuncCreate and RuncStart are the shim's calls to runc.
+	RuncCreate = "runc.create"
+	RuncStart  = "runc.start"
+	// RuntimeStart is from the made sandbox to the function's readiness.
+	RuntimeStart = "runtime.start"
+	// Fetch is the input's way from the store to the node's buffer.
+	Fetch = "fetch"
+	// Transfer is the way of a request or its input to where the function is: to
+	// another node's daemon, or from the buffer into the sandbox.
+	Transfer = "transfer"
+	// Deliver is until the function has the whole request.
+	Deliver = "deliver"
+	// Execute is from there to the last byte of the function's answer.
+	Execute = "execute"
+)
+
+// Attributes of the OpenTelemetry FaaS conventions.
+const (
+	// FaaSName is the function's namespace/name.
+	FaaSName = attribute.Key("faas.name")
+	// FaaSColdStart tells whether the request had to wait for a new instance.
+	FaaSColdStart = attribute.Key("faas.coldstart")
+	// FaaSInvocationID is the same value as Request.
+	FaaSInvocationID = attribute.Key("faas.invocation_id")
+	// FaaSTrigger is always TriggerHTTP.
+	FaaSTrigger = attribute.Key("faas.trigger")
+
+	// TriggerHTTP is the one value of FaaSTrigger.
+	TriggerHTTP = "http"
+)
+
+// Headstart's own attributes.
+const (
+	// Request is the value of x-headstart-request: 32 lower-case hexadecimal digits.
+	Request = attribute.Key("headstart.request")
+	// Function is the function's namespace/name.
+	Function = attribute.Key("headstart.function")
+	// Node is the name of the node that the span is about.
+	Node = attribute.Key("headstart.node")
+	// Instance is the id of the instance, which is also its sandbox's.
+	Instance = attribute.Key("headstart.instance")
+	// InputBytes is the size of the input in bytes.
+	InputBytes = attribute.Key("headstart.input.bytes")
+	// InputScheme is the scheme of the input reference, such as s3. The reference
+	// itself stays out of spans: object keys may tell of people.
+	InputScheme = attribute.Key("headstart.input.scheme")
+	// TransferKind is TransferLocal or TransferPeer.
+	TransferKind = attribute.Key("headstart.transfer.kind")
+	// Degraded is the reason, one CamelCase word, why Headstart let the request go on
+	// without its help.
+	Degraded = attribute.Key("headstart.degraded")
+
+	// TransferLocal: gateway and target are one node, nothing is copied.
+	TransferLocal = "local"
+	// TransferPeer: bytes go to another node's daemon.
+	TransferPeer = "peer"
+)

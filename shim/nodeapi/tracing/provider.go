@@ -1,0 +1,75 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	// batchDelay is how long spans wait for company. The SDK's own 5 s would make
+	// `headstart trace` show half a request right after its answer.
+	batchDelay = 200 * time.Millisecond
+	// exportTimeout bounds one export, so that a collector that hangs holds up
+	// neither the queue nor a shutdown for long.
+	exportTimeout = 3 * time.Second
+	// attributeLimit is the longest attribute value in bytes that a span carries;
+	// some values come from requests.
+	attributeLimit = 1024
+)
+
+// Start sets up the process's OpenTelemetry tracing: W3C trace context, and spans of
+// the named service sent as OTLP over gRPC to target, such as
+// unix:/run/headstart/otlp.sock or host:port. The connection is not encrypted: target
+// is a socket of this machine or of a collector beside it. With an empty target trace
+// context still travels, but no spans are recorded.
+//
+// A target that cannot be reached is no error; spans are dropped until it can be.
+// shutdown sends what is left, within ctx, and closes the connection.
+func Start(ctx context.Context, service, version, target string) (shutdown func(context.Context) error, err error) {
+	// No baggage: what a client puts there has no business on the node's own calls.
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+	if target == "" {
+		return func(context.Context) error { return nil }, nil
+	}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the trace collector %q: %w", target, err)
+	}
+	exporter, err := otlptracegrpc.New(ctx,
+		otlptracegrpc.WithGRPCConn(conn),
+		otlptracegrpc.WithTimeout(exportTimeout),
+		// A retry would outlive shutdown, and a collector that is away has lost the
+		// trace's other spans as well.
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
+	)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("making the trace exporter: %w", err), conn.Close())
+	}
+	limits := sdktrace.NewSpanLimits()
+	limits.AttributeValueLengthLimit = attributeLimit
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(batchDelay), sdktrace.WithExportTimeout(exportTimeout)),
+		sdktrace.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", service),
+			attribute.String("service.version", version),
+		)),
+		sdktrace.WithRawSpanLimits(limits),
+	)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("sending spans", "error", err) }))
+	otel.SetTracerProvider(provider)
+	return func(ctx context.Context) error {
+		return errors.Join(provider.Shutdown(ctx), conn.Close())
+	}, nil
+}

@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// Root is the directory in the sandbox below which all of Headstart's mounts lie. A
+// program that does not look there sees no difference.
+const Root = "/headstart/"
+
+const (
+	// maxMounts and maxEnv are far above what a sandbox has use for, and keep a
+	// daemon's mistake from becoming a specification that runc chokes on.
+	maxMounts = 64
+	maxEnv    = 64
+	// maxPath is the kernel's PATH_MAX less the closing NUL, in bytes.
+	maxPath = 4095
+	// maxName and maxValue keep a variable well below the kernel's 128 KiB for one
+	// string of the environment (MAX_ARG_STRLEN, execve(2)), in bytes.
+	maxName  = 128
+	maxValue = 32 << 10
+)
+
+// envName is the part of the environment that is Headstart's: it can add no
+// LD_PRELOAD, whatever the daemon says.
+var envName = regexp.MustCompile(`^HEADSTART_[A-Z0-9_]*$`)
+
+// check tells whether d may be applied to any specification at all. Its errors name
+// the mount or the variable, never a variable's value.
+func check(d *nodeapi.DescribeResponse) error {
+	if n := len(d.GetMounts()); n > maxMounts {
+		return fmt.Errorf("%d mounts, more than %d", n, maxMounts)
+	}
+	if n := len(d.GetEnv()); n > maxEnv {
+		return fmt.Errorf("%d environment variables, more than %d", n, maxEnv)
+	}
+	seen := make(map[string]bool, len(d.GetMounts()))
+	for _, m := range d.GetMounts() {
+		if err := checkMount(m); err != nil {
+			return fmt.Errorf("mount %.100q: %w", m.GetDestination(), err)
+		}
+		if seen[m.GetDestination()] {
+			return fmt.Errorf("mount %.100q: named twice", m.GetDestination())
+		}
+		seen[m.GetDestination()] = true
+	}
+	for name, value := range d.GetEnv() {
+		if err := checkVariable(name, value); err != nil {
+			return fmt.Errorf("environment variable %.100q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func checkMount(m *nodeapi.Mount) error {
+	if err := checkPath(m.GetSource()); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if err := checkPath(m.GetDestination()); err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	if !strings.HasPrefix(m.GetDestination(), Root) {
+		return fmt.Errorf("destination: not below %s", Root)
+	}
+	return nil
+}
+
+func checkPath(p string) error {
+	switch {
+	case len(p) > maxPath:
+		return fmt.Errorf("%d bytes, more than %d", len(p), maxPath)
+	case !path.IsAbs(p):
+		return errors.New("not absolute")
+	case path.Clean(p) != p:
+		return errors.New("not in its shortest form")
+	case strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return errors.New("holds a control character")
+	}
+	return nil
+}
+
+func checkVariable(name, value string) error {
+	switch {
+	case len(name) > maxName:
+		return fmt.Errorf("name of %d bytes, more than %d", len(name), maxName)
+	case !envName.MatchString(name):
+		return fmt.Errorf("name does not match %s", envName)
+	case len(value) > maxValue:
+		return fmt.Errorf("value of %d bytes, more than %d", len(value), maxValue)
+	case strings.ContainsRune(value, 0):
+		return errors.New("value holds a NUL")
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package source_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+)
+
+func TestParseReference(t *testing.T) {
+	for _, in := range []struct{ text, bucket, key string }{
+		{"s3://videos/cam1.mjpeg", "videos", "cam1.mjpeg"},
+		{"s3://a-b.c9/x/y//z/", "a-b.c9", "x/y//z/"},
+		{"s3://videos/Größe/…/...", "videos", "Größe/…/..."},
+		{"s3://videos/a?versionId=1#x%2e%2e/b c", "videos", "a?versionId=1#x%2e%2e/b c"},
+		{"s3://videos/" + strings.Repeat("k", 1024), "videos", strings.Repeat("k", 1024)},
+		{"s3://1234.5678/k", "1234.5678", "k"},
+	} {
+		got, err := source.ParseReference(in.text)
+		if err != nil {
+			t.Errorf("%s: %v", in.text, err)
+		}
+		want := source.Reference{Scheme: source.SchemeS3, Bucket: in.bucket, Key: in.key}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", in.text, diff)
+		}
+		if got.String() != in.text {
+			t.Errorf("%s comes back as %s", in.text, got)
+		}
+	}
+}
+
+func TestParseReferenceSaysWhatIsWrong(t *testing.T) {
+	for text, says := range map[string]string{
+		"":                                       "must look like s3://bucket/key",
+		"http://169.254.169.254/latest":          "must look like s3://bucket/key",
+		"S3://videos/k":                          "must look like s3://bucket/key",
+		"s3://videos":                            "has no key",
+		"s3://videos/":                           "the key is empty",
+		"s3:///k":                                "3 to 63 lower-case letters",
+		"s3://ab/k":                              "3 to 63 lower-case letters",
+		"s3://" + strings.Repeat("b", 64) + "/k": "3 to 63 lower-case letters",
+		"s3://Videos/k":                          "3 to 63 lower-case letters",
+		"s3://user:pass@videos/k":                "3 to 63 lower-case letters",
+		"s3://videos-/k":                         "a letter or digit at both ends",
+		"s3://../etc":                            "3 to 63 lower-case letters",
+		"s3://a..b/k":                            "two dots in a row",
+		"s3://192.168.0.1/k":                     "must not be an IP address",
+		"s3://xn--videos/k":                      "reserved prefix xn--",
+		"s3://videos--x-s3/k":                    "reserved suffix --x-s3",
+		"s3://videos//etc/passwd":                "begins with a slash",
+		"s3://videos/../other/k":                 `the path segment ".."`,
+		"s3://videos/a/./k":                      `the path segment "."`,
+		"s3://videos/a/..":                       `the path segment ".."`,
+		"s3://videos/a\x00b":                     "control character",
+		"s3://videos/a\r\nx: y":                  "control character",
+		"s3://videos/a\u0085b":                   "control character",
+		"s3://videos/\xff":                       "not UTF-8",
+		"s3://videos/" + strings.Repeat("k", 1025):            "longer than 1024 bytes",
+		"s3://videos/" + strings.Repeat("k", 1023) + "\u00e9": "longer than 1024 bytes",
+	} {
+		_, err := source.ParseReference(text)
+		var p *problem.Problem
+		if !errors.As(err, &p) {
+			t.Errorf("%q is accepted", text)
+			continue
+		}
+		if p.Status != http.StatusBadRequest || p.Title != "InputReferenceMalformed" || p.Field != "headstart.dev/input" {
+			t.Errorf("%q: %+v", text, p)
+		}
+		if !strings.Contains(p.Detail, says) {
+			t.Errorf("%q: %q does not say %q", text, p.Detail, says)
+		}
+	}
+}
+
+func FuzzParseReference(f *testing.F) {
+	for _, seed := range []string{"s3://videos/cam1.mjpeg", "s3://a-b.c9/x//y/", "s3://../k", "s3://videos/\u0085", "s3://1.2.3.4/k"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ref, err := source.ParseReference(text)
+		if err != nil {
+			if p := problem.Of(err); p.Status != http.StatusBadRequest || len(p.Detail) > 512 || !utf8.ValidString(p.Detail) {
+				t.Fatalf("%q: %+v", text, p)
+			}
+			return
+		}
+		if ref.String() != text {
+			t.Fatalf("%q comes back as %q", text, ref)
+		}
+		if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) || strings.Contains(ref.Bucket, "/") {
+			t.Fatalf("%q is accepted", text)
+		}
+		for segment := range strings.SplitSeq(ref.Key, "/") {
+			if segment == ".." || segment == "." {
+				t.Fatalf("%q is accepted", text)
+			}
+		}
+	})
+}

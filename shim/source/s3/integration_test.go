@@ -1,0 +1,310 @@
+//go:build integration
+
+package s3
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
+)
+
+// gatewayStart is how long the S3 server may take until it listens.
+const gatewayStart = 30 * time.Second
+
+// gateway is a real S3 server with one empty bucket.
+type gateway struct {
+	address string
+	admin   *sdk.Client
+}
+
+func startGateway(t *testing.T) *gateway {
+	t.Helper()
+	bin := filepath.Join(os.Getenv("HEADSTART_BIN"), "versitygw")
+	if _, err := os.Stat(bin); err != nil || os.Getenv("HEADSTART_BIN") == "" {
+		t.Fatalf("HEADSTART_BIN must name a directory with versitygw in it: %v", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{address: listener.Addr().String()}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, testBucket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	cmd := exec.Command(bin, "--port", g.address, "posix", dir)
+	cmd.Env = []string{"ROOT_ACCESS_KEY=" + testKeyID, "ROOT_SECRET_KEY=" + testSecret}
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// Killed, so Wait always has an error to tell.
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("versitygw: %s", log.String())
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), gatewayStart)
+	defer cancel()
+	for ticker := time.NewTicker(20 * time.Millisecond); ; {
+		if conn, err := net.Dial("tcp", g.address); err == nil {
+			_ = conn.Close()
+			break
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.Fatalf("versitygw does not listen: %s", log.String())
+		}
+	}
+	g.admin = sdk.New(sdk.Options{
+		Region: "us-east-1", BaseEndpoint: aws.String("http://" + g.address), UsePathStyle: true,
+		Credentials: credentials.NewStaticCredentialsProvider(testKeyID, testSecret, ""),
+		HTTPClient:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+	})
+	return g
+}
+
+func (g *gateway) put(ref source.Reference, contentType string, content []byte) error {
+	_, err := g.admin.PutObject(context.Background(), &sdk.PutObjectInput{
+		Bucket: &ref.Bucket, Key: &ref.Key, ContentType: &contentType, Body: bytes.NewReader(content),
+	})
+	return err
+}
+
+func (g *gateway) delete(ref source.Reference) error {
+	_, err := g.admin.DeleteObject(context.Background(), &sdk.DeleteObjectInput{Bucket: &ref.Bucket, Key: &ref.Key})
+	return err
+}
+
+// source returns a source that reaches the gateway at address, with the secret given.
+func (g *gateway) source(t *testing.T, address, keyID, secret string) *Source {
+	t.Helper()
+	cfg := config(secretFile(t, 0o600, "access_key_id="+keyID+"\nsecret_access_key="+secret))
+	cfg.Endpoint, cfg.Region = "http://"+address, "us-east-1"
+	cfg.Buckets = append(cfg.Buckets, "missing-bucket")
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestGatewayConformance(t *testing.T) {
+	g := startGateway(t)
+	sourcetest.Run(t, func(t *testing.T) sourcetest.Store {
+		s := g.source(t, g.address, testKeyID, testSecret)
+		return sourcetest.Store{Source: s, Bucket: testBucket, Part: Part, Put: g.put, Delete: g.delete, Close: s.Close}
+	})
+}
+
+func TestGatewayRefuses(t *testing.T) {
+	g := startGateway(t)
+	ref := source.Reference{Scheme: source.SchemeS3, Bucket: testBucket, Key: "k"}
+	if err := g.put(ref, "text/plain", []byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	other := source.Reference{Scheme: source.SchemeS3, Bucket: "missing-bucket", Key: "k"}
+	for name, in := range map[string]struct {
+		keyID, secret string
+		ref           source.Reference
+		title         string
+	}{
+		"wrong secret":     {testKeyID, "another-secret", ref, "StoreForbidden"},
+		"unknown key":      {"AKIAUNKNOWN", testSecret, ref, "StoreForbidden"},
+		"missing bucket":   {testKeyID, testSecret, other, "InputNotFound"},
+		"right all around": {testKeyID, testSecret, ref, "Internal"},
+	} {
+		err := g.source(t, g.address, in.keyID, in.secret).Fetch(t.Context(), in.ref, (&sink{}).begin)
+		if in.title == "Internal" && err == nil {
+			continue
+		}
+		if p := problem.Of(err); p.Title != in.title {
+			t.Errorf("%s: %v", name, err)
+		}
+		if text := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(text, in.secret) {
+			t.Errorf("%s: the error tells the secret: %s", name, text)
+		}
+	}
+}
+
+// Whether the server honours If-Match or not, the change is reported: the parts after
+// the first are asked for when the object is another.
+func TestGatewayChanges(t *testing.T) {
+	g := startGateway(t)
+	s := g.source(t, g.address, testKeyID, testSecret)
+	ref := source.Reference{Scheme: source.SchemeS3, Bucket: testBucket, Key: "k"}
+	for name, change := range map[string]func() error{
+		"same size": func() error { return g.put(ref, "text/plain", bytes.Repeat([]byte("b"), 20*Part)) },
+		"smaller":   func() error { return g.put(ref, "text/plain", []byte("b")) },
+		"empty":     func() error { return g.put(ref, "text/plain", nil) },
+		"gone":      func() error { return g.delete(ref) },
+	} {
+		if err := g.put(ref, "text/plain", bytes.Repeat([]byte("a"), 20*Part)); err != nil {
+			t.Fatal(err)
+		}
+		sink := &sink{onBegin: func() {
+			if err := change(); err != nil {
+				t.Error(err)
+			}
+		}}
+		if err := s.Fetch(t.Context(), ref, sink.begin); problem.Of(err).Title != "InputChanged" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Behind a line that breaks, the object arrives whole all the same; behind a dead one
+// the caller is told in time.
+func TestGatewayBehindABadLine(t *testing.T) {
+	g := startGateway(t)
+	ref := source.Reference{Scheme: source.SchemeS3, Bucket: testBucket, Key: "k"}
+	content := bytes.Repeat([]byte("0123456789abcdef"), 10*Part/16)
+	if err := g.put(ref, "text/plain", content); err != nil {
+		t.Fatal(err)
+	}
+	for name, in := range map[string]struct {
+		// faults is how many connections break after some bytes; in the middle of an
+		// answer's header, or of its body.
+		faults, bytes int64
+		reset         bool
+	}{
+		"reset in the header": {4, 20, true},
+		"reset in the body":   {4, Part / 3, true},
+		"cut in the header":   {4, 20, false},
+		"cut in the body":     {4, Part / 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startProxy(t, g.address)
+			p.left.Store(in.faults)
+			p.bytes, p.reset = in.bytes, in.reset
+			sink := &sink{}
+			if err := g.source(t, p.address, testKeyID, testSecret).Fetch(t.Context(), ref, sink.begin); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(sink.content, content) {
+				t.Error("the content is another")
+			}
+			if p.left.Load() > 0 {
+				t.Error("nothing broke")
+			}
+		})
+	}
+	t.Run("broken for good", func(t *testing.T) {
+		p := startProxy(t, g.address)
+		p.left.Store(1 << 30)
+		p.bytes, p.reset = 20, true
+		err := g.source(t, p.address, testKeyID, testSecret).Fetch(t.Context(), ref, (&sink{}).begin)
+		if problem.Of(err).Title != "StoreUnavailable" {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("nobody listens", func(t *testing.T) {
+		err := g.source(t, "127.0.0.1:1", testKeyID, testSecret).Fetch(t.Context(), ref, (&sink{}).begin)
+		if problem.Of(err).Title != "StoreUnavailable" {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("stalled", func(t *testing.T) {
+		p := startProxy(t, g.address)
+		p.left.Store(1 << 30)
+		p.bytes, p.stalls = Part/3, true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := g.source(t, p.address, testKeyID, testSecret).Fetch(ctx, ref, (&sink{}).begin)
+		if problem.Of(err).Title != "StoreTimeout" || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// proxy passes connections on, and breaks some of them on the way back.
+type proxy struct {
+	address, to string
+
+	left          atomic.Int64 // connections still to break
+	bytes         int64        // after so many of the answer
+	reset, stalls bool         // how: by RST, by silence, else by FIN
+	ctx           context.Context
+}
+
+func startProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{address: listener.Addr().String(), to: to}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.ctx = ctx
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { p.pass(client.(*net.TCPConn)) })
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		conns.Wait()
+	})
+	return p
+}
+
+// pass ignores what goes wrong: connections are meant to.
+func (p *proxy) pass(client *net.TCPConn) {
+	server, err := net.Dial("tcp", p.to)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	var up sync.WaitGroup
+	up.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
+	defer up.Wait()
+	defer server.Close()
+	defer client.Close()
+	stop := context.AfterFunc(p.ctx, func() { _ = client.Close(); _ = server.Close() })
+	defer stop()
+	if p.left.Add(-1) < 0 {
+		_, _ = io.Copy(client, server)
+		return
+	}
+	_, _ = io.CopyN(client, server, p.bytes)
+	switch {
+	case p.stalls:
+		<-p.ctx.Done()
+	case p.reset:
+		_ = client.SetLinger(0)
+	}
+}

@@ -1,0 +1,165 @@
+// Package s3 reads inputs from stores with the S3 API, by ranged reads in parallel.
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/headstart-mesh/headstart/shim/source"
+)
+
+// Design point: a link between edge and cloud with 25-50 ms of round trip and
+// 100-500 Mbit/s. It holds up to 3 MB in flight, which one connection reaches only after
+// eight doublings of its congestion window from 14 KB: 400 ms, longer than many inputs
+// take as a whole.
+const (
+	// Part is the largest range asked for at once, in bytes. A connection idles for one
+	// round trip per part: at 8 connections on 500 Mbit/s a part takes 270 ms, so that is
+	// a sixth, and the other connections use it. Larger parts would hold up the prefix,
+	// which grows to the end of a part only when those before are there.
+	Part = 2 << 20
+
+	// connections is how many parts of one object are read at the same time. Eight windows
+	// fill the link three doublings earlier than one, and a lost packet halves an eighth of
+	// the rate. An object of fewer parts uses as many as it has parts, and the first one
+	// alone until the store has told the size.
+	connections = 8
+
+	// slots is how many parts of all objects are read at the same time. It bounds sockets
+	// and buffers: what waits for a slot holds neither.
+	slots = 64
+
+	// block is the size of the buffer between socket and writer, in bytes: what a socket
+	// has ready at once on this link.
+	block = 128 << 10
+
+	// stall is how long the store may send nothing, answer or bytes. It outlasts the
+	// hiccups of a mobile link (a handover takes seconds), not a dead peer.
+	stall = 10 * time.Second
+
+	// tries is how often one part is asked for, patience how long after the first time
+	// it still is. Together with stall they bound the wait for a store that is away.
+	tries    = 5
+	patience = 30 * time.Second
+
+	// firstPause and longestPause bound the wait between two tries, which doubles.
+	firstPause   = 100 * time.Millisecond
+	longestPause = 2 * time.Second
+
+	// idle is how long an unused connection is kept for the next object: the activations
+	// of one workflow, not those of another hour.
+	idle = 90 * time.Second
+
+	// maxHeader bounds an answer's header, in bytes. S3 allows 2 KB of user metadata.
+	maxHeader = 64 << 10
+)
+
+// Config describes one store as the operator allows it.
+type Config struct {
+	// Store is the store's name in messages.
+	Store string
+	// Endpoint is an http or https URL; empty: Amazon's own for the region.
+	Endpoint string
+	Region   string
+	// PathStyle asks for endpoint/bucket/key instead of bucket.endpoint/key.
+	PathStyle bool
+	// Buckets are the only ones that references may name.
+	Buckets []string
+	// Credentials is called for each request to the store, so that a changed secret
+	// counts from the next one on.
+	Credentials func(context.Context) (Credentials, error)
+}
+
+// Source reads objects of one store. It implements source.Source.
+type Source struct {
+	store     string
+	buckets   []string
+	client    *sdk.Client
+	transport *http.Transport
+	slots     chan struct{}
+}
+
+// New returns the source of a store. It does not call the store.
+func New(cfg Config) (*Source, error) {
+	if cfg.Region == "" || cfg.Credentials == nil {
+		return nil, fmt.Errorf("store %q: region and credentials are required", cfg.Store)
+	}
+	options := sdk.Options{
+		Region:       cfg.Region,
+		UsePathStyle: cfg.PathStyle,
+		Credentials:  provider(cfg.Credentials),
+		// Parts are asked for again here, where it is known what of them has arrived.
+		Retryer: aws.NopRetryer{},
+		// Checksums are of whole objects, ranges have none; the entity tag and the length
+		// say whether the parts belong together.
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+		// Both would reach other hosts than the operator's endpoint.
+		DisableMultiRegionAccessPoints: true,
+		DisableS3ExpressSessionAuth:    aws.Bool(true),
+	}
+	if cfg.Endpoint != "" {
+		if err := checkEndpoint(cfg.Endpoint); err != nil {
+			return nil, fmt.Errorf("store %q: %w", cfg.Store, err)
+		}
+		options.BaseEndpoint = &cfg.Endpoint
+	}
+	s := &Source{
+		store:   cfg.Store,
+		buckets: slices.Clone(cfg.Buckets),
+		slots:   make(chan struct{}, slots),
+		// No proxy from the environment, and HTTP/1.1: HTTP/2 would put all parts on one
+		// connection with one congestion window.
+		transport: &http.Transport{
+			DialContext:            (&net.Dialer{Timeout: stall}).DialContext,
+			TLSHandshakeTimeout:    stall,
+			MaxIdleConnsPerHost:    slots,
+			IdleConnTimeout:        idle,
+			MaxResponseHeaderBytes: maxHeader,
+			DisableCompression:     true,
+		},
+	}
+	options.HTTPClient = &http.Client{
+		Transport: s.transport,
+		// A redirect leads away from the endpoint that the operator allows.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	s.client = sdk.New(options)
+	return s, nil
+}
+
+func checkEndpoint(endpoint string) error {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		// The parser's error repeats the URL, and with it a password.
+		return errors.New("the endpoint is not a URL")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("the endpoint must look like https://host:port, without user and query")
+	}
+	return nil
+}
+
+// Close gives up the connections that are kept for later. No Fetch may run.
+func (s *Source) Close() { s.transport.CloseIdleConnections() }
+
+// Fetch implements source.Source.
+func (s *Source) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
+	if ref.Scheme != source.SchemeS3 || !slices.Contains(s.buckets, ref.Bucket) {
+		return source.NotAllowed(s.store, ref)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	f := &fetch{Source: s, ref: ref, begin: begin, group: group}
+	group.Go(func() error { return f.first(ctx) })
+	return group.Wait()
+}

@@ -1,0 +1,31 @@
+// Package source is the port to the stores that inputs are read from. Its adapters
+// live one level below and pass the suite in sourcetest.
+package source
+
+import (
+	"context"
+	"io"
+)
+
+// Source reads objects from one store. Its methods may be called at the same time.
+type Source interface {
+	// Fetch writes the object's bytes at their offsets, in any order and from several
+	// goroutines at once, and returns when all of them are written and none is on its
+	// way. Before the first byte it calls begin exactly once with what the store says
+	// of the object, and writes to what begin returns.
+	//
+	// It ends within a bounded time even when ctx has no deadline: a store that stops
+	// sending counts as failed. What the store or the reference has to answer for is a
+	// *problem.Problem, which may wrap its cause; errors of begin and of the writer are
+	// returned as they are. An object that changes while it is read fails with Changed,
+	// or arrives whole in the version that begin was told; versions are never mixed.
+	Fetch(ctx context.Context, ref Reference, begin func(Object) (io.WriterAt, error)) error
+}
+
+// Object is what a store says of an object before its bytes.
+type Object struct {
+	Size        int64 // bytes
+	ContentType string
+	// Version changes whenever the object does: an entity tag, for instance.
+	Version string
+}

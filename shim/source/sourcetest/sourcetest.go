@@ -1,0 +1,300 @@
+// Package sourcetest holds what every source.Source must do, as tests, and a store in
+// memory that does it.
+package sourcetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+)
+
+// Store is a store with an adapter in front, as the suite needs it.
+type Store struct {
+	Source source.Source
+	// Bucket exists, is empty, and may be read through Source.
+	Bucket string
+	// Part is the largest number of bytes that the adapter asks the store for at once.
+	Part int64
+	// Put creates or replaces an object, Delete removes it.
+	Put    func(ref source.Reference, contentType string, content []byte) error
+	Delete func(ref source.Reference) error
+	// Close ends the adapter; afterwards no goroutine of it is left.
+	Close func()
+}
+
+// Run runs the suite; open is called once per test.
+func Run(t *testing.T, open func(t *testing.T) Store) {
+	for name, test := range map[string]func(*testing.T, Store){
+		"sizes":           sizes,
+		"missing":         missing,
+		"replaced":        replaced,
+		"deleted":         deleted,
+		"cancelled":       cancelled,
+		"deadline":        deadline,
+		"begin refuses":   beginRefuses,
+		"writer fails":    writerFails,
+		"many at a time":  many,
+		"hostile content": keys,
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := goleak.IgnoreCurrent()
+			store := open(t)
+			test(t, store)
+			store.Close()
+			goleak.VerifyNone(t, before)
+		})
+	}
+}
+
+// sizes: every byte arrives once begin has told size and type, whatever the size.
+func sizes(t *testing.T, store Store) {
+	for _, size := range []int64{0, 1, store.Part - 1, store.Part, store.Part + 1, 5*store.Part + 3} {
+		t.Run(strconv.FormatInt(size, 10), func(t *testing.T) {
+			ref, content := store.put(t, size)
+			sink := &sink{}
+			if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+				t.Fatal(err)
+			}
+			sink.ended(t)
+			if sink.begins != 1 || sink.object.Size != size || sink.object.ContentType != contentType || sink.object.Version == "" {
+				t.Errorf("begin was called %d times, last with %+v", sink.begins, sink.object)
+			}
+			if !bytes.Equal(sink.content, content) {
+				t.Error("the content is another")
+			}
+		})
+	}
+}
+
+func missing(t *testing.T, store Store) {
+	for _, ref := range []source.Reference{store.ref("none"), store.ref("none/at/all")} {
+		sink := &sink{}
+		err := store.Source.Fetch(t.Context(), ref, sink.begin)
+		wantProblem(t, err, "InputNotFound", http.StatusNotFound)
+		sink.ended(t)
+		if sink.begins != 0 {
+			t.Error("begin was called")
+		}
+	}
+}
+
+// replaced: an object that gets new content of the same size while it is read is never
+// a mixture of both.
+func replaced(t *testing.T, store Store) {
+	ref, content := store.put(t, 20*store.Part)
+	sink := &sink{onBegin: func() error { return store.Put(ref, contentType, random(20*store.Part)) }}
+	err := store.Source.Fetch(t.Context(), ref, sink.begin)
+	sink.ended(t)
+	if err != nil {
+		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
+	} else if !bytes.Equal(sink.content, content) {
+		t.Error("the content is neither the old one nor is the change reported")
+	}
+}
+
+func deleted(t *testing.T, store Store) {
+	ref, content := store.put(t, 20*store.Part)
+	sink := &sink{onBegin: func() error { return store.Delete(ref) }}
+	err := store.Source.Fetch(t.Context(), ref, sink.begin)
+	sink.ended(t)
+	if err != nil {
+		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
+	} else if !bytes.Equal(sink.content, content) {
+		t.Error("the content is another and the deletion is not reported")
+	}
+}
+
+// cancelled: Fetch returns, and has stopped writing by then.
+func cancelled(t *testing.T, store Store) {
+	ref, _ := store.put(t, 20*store.Part)
+	for name, sinkOf := range map[string]func(cancel func()) *sink{
+		"before begin": func(cancel func()) *sink { cancel(); return &sink{} },
+		"in begin":     func(cancel func()) *sink { return &sink{onBegin: func() error { cancel(); return nil }} },
+		"in a write":   func(cancel func()) *sink { return &sink{onWrite: func() error { cancel(); return nil }} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			sink := sinkOf(cancel)
+			err := store.Source.Fetch(ctx, ref, sink.begin)
+			sink.ended(t)
+			wantProblem(t, err, "InputCancelled", http.StatusServiceUnavailable)
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%v does not wrap the context's error", err)
+			}
+		})
+	}
+}
+
+func deadline(t *testing.T, store Store) {
+	ref, _ := store.put(t, 20*store.Part)
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	sink := &sink{}
+	err := store.Source.Fetch(ctx, ref, sink.begin)
+	sink.ended(t)
+	wantProblem(t, err, "StoreTimeout", http.StatusGatewayTimeout)
+}
+
+func beginRefuses(t *testing.T, store Store) {
+	refused := errors.New("refused")
+	for _, size := range []int64{0, 1, 20 * store.Part} {
+		ref, _ := store.put(t, size)
+		sink := &sink{onBegin: func() error { return refused }}
+		if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != refused {
+			t.Errorf("size %d: begin's error comes back as %v", size, err)
+		}
+		sink.ended(t)
+		if sink.begins != 1 {
+			t.Errorf("size %d: begin was called %d times", size, sink.begins)
+		}
+	}
+}
+
+func writerFails(t *testing.T, store Store) {
+	full := errors.New("full")
+	ref, _ := store.put(t, 20*store.Part)
+	sink := &sink{onWrite: func() error { return full }}
+	if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != full {
+		t.Errorf("the writer's error comes back as %v", err)
+	}
+	sink.ended(t)
+}
+
+func many(t *testing.T, store Store) {
+	const fetches = 8
+	ref, content := store.put(t, 3*store.Part)
+	var group sync.WaitGroup
+	for range fetches {
+		group.Go(func() {
+			sink := &sink{}
+			if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+				t.Error(err)
+			}
+			sink.ended(t)
+			if !bytes.Equal(sink.content, content) {
+				t.Error("the content is another")
+			}
+		})
+	}
+	group.Wait()
+}
+
+// keys: a key that means something to a URL is a key like any other.
+func keys(t *testing.T, store Store) {
+	for _, key := range []string{"a b+c", "a?b=c&d", "a#b", "a%2e%2e", "Größe/…", `q"uote'`, "dir/file"} {
+		want := random(10)
+		if err := store.Put(store.ref(key), contentType, want); err != nil {
+			t.Fatal(err)
+		}
+		sink := &sink{}
+		if err := store.Source.Fetch(t.Context(), store.ref(key), sink.begin); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+		sink.ended(t)
+		if !bytes.Equal(sink.content, want) {
+			t.Errorf("%q: the content is another", key)
+		}
+	}
+}
+
+const contentType = "video/x-motion-jpeg"
+
+func (s Store) ref(key string) source.Reference {
+	return source.Reference{Scheme: source.SchemeS3, Bucket: s.Bucket, Key: key}
+}
+
+func (s Store) put(t *testing.T, size int64) (source.Reference, []byte) {
+	t.Helper()
+	ref, content := s.ref("object-"+strconv.FormatInt(size, 10)), random(size)
+	if err := s.Put(ref, contentType, content); err != nil {
+		t.Fatal(err)
+	}
+	return ref, content
+}
+
+// random returns bytes of which no two blocks are alike, so that one in the wrong
+// place shows.
+func random(size int64) []byte {
+	content := make([]byte, size)
+	seed := [32]byte{}
+	for i := range seed {
+		seed[i] = byte(rand.Uint32())
+	}
+	// It never returns an error.
+	_, _ = rand.NewChaCha8(seed).Read(content)
+	return content
+}
+
+func wantProblem(t *testing.T, err error, title string, status int) {
+	t.Helper()
+	var p *problem.Problem
+	if !errors.As(err, &p) || p.Title != title || p.Status != status {
+		t.Errorf("the error is %v, want %s with status %d", err, title, status)
+	}
+}
+
+// sink takes an object and notes what a Source must not do.
+type sink struct {
+	onBegin, onWrite func() error
+
+	mu      sync.Mutex
+	begins  int
+	object  source.Object
+	content []byte
+	closed  bool
+	wrong   []string
+}
+
+func (s *sink) begin(object source.Object) (io.WriterAt, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begins++
+	s.object, s.content = object, make([]byte, object.Size)
+	if s.onBegin != nil {
+		if err := s.onBegin(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *sink) WriteAt(p []byte, at int64) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		s.wrong = append(s.wrong, "it writes after Fetch has returned")
+	}
+	if at < 0 || at+int64(len(p)) > s.object.Size {
+		s.wrong = append(s.wrong, "it writes outside of the object")
+		return 0, io.ErrShortWrite
+	}
+	if s.onWrite != nil {
+		if err := s.onWrite(); err != nil {
+			return 0, err
+		}
+	}
+	return copy(s.content[at:], p), nil
+}
+
+// ended is called when Fetch has returned.
+func (s *sink) ended(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, wrong := range s.wrong {
+		t.Error(wrong)
+	}
+}

@@ -1,0 +1,81 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+const (
+	// SocketVariable names the environment variable with the path of the daemon's
+	// socket. containerd hands its own environment to its shims.
+	SocketVariable = "HEADSTART_NODE_SOCKET"
+	// DefaultSocket is where the daemon listens if the variable is not set.
+	DefaultSocket = "/run/headstart/node.sock"
+)
+
+const (
+	// describeTimeout is how long a sandbox waits for the daemon's answer. The daemon
+	// answers from memory, in well under a millisecond; a busy machine may hold it
+	// up, but a sandbox that waits longer than this had better start without it.
+	describeTimeout = 2 * time.Second
+	// maxDescription bounds the daemon's answer, in bytes. It is a few hundred.
+	maxDescription = 1 << 20
+)
+
+// The reasons for a lapse, as they appear in the log and in spans.
+const (
+	daemonAway         = "DaemonAway"
+	daemonSlow         = "DaemonSlow"
+	describeFailed     = "DescribeFailed"
+	descriptionInvalid = "DescriptionInvalid"
+	sourceMissing      = "MountSourceMissing"
+	bundleUnreadable   = "BundleUnreadable"
+	bundleUnwritable   = "BundleUnwritable"
+)
+
+// lapse is why a sandbox goes without what belongs in it.
+type lapse struct {
+	reason string
+	cause  error
+}
+
+// node is the daemon of this node, by the path of its socket.
+type node struct{ socket string }
+
+// describe asks what belongs in the sandbox; nil means that it is none of ours. The
+// connection is for this one question: a shim asks once in its life, and an open
+// connection would cost each sandbox memory for as long as it runs.
+func (n node) describe(ctx context.Context, sandbox string) (*nodeapi.DescribeResponse, *lapse) {
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	defer cancel()
+	conn, err := grpc.NewClient("unix:"+n.socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket's mode is 0600
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDescription)))
+	if err != nil {
+		return nil, &lapse{daemonAway, fmt.Errorf("connecting to the daemon at %s: %w", n.socket, err)}
+	}
+	defer conn.Close()
+	d, err := nodeapi.NewSandboxesClient(conn).Describe(ctx, &nodeapi.DescribeRequest{Sandbox: sandbox})
+	if err == nil {
+		return d, nil
+	}
+	err = fmt.Errorf("asking the daemon at %s: %w", n.socket, err)
+	switch status.Code(err) {
+	case codes.NotFound:
+		return nil, nil
+	case codes.DeadlineExceeded:
+		return nil, &lapse{daemonSlow, err}
+	case codes.Unavailable:
+		return nil, &lapse{daemonAway, err}
+	default:
+		return nil, &lapse{describeFailed, err}
+	}
+}

@@ -1,0 +1,151 @@
+// Package task is containerd's task service for sandboxes of Headstart: runc's, with
+// one question to the node's daemon before `runc create`, what belongs in this
+// sandbox? No answer keeps a sandbox from starting.
+package task
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	taskAPI "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+)
+
+// Service wraps another task service, runc's in production. All calls are passed on;
+// Create prepares the bundle first, Create and Start become spans.
+type Service struct {
+	taskAPI.TTRPCTaskService
+	node    node
+	version string
+
+	mu     sync.Mutex
+	traces map[string]*trace // of sandboxes created and not yet started
+
+	exports sync.WaitGroup
+}
+
+// New returns a service over inner that asks the daemon on the unix socket at path
+// socket. version is the shim's own, for its spans. The caller has to Close it.
+func New(inner taskAPI.TTRPCTaskService, socket, version string) *Service {
+	return &Service{TTRPCTaskService: inner, node: node{socket}, version: version, traces: make(map[string]*trace)}
+}
+
+// RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
+func (s *Service) RegisterTTRPC(server *ttrpc.Server) error {
+	taskAPI.RegisterTTRPCTaskService(server, s)
+	registerV2(server, s)
+	return nil
+}
+
+// Create puts what belongs in the sandbox into its bundle, and has it created. If that
+// cannot be done the sandbox starts unchanged; the shim's log and the span say so.
+func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*taskAPI.CreateTaskResponse, error) {
+	arrived := time.Now()
+	description, missed := s.prepare(ctx, r)
+	t := newTrace(description, r.ID, s.version)
+	span := t.start(tracing.RuncCreate, arrived)
+	span.AddEvent("prepared")
+	if missed != nil {
+		log.G(ctx).WithError(missed.cause).WithField("sandbox", r.ID).WithField("reason", missed.reason).
+			Warn("the sandbox starts without what Headstart has for it")
+		span.SetAttributes(tracing.Degraded.String(missed.reason))
+	}
+	res, err := s.TTRPCTaskService.Create(ctx, r)
+	end(span, err)
+	if err != nil {
+		s.export(t)
+		return nil, err
+	}
+	s.keep(r.ID, t)
+	return res, nil
+}
+
+// prepare returns what the daemon described, nil for nothing, and why it is not in the
+// bundle, nil if it is.
+func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest) (*nodeapi.DescribeResponse, *lapse) {
+	// A restored process has the mounts and the environment of its checkpoint; CRIU
+	// refuses others.
+	if r.Checkpoint != "" {
+		return nil, nil
+	}
+	b, err := openBundle(r.Bundle)
+	if err != nil {
+		return nil, &lapse{bundleUnreadable, err}
+	}
+	defer b.Close()
+	if b.pause {
+		return nil, nil
+	}
+	description, missed := s.node.describe(ctx, r.ID)
+	if missed != nil {
+		return nil, missed
+	}
+	if description == nil {
+		log.G(ctx).WithField("sandbox", r.ID).Debug("the daemon has nothing for this sandbox")
+		return nil, nil
+	}
+	return description, b.apply(description)
+}
+
+// Start starts the sandbox or, with an ExecID, a further process in it, which is
+// nothing of ours.
+func (s *Service) Start(ctx context.Context, r *taskAPI.StartRequest) (*taskAPI.StartResponse, error) {
+	if r.ExecID != "" {
+		return s.TTRPCTaskService.Start(ctx, r)
+	}
+	t := s.take(r.ID)
+	span := t.start(tracing.RuncStart, time.Now())
+	res, err := s.TTRPCTaskService.Start(ctx, r)
+	end(span, err)
+	s.export(t)
+	return res, err
+}
+
+// Delete also ends the trace of a sandbox that was never started.
+func (s *Service) Delete(ctx context.Context, r *taskAPI.DeleteRequest) (*taskAPI.DeleteResponse, error) {
+	if r.ExecID == "" {
+		s.export(s.take(r.ID))
+	}
+	return s.TTRPCTaskService.Delete(ctx, r)
+}
+
+// Close waits until the spans are out or given up: exportTimeout at the longest. No
+// call may follow.
+func (s *Service) Close(context.Context) error {
+	s.exports.Wait()
+	return nil
+}
+
+func (s *Service) keep(id string, t *trace) {
+	if t == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.traces[id] = t
+}
+
+func (s *Service) take(id string) *trace {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.traces[id]
+	delete(s.traces, id)
+	return t
+}
+
+// export sends t's spans while the caller goes on.
+func (s *Service) export(t *trace) {
+	if t == nil {
+		return
+	}
+	s.exports.Go(func() {
+		if err := t.export(); err != nil {
+			log.L.WithError(err).WithField("sandbox", t.id).Warn("the sandbox's spans are lost")
+		}
+	})
+}
