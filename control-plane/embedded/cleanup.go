@@ -11,10 +11,8 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/containerd"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
-
-// sandboxNamespace is the containerd namespace of the nodes' daemons.
-const sandboxNamespace = "headstart"
 
 // lockName is the file in RunDir that a running platform holds locked.
 const lockName = "lock"
@@ -47,7 +45,7 @@ func (p *Platform) Stop(ctx context.Context) error {
 		for _, n := range p.network.Nodes() {
 			socket := filepath.Join(p.run(n.Name), "containerd.sock")
 			if _, err := os.Stat(socket); err == nil {
-				errs = append(errs, containerd.Cleanup(ctx, socket, sandboxNamespace))
+				errs = append(errs, containerd.Cleanup(ctx, socket, nodeapi.ContainerdNamespace))
 			}
 		}
 	}
@@ -89,11 +87,15 @@ func (p *Platform) sweep(ctx context.Context) error {
 // sweepNodes removes shims, mounts and what the daemons keep only while they run. It
 // works without containerd, for platforms that were killed.
 func (p *Platform) sweepNodes(ctx context.Context) error {
-	errs := []error{containerd.SweepShims(ctx, p.o.RunDir), containerd.SweepMounts(p.o.RunDir), containerd.SweepMounts(p.o.StateDir)}
+	var errs []error
 	nodes, err := os.ReadDir(filepath.Join(p.o.StateDir, "nodes"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}
+	for _, n := range nodes {
+		errs = append(errs, containerd.SweepShims(ctx, filepath.Join(p.run(n.Name()), "containerd")))
+	}
+	errs = append(errs, containerd.SweepMounts(p.o.RunDir), containerd.SweepMounts(p.o.StateDir))
 	for _, n := range nodes {
 		for _, transient := range []string{"buffer", "instances", "netns", "ipam", "cni", "logs"} {
 			errs = append(errs, os.RemoveAll(filepath.Join(p.state(n.Name()), transient)))

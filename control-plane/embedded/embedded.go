@@ -139,6 +139,9 @@ func (p *Platform) Client() *admin.Client { return admin.NewClient(p.run("admin.
 // Nodes are the platform's nodes with their addresses.
 func (p *Platform) Nodes() []network.Node { return p.network.Nodes() }
 
+// Gateway is this machine's address as the nodes see it.
+func (p *Platform) Gateway() netip.Addr { return p.network.Gateway() }
+
 // Warning says what the machine could not do; empty if all went well.
 func (p *Platform) Warning() string { return p.network.Warning }
 

@@ -49,8 +49,8 @@ type Function struct {
 	Port           int32
 	ProbePath      string // HTTP readiness probe; empty: a TCP connection is enough
 	RequestTimeout time.Duration
-	CPULimitMillis int64 // thousandths of a core; 0: no limit
-	MemoryLimit    int64 // bytes; 0: no limit
+	CPULimitMillis int64  // thousandths of a core; 0: no limit
+	MemoryLimit    int64  // bytes; 0: no limit
 	Node           string // the only node it may run on; empty: any
 
 	Policy policy.Policy

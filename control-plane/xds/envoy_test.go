@@ -134,9 +134,9 @@ func (b *bed) startControlPlane() {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem)
 	b.server = New(b.cfg, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
-	g := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+	g := grpc.NewServer(append(ServerOptions(), grpc.Creds(credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
-	})))
+	})))...)
 	b.server.Register(g)
 	b.address, b.stopControlPlane = serveGRPC(b.t, g, "tcp", b.address)
 }
@@ -150,7 +150,7 @@ func serveGRPC(t *testing.T, g *grpc.Server, network, address string) (string, f
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := g.Serve(l); err != nil {
+		if err := g.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Errorf("serving gRPC: %v", err)
 		}
 	})
@@ -256,6 +256,16 @@ func (b *bed) update(st platform.State) {
 	}
 }
 
+// connected waits for the gateway's stream.
+func (b *bed) connected() {
+	b.t.Helper()
+	b.eventually("the gateway connects", func() bool {
+		b.server.ledger.mu.Lock()
+		defer b.server.ledger.mu.Unlock()
+		return len(b.server.ledger.streams) > 0
+	})
+}
+
 func (b *bed) settle() {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
@@ -283,7 +293,7 @@ func (b *bed) get(host string, headers ...string) answer {
 }
 
 func (b *bed) try(host, body string, headers ...string) (answer, error) {
-	r, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.url+"/", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.url+"/?token=secret", strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
 	}

@@ -24,15 +24,22 @@ type key struct{ typeURL, name string }
 
 // publication is what one gateway is meant to have. It is never changed, only replaced.
 type publication struct {
-	seq      uint64
-	versions map[key]string
-	// since is the seq with which each resource got its present version.
+	seq    uint64
+	hashes map[key]string
+	// since is the seq with which each resource got its present content.
 	since map[key]uint64
 }
+
+// version tells a resource from all that the gateway may have had before. The content's
+// hash alone would not do: when a function goes from cold to hot and back, the gateway
+// may still be on its way to hot, and only a new version makes it acknowledge. The seq
+// alone would not do either, because another control plane counts again from one.
+func (p *publication) version(k key) string { return fmt.Sprintf("%d-%s", p.since[k], p.hashes[k]) }
 
 // ledger knows what was published and what each connected gateway has taken over.
 type ledger struct {
 	mu        sync.Mutex
+	seq       uint64
 	published map[string]*publication // by gateway
 	streams   map[int64]*stream
 	moved     chan struct{} // closed and replaced when a stream makes progress
@@ -58,19 +65,24 @@ func newLedger() *ledger {
 	return &ledger{published: map[string]*publication{}, streams: map[int64]*stream{}, moved: make(chan struct{})}
 }
 
-// publish records that gateway is meant to have the resources of these versions.
-func (l *ledger) publish(gateway string, seq uint64, versions map[key]string) {
+// publish records what gateway is meant to have; false if that is nothing new.
+func (l *ledger) publish(gateway string, hashes map[key]string) (*publication, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := &publication{seq: seq, versions: versions, since: make(map[key]uint64, len(versions))}
-	old := l.published[gateway]
-	for k, v := range versions {
-		p.since[k] = seq
-		if old != nil && old.versions[k] == v {
+	old, ok := l.published[gateway]
+	if ok && maps.Equal(old.hashes, hashes) {
+		return old, false
+	}
+	l.seq++
+	p := &publication{seq: l.seq, hashes: hashes, since: make(map[key]uint64, len(hashes))}
+	for k, hash := range hashes {
+		p.since[k] = p.seq
+		if ok && old.hashes[k] == hash {
 			p.since[k] = old.since[k]
 		}
 	}
 	l.published[gateway] = p
+	return p, true
 }
 
 // retire forgets a gateway, unless it is connected. drop runs before any new stream of
@@ -136,7 +148,7 @@ func (l *ledger) receive(id int64, r *discovery.DeltaDiscoveryRequest) (refusal 
 	for name, version := range r.GetInitialResourceVersions() {
 		k := key{r.GetTypeUrl(), name}
 		s.taken[k] = 0
-		if p := l.published[s.gateway]; p != nil && p.versions[k] == version {
+		if p := l.published[s.gateway]; p != nil && p.version(k) == version {
 			s.taken[k] = p.seq
 		}
 	}

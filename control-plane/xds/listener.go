@@ -119,6 +119,8 @@ func tracer(cfg Config, gw Gateway, p *packer) *hcm.HttpConnectionManager_Tracin
 		CustomTags: []*tracingv3.CustomTag{
 			tag(tracing.Function, "%ROUTE_NAME%"),
 			tag(tracing.Request, "%REQ("+filterapi.HeaderRequest+")%"),
+			// Envoy's own has the query, where some put tokens.
+			tag("http.url", "%REQ(:SCHEME)%://%REQ(:AUTHORITY)%%PATH(NQ:PATH)%"),
 			{Tag: string(tracing.Node), Type: &tracingv3.CustomTag_Literal_{Literal: &tracingv3.CustomTag_Literal{Value: gw.ID}}},
 		},
 		Provider: &trace.Tracing_Http{

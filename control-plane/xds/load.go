@@ -18,8 +18,9 @@ import (
 // seconds.
 const LoadInterval = time.Second
 
-// Load is one function's requests through one gateway. Requests with an input go to
-// the daemon, hot or cold; the daemon counts those.
+// Load is one function's requests through one gateway; a report lacks functions that
+// have none. Requests with an input go to the daemon, hot or cold; the daemon counts
+// those.
 type Load struct {
 	// Function is namespace/name.
 	Function string
@@ -66,7 +67,7 @@ func (l *loadService) StreamLoadStats(stream loadstats.LoadReportingService_Stre
 	}
 }
 
-// loads sums up a report by function. It drops clusters that are no function's, so that
+// loads sums up a report by function, without the idle ones. It drops clusters that are no function's, so that
 // its result is no longer than the list of functions whatever the peer sends.
 func loads(stats []*endpoint.ClusterStats, isFunction func(string) bool) []Load {
 	sums := make(map[string]Load)
@@ -85,7 +86,9 @@ func loads(stats []*endpoint.ClusterStats, isFunction func(string) bool) []Load 
 	}
 	out := make([]Load, 0, len(sums))
 	for _, sum := range sums {
-		out = append(out, sum)
+		if sum.InFlight > 0 || sum.Issued > 0 {
+			out = append(out, sum)
+		}
 	}
 	slices.SortFunc(out, func(a, b Load) int { return cmp.Compare(a.Function, b.Function) })
 	return out

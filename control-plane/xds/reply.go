@@ -39,6 +39,8 @@ var replies = []struct {
 		detail: "the gateway does not know yet where the function is served; the request was not delivered and may be sent again"},
 	{flags: []string{"DPE"}, status: []uint32{http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge},
 		reason: "RequestRefused", detail: "the gateway refused the request: %RESPONSE_CODE_DETAILS%"},
+	{status: []uint32{http.StatusServiceUnavailable}, reason: "GatewayFailed",
+		detail: "the gateway failed before it delivered the request: %RESPONSE_CODE_DETAILS%"},
 }
 
 func localReplies() *hcm.LocalReplyConfig {

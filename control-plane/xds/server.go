@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"strconv"
 	"sync"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
@@ -29,9 +29,7 @@ type Server struct {
 	ledger *ledger
 
 	mu        sync.Mutex // one Update at a time
-	seq       uint64
 	gateways  map[string]Gateway
-	versions  map[string]map[key]string // by gateway
 	functions map[string]bool
 }
 
@@ -43,13 +41,21 @@ func New(cfg Config, logger *slog.Logger) *Server {
 		cache:    cache.NewSnapshotCache(true, cache.IDHash{}, nil),
 		ledger:   newLedger(),
 		gateways: map[string]Gateway{},
-		versions: map[string]map[key]string{},
+	}
+}
+
+// ServerOptions are what a gRPC server for gateways needs: pings, so that a gateway that
+// fell silent counts as disconnected, and leave for theirs, which are more frequent than
+// gRPC by itself would bear.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveInterval, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveInterval / 2, PermitWithoutStream: true}),
 	}
 }
 
 // Register adds the discovery (ADS, delta only) and load reporting services. Their
-// streams stay open until the peer closes them or g stops, so use g.Stop; and give g
-// keepalives, so that a gateway that fell silent counts as disconnected.
+// streams stay open until the peer closes them or g stops: use g.Stop.
 func (s *Server) Register(g *grpc.Server) {
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, &adsService{
 		streams: delta.NewServer(context.Background(), s.cache, &adsCallbacks{server: s, open: map[int64]*caller{}}),
@@ -73,7 +79,6 @@ func (s *Server) Update(st platform.State, gateways []Gateway) error {
 			continue
 		}
 		if s.ledger.retire(id, s.cache.ClearSnapshot) {
-			delete(s.versions, id)
 			delete(s.gateways, id)
 		} else {
 			served[id] = gw
@@ -115,20 +120,23 @@ func (s *Server) snapshot(gw Gateway, st platform.State) (*cache.Snapshot, error
 }
 
 func (s *Server) publish(id string, snapshot *cache.Snapshot) error {
-	versions := make(map[key]string)
+	hashes := make(map[key]string)
 	for typeURL, names := range snapshot.VersionMap {
-		for name, version := range names {
-			versions[key{typeURL, name}] = version
+		for name, hash := range names {
+			hashes[key{typeURL, name}] = hash
 		}
 	}
-	if old, ok := s.versions[id]; ok && maps.Equal(old, versions) {
+	// Before the first response of this snapshot can be acknowledged.
+	p, changed := s.ledger.publish(id, hashes)
+	if !changed {
 		return nil
 	}
-	s.seq++
-	stamp(snapshot, s.seq)
-	// Before the first response of this snapshot can be acknowledged.
-	s.ledger.publish(id, s.seq, versions)
-	s.versions[id] = versions
+	for k := range hashes {
+		snapshot.VersionMap[k.typeURL][k.name] = p.version(k)
+	}
+	for i := range snapshot.Resources {
+		snapshot.Resources[i].Version = strconv.FormatUint(p.seq, 10)
+	}
 	return s.cache.SetSnapshot(context.Background(), id, snapshot)
 }
 
@@ -222,7 +230,7 @@ func (c *adsCallbacks) OnStreamDeltaRequest(stream int64, r *discovery.DeltaDisc
 }
 
 func (c *adsCallbacks) OnStreamDeltaResponse(stream int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
-	// The version is stamp's; a snapshot's resources all have the same.
+	// The version is publish's: the same for all resources of a snapshot.
 	seq, err := strconv.ParseUint(r.GetSystemVersionInfo(), 10, 64)
 	if err != nil {
 		c.server.log.Error("response without a version", "version", r.GetSystemVersionInfo())

@@ -74,6 +74,10 @@ func TestSpans(t *testing.T) {
 		t.Errorf("attributes (-want +got):\n%s", diff)
 	}
 
+	if got := attributes["http.url"]; got != "http://"+video().Hosts[0]+"/" {
+		t.Errorf("http.url is %s", got)
+	}
+
 	b.get("nobody.example.com")
 	if span := s.next(t); len(span.GetParentSpanId()) != 0 || hex.EncodeToString(span.GetTraceId()) == traceID {
 		t.Errorf("a request without a traceparent got %v", span)

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
@@ -127,11 +126,4 @@ func (p *packer) pack(m proto.Message) *anypb.Any {
 		p.err = err
 	}
 	return &a
-}
-
-// stamp gives all of a snapshot's resources one version.
-func stamp(s *cache.Snapshot, version uint64) {
-	for i := range s.Resources {
-		s.Resources[i].Version = strconv.FormatUint(version, 10)
-	}
 }

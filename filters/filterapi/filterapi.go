@@ -18,6 +18,7 @@ const (
 	// HeaderFunction is the function's namespace/name, set by the gateway's route.
 	HeaderFunction = "x-headstart-function"
 	// HeaderInput is the resolved input reference, for example s3://videos/cam1.mjpeg.
+	// It is no URL to be decoded: the key is all that follows the bucket's slash.
 	HeaderInput = "x-headstart-input"
 	// HeaderInputFile tells the function where its input lies as a file.
 	HeaderInputFile = "x-headstart-input-file"

@@ -62,7 +62,7 @@ type Set struct {
 type instance struct {
 	id, function string
 	port         int32
-	traceparent  string
+	traceparent  string   // the shim's parent
 	inputs       *os.Root // the directory that the sandbox sees as /headstart/input
 	stop         chan time.Duration
 	settled      chan struct{} // closed when ready or failed
@@ -138,7 +138,6 @@ func (s *Set) newInstance(id, function string, port int32) *instance {
 func (s *Set) Start(m *nodeapi.StartInstance) {
 	f := m.GetFunction()
 	in := s.newInstance(m.GetId(), f.GetName(), f.GetPort())
-	in.traceparent = m.GetTraceparent()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.instances[in.id]; known || s.ctx.Err() != nil {
@@ -147,7 +146,7 @@ func (s *Set) Start(m *nodeapi.StartInstance) {
 	s.instances[in.id] = in
 	close(s.announced)
 	s.announced = make(chan struct{})
-	s.wg.Go(func() { s.run(in, f) })
+	s.wg.Go(func() { s.run(in, f, m.GetTraceparent()) })
 }
 
 // Stop ends an instance; an unknown one is gone already.
@@ -256,10 +255,10 @@ func (s *Set) Close() {
 	s.wg.Wait()
 }
 
-func (s *Set) run(in *instance, f *nodeapi.Function) {
+func (s *Set) run(in *instance, f *nodeapi.Function, traceparent string) {
 	ctx, cancel := context.WithTimeout(s.ctx, f.GetReadyTimeout().AsDuration())
 	defer cancel()
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": in.traceparent})
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
 	s.report(&nodeapi.InstanceStatus{Id: in.id, Function: in.function, Phase: nodeapi.Phase_PHASE_STARTING})
 	sb, err := s.bringUp(ctx, in, f)
 	if err != nil {
@@ -288,8 +287,10 @@ func (s *Set) bringUp(ctx context.Context, in *instance, f *nodeapi.Function) (S
 		if err != nil {
 			return nil, err
 		}
+		carrier := propagation.MapCarrier{}
+		propagation.TraceContext{}.Inject(ctx, carrier)
 		s.mu.Lock()
-		in.inputs = inputs
+		in.inputs, in.traceparent = inputs, carrier["traceparent"]
 		s.mu.Unlock()
 		if err := s.writeMeta(in.id, meta{Port: in.port}); err != nil {
 			return nil, err

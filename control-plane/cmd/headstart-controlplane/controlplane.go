@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/activation"
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -21,6 +22,9 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
+
+// applyTimeout bounds how long deploying waits for the gateways.
+const applyTimeout = 5 * time.Second
 
 // controlPlane joins the parts: it hands what nodes (nodes.Handler), gateways and the
 // operator (admin.Backend) say to the platform, and the platform's state to them.
@@ -141,6 +145,12 @@ func (c *controlPlane) Apply(manifest io.Reader) ([]admin.Applied, error) {
 		return nil, err
 	}
 	c.tellNodes()
+	// Who deploys a function calls it next: the gateways shall know it by then.
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+	defer cancel()
+	if err := c.Settled(ctx); err != nil {
+		c.log.Warn("a gateway has not confirmed the functions yet", "error", err)
+	}
 	applied := make([]admin.Applied, len(functions))
 	for i, f := range functions {
 		applied[i] = admin.Applied{Function: f.Name, Change: changes[i]}

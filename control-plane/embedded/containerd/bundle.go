@@ -142,31 +142,66 @@ func (b bundle) remove(ctx context.Context) error {
 	if err := os.RemoveAll(b.runc); err != nil {
 		return fmt.Errorf("removing runc's state of %s: %w", b.id, err)
 	}
+	removeEmpty(filepath.Dir(b.runc))
 	if err := os.RemoveAll(b.dir); err != nil {
 		return fmt.Errorf("removing bundle: %w", err)
 	}
-	// Their parents are the namespace's. Others may still use them, then they stay.
-	_, _ = os.Remove(filepath.Dir(b.runc)), os.Remove(filepath.Dir(b.dir))
 	return nil
 }
 
 // removeCgroup removes an empty cgroup, with those below it, from every hierarchy.
 func removeCgroup(ctx context.Context, cgroup string) error {
-	mounts, err := mounted()
+	hierarchies, err := cgroupRoots()
 	if err != nil {
 		return err
 	}
-	for _, m := range mounts {
-		if m.kind != "cgroup" && m.kind != "cgroup2" {
-			continue
-		}
-		dir := filepath.Join(m.place, cgroup)
+	for _, root := range hierarchies {
+		dir := filepath.Join(root, cgroup)
 		if err := removeTree(ctx, dir); err != nil {
 			return fmt.Errorf("removing cgroup: %w", err)
 		}
-		_ = os.Remove(filepath.Dir(dir)) // the namespace's; stays if others are in there
+		removeEmpty(filepath.Dir(dir))
 	}
 	return nil
+}
+
+// removeNamespaces removes the directories that containerd, runc and the kernel keep for
+// each namespace, also after its last task was deleted in good order. Where others use
+// the same namespace, they stay.
+func removeNamespaces(stateDir string) error {
+	spaces, err := filepath.Glob(filepath.Join(escape(stateDir), taskDir, "*"))
+	if err != nil {
+		return fmt.Errorf("listing namespaces: %w", err)
+	}
+	hierarchies, err := cgroupRoots()
+	if err != nil {
+		return err
+	}
+	for _, dir := range spaces {
+		name := filepath.Base(dir)
+		for _, root := range append(hierarchies, runcRoot) {
+			removeEmpty(filepath.Join(root, name))
+		}
+		removeEmpty(dir)
+	}
+	return nil
+}
+
+// removeEmpty removes a directory that nobody uses, and only then.
+func removeEmpty(dir string) { _ = unix.Rmdir(dir) }
+
+func cgroupRoots() ([]string, error) {
+	mounts, err := mounted()
+	if err != nil {
+		return nil, err
+	}
+	var roots []string
+	for _, m := range mounts {
+		if m.kind == "cgroup" || m.kind == "cgroup2" {
+			roots = append(roots, m.place)
+		}
+	}
+	return roots, nil
 }
 
 // removeTree is rmdir, children first: a cgroup's files cannot be and need not be

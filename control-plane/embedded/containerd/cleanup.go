@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/snapshots"
@@ -12,9 +11,13 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Cleanup kills and deletes all tasks, containers and snapshots of a namespace in the
+// Cleanup kills and deletes all tasks and containers of a namespace in the
 // containerd at socket. It goes on after a failure and returns all of them.
 func Cleanup(ctx context.Context, socket, namespace string) error {
+	// The client would wait for a socket that is gone.
+	if err := dial(ctx, socket); err != nil {
+		return fmt.Errorf("connecting to containerd: %w", err)
+	}
 	c, err := client.New(socket)
 	if err != nil {
 		return fmt.Errorf("connecting to containerd: %w", err)
@@ -53,41 +56,21 @@ func remove(ctx context.Context, container client.Container) error {
 	return nil
 }
 
-// removeSnapshots removes children before their parents: a parent in use is refused.
+// removeSnapshots removes the containers' own file systems. The images' layers below
+// them stay, unpacked, for the next start.
 func removeSnapshots(ctx context.Context, s snapshots.Snapshotter) error {
-	parents := map[string]string{}
+	var own []string
 	err := s.Walk(ctx, func(_ context.Context, info snapshots.Info) error {
-		parents[info.Name] = info.Parent
+		own = append(own, info.Name)
 		return nil
-	})
+	}, "kind=="+snapshots.KindActive.String())
 	if err != nil {
 		return fmt.Errorf("listing: %w", err)
 	}
-	for _, name := range childrenFirst(parents) {
+	for _, name := range own {
 		if err := s.Remove(ctx, name); err != nil && !errdefs.IsNotFound(err) {
 			return fmt.Errorf("removing %s: %w", name, err)
 		}
 	}
 	return nil
-}
-
-// childrenFirst orders the names of a forest, given as each one's parent.
-func childrenFirst(parents map[string]string) []string {
-	var order []string
-	done := map[string]bool{}
-	var visit func(string)
-	visit = func(name string) {
-		parent, known := parents[name]
-		if !known || done[name] {
-			return
-		}
-		done[name] = true
-		visit(parent)
-		order = append(order, name)
-	}
-	for name := range parents {
-		visit(name)
-	}
-	slices.Reverse(order)
-	return order
 }

@@ -72,11 +72,10 @@ func WaitReady(ctx context.Context, socket string) error {
 func waitSocket(ctx context.Context, socket string) error {
 	tick := time.NewTicker(dialInterval)
 	defer tick.Stop()
-	var dialer net.Dialer
 	for {
-		conn, err := dialer.DialContext(ctx, "unix", socket)
+		err := dial(ctx, socket)
 		if err == nil {
-			return conn.Close()
+			return nil
 		}
 		select {
 		case <-tick.C:
@@ -84,4 +83,14 @@ func waitSocket(ctx context.Context, socket string) error {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
+}
+
+// dial tells whether somebody listens.
+func dial(ctx context.Context, socket string) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }

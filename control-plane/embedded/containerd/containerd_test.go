@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -59,29 +58,6 @@ func TestWaitReadyEndsWithItsContext(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("a mute socket is ready")
 	}
-}
-
-func TestChildrenComeFirst(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(0, 20).Draw(t, "snapshots")
-		parents := map[string]string{}
-		for i := range n {
-			parent := rapid.IntRange(-1, i-1).Draw(t, "parent")
-			parents[string(rune('a'+i))] = "gone"
-			if parent >= 0 {
-				parents[string(rune('a'+i))] = string(rune('a' + parent))
-			}
-		}
-		order := childrenFirst(parents)
-		if len(order) != n {
-			t.Fatalf("%d of %d", len(order), n)
-		}
-		for name, parent := range parents {
-			if p := slices.Index(order, parent); p >= 0 && p < slices.Index(order, name) {
-				t.Errorf("%s before its child %s: %v", parent, name, order)
-			}
-		}
-	})
 }
 
 func TestMountTable(t *testing.T) {

@@ -48,6 +48,7 @@ func SweepShims(ctx context.Context, stateDir string) error {
 	for _, b := range bundles {
 		failed = append(failed, b.remove(ctx))
 	}
+	failed = append(failed, removeNamespaces(dir))
 	return errors.Join(failed...)
 }
 

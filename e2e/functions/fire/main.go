@@ -25,7 +25,9 @@ import (
 )
 
 const (
-	inputDir = "/headstart/input"
+	// defaultPort is Knative's.
+	defaultPort = 8080
+	inputDir    = "/headstart/input"
 	// inputLimit bounds the memory of a request: about a quarter of an hour of video.
 	inputLimit = 1 << 30
 	// everySecond looks at one frame a second of a camera with 25.
@@ -51,22 +53,25 @@ func run(ctx context.Context, env func(string) string) error {
 	if err != nil {
 		return fmt.Errorf("FIRE_EVERY: %w", err)
 	}
-	port, err := positive(env("PORT"), 8080)
+	port, err := positive(env("PORT"), defaultPort)
 	if err != nil {
 		return fmt.Errorf("PORT: %w", err)
-	}
-	reader := &input.Reader{Dir: inputDir, Limit: inputLimit, Objects: storeOf(env)}
-	server := &http.Server{
-		Handler:           newHandler(reader, every),
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      requestTimeout,
 	}
 	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
+	reader := &input.Reader{Dir: inputDir, Limit: inputLimit, Objects: storeOf(env)}
+	return serve(ctx, listener, newHandler(reader, every))
+}
 
+func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {
@@ -76,7 +81,7 @@ func run(ctx context.Context, env func(string) string) error {
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
-	err = server.Shutdown(drain)
+	err := server.Shutdown(drain)
 	<-ended // always http.ErrServerClosed
 	if err != nil {
 		return fmt.Errorf("waiting for requests in flight: %w", err)

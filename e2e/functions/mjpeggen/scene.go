@@ -11,11 +11,9 @@ const (
 	height = 360
 )
 
-// It burns in half of the scenes, from the first of these to before the last.
-const (
-	fireStarts = scenes / 4
-	fireEnds   = 3 * scenes / 4
-)
+// fireEnds is the first scene without fire: it burns in the first half, and so also in the
+// first frame, the only one that is sampled from a short video.
+const fireEnds = scenes / 2
 
 // noise is how far a pixel's brightness strays: a sensor at dusk. It makes most of a
 // frame's size.
@@ -44,10 +42,10 @@ func draw(n int, seed uint64) (*image.YCbCr, image.Rectangle) {
 	}
 	fill(img, image.Rect(40, 40, 56, 56), lamp)
 	fill(img, image.Rect(500, 90, 580, 190), brick)
-	if n < fireStarts || n >= fireEnds {
+	if n >= fireEnds {
 		return img, image.Rectangle{}
 	}
-	return img, burn(img, n-fireStarts, random)
+	return img, burn(img, n, random)
 }
 
 // background is a bluish sky over greenish ground.

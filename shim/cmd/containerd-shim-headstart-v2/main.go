@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/manager"
 	runctask "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/task"
@@ -19,6 +18,7 @@ import (
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/task"
 )
 
@@ -28,7 +28,7 @@ const name = "io.containerd.headstart.v2"
 func main() {
 	args := parse(os.Args[1:])
 	if args.version {
-		fmt.Printf("%s %s %s\n", filepath.Base(os.Args[0]), version(), runtime.Version())
+		fmt.Printf("%s %s %s\n", filepath.Base(os.Args[0]), nodeapi.Version, runtime.Version())
 		return
 	}
 	runc := manager.NewShimManager(name)
@@ -70,16 +70,7 @@ func newTask(ic *plugin.InitContext) (any, error) {
 	if socket == "" {
 		socket = task.DefaultSocket
 	}
-	s := task.New(inner, socket, version())
+	s := task.New(inner, socket, nodeapi.Version)
 	sd.RegisterCallback(s.Close)
 	return s, nil
-}
-
-// version is that of the module as Go stamped it into the binary.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
 }

@@ -21,12 +21,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/shim/instance"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 const (
 	// Namespace is the containerd namespace of all instances.
-	Namespace = "headstart"
+	Namespace = nodeapi.ContainerdNamespace
 	// runtimeName makes containerd start containerd-shim-headstart-v2.
 	runtimeName = "io.containerd.headstart.v2"
 	snapshotter = "overlayfs"

@@ -29,9 +29,9 @@ func (e *brokenError) Error() string { return e.final.Error() }
 // uselessError is an answer that is no error and yet not what was asked for.
 type uselessError struct{ error }
 
-// refusals are error codes that mean the credentials, whatever the status: S3 has them
-// with 400, versitygw with 404. With 401 and 403 it goes without saying.
-var refusals = []string{"AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken"}
+// refusals are error codes that mean the credentials although the status is neither 401
+// nor 403: S3 has the first four with 400, versitygw without accounts the last with 404.
+var refusals = []string{"AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "XAdminUserNotFound"}
 
 // failure turns what ended an attempt into what Fetch returns, or into a brokenError.
 // Answers of the store are told by status and code only: some stores repeat in their

@@ -37,7 +37,11 @@ type fakeStore struct {
 	most     int // of parallel
 }
 
-type fakeObject struct{ contentType, content string }
+type fakeObject struct{ contentType, content, tag string }
+
+func newObject(contentType, content string) *fakeObject {
+	return &fakeObject{contentType, content, fmt.Sprintf(`"%x"`, md5.Sum([]byte(content)))}
+}
 
 func (s *fakeStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
@@ -59,7 +63,7 @@ func (s *fakeStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", object.contentType)
-	w.Header().Set("ETag", fmt.Sprintf(`"%x"`, md5.Sum([]byte(object.content))))
+	w.Header().Set("ETag", object.tag)
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(object.content))
 }
 
@@ -72,7 +76,7 @@ func refuse(w http.ResponseWriter, status int, code string) {
 
 func (s *fakeStore) put(key, content string) source.Reference {
 	ref := source.Reference{Scheme: source.SchemeS3, Bucket: testBucket, Key: key}
-	s.set(ref, &fakeObject{"text/plain", content})
+	s.set(ref, newObject("text/plain", content))
 	return ref
 }
 

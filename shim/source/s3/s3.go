@@ -61,8 +61,10 @@ const (
 	// of one workflow, not those of another hour.
 	idle = 90 * time.Second
 
-	// maxHeader bounds an answer's header, in bytes. S3 allows 2 KB of user metadata.
+	// maxHeader bounds an answer's header, maxError an error's body, in bytes: the SDK
+	// reads them into memory. S3 allows 2 KB of user metadata; its errors have less.
 	maxHeader = 64 << 10
+	maxError  = 64 << 10
 )
 
 // Config describes one store as the operator allows it.
@@ -130,12 +132,26 @@ func New(cfg Config) (*Source, error) {
 		},
 	}
 	options.HTTPClient = &http.Client{
-		Transport: s.transport,
+		Transport: &boundedErrors{s.transport},
 		// A redirect leads away from the endpoint that the operator allows.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	s.client = sdk.New(options)
 	return s, nil
+}
+
+// boundedErrors cuts the bodies of errors.
+type boundedErrors struct{ http.RoundTripper }
+
+func (t *boundedErrors) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := t.RoundTripper.RoundTrip(r)
+	if err == nil && answer.StatusCode >= http.StatusMultipleChoices {
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(answer.Body, maxError), answer.Body}
+	}
+	return answer, err
 }
 
 func checkEndpoint(endpoint string) error {

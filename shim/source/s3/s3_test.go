@@ -28,7 +28,7 @@ func TestConformance(t *testing.T) {
 		return sourcetest.Store{
 			Source: s, Bucket: testBucket, Part: Part, Close: end,
 			Put: func(ref source.Reference, contentType string, content []byte) error {
-				store.set(ref, &fakeObject{contentType, string(content)})
+				store.set(ref, newObject(contentType, string(content)))
 				return nil
 			},
 			Delete: func(ref source.Reference) error { store.set(ref, nil); return nil },
@@ -113,7 +113,7 @@ func half(w http.ResponseWriter, r *http.Request, content string) {
 	var from, to int
 	// The client is our own; a wrong range would fail the comparison of the content.
 	_, _ = fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &from, &to)
-	whole := &fakeStore{objects: map[string]fakeObject{r.URL.Path: {"text/plain", content}}}
+	whole := &fakeStore{objects: map[string]fakeObject{r.URL.Path: *newObject("text/plain", content)}}
 	whole.ServeHTTP(&limited{w, (to - from + 1) / 2}, r)
 	_ = http.NewResponseController(w).Flush()
 }
@@ -158,13 +158,14 @@ func TestFetchFails(t *testing.T) {
 		"missing":           {answer(404, "NoSuchBucket"), "InputNotFound", 404, `no object "s3://inputs/k"`, atOnce},
 		"forbidden":         {answer(403, "SignatureDoesNotMatch"), "StoreForbidden", 502, `403 "SignatureDoesNotMatch"`, atOnce},
 		"expired":           {answer(400, "ExpiredToken"), "StoreForbidden", 502, `400 "ExpiredToken"`, atOnce},
-		"unknown key":       {answer(404, "InvalidAccessKeyId"), "StoreForbidden", 502, `404 "InvalidAccessKeyId"`, atOnce},
+		"unknown key":       {answer(404, "XAdminUserNotFound"), "StoreForbidden", 502, `404 "XAdminUserNotFound"`, atOnce},
 		"bad request":       {answer(400, "InvalidRequest"), "StoreUnavailable", 502, `400 "InvalidRequest"`, atOnce},
 		"redirect":          {with(307, "Location", "http://169.254.169.254/"), "StoreUnavailable", 502, "307", atOnce},
 		"500":               {answer(500, "InternalError"), "StoreUnavailable", 502, `500 "InternalError"`, retried},
 		"503":               {answer(503, "SlowDown"), "StoreUnavailable", 502, `503 "SlowDown"`, retried},
 		"reset":             {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "StoreUnavailable", 502, "connection failed", retried},
 		"stalled":           {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "StoreTimeout", 504, "in time", stalled},
+		"endless error":     {endless, "StoreUnavailable", 502, "500", retried},
 		"no entity tag":     {with(206, "Content-Range", "bytes 0-0/1", "Content-Length", "0"), "StoreUnavailable", 502, "entity tag", atOnce},
 		"no range":          {with(200, "ETag", `"e"`, "Content-Length", fmt.Sprint(Part+1)), "StoreUnavailable", 502, "does not serve ranges", atOnce},
 		"another range":     {with(206, "ETag", `"e"`, "Content-Range", "bytes 1-1/2"), "StoreUnavailable", 502, "answers range", atOnce},
@@ -192,6 +193,14 @@ func TestFetchFails(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// endless answers with an error that never ends: only a reader that stops gets away.
+func endless(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusInternalServerError)
+	for err := error(nil); err == nil; {
+		_, err = w.Write(make([]byte, 1<<10))
 	}
 }
 

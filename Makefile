@@ -1,0 +1,53 @@
+# Headstart. `make help` lists the targets.
+BIN := $(CURDIR)/out/bin
+GO  := go
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/headstart-mesh/headstart/shim/nodeapi.Version=$(VERSION)
+# Tests against real Envoy, containerd and S3 find them here.
+export HEADSTART_BIN := $(BIN)
+
+.DEFAULT_GOAL := help
+
+## help: this list
+help:
+	@sed -n 's/^## \([a-z-]*\): \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+## setup: install what is missing on this machine (root, Debian)
+setup:
+	@e2e/setup.sh $(BIN)
+
+## build: all programs and the filter, into out/bin
+build:
+	@echo "· building Headstart" >&2
+	@mkdir -p $(BIN)
+	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./control-plane/cmd/... ./shim/cmd/...
+	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -ldflags '-s -w' -buildmode=c-shared -o $(BIN)/prefetch.wasm ./filters/prefetch/wasm
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/fire ./e2e/functions/fire
+	@$(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/ ./e2e/demo ./e2e/linkemu/cmd/linkemu
+
+## demo: the main job on real parts, off and on; INPUT=video.mjpeg adds your own
+demo: setup build
+	@exec $(BIN)/demo -bin $(BIN) -out $(CURDIR)/out/demo $(if $(INPUT),-input '$(INPUT)')
+
+## test: all tests, also those against real Envoy, containerd and S3 (root)
+test: setup build
+	@echo "· tests" >&2
+	$(GO) test -count=1 -p 1 -timeout 15m -tags integration ./...
+
+## test-unit: the tests that need neither root nor other programs
+test-unit:
+	$(GO) test ./...
+
+## lint: golangci-lint, with the rules of who may import whom
+lint:
+	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --build-tags integration ./...
+
+## generate: the code from node.proto
+generate:
+	$(GO) generate ./shim/nodeapi
+
+## clean: remove what was built
+clean:
+	rm -rf out
+
+.PHONY: help setup build demo test test-unit lint generate clean

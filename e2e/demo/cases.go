@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/headstart-mesh/headstart/e2e/functions/mjpeggen"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+)
+
+// megabyte is the unit of the table.
+const megabyte = 1_000_000
+
+// testCase is one input with the two functions that get it. Each case has functions of
+// its own, so that they become cold while the others have their turn.
+type testCase struct {
+	label  string // in the table
+	key    string // in the summary and in the store
+	size   int64  // bytes
+	sha256 string
+	off    string // the function as it is without Headstart
+	on     string // the same with the input annotation
+}
+
+// prepare stores the inputs and deploys the functions.
+func prepare(ctx context.Context, bed *testbed.Bed, own string) ([]testCase, error) {
+	var cases []testCase
+	for _, mb := range sizes {
+		progress(fmt.Sprintf("video of %d MB", mb))
+		f, err := generated(mb * megabyte)
+		if err != nil {
+			return nil, err
+		}
+		c, err := store(ctx, bed, f, fmt.Sprintf("%d MB", mb), fmt.Sprint(mb))
+		if err != nil {
+			return nil, err
+		}
+		cases = append(cases, c)
+	}
+	if own != "" {
+		f, err := os.Open(own)
+		if err != nil {
+			return nil, fmt.Errorf("INPUT: %w", err)
+		}
+		c, err := store(ctx, bed, f, "INPUT", "input")
+		if err != nil {
+			return nil, err
+		}
+		cases = append(cases, c)
+	}
+	var functions []testbed.Function
+	for _, c := range cases {
+		// One second is the shortest idle window: the demo needs its functions cold.
+		idle := map[string]string{"headstart.dev/scale-to-zero": "1s"}
+		functions = append(functions, testbed.Function{Name: c.off, Node: testbed.Edge, Annotations: idle},
+			testbed.Function{Name: c.on, Node: testbed.Edge, Annotations: map[string]string{
+				"headstart.dev/scale-to-zero": "1s", "headstart.dev/input": testbed.Input, "headstart.dev/store": testbed.Store}})
+	}
+	return cases, bed.Apply(ctx, functions...)
+}
+
+func generated(size int64) (*os.File, error) {
+	f, err := os.CreateTemp("", "headstart-video-")
+	if err != nil {
+		return nil, err
+	}
+	// The file lives as long as it is open, also if the demo is killed.
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, err
+	}
+	_, err = mjpeggen.Generate(f, size, seed)
+	return f, err
+}
+
+func store(ctx context.Context, bed *testbed.Bed, f *os.File, label, key string) (testCase, error) {
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return testCase{}, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return testCase{}, err
+	}
+	sum, err := digest(f)
+	if err != nil {
+		return testCase{}, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return testCase{}, err
+	}
+	c := testCase{label: label, key: key, size: size, sha256: sum, off: "fire-" + key + "-off", on: "fire-" + key + "-on"}
+	return c, bed.S3.Put(ctx, c.object(), f)
+}
+
+func (c testCase) object() string { return "camera-7/" + c.key + ".mjpeg" }

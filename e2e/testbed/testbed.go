@@ -1,0 +1,214 @@
+// Package testbed sets up what demo, benchmarks and integration tests run on: the
+// embedded platform with an edge and a cloud node, and an S3 server in the cloud, with
+// an emulated link between edge and cloud. All of it real, all of it gone after Close.
+package testbed
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/embedded"
+	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
+)
+
+// The nodes' names.
+const (
+	Edge  = "edge"
+	Cloud = "cloud"
+)
+
+const (
+	// Store and Bucket are what functions and requests call the S3 server.
+	Store  = "footage"
+	Bucket = "videos"
+	// GatewayPort is every node's.
+	GatewayPort = 8080
+	// closeTimeout bounds the end of everything.
+	closeTimeout = 90 * time.Second
+	// bufferLimit has room for several of the largest inputs at a time.
+	bufferLimit = 2 << 30
+)
+
+// Config says what the testbed is like.
+type Config struct {
+	// Name tells the testbed's devices and namespaces from others': up to 8 letters.
+	Name string
+	// BinDir holds what `make build` made.
+	BinDir string
+	// WorkDir is for state and logs; it is removed by Close but for its log directory.
+	WorkDir string
+	// Subnet is a /16 for the nodes; the one after it is for the store's side.
+	Subnet netip.Prefix
+	// Delay is one way between edge and cloud; Rate in bit/s, 0 for no limit.
+	Delay time.Duration
+	Rate  int64
+	// BufferLimit is in bytes per node; 0 for a default.
+	BufferLimit int64
+	// Progress is told each step.
+	Progress func(string)
+}
+
+// Bed is a running testbed.
+type Bed struct {
+	Platform *embedded.Platform
+	S3       *S3
+
+	c        Config
+	topology *topology
+}
+
+// Open starts the testbed. On error nothing is left.
+func Open(ctx context.Context, c Config) (_ *Bed, err error) {
+	if c.BufferLimit == 0 {
+		c.BufferLimit = bufferLimit
+	}
+	b := &Bed{c: c}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	plan, err := planFor(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := sweep(c.Name); err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(c.WorkDir); err != nil {
+		return nil, err
+	}
+	secret := Secret{Access: random(), Key: random()}
+	stores, secrets, err := b.operator(plan, secret)
+	if err != nil {
+		return nil, err
+	}
+	b.Platform, err = embedded.Start(ctx, embedded.Options{
+		Name: c.Name, Nodes: []string{Edge, Cloud}, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"), RunDir: b.RunDir(),
+		BinDir: c.BinDir, CNIPlugins: "/usr/lib/cni", Stores: stores, SecretsDir: secrets, GatewayPort: GatewayPort,
+		BufferLimit: c.BufferLimit, LogLevel: "info", Progress: c.Progress})
+	if err != nil {
+		return nil, err
+	}
+	c.Progress("emulated link between edge and cloud")
+	if b.topology, err = connect(ctx, c, plan, b.Platform.Nodes()); err != nil {
+		return nil, err
+	}
+	c.Progress("S3 server in the cloud")
+	b.S3, err = startS3(ctx, c, plan, secret)
+	return b, err
+}
+
+// Close ends everything and waits for it. It goes on after an error.
+func (b *Bed) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var errs []error
+	if b.S3 != nil {
+		b.S3.close(ctx)
+	}
+	if b.topology != nil {
+		errs = append(errs, b.topology.close(ctx))
+	}
+	if b.Platform != nil {
+		errs = append(errs, b.Platform.Stop(ctx))
+	}
+	entries, err := os.ReadDir(filepath.Join(b.c.WorkDir, "state"))
+	if err == nil {
+		for _, e := range entries {
+			if e.Name() != "log" {
+				errs = append(errs, os.RemoveAll(filepath.Join(b.c.WorkDir, "state", e.Name())))
+			}
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(filepath.Join(b.c.WorkDir, "s3")), os.RemoveAll(filepath.Join(b.c.WorkDir, "secrets")))...)
+}
+
+// RunDir is where the platform's sockets are: short, for the limit on their paths.
+func (b *Bed) RunDir() string { return "/run/" + b.c.Name }
+
+// Client reaches the control plane.
+func (b *Bed) Client() *admin.Client { return b.Platform.Client() }
+
+// Node returns one of the two nodes.
+func (b *Bed) Node(name string) network.Node {
+	for _, n := range b.Platform.Nodes() {
+		if n.Name == name {
+			return n
+		}
+	}
+	panic("no node " + name) // the names are this package's constants
+}
+
+// ControlPlaneIP is this machine's address as the nodes see it.
+func (b *Bed) ControlPlaneIP() netip.Addr { return b.Platform.Gateway() }
+
+// PID of a process by its name as in Platform.Status, 0 if it does not run.
+func (b *Bed) PID(process string) int {
+	for _, s := range b.Platform.Status() {
+		if s.Name == process {
+			return s.PID
+		}
+	}
+	return 0
+}
+
+// Apply deploys functions.
+func (b *Bed) Apply(ctx context.Context, functions ...Function) error {
+	var manifests []string
+	for _, f := range functions {
+		manifests = append(manifests, f.manifest(b.S3))
+	}
+	_, err := b.Client().Apply(ctx, strings.NewReader(strings.Join(manifests, "---\n")))
+	return err
+}
+
+// Request returns a request to the function through a node's gateway.
+func (b *Bed) Request(ctx context.Context, method, node, function, path string) (*http.Request, error) {
+	gateway := netip.AddrPortFrom(b.Node(node).Address, GatewayPort)
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+gateway.String()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Host = function + ".default.headstart.local"
+	return r, nil
+}
+
+// operator writes what the platform's operator would: the list of stores, and secrets.
+func (b *Bed) operator(p plan, s Secret) (stores, secrets string, err error) {
+	secrets = filepath.Join(b.c.WorkDir, "secrets")
+	if err := os.MkdirAll(secrets, 0o700); err != nil {
+		return "", "", err
+	}
+	secret := fmt.Sprintf("access_key_id = %s\nsecret_access_key = %s\n", s.Access, s.Key)
+	if err := os.WriteFile(filepath.Join(secrets, Store), []byte(secret), 0o600); err != nil {
+		return "", "", err
+	}
+	// A second secret, to see what a wrong one does.
+	if err := os.WriteFile(filepath.Join(secrets, "stale"), []byte("access_key_id = nobody\nsecret_access_key = nothing\n"), 0o600); err != nil {
+		return "", "", err
+	}
+	stores = filepath.Join(b.c.WorkDir, "stores.yaml")
+	entry := "- name: %s\n  s3:\n    endpoint: http://%s\n    pathStyle: true\n    buckets: [%s]\n    credentialsSecret: %s\n"
+	list := fmt.Sprintf(entry, Store, p.endpoint(), Bucket, Store) + fmt.Sprintf(entry, StaleStore, p.endpoint(), Bucket, "stale")
+	return stores, secrets, os.WriteFile(stores, []byte(list), 0o600)
+}
+
+// StaleStore is the same server with credentials that it does not take.
+const StaleStore = "stale"
+
+func random() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
