@@ -210,8 +210,8 @@ func TestLargeBody(t *testing.T) {
 	}
 }
 
-// While the control plane is away a gateway goes on; when another one is there, it is
-// told the difference only.
+// While the control plane is away a gateway goes on; when another one is there, it
+// follows that one.
 func TestControlPlaneRestart(t *testing.T) {
 	f := thumbs()
 	b := start(t, coldState(), nil)

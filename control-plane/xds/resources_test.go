@@ -88,12 +88,12 @@ func TestColdAndHot(t *testing.T) {
 		instances []platform.Instance
 		want      []string
 	}{
-		"no instance":      {nil, []string{edge.IngressSocket}},
-		"not ready":        {[]platform.Instance{starting, stopping}, []string{edge.IngressSocket}},
-		"another's":        {[]platform.Instance{ready(thumbs(), "t", "10.0.0.7:80")}, []string{edge.IngressSocket}},
-		"ready":            {[]platform.Instance{starting, ready(f, "b", "10.0.0.3:80"), ready(f, "a", "10.0.0.2:80")}, []string{"10.0.0.2:80", "10.0.0.3:80"}},
-		"twice reported":   {[]platform.Instance{ready(f, "a", "10.0.0.2:80"), ready(f, "b", "10.0.0.2:80")}, []string{"10.0.0.2:80"}},
-		"internet of 2020": {[]platform.Instance{ready(f, "a", "[fd00::2]:80")}, []string{"fd00::2:80"}},
+		"no instance":    {nil, []string{edge.IngressSocket}},
+		"not ready":      {[]platform.Instance{starting, stopping}, []string{edge.IngressSocket}},
+		"another's":      {[]platform.Instance{ready(thumbs(), "t", "10.0.0.7:80")}, []string{edge.IngressSocket}},
+		"ready":          {[]platform.Instance{starting, ready(f, "b", "10.0.0.3:80"), ready(f, "a", "10.0.0.2:80")}, []string{"10.0.0.2:80", "10.0.0.3:80"}},
+		"twice reported": {[]platform.Instance{ready(f, "a", "10.0.0.2:80"), ready(f, "b", "10.0.0.2:80")}, []string{"10.0.0.2:80"}},
+		"IPv6":           {[]platform.Instance{ready(f, "a", "[fd00::2]:80")}, []string{"fd00::2:80"}},
 	} {
 		s := mustResources(t, full, platform.State{Functions: []platform.Function{f}, Instances: c.instances})
 		var got []string

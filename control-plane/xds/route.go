@@ -16,8 +16,8 @@ const (
 	// retryConditions are those in which no byte of the request has left the gateway, so
 	// that no function runs twice.
 	retryConditions = "connect-failure,reset-before-request"
-	// maxRetries with Envoy's full jitter between retryBase and retryMax make 2.4 s on
-	// average and 1.2 s in all but a hundredth of the cases: the restart of a daemon.
+	// maxRetries with Envoy's full jitter between retryBase and retryMax bridge 2.4 s on
+	// average and 1.3 s in 99 of 100 cases: the restart of a daemon.
 	maxRetries = 12
 	retryBase  = 50 * time.Millisecond
 	retryMax   = 500 * time.Millisecond

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -11,7 +12,6 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -107,7 +107,7 @@ func (s *Server) Update(st platform.State, gateways []Gateway) error {
 
 func (s *Server) snapshot(gw Gateway, st platform.State) (*cache.Snapshot, error) {
 	if gw.ID == "" {
-		return nil, fmt.Errorf("has no name")
+		return nil, errors.New("has no name")
 	}
 	snapshot, err := Resources(s.cfg, gw, st)
 	if err != nil {
@@ -142,101 +142,16 @@ func (s *Server) publish(id string, snapshot *cache.Snapshot) error {
 
 // Settled returns when every connected gateway has acknowledged everything that was
 // published before the call. Nothing that an Update took away is then chosen for a new
-// request; requests in flight go on. It returns an error when ctx ends, or when a
-// gateway refuses what it was sent. Gateways that are not connected are not waited for.
+// request; requests in flight go on, so leave them a moment before stopping what served
+// them. It returns an error when ctx ends, or when a gateway refuses what it was sent.
+// Gateways that are not connected are not waited for; after a start, that is all of
+// them until they reconnect.
 func (s *Server) Settled(ctx context.Context) error { return s.ledger.settled(ctx) }
 
 func (s *Server) isFunction(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.functions[name]
-}
-
-// adsService offers delta streams only: state of the world has no acknowledgement per
-// resource.
-type adsService struct {
-	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	streams delta.Server
-}
-
-func (a *adsService) DeltaAggregatedResources(s discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return a.streams.DeltaStreamHandler(s, resource.AnyType)
-}
-
-// servedTypes are the types that a gateway may ask for.
-var servedTypes = map[string]bool{
-	resource.ListenerType:        true,
-	resource.RouteType:           true,
-	resource.ClusterType:         true,
-	resource.EndpointType:        true,
-	resource.ExtensionConfigType: true,
-}
-
-// adsCallbacks verifies each stream's peer and keeps the ledger.
-type adsCallbacks struct {
-	server *Server
-	mu     sync.Mutex
-	open   map[int64]*caller
-}
-
-// caller is one stream's other end; id is empty until it is verified.
-type caller struct {
-	ctx context.Context
-	id  string
-}
-
-func (c *adsCallbacks) OnDeltaStreamOpen(ctx context.Context, stream int64, _ string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open[stream] = &caller{ctx: ctx}
-	return nil
-}
-
-func (c *adsCallbacks) OnDeltaStreamClosed(stream int64, _ *core.Node) {
-	c.server.ledger.close(stream)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if id := c.open[stream].id; id != "" {
-		c.server.log.Info("gateway disconnected", "gateway", id)
-	}
-	delete(c.open, stream)
-}
-
-func (c *adsCallbacks) OnStreamDeltaRequest(stream int64, r *discovery.DeltaDiscoveryRequest) error {
-	c.mu.Lock()
-	p := c.open[stream]
-	c.mu.Unlock()
-	if p.id == "" {
-		if err := c.server.verify(p.ctx, r.GetNode()); err != nil {
-			return err
-		}
-		p.id = r.GetNode().GetId()
-		c.server.ledger.open(stream, p.id)
-		c.server.log.Info("gateway connected", "gateway", p.id)
-	} else if r.GetNode() != nil && r.GetNode().GetId() != p.id {
-		return status.Error(codes.PermissionDenied, "the node's id changed")
-	}
-	if !servedTypes[r.GetTypeUrl()] {
-		return status.Error(codes.InvalidArgument, "resources of this type are not served")
-	}
-	refusal, err := c.server.ledger.receive(stream, r)
-	if err != nil {
-		return status.Error(codes.ResourceExhausted, err.Error())
-	}
-	if refusal != "" {
-		c.server.log.Error("gateway refused its configuration", "gateway", p.id, "type", shortType(r.GetTypeUrl()), "error", refusal)
-	}
-	return nil
-}
-
-func (c *adsCallbacks) OnStreamDeltaResponse(stream int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
-	// The version is publish's: the same for all resources of a snapshot.
-	seq, err := strconv.ParseUint(r.GetSystemVersionInfo(), 10, 64)
-	if err != nil {
-		c.server.log.Error("response without a version", "version", r.GetSystemVersionInfo())
-		return
-	}
-	c.server.ledger.send(stream, seq, r)
 }
 
 func (s *Server) verify(ctx context.Context, node *core.Node) error {

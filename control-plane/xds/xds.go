@@ -74,6 +74,11 @@ func Resources(cfg Config, gw Gateway, st platform.State) (*cache.Snapshot, erro
 	if err := errors.Join(checkSocket("ingress", gw.IngressSocket), checkSocket("hint", gw.HintSocket)); err != nil {
 		return nil, err
 	}
+	if cfg.OTLPSocket != "" {
+		if err := checkSocket("OTLP", cfg.OTLPSocket); err != nil {
+			return nil, err
+		}
+	}
 	functions := slices.Clone(st.Functions)
 	slices.SortFunc(functions, func(a, b platform.Function) int { return cmp.Compare(a.Name, b.Name) })
 	// Made even without the filter, because it checks names and hosts.

@@ -15,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
 const (
@@ -131,6 +132,9 @@ func awaitTrace(ctx context.Context, bed *testbed.Bed, id string) (t trace.Trace
 	err = poll(ctx, traceTimeout, func(ctx context.Context) error {
 		if t, err = bed.Client().Trace(ctx, id); err != nil {
 			return err
+		}
+		if root, ok := t.Root(); !ok || root.Service != tracing.ServiceGateway {
+			return errors.New("the gateway's span has not come yet")
 		}
 		p, err = t.Phases()
 		if missing := (trace.MissingSpans)(nil); errors.As(err, &missing) && len(missing) == 1 && missing[0] == "fetch" {

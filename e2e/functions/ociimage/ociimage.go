@@ -6,6 +6,7 @@ package ociimage
 import (
 	"archive/tar"
 	"bytes"
+	_ "crypto/sha256" // go-digest computes with what the program links
 	"encoding/json"
 	"fmt"
 	"io"
