@@ -22,7 +22,7 @@ build:
 	@mkdir -p $(BIN)
 	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./control-plane/cmd/... ./shim/cmd/...
 	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -ldflags '-s -w' -buildmode=c-shared -o $(BIN)/prefetch.wasm ./filters/prefetch/wasm
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/fire ./e2e/functions/fire
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/ ./e2e/functions/fire ./e2e/functions/witness
 	@$(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/ ./e2e/demo ./e2e/linkemu/cmd/linkemu
 
 ## demo: the main job on real parts, off and on; INPUT=video.mjpeg adds your own

@@ -152,7 +152,7 @@ func controlPlaneEndpoint(cfg BootstrapConfig, p *packer) (*clusterv3.Cluster, e
 		Name:                 controlPlaneCluster,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: discovery},
 		ConnectTimeout:       durationpb.New(connectTimeout),
-		LoadAssignment:       assignment(controlPlaneCluster, socketAddress(host, uint32(port))),
+		LoadAssignment:       assignment(controlPlaneCluster, lbEndpoint(socketAddress(host, uint32(port)), core.HealthStatus_UNKNOWN)),
 		TypedExtensionProtocolOptions: http2(p, &core.Http2ProtocolOptions{ConnectionKeepalive: &core.KeepaliveSettings{
 			Interval: durationpb.New(keepaliveInterval),
 			Timeout:  durationpb.New(keepaliveTimeout),

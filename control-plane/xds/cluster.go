@@ -7,6 +7,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	upstreamhttp "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -47,11 +48,16 @@ func clusters(cfg Config, gw Gateway, functions []platform.Function, p *packer) 
 // connections and its endpoints until they are discovered again.
 func functionCluster(name string, p *packer) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
-		Name:                          name,
-		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:              &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource()},
-		ConnectTimeout:                durationpb.New(connectTimeout),
-		LbPolicy:                      clusterv3.Cluster_LEAST_REQUEST,
+		Name:                 name,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource()},
+		ConnectTimeout:       durationpb.New(connectTimeout),
+		LbPolicy:             clusterv3.Cluster_LEAST_REQUEST,
+		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
+			// Draining instances outnumber the rest as a matter of course; that is no panic
+			// in which they must serve again.
+			HealthyPanicThreshold: &typev3.Percent{Value: 0},
+		},
 		CircuitBreakers:               circuitBreakers(),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
 		TypedExtensionProtocolOptions: http1(p),
@@ -62,7 +68,7 @@ func pipeCluster(name, socket string, options map[string]*anypb.Any) *clusterv3.
 	return &clusterv3.Cluster{
 		Name:                          name,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		LoadAssignment:                assignment(name, pipe(socket)),
+		LoadAssignment:                assignment(name, lbEndpoint(pipe(socket), core.HealthStatus_UNKNOWN)),
 		ConnectTimeout:                durationpb.New(connectTimeout),
 		CircuitBreakers:               circuitBreakers(),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
@@ -106,14 +112,15 @@ func http2(p *packer, options *core.Http2ProtocolOptions) map[string]*anypb.Any 
 	})}
 }
 
-func assignment(cluster string, addresses ...*core.Address) *endpoint.ClusterLoadAssignment {
-	var group endpoint.LocalityLbEndpoints
-	for _, a := range addresses {
-		group.LbEndpoints = append(group.LbEndpoints, &endpoint.LbEndpoint{
-			HostIdentifier: &endpoint.LbEndpoint_Endpoint{Endpoint: &endpoint.Endpoint{Address: a}},
-		})
+func assignment(cluster string, endpoints ...*endpoint.LbEndpoint) *endpoint.ClusterLoadAssignment {
+	return &endpoint.ClusterLoadAssignment{ClusterName: cluster, Endpoints: []*endpoint.LocalityLbEndpoints{{LbEndpoints: endpoints}}}
+}
+
+func lbEndpoint(a *core.Address, health core.HealthStatus) *endpoint.LbEndpoint {
+	return &endpoint.LbEndpoint{
+		HostIdentifier: &endpoint.LbEndpoint_Endpoint{Endpoint: &endpoint.Endpoint{Address: a}},
+		HealthStatus:   health,
 	}
-	return &endpoint.ClusterLoadAssignment{ClusterName: cluster, Endpoints: []*endpoint.LocalityLbEndpoints{&group}}
 }
 
 func pipe(path string) *core.Address {

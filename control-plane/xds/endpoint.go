@@ -6,37 +6,56 @@ import (
 	"slices"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 )
 
 // assignments says where each function's requests go: to its ready instances, or while
-// there are none to the daemon of the gateway's own node, which parks them.
+// there are none to the daemon of the gateway's own node, which parks them. Instances
+// that are withdrawn get no new requests but stay listed, as draining, so that the load
+// reports go on to count the requests that they still answer.
 func assignments(gw Gateway, functions []platform.Function, instances []platform.Instance) ([]types.Resource, error) {
-	ready := make(map[string][]netip.AddrPort)
+	ready, draining := make(map[string][]netip.AddrPort), make(map[string][]netip.AddrPort)
 	for _, i := range instances {
-		if i.Phase != platform.Ready {
+		list := ready
+		switch {
+		case i.Phase == platform.Stopping && i.Address != "":
+			list = draining
+		case i.Phase != platform.Ready:
 			continue
 		}
 		a, err := netip.ParseAddrPort(i.Address)
 		if err != nil || a.Port() == 0 {
 			return nil, fmt.Errorf("instance %s of %s: address %.64q is not ip:port", i.ID, i.Function, i.Address)
 		}
-		ready[i.Function] = append(ready[i.Function], a)
+		list[i.Function] = append(list[i.Function], a)
 	}
 	out := make([]types.Resource, 0, len(functions))
 	for _, f := range functions {
-		addresses := []*core.Address{pipe(gw.IngressSocket)}
-		if hot := ready[f.Name]; len(hot) > 0 {
-			// Envoy refuses an address that is there twice.
-			slices.SortFunc(hot, netip.AddrPort.Compare)
-			addresses = addresses[:0]
-			for _, a := range slices.Compact(hot) {
-				addresses = append(addresses, socketAddress(a.Addr().String(), uint32(a.Port())))
-			}
+		hot := distinct(ready[f.Name], nil)
+		endpoints := endpointsOf(core.HealthStatus_UNKNOWN, hot...)
+		if len(hot) == 0 {
+			endpoints = []*endpoint.LbEndpoint{lbEndpoint(pipe(gw.IngressSocket), core.HealthStatus_UNKNOWN)}
 		}
-		out = append(out, assignment(f.Name, addresses...))
+		endpoints = append(endpoints, endpointsOf(core.HealthStatus_DRAINING, distinct(draining[f.Name], hot)...)...)
+		out = append(out, assignment(f.Name, endpoints...))
 	}
 	return out, nil
+}
+
+// distinct sorts the addresses and leaves out those that are there twice or in taken:
+// Envoy refuses such a list.
+func distinct(addresses, taken []netip.AddrPort) []netip.AddrPort {
+	slices.SortFunc(addresses, netip.AddrPort.Compare)
+	return slices.DeleteFunc(slices.Compact(addresses), func(a netip.AddrPort) bool { return slices.Contains(taken, a) })
+}
+
+func endpointsOf(health core.HealthStatus, addresses ...netip.AddrPort) []*endpoint.LbEndpoint {
+	var list []*endpoint.LbEndpoint
+	for _, a := range addresses {
+		list = append(list, lbEndpoint(socketAddress(a.Addr().String(), uint32(a.Port())), health))
+	}
+	return list
 }

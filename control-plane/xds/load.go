@@ -24,8 +24,8 @@ const LoadInterval = time.Second
 type Load struct {
 	// Function is namespace/name.
 	Function string
-	// InFlight is the number of requests without an answer at the end of the interval.
-	// An instance that left the gateway's endpoints is no longer counted.
+	// InFlight is the number of requests without an answer at the end of the interval,
+	// those on draining instances among them.
 	InFlight uint64
 	// Issued is the number of requests since the report before.
 	Issued uint64

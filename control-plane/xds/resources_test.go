@@ -89,7 +89,10 @@ func TestColdAndHot(t *testing.T) {
 		want      []string
 	}{
 		"no instance":    {nil, []string{edge.IngressSocket}},
-		"not ready":      {[]platform.Instance{starting, stopping}, []string{edge.IngressSocket}},
+		"not ready":      {[]platform.Instance{starting}, []string{edge.IngressSocket}},
+		"withdrawn":      {[]platform.Instance{stopping}, []string{edge.IngressSocket, "10.0.0.9:1 DRAINING"}},
+		"replaced":       {[]platform.Instance{stopping, ready(f, "n", "10.0.0.2:80")}, []string{"10.0.0.2:80", "10.0.0.9:1 DRAINING"}},
+		"same address":   {[]platform.Instance{stopping, ready(f, "n", "10.0.0.9:1")}, []string{"10.0.0.9:1"}},
 		"another's":      {[]platform.Instance{ready(thumbs(), "t", "10.0.0.7:80")}, []string{edge.IngressSocket}},
 		"ready":          {[]platform.Instance{starting, ready(f, "b", "10.0.0.3:80"), ready(f, "a", "10.0.0.2:80")}, []string{"10.0.0.2:80", "10.0.0.3:80"}},
 		"twice reported": {[]platform.Instance{ready(f, "a", "10.0.0.2:80"), ready(f, "b", "10.0.0.2:80")}, []string{"10.0.0.2:80"}},
@@ -104,11 +107,38 @@ func TestColdAndHot(t *testing.T) {
 					got = append(got, p.GetPath())
 					continue
 				}
-				got = append(got, fmt.Sprintf("%s:%d", a.GetSocketAddress().GetAddress(), a.GetSocketAddress().GetPortValue()))
+				text := fmt.Sprintf("%s:%d", a.GetSocketAddress().GetAddress(), a.GetSocketAddress().GetPortValue())
+				if h := e.GetHealthStatus(); h != core.HealthStatus_UNKNOWN {
+					text += " " + h.String()
+				}
+				got = append(got, text)
 			}
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestOnlyFunctionsWithAnInputEnterTheFilter(t *testing.T) {
+	with, without := video(), thumbs()
+	with.Policy.Input, without.Policy.Input = "s3://{header.x-bucket}/{header.x-key}", ""
+	for _, path := range []string{full.FilterPath, ""} {
+		cfg := full
+		cfg.FilterPath = path
+		s := mustResources(t, cfg, platform.State{Functions: []platform.Function{with, without}})
+		disabled := map[string]bool{}
+		for _, v := range get[*routev3.RouteConfiguration](s, resource.RouteType, routesName).GetVirtualHosts() {
+			for range v.GetTypedPerFilterConfig() {
+				disabled[v.GetName()] = true
+			}
+		}
+		want := map[string]bool{}
+		if path != "" { // Envoy refuses to disable a filter that is not there
+			want[without.Name] = true
+		}
+		if diff := cmp.Diff(want, disabled); diff != "" {
+			t.Errorf("filter %q (-want +got):\n%s", path, diff)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -31,10 +32,16 @@ const (
 
 // routes has no route for unknown hosts: Envoy's own answer becomes a problem in
 // localReplies.
-func routes(functions []platform.Function, p *packer) *routev3.RouteConfiguration {
+func routes(cfg Config, functions []platform.Function, p *packer) *routev3.RouteConfiguration {
 	c := &routev3.RouteConfiguration{Name: routesName, IgnorePortInHostMatching: true}
 	for _, f := range functions {
-		c.VirtualHosts = append(c.VirtualHosts, virtualHost(f))
+		v := virtualHost(f)
+		if cfg.FilterPath != "" && f.Policy.Input == "" {
+			// The filter has nothing to say of this function: its requests do not even
+			// enter it.
+			v.TypedPerFilterConfig = map[string]*anypb.Any{prefetchName: p.pack(&routev3.FilterConfig{Disabled: true})}
+		}
+		c.VirtualHosts = append(c.VirtualHosts, v)
 	}
 	return c
 }

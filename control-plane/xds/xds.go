@@ -93,7 +93,7 @@ func Resources(cfg Config, gw Gateway, st platform.State) (*cache.Snapshot, erro
 	var p packer
 	resources := map[resource.Type][]types.Resource{
 		resource.ListenerType: {listener(cfg, gw, &p)},
-		resource.RouteType:    {routes(functions, &p)},
+		resource.RouteType:    {routes(cfg, functions, &p)},
 		resource.ClusterType:  clusters(cfg, gw, functions, &p),
 		resource.EndpointType: assignments,
 	}
@@ -109,6 +109,7 @@ func Resources(cfg Config, gw Gateway, st platform.State) (*cache.Snapshot, erro
 func pluginConfig(functions []platform.Function) ([]byte, error) {
 	c := filterapi.Config{Version: filterapi.Version, HintCluster: hintCluster, Functions: make([]filterapi.Function, 0, len(functions))}
 	for _, f := range functions {
+		// Also those without an input, which are only here to be checked.
 		c.Functions = append(c.Functions, filterapi.Function{Name: f.Name, Hosts: f.Hosts, Input: f.Policy.Input})
 	}
 	return c.Marshal()

@@ -54,8 +54,8 @@ func prepare(ctx context.Context, bed *testbed.Bed, own string) ([]testCase, err
 	for _, c := range cases {
 		// One second is the shortest idle window: the demo needs its functions cold.
 		idle := map[string]string{"headstart.dev/scale-to-zero": "1s"}
-		functions = append(functions, testbed.Function{Name: c.off, Node: testbed.Edge, Annotations: idle},
-			testbed.Function{Name: c.on, Node: testbed.Edge, Annotations: map[string]string{
+		functions = append(functions, testbed.Function{Name: c.off, Image: testbed.Fire, Node: testbed.Edge, Annotations: idle},
+			testbed.Function{Name: c.on, Image: testbed.Fire, Node: testbed.Edge, Annotations: map[string]string{
 				"headstart.dev/scale-to-zero": "1s", "headstart.dev/input": testbed.Input, "headstart.dev/store": testbed.Store}})
 	}
 	return cases, bed.Apply(ctx, functions...)

@@ -45,7 +45,7 @@ func measureHot(ctx context.Context, bed *testbed.Bed, o options) (h hot, err er
 	// A function of its own that stays hot. It has an input, so its requests pass the
 	// whole filter; these ones name none, so they go straight to the instance.
 	const function = "fire-hot"
-	if err := bed.Apply(ctx, testbed.Function{Name: function, Node: testbed.Edge, Annotations: map[string]string{
+	if err := bed.Apply(ctx, testbed.Function{Name: function, Image: testbed.Fire, Node: testbed.Edge, Annotations: map[string]string{
 		"headstart.dev/scale-to-zero": "10m", "headstart.dev/input": testbed.Input, "headstart.dev/store": testbed.Store}}); err != nil {
 		return h, err
 	}
@@ -173,7 +173,7 @@ func startPlain(ctx context.Context, bed *testbed.Bed, o options, function strin
 	if err := gateways.Update(state, []xds.Gateway{{ID: plainName, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock")}}); err != nil {
 		return nil, err
 	}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(tls)))
+	server := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(tls)))...)
 	gateways.Register(server)
 	l, err := net.Listen("tcp", address)
 	if err != nil {

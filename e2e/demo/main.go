@@ -74,7 +74,7 @@ func run(ctx context.Context, o options) (err error) {
 		err = errors.Join(err, bed.Close())
 	}()
 	progress("image of the sample function")
-	if err := bed.ImportImage(ctx); err != nil {
+	if err := bed.ImportImage(ctx, testbed.Fire); err != nil {
 		return err
 	}
 	cases, err := prepare(ctx, bed, o.input)

@@ -1,9 +1,10 @@
 package testbed
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -11,19 +12,23 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/functions/ociimage"
 )
 
-// Image is the sample function's.
-const Image = "headstart.local/fire:1"
+// The images that ImportImage brings, each with the program of the same name.
+const (
+	Fire    = "headstart.local/fire:1"
+	Witness = "headstart.local/witness:1"
+)
 
-// Function is the sample function as it is deployed.
+// Function is a function as it is deployed.
 type Function struct {
 	Name string
+	// Image is Fire or Witness, or one that does not exist.
+	Image string
 	// Annotations go to the service's metadata.
 	Annotations map[string]string
 	// Node is the only node it may run on; empty: any.
 	Node string
-	// Image, Command and Port replace the sample function's.
-	Image   string
-	Command []string
+	// Env is added to what a function needs to fetch by itself.
+	Env map[string]string
 }
 
 // Input is the annotation's value for requests that name bucket and key in headers.
@@ -31,10 +36,6 @@ const Input = "s3://{header.x-bucket}/{header.x-key}"
 
 func (f Function) manifest(s *S3) string {
 	var b strings.Builder
-	image := f.Image
-	if image == "" {
-		image = Image
-	}
 	fmt.Fprintf(&b, "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata:\n  name: %s\n", f.Name)
 	if len(f.Annotations) > 0 {
 		b.WriteString("  annotations:\n")
@@ -46,41 +47,30 @@ func (f Function) manifest(s *S3) string {
 	if f.Node != "" {
 		fmt.Fprintf(&b, "      nodeSelector: {kubernetes.io/hostname: %s}\n", f.Node)
 	}
-	fmt.Fprintf(&b, "      containers:\n      - image: %s\n", image)
-	if len(f.Command) > 0 {
-		fmt.Fprintf(&b, "        command: [%s]\n", strings.Join(f.Command, ", "))
-	}
+	fmt.Fprintf(&b, "      containers:\n      - image: %s\n", f.Image)
 	// For requests whose input is not brought: the function then fetches by itself.
 	fmt.Fprintf(&b, "        env:\n        - {name: S3_ENDPOINT, value: %q}\n        - {name: S3_REGION, value: %q}\n", s.Endpoint, Region)
 	fmt.Fprintf(&b, "        - {name: S3_ACCESS_KEY_ID, value: %q}\n        - {name: S3_SECRET_ACCESS_KEY, value: %q}\n", s.Secret.Access, s.Secret.Key)
+	for k, v := range f.Env {
+		fmt.Fprintf(&b, "        - {name: %s, value: %q}\n", k, v)
+	}
 	return b.String()
 }
 
-// ImportImage brings the sample function's image to the nodes.
-func (b *Bed) ImportImage(ctx context.Context) error {
-	archive := filepath.Join(b.c.WorkDir, "fire.tar")
-	f, err := os.Create(archive)
+// ImportImage builds the image of a program in BinDir and brings it to the nodes.
+func (b *Bed) ImportImage(ctx context.Context, ref string) error {
+	program, _, _ := strings.Cut(path.Base(ref), ":")
+	var archive bytes.Buffer
+	err := ociimage.Build(&archive, ociimage.Image{Ref: ref, Entrypoint: []string{"/" + program},
+		Files: map[string]ociimage.File{"/" + program: {Source: filepath.Join(b.c.BinDir, program), Mode: 0o755}}})
 	if err != nil {
-		return err
-	}
-	err = ociimage.Build(f, ociimage.Image{Ref: Image, Entrypoint: []string{"/fire"},
-		Files: map[string]ociimage.File{"/fire": {Source: filepath.Join(b.c.BinDir, "fire"), Mode: 0o755}}})
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		return fmt.Errorf("building the function's image: %w", err)
+		return fmt.Errorf("building image %s: %w", ref, err)
 	}
 	for _, n := range b.Platform.Nodes() {
-		f, err := os.Open(archive)
-		if err != nil {
-			return err
-		}
-		_, err = containerd.Import(ctx, filepath.Join(b.RunDir(), n.Name, "containerd.sock"), f)
-		_ = f.Close() // it was only read
-		if err != nil {
+		socket := filepath.Join(b.RunDir(), n.Name, "containerd.sock")
+		if _, err := containerd.Import(ctx, socket, bytes.NewReader(archive.Bytes())); err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 	}
-	return os.Remove(archive)
+	return nil
 }

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/headstart-mesh/headstart/control-plane/activation"
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -37,12 +36,7 @@ import (
 const (
 	// shutdownTimeout bounds each step of the end.
 	shutdownTimeout = 3 * time.Second
-	// A node or gateway that answers no ping for keepaliveTimeout counts as gone.
-	keepaliveTime    = 5 * time.Second
-	keepaliveTimeout = 5 * time.Second
-	// pingFloor lets clients ping as often as they are configured to.
-	pingFloor   = 2 * time.Second
-	headTimeout = 5 * time.Second
+	headTimeout     = 5 * time.Second
 )
 
 // run is the control plane, from what it is told to what it tells.
@@ -92,9 +86,7 @@ func run(ctx context.Context, c config) (err error) {
 	cp.tellNodes()
 
 	// The ways in.
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(serverTLS)),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingFloor, PermitWithoutStream: true}))
+	server := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(serverTLS)))...)
 	nodeapi.RegisterControlPlaneServer(server, cp.nodes)
 	cp.gateways.Register(server)
 	l, err := net.Listen("tcp", c.listen)

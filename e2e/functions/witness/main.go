@@ -1,0 +1,107 @@
+// Command witness is a function for tests: it answers with what it sees of its request,
+// its input and its sandbox.
+//
+//	/             all of it, as a Report
+//	/sleep?ms=N   the same, N milliseconds later
+//	/exit?code=N  ends the program without an answer
+//
+// With WITNESS_MUTE set it never listens; with WITNESS_EXIT=N it ends at once.
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/headstart-mesh/headstart/e2e/functions/witness/report"
+)
+
+// inputDir is where a sandbox has its inputs.
+const inputDir = "/headstart/input"
+
+func main() {
+	if code, err := strconv.Atoi(os.Getenv("WITNESS_EXIT")); err == nil {
+		os.Exit(code)
+	}
+	if os.Getenv("WITNESS_MUTE") != "" {
+		end := make(chan os.Signal, 1)
+		signal.Notify(end, syscall.SIGTERM)
+		<-end
+		return
+	}
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
+	http.HandleFunc("/sleep", func(w http.ResponseWriter, r *http.Request) {
+		ms, _ := strconv.Atoi(r.URL.Query().Get("ms")) // 0 if it is none
+		select {
+		case <-time.After(time.Duration(ms) * time.Millisecond):
+		case <-r.Context().Done():
+		}
+		answer(w, r)
+	})
+	http.HandleFunc("/exit", func(_ http.ResponseWriter, r *http.Request) {
+		code, _ := strconv.Atoi(r.URL.Query().Get("code")) // 0 if it is none
+		os.Exit(code)
+	})
+	server := &http.Server{Addr: ":" + os.Getenv("PORT"), ReadHeaderTimeout: time.Minute}
+	fmt.Fprintln(os.Stderr, server.ListenAndServe())
+	os.Exit(1)
+}
+
+func answer(w http.ResponseWriter, r *http.Request) {
+	rep := report.Report{Method: r.Method, Path: r.URL.RequestURI(), Host: r.Host, Header: r.Header, PID: os.Getpid(), UID: os.Getuid()}
+	rep.Body = digest(r.Body)
+	if name := r.Header.Get("x-headstart-input-file"); name != "" {
+		rep.File = file(name)
+	}
+	entries, err := os.ReadDir(inputDir)
+	if err != nil {
+		rep.DirError = err.Error()
+	}
+	for _, e := range entries {
+		rep.Dir = append(rep.Dir, e.Name())
+	}
+	for _, e := range os.Environ() {
+		if strings.HasPrefix(e, "HEADSTART_") {
+			rep.Env = append(rep.Env, e)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// The caller is gone if this fails.
+	_ = json.NewEncoder(w).Encode(rep)
+}
+
+func file(name string) report.Content {
+	f, err := os.Open(name)
+	if err != nil {
+		return report.Content{Error: err.Error()}
+	}
+	defer f.Close()
+	c := digest(f)
+	if err := os.WriteFile(filepath.Join(inputDir, "mine"), nil, 0o600); err == nil {
+		c.Writable = true
+	}
+	if f, err := os.OpenFile(name, os.O_WRONLY, 0); err == nil {
+		_ = f.Close() // nothing was written
+		c.Writable = true
+	}
+	return c
+}
+
+func digest(r io.Reader) report.Content {
+	h := sha256.New()
+	n, err := io.Copy(h, r)
+	c := report.Content{Bytes: n, SHA256: fmt.Sprintf("%x", h.Sum(nil))}
+	if err != nil {
+		c.Error = err.Error()
+	}
+	return c
+}

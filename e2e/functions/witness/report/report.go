@@ -1,0 +1,30 @@
+// Package report is what the witness function answers.
+package report
+
+import "net/http"
+
+// Report is what the function saw.
+type Report struct {
+	Method string      `json:"method"`
+	Path   string      `json:"path"`
+	Host   string      `json:"host"`
+	Header http.Header `json:"header"`
+	Body   Content     `json:"body"`
+	// File is what x-headstart-input-file names.
+	File Content `json:"file"`
+	// Dir lists the sandbox's inputs.
+	Dir      []string `json:"dir"`
+	DirError string   `json:"dir_error,omitempty"`
+	// Env are the HEADSTART_ variables.
+	Env []string `json:"env"`
+	PID int      `json:"pid"`
+	UID int      `json:"uid"`
+}
+
+// Content is a body or a file.
+type Content struct {
+	Bytes    int64  `json:"bytes"`
+	SHA256   string `json:"sha256"`
+	Error    string `json:"error,omitempty"`
+	Writable bool   `json:"writable,omitempty"`
+}
