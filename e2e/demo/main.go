@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -113,17 +112,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// residentMiB is the process's resident memory (proc(5), VmRSS).
 func residentMiB(pid int) (float64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(b)) {
-		var kib float64
-		if n, _ := fmt.Sscanf(line, "VmRSS: %f kB", &kib); n == 1 {
-			return kib / 1024, nil
-		}
-	}
-	return 0, fmt.Errorf("process %d has no resident memory", pid)
+	n, err := testbed.ResidentBytes(pid)
+	return float64(n) / (1 << 20), err
 }
