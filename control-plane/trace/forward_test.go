@@ -11,10 +11,11 @@ import (
 	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/headstart-mesh/headstart/control-plane/trace"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/headstart-mesh/headstart/control-plane/trace"
 )
 
 // userCollector stands for a connection to the user's collector.

@@ -4,9 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
-	"pgregory.net/rapid"
 )
 
 func TestMaxGap(t *testing.T) {

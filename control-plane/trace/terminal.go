@@ -4,8 +4,9 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"golang.org/x/text/width"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
 // printable returns s as one line without anything that a terminal obeys or that takes

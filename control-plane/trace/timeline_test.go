@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/control-plane/trace"
 )
 
 func TestTimelineOfAColdRequest(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
 // Trace is what is known of one trace. Its spans are in tree order: each after its

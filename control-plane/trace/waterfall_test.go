@@ -9,9 +9,10 @@ import (
 	"testing"
 	"unicode"
 
+	"pgregory.net/rapid"
+
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
-	"pgregory.net/rapid"
 )
 
 func waterfall(t interface{ Fatal(...any) }, tr trace.Trace, o trace.WaterfallOptions) []byte {

@@ -53,7 +53,7 @@ func TestAColdRequestFindsItsInput(t *testing.T) {
 	// Hot: the input comes the same way, and the file of the request before is gone.
 	second := put(t, "cold/two", 100_000)
 	a = call{function: "finds", header: forInput("cold/two")}.ok(t)
-	if a.report.Body.SHA256 != second || a.report.File.SHA256 != second || a.report.PID != r.PID {
+	if a.report.Body.SHA256 != second || a.report.File.SHA256 != second || a.report.Instance() != r.Instance() {
 		t.Errorf("hot request: %+v", a.report)
 	}
 	if want := []string{a.header.Get(filterapi.HeaderRequest)}; !slices.Equal(a.report.Dir, want) {
@@ -132,19 +132,19 @@ func TestConcurrentColdRequestsKeepTheirInputsApart(t *testing.T) {
 		digests[i] = put(t, fmt.Sprintf("many/%d", i), 50_000+i)
 	}
 	var wg sync.WaitGroup
-	pids := make([]int, requests)
+	instances := make([]string, requests)
 	for i := range requests {
 		wg.Go(func() {
 			a, err := call{function: "many", header: forInput(fmt.Sprintf("many/%d", i))}.do(t.Context())
 			if err != nil || a.status != http.StatusOK || a.report.Body.SHA256 != digests[i] || a.report.File.SHA256 != digests[i] {
 				t.Errorf("request %d: %v, status %d: %.300s", i, err, a.status, a.body)
 			}
-			pids[i] = a.report.PID
+			instances[i] = a.report.Instance()
 		})
 	}
 	wg.Wait()
-	if slices.Sort(pids); pids[0] != pids[requests-1] {
-		t.Errorf("several instances answered: %v", pids)
+	if slices.Sort(instances); instances[0] == "" || instances[0] != instances[requests-1] {
+		t.Errorf("several instances answered: %v", instances)
 	}
 	nothingHalfMade(t)
 }

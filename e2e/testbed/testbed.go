@@ -27,10 +27,13 @@ const (
 	Cloud = "cloud"
 )
 
+// What functions and requests call the S3 server.
 const (
-	// Store and Bucket are what functions and requests call the S3 server.
 	Store  = "footage"
 	Bucket = "videos"
+)
+
+const (
 	// GatewayPort is every node's.
 	GatewayPort = 8080
 	// closeTimeout bounds the end of everything.

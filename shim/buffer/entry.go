@@ -112,7 +112,7 @@ func (e *Entry) Link(dir *os.Root, name string) error {
 	if err != nil {
 		return fmt.Errorf("linking a buffer entry: %w", err)
 	}
-	defer to.Close() //nolint:errcheck // It only names the directory.
+	defer to.Close() // It only names the directory.
 	if err := unix.Linkat(int(e.buffer.dir.Fd()), e.id, int(to.Fd()), name, 0); err != nil {
 		return fmt.Errorf("linking a buffer entry as %s: %w", name, err)
 	}

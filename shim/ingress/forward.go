@@ -2,24 +2,19 @@ package ingress
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/http/httputil"
 	"net/netip"
-	"sync"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/shim/instance"
-	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
@@ -27,78 +22,103 @@ import (
 const (
 	// functionDialTimeout: the function is on this node and has just been ready.
 	functionDialTimeout = 2 * time.Second
-	// functionIdle is shorter than the idle timeouts of common servers (Node.js: 5 s),
-	// so that a connection is rarely reused just as the function closes it.
-	functionIdle = 4 * time.Second
-	// peerDialTimeout: a node may be a slow edge link away, but not gone for longer.
-	peerDialTimeout = 5 * time.Second
-	// peerIdle keeps connections between nodes for the next request.
-	peerIdle = 90 * time.Second
+	// continueTimeout is how long a request with Expect: 100-continue waits for the
+	// function's word before its body is sent anyway; many programs never say it.
+	continueTimeout = time.Second
+	// answerHeadLimit bounds an answer's headers, in bytes: as many as Envoy takes.
+	answerHeadLimit = 60 << 10
+
+	// fieldRequestTimeout is the manifest's field that bounds a request.
+	fieldRequestTimeout = "spec.template.spec.timeoutSeconds"
 )
 
-// errAnswered marks failures after the answer's first byte: too late for a problem.
-var errAnswered = errors.New("the answer broke off")
-
+// newFunctionTransport keeps no connections: one over the node's own bridge takes some
+// ten microseconds, while a kept one may be closed by the function just as the next
+// request is written, and what is no GET cannot be sent twice.
 func newFunctionTransport() *http.Transport {
 	return &http.Transport{
-		DialContext:        (&net.Dialer{Timeout: functionDialTimeout}).DialContext,
-		IdleConnTimeout:    functionIdle,
-		DisableCompression: true, // the answer is the client's, as the function wrote it
-		WriteBufferSize:    128 << 10,
+		DialContext:            (&net.Dialer{Timeout: functionDialTimeout}).DialContext,
+		DisableKeepAlives:      true,
+		DisableCompression:     true, // the answer is the client's, as the function wrote it
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: answerHeadLimit,
+		WriteBufferSize:        128 << 10,
 	}
 }
 
-// forward hands the request to the function and its answer to the caller. The input
-// is the request's body, unless the request has a body of its own.
-func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, addr netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(ctx, p.function.GetRequestTimeout().AsDuration())
+// forward hands the request to the function and its answer to the caller.
+func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, addr netip.AddrPort) (err error) {
+	timeout := p.function.GetRequestTimeout().AsDuration()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	phases := newPhases(ctx)
-	defer phases.end()
-	// A context for the spans only, since ReverseProxy works on the request's.
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { phases.wrote() }})
-	var body *inputBody
-	if p.input != nil && r.ContentLength == 0 { // a request's own body stays; the input is then the file only
-		object, err := p.input.Object(ctx)
-		if err != nil {
-			return err
-		}
-		reader, err := p.input.NewReader(ctx)
-		if err != nil {
-			return err
-		}
-		defer reader.Close()
-		body = &inputBody{object: object, reader: reader}
+	defer func() { phases.end(err) }()
+	body, err := openBody(ctx, r, p)
+	if err != nil {
+		return err
 	}
-	return in.proxy(ctx, w, r, in.functionSide, func(out *http.Request) {
-		for _, h := range []string{headerInput, headerFunction, headerInstance} {
-			out.Header.Del(h)
-		}
-		out.URL.Scheme, out.URL.Host = "http", addr.String()
-		out.Header.Set(headerRequest, p.id)
-		propagation.TraceContext{}.Inject(phases.ctx, propagation.HeaderCarrier(out.Header))
-		if p.input != nil {
-			out.Header.Set(headerInputFile, instance.InputMount+"/"+p.id)
-		}
-		if body != nil {
+	defer body.close()
+	return in.proxy(httptrace.WithClientTrace(ctx, phases.trace()), w, r, relay{
+		id:  p.id,
+		via: in.functionSide,
+		prepare: func(out *http.Request) {
+			for h := range out.Header {
+				if strings.HasPrefix(h, headerPrefix) {
+					delete(out.Header, h)
+				}
+			}
+			out.URL.Scheme, out.URL.Host = "http", addr.String()
+			out.Header.Set(headerRequest, p.id)
+			propagation.TraceContext{}.Inject(phases.ctx, propagation.HeaderCarrier(out.Header))
+			if p.input != nil {
+				out.Header.Set(headerInputFile, instance.InputMount+"/"+p.id)
+			}
 			body.attach(out)
-		}
-	}, func(err error) error {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return problem.New(http.StatusGatewayTimeout, "FunctionTimeout", "spec.template.spec.timeoutSeconds",
-				fmt.Sprintf("the function did not answer within %s", p.function.GetRequestTimeout().AsDuration()))
-		}
-		return problem.New(http.StatusBadGateway, "FunctionFailed", "", "the function's program closed the connection without an answer")
+		},
+		explain: func(err error, midway bool) error {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return because(problem.New(http.StatusGatewayTimeout, "FunctionTimeout", fieldRequestTimeout,
+					fmt.Sprintf("the function did not finish its answer within %s", timeout)), err)
+			}
+			what := "closed the connection without a valid answer"
+			if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
+				what = "takes no connections"
+			} else if midway {
+				what = "broke its answer off"
+			}
+			return because(problem.New(http.StatusBadGateway, "FunctionFailed", "", "the function's program "+what), err)
+		},
 	})
 }
 
-// inputBody is a stored input that takes the place of a request's empty body.
+// because adds what only the log should tell to a problem.
+func because(p *problem.Problem, cause error) error { return fmt.Errorf("%w: %w", p, cause) }
+
+// inputBody is a stored input that takes the place of a request's empty body. Its zero
+// value leaves the request as it is.
 type inputBody struct {
 	object source.Object
-	reader io.ReadCloser
+	reader io.ReadCloser // nil: none
 }
 
-func (b *inputBody) attach(out *http.Request) {
+// openBody decides whether the request gets the input as its body. One that has a body
+// keeps it, and one that switches to another protocol must have none: they get the
+// input as a file only.
+func openBody(ctx context.Context, r *http.Request, p *parked) (b inputBody, err error) {
+	if p.input == nil || r.ContentLength != 0 || r.Header.Get("Upgrade") != "" {
+		return b, nil
+	}
+	if b.object, err = p.input.Object(ctx); err != nil {
+		return b, err
+	}
+	b.reader, err = p.input.NewReader(ctx)
+	return b, err
+}
+
+func (b inputBody) attach(out *http.Request) {
+	if b.reader == nil {
+		return
+	}
 	out.Body, out.ContentLength = b.reader, b.object.Size
 	if b.object.Size == 0 {
 		out.Body = http.NoBody
@@ -108,79 +128,8 @@ func (b *inputBody) attach(out *http.Request) {
 	}
 }
 
-// NewPeerTransport returns a transport to other nodes' daemons, which have their
-// address in their certificate.
-func NewPeerTransport(conf *tls.Config) *http.Transport {
-	return &http.Transport{
-		DialContext:        (&net.Dialer{Timeout: peerDialTimeout}).DialContext,
-		TLSClientConfig:    conf,
-		DisableCompression: true,
-		IdleConnTimeout:    peerIdle,
+func (b inputBody) close() {
+	if b.reader != nil {
+		_ = b.reader.Close() // it was only read from
 	}
-}
-
-// handOver sends the request to the daemon of the instance's node, which fetches the
-// input by itself: over there the way from the store is as short as it can be.
-func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, bound *nodeapi.Bound) error {
-	p.release(ctx)
-	ctx, span := tracer.Start(ctx, tracing.Transfer, trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(tracing.TransferKind.String(tracing.TransferPeer)))
-	var once sync.Once
-	end := func() { once.Do(func() { span.End() }) }
-	defer end()
-	parent := ctx
-	// The transfer is over when the other node has what it needs to begin: the head.
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: end})
-	return in.proxy(ctx, w, r, in.peers, func(out *http.Request) {
-		out.URL.Scheme, out.URL.Host = "https", bound.GetPeerAddress()
-		out.Header.Set(headerRequest, p.id)
-		out.Header.Set(headerInstance, bound.GetInstance())
-		propagation.TraceContext{}.Inject(parent, propagation.HeaderCarrier(out.Header))
-	}, func(error) error {
-		return problem.New(http.StatusBadGateway, "PeerUnreachable", "", "the daemon of the instance's node "+bound.GetNode()+" did not answer")
-	})
-}
-
-// proxy relays one request. prepare edits the outgoing one; explain puts a failure
-// before the first byte of the answer into words.
-func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, via http.RoundTripper,
-	prepare func(out *http.Request), explain func(error) error) error {
-	var failure error
-	answered := false
-	rp := &httputil.ReverseProxy{
-		Transport:     via,
-		FlushInterval: -1, // an answer may be a stream
-		Rewrite: func(pr *httputil.ProxyRequest) {
-			// ReverseProxy drops these; the gateway made them and is to be believed.
-			for _, h := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"} {
-				if v, ok := pr.In.Header[h]; ok {
-					pr.Out.Header[h] = v
-				}
-			}
-			prepare(pr.Out)
-		},
-		ModifyResponse: func(*http.Response) error {
-			answered = true
-			return nil
-		},
-		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
-			failure = explain(err)
-		},
-	}
-	func() {
-		// ReverseProxy panics when the answer breaks off midway.
-		defer func() {
-			if e := recover(); e != nil {
-				if e != http.ErrAbortHandler {
-					panic(e)
-				}
-				failure = errAnswered
-			}
-		}()
-		rp.ServeHTTP(w, r.WithContext(ctx))
-	}()
-	if failure != nil && answered {
-		return errAnswered
-	}
-	return failure
 }

@@ -63,9 +63,3 @@ func (f *Functions) now(name string) (*nodeapi.Function, error) {
 	}
 	return nil, problem.New(http.StatusNotFound, "FunctionUnknown", "", "no such function is deployed")
 }
-
-func (f *Functions) known(name string) bool {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.byName[name] != nil
-}

@@ -15,8 +15,9 @@ const (
 	// hintLife is how long a hint's fetch goes on without its request, which is a
 	// millisecond behind unless its client went away.
 	hintLife = 5 * time.Second
-	// hintsOpen bounds the hints that no request has followed yet.
-	hintsOpen = 1024
+	// hintsOpen bounds the hints that no request has followed yet. It is half of what
+	// the engine takes: requests must find room beside them.
+	hintsOpen = 512
 )
 
 // hints are the inputs that were asked for ahead of their requests.
@@ -35,16 +36,15 @@ type hint struct {
 // starts; the request itself, which follows, starts everything else.
 func (in *Ingress) Hints() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, name, ref := r.Header.Get(headerRequest), r.Header.Get(headerFunction), r.Header.Get(headerInput)
+		id, name := r.Header.Get(headerRequest), r.Header.Get(headerFunction)
 		f, err := in.functions.get(r.Context(), name)
-		if err == nil && (!requestID.MatchString(id) || ref == "" || !f.GetHasInput()) {
-			err = problem.New(http.StatusBadRequest, "HintMalformed", "", "a hint names a request, a function with an input, and the input")
+		if err == nil {
+			err = in.hint(r.Context(), id, f, r.Header.Get(headerInput))
 		}
 		if err != nil {
 			problem.Write(w, err, name, id)
 			return
 		}
-		in.hints.add(id, func() *engine.Input { return in.engine.Fetch(r.Context(), fetchRequest(id, f, ref)) })
 		w.WriteHeader(http.StatusAccepted)
 	})
 }
@@ -53,12 +53,20 @@ func (in *Ingress) Hints() http.Handler {
 // to an instance here, and its input may start to flow before it arrives.
 func (in *Ingress) Expect(m *nodeapi.Expect) {
 	f, err := in.functions.now(m.GetFunction())
-	if err != nil || !f.GetHasInput() || !requestID.MatchString(m.GetRequest()) {
-		return // the request itself will be told what is wrong
+	if err == nil {
+		err = in.hint(context.Background(), m.GetRequest(), f, m.GetInput())
 	}
-	in.hints.add(m.GetRequest(), func() *engine.Input {
-		return in.engine.Fetch(context.Background(), fetchRequest(m.GetRequest(), f, m.GetInput()))
-	})
+	if err != nil { // the request itself will be told
+		in.log.Warn("an announced input is not fetched ahead", "function", m.GetFunction(), "request", m.GetRequest(), "error", err)
+	}
+}
+
+func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, reference string) error {
+	if !requestID.MatchString(id) || reference == "" || !f.GetHasInput() {
+		return problem.New(http.StatusBadRequest, "HintMalformed", "", "a hint names a request, a function with an input, and the input")
+	}
+	in.hints.add(id, func() *engine.Input { return in.engine.Fetch(ctx, fetchRequest(id, f, reference)) })
+	return nil
 }
 
 func (h *hints) add(id string, fetch func() *engine.Input) {

@@ -30,14 +30,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// observe counts one request. A name that is no function's would let callers grow the
-// number of series.
+// observe counts one request. function is empty for a name that is no function's: it
+// would let callers grow the number of series.
 func (m *Metrics) observe(function string, began time.Time, err error) {
 	reason := "OK"
 	if err != nil {
-		if reason = problem.Of(err).Title; reason == "FunctionUnknown" || reason == "ControlPlaneAway" {
-			function = ""
-		}
+		reason = problem.Of(err).Title
 	}
 	m.requests.WithLabelValues(function, reason).Inc()
 	m.duration.WithLabelValues(function).Observe(time.Since(began).Seconds())

@@ -2,8 +2,10 @@ package ingress
 
 import (
 	"context"
+	"net/http/httptrace"
 	"strings"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -15,7 +17,7 @@ import (
 // tellFetch tells the fetch's span. It is made after the fact: a hint starts the fetch
 // before the request, and with it the trace, is known.
 func tellFetch(ctx context.Context, p *parked) {
-	scheme, _, _ := strings.Cut(p.reference, ":")
+	scheme, _, _ := strings.Cut(p.reference, "://")
 	_, span := tracer.Start(ctx, tracing.Fetch, trace.WithTimestamp(p.input.Began()), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(tracing.InputScheme.String(scheme), tracing.InputBytes.Int64(p.input.Received())))
 	ended := p.input.Ended()
@@ -23,46 +25,61 @@ func tellFetch(ctx context.Context, p *parked) {
 		span.End()
 		return
 	}
-	if err := p.input.Wait(ctx); err != nil {
+	if err := p.input.Wait(context.WithoutCancel(ctx)); err != nil { // at once: it has ended
 		span.SetStatus(codes.Error, problem.Of(err).Title)
 	}
 	span.End(trace.WithTimestamp(ended))
 }
 
-// phases are the two spans of a delivery: deliver until the function has the whole
-// request, execute until its answer is through.
+// phases are the two spans of a delivery, one after the other: deliver until the
+// function has the whole request, execute until its answer is through.
 type phases struct {
 	parent context.Context
 	ctx    context.Context // deliver's: what the function sees as its parent
 
-	mu      sync.Mutex
-	deliver trace.Span
-	execute trace.Span
+	mu        sync.Mutex
+	open      trace.Span // nil after the end
+	executing bool
 }
 
 func newPhases(ctx context.Context) *phases {
 	ph := &phases{parent: ctx}
-	ph.ctx, ph.deliver = tracer.Start(ctx, tracing.Deliver, trace.WithSpanKind(trace.SpanKindClient))
+	ph.ctx, ph.open = tracer.Start(ctx, tracing.Deliver, trace.WithSpanKind(trace.SpanKindClient))
 	return ph
 }
 
-// wrote marks the end of the delivery. A retried connection writes twice; the first
-// counts.
+// trace tells the phases when the request is written.
+func (ph *phases) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) {
+		if i.Err == nil {
+			ph.wrote()
+		}
+	}}
+}
+
+// wrote can come after end: the function may have answered before it read everything.
 func (ph *phases) wrote() {
 	ph.mu.Lock()
 	defer ph.mu.Unlock()
-	if ph.execute == nil {
-		ph.deliver.End()
-		_, ph.execute = tracer.Start(ph.parent, tracing.Execute)
-	}
-}
-
-func (ph *phases) end() {
-	ph.mu.Lock()
-	defer ph.mu.Unlock()
-	if ph.execute == nil {
-		ph.deliver.End()
+	if ph.open == nil || ph.executing {
 		return
 	}
-	ph.execute.End()
+	now := trace.WithTimestamp(time.Now())
+	ph.open.End(now)
+	_, ph.open = tracer.Start(ph.parent, tracing.Execute, now)
+	ph.executing = true
+}
+
+func (ph *phases) end(err error) {
+	ph.mu.Lock()
+	defer ph.mu.Unlock()
+	endSpan(ph.open, err)
+	ph.open = nil
+}
+
+func endSpan(span trace.Span, err error) {
+	if err != nil {
+		span.SetStatus(codes.Error, problem.Of(err).Title)
+	}
+	span.End()
 }

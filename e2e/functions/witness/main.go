@@ -57,7 +57,7 @@ func main() {
 }
 
 func answer(w http.ResponseWriter, r *http.Request) {
-	rep := report.Report{Method: r.Method, Path: r.URL.RequestURI(), Host: r.Host, Header: r.Header, PID: os.Getpid(), UID: os.Getuid()}
+	rep := report.Report{Method: r.Method, Path: r.URL.RequestURI(), Host: r.Host, Header: r.Header, UID: os.Getuid()}
 	rep.Body = digest(r.Body)
 	if name := r.Header.Get("x-headstart-input-file"); name != "" {
 		rep.File = file(name)

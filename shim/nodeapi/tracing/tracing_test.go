@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
@@ -17,6 +16,8 @@ import (
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

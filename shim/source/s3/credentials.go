@@ -76,7 +76,7 @@ func LoadCredentials(secrets *os.Root, name string) (Credentials, error) {
 	if err != nil {
 		return Credentials{}, fmt.Errorf("opening secret %q: %w", name, err)
 	}
-	defer file.Close() //nolint:errcheck // It was only read.
+	defer file.Close() // It was only read.
 	info, err := file.Stat()
 	switch {
 	case err != nil:

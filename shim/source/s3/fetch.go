@@ -95,7 +95,7 @@ func (f *fetch) attempt(ctx context.Context, at, end int64) (int64, error) {
 	if err != nil {
 		return 0, f.failure(ctx, watched, err)
 	}
-	defer body.Close() //nolint:errcheck // What was needed of it has been read.
+	defer body.Close() // What was needed of it has been read.
 	watchdog.Stop()
 	if f.writer == nil {
 		if err := f.start(ctx, object); err != nil {

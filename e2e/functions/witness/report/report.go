@@ -1,7 +1,10 @@
 // Package report is what the witness function answers.
 package report
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // Report is what the function saw.
 type Report struct {
@@ -17,8 +20,17 @@ type Report struct {
 	DirError string   `json:"dir_error,omitempty"`
 	// Env are the HEADSTART_ variables.
 	Env []string `json:"env"`
-	PID int      `json:"pid"`
 	UID int      `json:"uid"`
+}
+
+// Instance is the id of the instance that answered.
+func (r Report) Instance() string {
+	for _, e := range r.Env {
+		if id, ok := strings.CutPrefix(e, "HEADSTART_INSTANCE="); ok {
+			return id
+		}
+	}
+	return ""
 }
 
 // Content is a body or a file.

@@ -1,0 +1,249 @@
+//go:build integration
+
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/e2e/functions/ociimage"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+)
+
+// The platform of these tests, beside the testbed's own.
+const (
+	upName    = "hsup"
+	upRunDir  = "/run/" + upName
+	upGateway = "http://10.215.0.11:8080"
+)
+
+const manifest = `
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: hello}
+spec:
+  template:
+    spec:
+      containers:
+      - image: headstart.local/witness:1
+`
+
+// headstart runs the CLI as a user would.
+func headstart(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), append([]string{"--run-dir", upRunDir}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("headstart %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	return string(out)
+}
+
+// up starts `headstart up` and waits until it says that it is up.
+func up(t *testing.T, state string) (stop func(syscall.Signal) string) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir, "--name", upName,
+		"--state-dir", state, "--subnet", "10.215.0.0/16")
+	said := &ready{is: make(chan struct{})}
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-said.is:
+	case err := <-ended:
+		t.Fatalf("up: %v\n%s", err, said.text.String())
+	}
+	stopped := false
+	stop = func(s syscall.Signal) string {
+		if stopped {
+			return ""
+		}
+		stopped = true
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; s == syscall.SIGINT && err != nil {
+			t.Errorf("up ended with %v:\n%s", err, said.text.String())
+		}
+		return said.text.String()
+	}
+	t.Cleanup(func() { stop(syscall.SIGINT) })
+	return stop
+}
+
+// ready collects a program's output and notices when it says that the platform is up.
+type ready struct {
+	text bytes.Buffer
+	is   chan struct{}
+	done bool
+}
+
+func (r *ready) Write(b []byte) (int, error) {
+	r.text.Write(b)
+	if !r.done && strings.Contains(r.text.String(), "Headstart is up") {
+		r.done = true
+		close(r.is)
+	}
+	return len(b), nil
+}
+
+func hello(t *testing.T) *http.Response {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, upGateway, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "hello.default.headstart.local"
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	return resp
+}
+
+func TestTheWholeLifeOfAPlatform(t *testing.T) {
+	state := t.TempDir()
+	archive := filepath.Join(state, "witness.tar")
+	f, err := os.Create(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = ociimage.Build(f, ociimage.Image{Ref: "headstart.local/witness:1", Entrypoint: []string{"/witness"},
+		Files: map[string]ociimage.File{"/witness": {Source: filepath.Join(os.Getenv("HEADSTART_BIN"), "witness"), Mode: 0o755}}})
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	stop := up(t, state)
+	if out := headstart(t, "", "image", "import", archive); !strings.Contains(out, "headstart.local/witness:1") {
+		t.Errorf("import said %q", out)
+	}
+	if out := headstart(t, manifest, "apply", "-f", "-"); out != "default/hello created\n" {
+		t.Errorf("apply said %q", out)
+	}
+	if out := headstart(t, manifest, "apply", "-f", "-"); out != "default/hello unchanged\n" {
+		t.Errorf("the second apply said %q", out)
+	}
+	resp := hello(t)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %s", resp.Status)
+	}
+	var s admin.Status
+	if err := json.Unmarshal([]byte(headstart(t, "", "status", "-o", "json")), &s); err != nil || len(s.Functions) != 1 || len(s.Functions[0].Instances) != 1 {
+		t.Fatalf("%v, %+v", err, s)
+	}
+	instance := s.Functions[0].Instances[0].ID
+	if out := headstart(t, "", "status"); !strings.Contains(out, "default/hello") || !strings.Contains(out, upGateway) {
+		t.Errorf("status:\n%s", out)
+	}
+	id := resp.Header.Get("x-headstart-request")
+	eventually(t, "trace", func() error {
+		c := admin.NewClient(filepath.Join(upRunDir, "admin.sock"))
+		tr, err := c.Trace(t.Context(), id)
+		if root, ok := tr.Root(); err == nil && (!ok || root.Service != tracing.ServiceGateway) {
+			err = errors.New("the gateway's span has not come yet")
+		}
+		return err
+	})
+	if out := headstart(t, "", "trace", id); !strings.Contains(out, "gateway") || !strings.Contains(out, "runc.start") {
+		t.Errorf("trace:\n%s", out)
+	}
+	var tr trace.Trace
+	if err := json.Unmarshal([]byte(headstart(t, "", "trace", "-o", "json", id)), &tr); err != nil || len(tr.Spans) == 0 {
+		t.Errorf("trace: %v, %+v", err, tr)
+	}
+	second := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir, "--name", upName, "--state-dir", state)
+	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "already") {
+		t.Errorf("a second platform in the same place: %v %s", err, out)
+	}
+
+	// Killed, it leaves things behind; the next start removes them and knows functions
+	// and images.
+	stop(syscall.SIGKILL)
+	stop = up(t, state)
+	if resp := hello(t); resp.StatusCode != http.StatusOK || resp.Header.Get("x-headstart-request") == "" {
+		t.Errorf("after a kill: %s", resp.Status)
+	}
+	if found := traces(t, instance); len(found) > 0 {
+		t.Errorf("the killed platform's instance has left %v", found)
+	}
+
+	// Ended, it leaves nothing.
+	stop(syscall.SIGINT)
+	if found := traces(t, upName); len(found) > 0 {
+		t.Errorf("the platform has left %v", found)
+	}
+	if found := traces(t, filepath.Join(state, "nodes")); len(found) > 0 {
+		t.Errorf("the platform has left %v", found)
+	}
+	if _, err := os.Stat(upRunDir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is still there (%v)", upRunDir, err)
+	}
+}
+
+// traces looks for the word where processes, mounts, namespaces, devices, firewall
+// rules, cgroups and shims' sockets of a platform would bear it.
+func traces(t *testing.T, word string) []string {
+	t.Helper()
+	var found []string
+	note := func(kind, what string) {
+		if strings.Contains(what, word) {
+			found = append(found, fmt.Sprintf("%s: %.200s", kind, strings.TrimSpace(what)))
+		}
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		if b, err := os.ReadFile(p); err == nil { // else it has ended
+			note("process", strings.ReplaceAll(string(b), "\x00", " "))
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		note("mount", line)
+	}
+	for _, pattern := range []string{"/run/netns/*", "/sys/class/net/*", "/run/containerd/s/*", "/run/containerd/runc/*/*", "/sys/fs/cgroup/*/headstart/*", "/sys/fs/cgroup/headstart/*"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range names {
+			note("file", n)
+		}
+	}
+	rules, err := exec.CommandContext(t.Context(), "iptables-save").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(rules)) {
+		note("rule", line)
+	}
+	return found
+}

@@ -1,0 +1,110 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/netip"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+)
+
+// placementTimeout bounds the wait for an instance's binding: control plane restarts
+// take about a second, and nobody waits much longer without a word.
+const placementTimeout = 15 * time.Second
+
+// activate asks for an instance. An input that cannot be had fails the request now,
+// not after the placement.
+func (in *Ingress) activate(ctx context.Context, p *parked) (*nodeapi.Bound, error) {
+	ctx, cancel := in.waiting(ctx)
+	defer cancel()
+	ctx, late := context.WithTimeout(ctx, placementTimeout)
+	defer late()
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	g, ctx := errgroup.WithContext(ctx)
+	watch, seen := context.WithCancel(ctx)
+	if p.input != nil {
+		g.Go(func() error {
+			if err := p.input.Wait(watch); err != nil && watch.Err() == nil {
+				return err
+			}
+			return nil
+		})
+	}
+	var bound *nodeapi.Bound
+	g.Go(func() (err error) {
+		defer seen()
+		bound, err = in.controlPlane.Activate(ctx, &nodeapi.Activate{Request: p.id, Function: p.function.GetName(), Traceparent: carrier["traceparent"], Input: p.reference})
+		if err != nil {
+			return reported{err}
+		}
+		return nil
+	})
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return bound, nil
+}
+
+// deliver waits for instance and input, and hands the request to the function.
+func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string) error {
+	addr, err := in.ready(ctx, p, instance)
+	if err != nil {
+		return err
+	}
+	remove, err := in.publish(ctx, p, instance)
+	if err != nil {
+		return err
+	}
+	defer remove() // before the input is released, whose bytes the file shares
+	return in.forward(ctx, w, r, p, addr)
+}
+
+func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (addr netip.AddrPort, err error) {
+	ctx, cancel := in.waiting(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		if addr, err = in.instances.Ready(ctx, instance); err != nil {
+			return reported{err}
+		}
+		return nil
+	})
+	if p.input != nil {
+		g.Go(func() error { return p.input.Wait(ctx) })
+	}
+	return addr, g.Wait()
+}
+
+// publish makes the input appear in the sandbox, complete; remove takes it out again.
+func (in *Ingress) publish(ctx context.Context, p *parked, instance string) (remove func(), err error) {
+	if p.input == nil {
+		return func() {}, nil
+	}
+	_, span := tracer.Start(ctx, tracing.Transfer, trace.WithAttributes(tracing.TransferKind.String(tracing.TransferLocal)))
+	defer func() { endSpan(span, err) }()
+	dir := in.instances.Inputs(instance)
+	if dir == nil {
+		return nil, errInstanceGone
+	}
+	switch err := p.input.Link(dir, p.id); {
+	case errors.Is(err, os.ErrClosed) || errors.Is(err, fs.ErrNotExist):
+		return nil, errInstanceGone // its directory went with it just now
+	case err != nil:
+		return nil, fmt.Errorf("giving the input to the sandbox: %w", err)
+	}
+	return func() {
+		// The directory is gone with its instance when this fails.
+		_ = dir.Remove(p.id)
+	}, nil
+}

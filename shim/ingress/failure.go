@@ -1,0 +1,39 @@
+package ingress
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+var (
+	// errClientGone is nobody's failure. Whoever sent half a body and still listens is
+	// told, hence the status.
+	errClientGone = problem.New(http.StatusBadRequest, "ClientGone", "", "the client went away before its request was over")
+
+	errStopping = reported{problem.New(http.StatusServiceUnavailable, "DaemonStopping", "", "the node's daemon is being stopped; the request was not delivered and may be sent again")}
+
+	errInstanceGone = problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "the instance that was to answer is gone; try again")
+)
+
+// reported marks an error that the operator hears of from another side: instances
+// report their failures, the control plane its refusals, a peer what it ran into.
+type reported struct{ error }
+
+func (e reported) Unwrap() error { return e.error }
+
+func isReported(err error) bool {
+	_, is := errors.AsType[reported](err)
+	return is
+}
+
+// broken marks an error after the answer's first byte: too late for a problem.
+type broken struct{ error }
+
+func (e broken) Unwrap() error { return e.error }
+
+func isBroken(err error) bool {
+	_, is := errors.AsType[broken](err)
+	return is
+}

@@ -1,0 +1,83 @@
+package ingress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+const (
+	// peerDialTimeout: a node may be a slow edge link away, but not gone for longer.
+	peerDialTimeout = 5 * time.Second
+	// peerIdle keeps connections between nodes for the next request: a new one costs
+	// two round trips. A daemon that ends closes them, so that none is stale for long.
+	peerIdle = 90 * time.Second
+	// peerFirst is how much later than the instance's node this one gives up: the other
+	// knows better what went wrong, and the gateway waits longer still.
+	peerFirst = 2 * time.Second
+)
+
+// NewPeerTransport returns a transport to other nodes' daemons, which have their
+// address in their certificate.
+func NewPeerTransport(conf *tls.Config) *http.Transport {
+	return &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: peerDialTimeout}).DialContext,
+		TLSClientConfig:        conf,
+		TLSHandshakeTimeout:    peerDialTimeout,
+		DisableCompression:     true,
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: answerHeadLimit,
+		IdleConnTimeout:        peerIdle,
+	}
+}
+
+// handOver sends the request to the daemon of the instance's node, which fetches the
+// input by itself: over there the way from the store is as short as it can be.
+func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, bound *nodeapi.Bound) (err error) {
+	in.release(ctx, p)
+	ctx, cancel := context.WithTimeout(ctx, p.function.GetReadyTimeout().AsDuration()+p.function.GetRequestTimeout().AsDuration()+peerFirst)
+	defer cancel()
+	ctx, span := tracer.Start(ctx, tracing.Transfer, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(tracing.TransferKind.String(tracing.TransferPeer)))
+	// The transfer is over when the other node has what it needs to begin: the head.
+	head := sync.OnceFunc(func() { span.End() })
+	defer func() { endSpan(span, err) }()
+	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: head}), w, r, relay{
+		id:  p.id,
+		via: in.peers,
+		prepare: func(out *http.Request) {
+			out.URL.Scheme, out.URL.Host = "https", bound.GetPeerAddress()
+			// Set anew: a client's Connection header can name any of them for removal.
+			out.Header.Set(headerRequest, p.id)
+			out.Header.Set(headerFunction, p.function.GetName())
+			out.Header.Set(headerInstance, bound.GetInstance())
+			out.Header.Del(headerInput)
+			if p.reference != "" {
+				out.Header.Set(headerInput, p.reference)
+			}
+			propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(out.Header))
+		},
+		explain: func(err error, midway bool) error {
+			node := "the daemon of the instance's node " + bound.GetNode()
+			switch {
+			case errors.Is(ctx.Err(), context.DeadlineExceeded):
+				return because(problem.New(http.StatusGatewayTimeout, "PeerTimeout", "", node+" did not answer in time"), err)
+			case midway: // it knows why, unless it is gone, which the control plane sees
+				return reported{because(problem.New(http.StatusBadGateway, "PeerFailed", "", node+" broke its answer off"), err)}
+			}
+			return because(problem.New(http.StatusBadGateway, "PeerUnreachable", "", node+" did not answer"), err)
+		},
+	})
+}

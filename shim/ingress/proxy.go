@@ -1,0 +1,107 @@
+package ingress
+
+import (
+	"context"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"sync/atomic"
+)
+
+// relay is what the relaying of one request depends on.
+type relay struct {
+	id  string
+	via http.RoundTripper
+	// prepare edits the outgoing request.
+	prepare func(out *http.Request)
+	// explain puts a failure of the other side into words; midway: of its answer.
+	explain func(err error, midway bool) error
+}
+
+// forwarded are headers that ReverseProxy drops; the gateway made them and is to be
+// believed.
+var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// proxy relays one request and its answer, and says who failed if one of the three
+// did: the client, the other side before its answer, or midway of it (broken).
+func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, to relay) error {
+	sent := &watched{ReadCloser: r.Body}
+	out := r.WithContext(ctx)
+	out.Body = sent
+	var got *watched // nil until the answer begins
+	var failure error
+	rp := &httputil.ReverseProxy{
+		Transport:     to.via,
+		FlushInterval: -1, // an answer may be a stream
+		// What it would log is told by serve.
+		ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			for _, h := range forwarded {
+				if v, ok := pr.In.Header[h]; ok {
+					pr.Out.Header[h] = v
+				}
+			}
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // with what only the function can read
+			pr.Out.Trailer = pr.In.Trailer           // filled while the body is read
+			to.prepare(pr.Out)
+		},
+		ModifyResponse: func(res *http.Response) error {
+			res.Header.Set(headerRequest, to.id)
+			if res.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection
+				got = &watched{ReadCloser: res.Body}
+				res.Body = got
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failure = err },
+	}
+	// Without it the server would read the whole body before it lets an answer pass.
+	// The only error is that a ResponseWriter of another kind does not know of it.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	whole := wholly(func() { rp.ServeHTTP(w, out) })
+	switch gone := r.Context().Err() != nil || sent.failed() != nil; {
+	case !whole && (gone || got == nil || got.failed() == nil): // it could not be written
+		return broken{errClientGone}
+	case !whole:
+		return broken{to.explain(got.failed(), true)}
+	case failure != nil && gone:
+		return errClientGone
+	case failure != nil:
+		return to.explain(failure, false)
+	}
+	return nil
+}
+
+// wholly tells whether relay passed a whole answer: ReverseProxy panics when one
+// breaks off.
+func wholly(relay func()) (whole bool) {
+	defer func() {
+		if e := recover(); e != nil && e != http.ErrAbortHandler {
+			panic(e)
+		}
+	}()
+	relay()
+	return true
+}
+
+// watched is a body that remembers why it could not be read to its end.
+type watched struct {
+	io.ReadCloser
+	failure atomic.Pointer[error]
+}
+
+func (b *watched) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		b.failure.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+func (b *watched) failed() error {
+	if err := b.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

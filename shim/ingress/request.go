@@ -1,0 +1,169 @@
+package ingress
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// degradedNoReference is the value of tracing.Degraded on requests whose function has a
+// stored input of which the gateway's filter said nothing: they name none, or the
+// filter was skipped.
+const degradedNoReference = "NoInputReference"
+
+// parked is one request in the node's hands.
+type parked struct {
+	id        string            // empty until it is known to be well-formed
+	function  *nodeapi.Function // nil until it is known to be deployed
+	reference string
+	input     *engine.Input // nil: the request has no stored input
+}
+
+// serve parks one request, has answer answer it, and says what became of it.
+func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(context.Context, *parked) error) {
+	began := time.Now()
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
+	p := &parked{}
+	err := in.park(ctx, r, p)
+	if err == nil {
+		err = in.hold(ctx, p, answer)
+	}
+	err = in.verdict(r, err)
+	in.metrics.observe(p.function.GetName(), began, err)
+	if err != nil {
+		span.SetStatus(codes.Error, problem.Of(err).Title)
+		in.fail(w, r, p, err)
+	}
+}
+
+// park reads what the request is, and has its input fetched from now on. On error the
+// request holds nothing.
+func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked) error {
+	wait, cancel := in.waiting(ctx)
+	defer cancel()
+	f, err := in.functions.get(wait, r.Header.Get(headerFunction))
+	if err != nil {
+		return err
+	}
+	p.function = f
+	id, ref := r.Header.Get(headerRequest), r.Header.Get(headerInput)
+	span := trace.SpanFromContext(ctx)
+	if f.GetHasInput() && id == "" && ref == "" {
+		span.SetAttributes(tracing.Degraded.String(degradedNoReference))
+	}
+	if id == "" {
+		id = newRequestID()
+	}
+	if !requestID.MatchString(id) {
+		return problem.New(http.StatusBadRequest, "RequestIDMalformed", headerRequest, headerRequest+" must be 32 lower-case hexadecimal digits")
+	}
+	p.id = id
+	span.SetAttributes(tracing.Function.String(f.GetName()), tracing.FaaSName.String(f.GetName()), tracing.Request.String(id),
+		tracing.FaaSInvocationID.String(id), tracing.FaaSTrigger.String(tracing.TriggerHTTP), tracing.Node.String(in.node))
+	// Two requests under one id would share an input and its file, which goes with the
+	// first of them that ends.
+	if _, taken := in.held.LoadOrStore(id, struct{}{}); taken {
+		return problem.New(http.StatusConflict, "DuplicateRequest", headerRequest, "the node holds a request with this id already")
+	}
+	if ref != "" && f.GetHasInput() {
+		p.reference = ref
+		p.input = in.engine.Fetch(ctx, fetchRequest(id, f, ref))
+		in.hints.drop(id)
+	}
+	return nil
+}
+
+func newRequestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func fetchRequest(id string, f *nodeapi.Function, reference string) engine.Request {
+	return engine.Request{ID: id, Function: f.GetName(), Store: f.GetStore(), Reference: reference, Limit: f.GetInputLimit()}
+}
+
+// hold has a parked request answered and lets go of all that it held, also when a
+// handler panics: a request that counts for ever would keep its function from
+// scaling to zero.
+func (in *Ingress) hold(ctx context.Context, p *parked, answer func(context.Context, *parked) error) error {
+	name := p.function.GetName()
+	in.controlPlane.Hold(name, 1)
+	defer in.controlPlane.Hold(name, -1)
+	in.metrics.parked.WithLabelValues(name).Inc()
+	defer in.metrics.parked.WithLabelValues(name).Dec()
+	defer in.held.Delete(p.id)
+	defer in.release(ctx, p)
+	return answer(ctx, p)
+}
+
+// release lets go of the input, once its span is told.
+func (in *Ingress) release(ctx context.Context, p *parked) {
+	if p.input == nil {
+		return
+	}
+	tellFetch(ctx, p)
+	in.hints.drop(p.id) // one that came after the request
+	p.input.Release()
+	p.input = nil
+}
+
+// waiting returns a context for what a request waits for before anybody has it: it
+// also ends when the ingress is closed.
+func (in *Ingress) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := context.AfterFunc(in.stopping, func() { cancel(errStopping) })
+	return ctx, func() {
+		forget()
+		cancel(nil)
+	}
+}
+
+// verdict says what an error means for the request as a whole.
+func (in *Ingress) verdict(r *http.Request, err error) error {
+	switch {
+	case err == nil || isBroken(err):
+		return err
+	case r.Context().Err() != nil:
+		return errClientGone
+	case errors.Is(err, context.Canceled) && in.stopping.Err() != nil:
+		return errStopping
+	}
+	return err
+}
+
+// fail is the one place where a request's failure is told: to the caller, the log and
+// the operator.
+func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err error) {
+	name, pr := r.Header.Get(headerFunction), problem.Of(err)
+	log := in.log.With("function", name, "request", p.id, "reason", pr.Title)
+	if errors.Is(err, errClientGone) {
+		log.Info("the client went away")
+	} else {
+		log.Warn("a request failed", "error", err)
+		if p.function != nil && !isReported(err) {
+			in.controlPlane.Event(&nodeapi.Event{Function: name, Reason: pr.Title, Message: pr.Detail, Field: pr.Field})
+		}
+	}
+	if isBroken(err) {
+		panic(http.ErrAbortHandler) // the only way to tell the gateway that the answer is not whole
+	}
+	if p.id != "" {
+		w.Header().Set(headerRequest, p.id)
+	}
+	problem.Write(w, pr, name, p.id)
+}
