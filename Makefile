@@ -17,13 +17,23 @@ setup:
 	@e2e/setup.sh $(BIN)
 
 ## build: all programs and the filter, into out/bin
-build:
-	@echo "· building Headstart" >&2
-	@mkdir -p $(BIN)
-	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./control-plane/cmd/... ./shim/cmd/...
-	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -ldflags '-s -w' -buildmode=c-shared -o $(BIN)/prefetch.wasm ./filters/prefetch/wasm
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/ ./e2e/functions/fire ./e2e/functions/witness
-	@$(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/ ./e2e/demo ./e2e/linkemu/cmd/linkemu
+PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
+	shim/cmd/containerd-shim-headstart-v2 e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/demo
+build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm
+	@:
+
+# One program after the other: the compiler uses all cores by itself.
+.NOTPARALLEL:
+define program
+build-$(notdir $(1)): FORCE
+	@echo "· building $(notdir $(1))" >&2
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./$(1)
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
+$(BIN)/prefetch.wasm: FORCE
+	@echo "· building the prefetch filter" >&2
+	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -ldflags '-s -w' -buildmode=c-shared -o $@ ./filters/prefetch/wasm
+FORCE:
 
 ## demo: the main job on real parts, off and on; INPUT=video.mjpeg adds your own
 demo: setup build
@@ -50,4 +60,4 @@ generate:
 clean:
 	rm -rf out
 
-.PHONY: help setup build demo test test-unit lint generate clean
+.PHONY: FORCE help setup build demo test test-unit lint generate clean

@@ -23,7 +23,7 @@ type Platform interface {
 	// one. A refusal is a *Refusal.
 	Activate(ctx context.Context, r Request) (Instance, error)
 	// ScaleToZero withdraws and then stops the function's instances. It returns when
-	// they are withdrawn from State.
+	// they are withdrawn in State: none is Starting or Ready.
 	ScaleToZero(ctx context.Context, function string) error
 }
 
@@ -39,8 +39,12 @@ type Function struct {
 	Name string
 	// Hosts are the authorities it answers to, lower case, without port.
 	Hosts []string
-	// Generation grows with each change of the manifest.
+	// Generation grows with each change of the manifest. A function that is deleted and
+	// deployed again goes on from there.
 	Generation int64
+	// Deleting: it takes no new requests, and is only here until its last instances have
+	// answered theirs.
+	Deleting bool
 
 	Image          string
 	Command        []string
@@ -66,7 +70,7 @@ const (
 	Stopping Phase = "Stopping" // withdrawn from routing, may still answer
 )
 
-// Instance is one running copy of a function.
+// Instance is one running copy of a function, which State has too.
 type Instance struct {
 	ID       string
 	Function string

@@ -5,9 +5,17 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/functions/mjpeggen"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+)
+
+// One case is shown a second time with a function that takes slowStart longer to start,
+// as one in Python or on a JVM does: there the transfer hides behind the cold start.
+const (
+	slowKey   = "32"
+	slowStart = 1500 * time.Millisecond
 )
 
 // megabyte is the unit of the table.
@@ -20,8 +28,10 @@ type testCase struct {
 	key    string // in the summary and in the store
 	size   int64  // bytes
 	sha256 string
+	object string // in the store
 	off    string // the function as it is without Headstart
 	on     string // the same with the input annotation
+	env    map[string]string
 }
 
 // prepare stores the inputs and deploys the functions.
@@ -50,12 +60,20 @@ func prepare(ctx context.Context, bed *testbed.Bed, own string) ([]testCase, err
 		}
 		cases = append(cases, c)
 	}
+	for _, c := range cases {
+		if c.key == slowKey {
+			slow := c
+			slow.label, slow.key, slow.env = c.label+", slow start", c.key+"_slow", map[string]string{"FIRE_STARTUP": slowStart.String()}
+			slow.off, slow.on = slow.off+"-slow", slow.on+"-slow"
+			cases = append(cases, slow)
+		}
+	}
 	var functions []testbed.Function
 	for _, c := range cases {
 		// One second is the shortest idle window: the demo needs its functions cold.
 		idle := map[string]string{"headstart.dev/scale-to-zero": "1s"}
-		functions = append(functions, testbed.Function{Name: c.off, Image: testbed.Fire, Node: testbed.Edge, Annotations: idle},
-			testbed.Function{Name: c.on, Image: testbed.Fire, Node: testbed.Edge, Annotations: map[string]string{
+		functions = append(functions, testbed.Function{Name: c.off, Image: testbed.Fire, Node: testbed.Edge, Env: c.env, Annotations: idle},
+			testbed.Function{Name: c.on, Image: testbed.Fire, Node: testbed.Edge, Env: c.env, Annotations: map[string]string{
 				"headstart.dev/scale-to-zero": "1s", "headstart.dev/input": testbed.Input, "headstart.dev/store": testbed.Store}})
 	}
 	return cases, bed.Apply(ctx, functions...)
@@ -90,8 +108,6 @@ func store(ctx context.Context, bed *testbed.Bed, f *os.File, label, key string)
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return testCase{}, err
 	}
-	c := testCase{label: label, key: key, size: size, sha256: sum, off: "fire-" + key + "-off", on: "fire-" + key + "-on"}
-	return c, bed.S3.Put(ctx, c.object(), f)
+	c := testCase{label: label, key: key, size: size, sha256: sum, object: "camera-7/" + key + ".mjpeg", off: "fire-" + key + "-off", on: "fire-" + key + "-on"}
+	return c, bed.S3.Put(ctx, c.object, f)
 }
-
-func (c testCase) object() string { return "camera-7/" + c.key + ".mjpeg" }

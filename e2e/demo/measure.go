@@ -89,7 +89,7 @@ func cold(ctx context.Context, bed *testbed.Bed, c testCase, function string) (r
 		return request{}, err
 	}
 	req.Header.Set("x-bucket", testbed.Bucket)
-	req.Header.Set("x-key", c.object())
+	req.Header.Set("x-key", c.object)
 	began := time.Now()
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

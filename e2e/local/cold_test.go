@@ -5,8 +5,11 @@ package local
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -229,4 +232,32 @@ func TestClientsCannotSpeakForTheGateway(t *testing.T) {
 	if a.report.Body.Bytes != 0 || a.report.File.Bytes != 0 || a.header.Get(filterapi.HeaderRequest) == strings.Repeat("0", 32) {
 		t.Errorf("the client's own headers counted: %+v", a.report)
 	}
+}
+
+func TestAnObjectThatChangesWhileItIsReadIsRefused(t *testing.T) {
+	deploy(t, testbed.Function{Name: "changing", Annotations: withInput()})
+	put(t, "changing/one", 40_000_000)
+	answered := make(chan answer, 1)
+	go func() {
+		a, err := call{function: "changing", header: forInput("changing/one")}.do(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- a
+	}()
+	eventually(t, "the fetch has begun", func() error {
+		entries, err := os.ReadDir(filepath.Join(bed.StateDir(testbed.Edge), "buffer"))
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), ".") {
+				return err
+			}
+		}
+		return errors.Join(err, errors.New("nothing is buffered"))
+	})
+	put(t, "changing/one", 1000)
+	a := <-answered
+	if a.status != http.StatusBadGateway || a.problem.Title != "InputChanged" || !strings.Contains(a.problem.Field, "headstart.dev/input") {
+		t.Errorf("status %d: %.300s", a.status, a.body)
+	}
+	nothingHalfMade(t)
 }

@@ -33,6 +33,9 @@ const (
 	// settleTimeout bounds what the platform does by itself afterwards.
 	settleTimeout = 30 * time.Second
 	pollInterval  = 20 * time.Millisecond
+	// The emulated link is slow enough to catch a fetch in the middle.
+	linkDelay = 5 * time.Millisecond
+	linkRate  = 400_000_000 // bit/s
 	// bufferLimit is small, for the test of a full buffer.
 	bufferLimit = 48 << 20
 )
@@ -62,7 +65,7 @@ func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	bed, err = testbed.Open(ctx, testbed.Config{Name: "hslocal", BinDir: bin, WorkDir: filepath.Join(work, "bed"), BufferLimit: bufferLimit,
-		Subnet: netip.MustParsePrefix("10.213.0.0/16"), Delay: 5 * time.Millisecond, Progress: func(string) {}})
+		Subnet: netip.MustParsePrefix("10.213.0.0/16"), Delay: linkDelay, Rate: linkRate, Progress: func(string) {}})
 	if err != nil {
 		return 1, err
 	}

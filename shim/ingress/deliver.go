@@ -45,15 +45,10 @@ func (in *Ingress) activate(ctx context.Context, p *parked) (*nodeapi.Bound, err
 	g.Go(func() (err error) {
 		defer seen()
 		bound, err = in.controlPlane.Activate(ctx, &nodeapi.Activate{Request: p.id, Function: p.function.GetName(), Traceparent: carrier["traceparent"], Input: p.reference})
-		if err != nil {
-			return reported{err}
-		}
-		return nil
+		return err
 	})
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	return bound, nil
+	err := g.Wait()
+	return bound, err
 }
 
 // deliver waits for instance and input, and hands the request to the function.
@@ -83,7 +78,8 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (addr 
 	if p.input != nil {
 		g.Go(func() error { return p.input.Wait(ctx) })
 	}
-	return addr, g.Wait()
+	err = g.Wait()
+	return addr, err
 }
 
 // publish makes the input appear in the sandbox, complete; remove takes it out again.

@@ -18,7 +18,7 @@ var (
 )
 
 // reported marks an error that the operator hears of from another side: instances
-// report their failures, the control plane its refusals, a peer what it ran into.
+// report their failures, and a peer what it ran into.
 type reported struct{ error }
 
 func (e reported) Unwrap() error { return e.error }

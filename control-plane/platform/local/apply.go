@@ -3,14 +3,22 @@ package local
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 )
 
-// functionsMost bounds what one machine is asked to know.
-const functionsMost = 1000
+const (
+	// functionsMost bounds what one machine is asked to know.
+	functionsMost = 1000
+	// bytesMost bounds all functions together as nodes are told them, in one message:
+	// gRPC takes 4 MiB, and the operator's stores go with it.
+	bytesMost = 3 << 20
+)
 
 // Change is what applying a manifest did.
 type Change string
@@ -20,6 +28,7 @@ const (
 	Created    Change = "created"
 	Configured Change = "configured"
 	Unchanged  Change = "unchanged"
+	Deleted    Change = "deleted"
 )
 
 // Apply deploys the functions, all or none, and returns what changed, in their order.
@@ -27,59 +36,72 @@ const (
 func (p *Platform) Apply(functions []platform.Function) ([]Change, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next := make(map[string]platform.Function, len(p.functions)+len(functions))
-	for name, f := range p.functions {
-		next[name] = f
-	}
+	next, generation := maps.Clone(p.functions), p.generation
 	changes := make([]Change, len(functions))
 	for i, f := range functions {
 		old, known := next[f.Name]
 		f.Generation = old.Generation
 		switch {
-		case !known:
-			changes[i], f.Generation = Created, 1
+		case !known || old.Deleting:
+			changes[i] = Created
 		case reflect.DeepEqual(old, f):
 			changes[i] = Unchanged
+			continue
 		default:
 			changes[i] = Configured
-			f.Generation++
 		}
+		generation++
+		f.Generation = generation
 		next[f.Name] = f
 	}
-	if len(next) > functionsMost {
-		return nil, fmt.Errorf("the embedded platform takes %d functions; beyond one machine use Kubernetes", functionsMost)
-	}
-	if err := p.save(next); err != nil {
+	if err := fits(next); err != nil {
 		return nil, err
 	}
-	p.functions = next
+	if err := p.save(next, generation); err != nil {
+		return nil, err
+	}
+	before := p.functions
+	p.functions, p.generation = next, generation
 	for i, f := range functions {
 		if changes[i] == Configured {
-			p.retire(f.Name)
+			p.retire(before[f.Name])
 		}
 	}
 	p.changed()
 	return changes, nil
 }
 
-// Delete removes the function and its instances.
+// fits refuses more than nodes can be told.
+func fits(functions map[string]platform.Function) error {
+	bytes := 0
+	for _, f := range functions {
+		bytes += proto.Size(Message(f))
+	}
+	if len(functions) <= functionsMost && bytes <= bytesMost {
+		return nil
+	}
+	return &platform.Refusal{Status: http.StatusUnprocessableEntity, Reason: "PlatformFull",
+		Message: fmt.Sprintf("these would be %d functions of %d bytes in all; the embedded platform takes %d of %d bytes; beyond one machine use Kubernetes",
+			len(functions), bytes, functionsMost, bytesMost)}
+}
+
+// Delete removes the function. Its instances answer the requests that they have.
 func (p *Platform) Delete(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.functions[name]; !ok {
+	f, ok := p.deployed(name)
+	if !ok {
 		return &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: fmt.Sprintf("function %q is not deployed", name)}
 	}
-	next := make(map[string]platform.Function, len(p.functions))
-	for n, f := range p.functions {
-		if n != name {
-			next[n] = f
-		}
-	}
-	if err := p.save(next); err != nil {
+	next := maps.Clone(p.functions)
+	f.Deleting = true
+	next[name] = f
+	if err := p.save(next, p.generation); err != nil {
 		return err
 	}
 	p.functions = next
-	p.retire(name)
+	p.retire(f)
+	p.forgetDeleted(name)
 	p.events.Forget(name)
 	p.changed()
 	return nil
@@ -87,10 +109,12 @@ func (p *Platform) Delete(name string) error {
 
 // save writes the functions down, together with the nodes that a restarted control
 // plane waits for; the caller holds mu.
-func (p *Platform) save(functions map[string]platform.Function) error {
-	s := saved{Nodes: p.knownNodes()}
+func (p *Platform) save(functions map[string]platform.Function, generation int64) error {
+	s := saved{Generation: generation, Nodes: p.knownNodes()}
 	for _, f := range functions {
-		s.Functions = append(s.Functions, f)
+		if !f.Deleting {
+			s.Functions = append(s.Functions, f)
+		}
 	}
 	return p.disk.save(s)
 }
@@ -99,6 +123,6 @@ func (p *Platform) save(functions map[string]platform.Function) error {
 func (p *Platform) ScaleToZero(_ context.Context, function string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.retire(function)
+	p.retire(p.functions[function])
 	return nil
 }

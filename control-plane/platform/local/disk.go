@@ -20,8 +20,10 @@ import (
 type disk struct{ path string }
 
 type saved struct {
-	Functions []platform.Function `json:"functions"`
-	Nodes     []string            `json:"nodes"`
+	// Generation is the last one given, perhaps to a function that was deleted since.
+	Generation int64               `json:"generation"`
+	Functions  []platform.Function `json:"functions"`
+	Nodes      []string            `json:"nodes"`
 }
 
 func (d disk) load() (saved, error) {
@@ -34,7 +36,7 @@ func (d disk) load() (saved, error) {
 		err = json.Unmarshal(b, &s)
 	}
 	if err != nil {
-		return s, fmt.Errorf("reading the deployed functions: %w", err)
+		return s, fmt.Errorf("reading the deployed functions; mend %s, or remove it and deploy again: %w", d.path, err)
 	}
 	return s, nil
 }

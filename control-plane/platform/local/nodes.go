@@ -2,7 +2,9 @@ package local
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/event"
@@ -10,31 +12,30 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
+// Reporters of activity: a node's daemon and its gateway.
+func nodeReporter(node string) string    { return "node/" + node }
+func gatewayReporter(node string) string { return "gateway/" + node }
+
 // NodeJoined takes over what the node says it runs; what nobody needs is stopped.
 func (p *Platform) NodeJoined(node string, statuses []*nodeapi.InstanceStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.joined[node] = true
 	delete(p.left, node)
 	runs := map[string]bool{}
 	for _, s := range statuses {
 		runs[s.GetId()] = true
-		if in, known := p.instances[s.GetId()]; known && in.Phase == platform.Stopping {
-			// The node was away when it was to stop this one, or still is to.
-			p.drainLater(in)
-		}
-		if _, known := p.instances[s.GetId()]; !known {
-			if _, wanted := p.functions[s.GetFunction()]; !wanted || p.usable(s.GetFunction(), []string{node}) != nil {
-				p.stop(node, s.GetId(), 0)
-				continue
-			}
-			p.instances[s.GetId()] = &platform.Instance{ID: s.GetId(), Function: s.GetFunction(), Node: node, Phase: platform.Starting}
-			p.activity.touch(s.GetFunction())
+		switch in, known := p.instances[s.GetId()]; {
+		case !known:
+			p.adopt(node, s)
+		case in.Node == node && in.drained: // perhaps the node was away when it was told
+			p.stop(node, in.ID)
 		}
 		p.apply(node, s)
 	}
 	for id, in := range p.instances {
 		if in.Node == node && !runs[id] {
-			delete(p.instances, id)
+			p.remove(in)
 		}
 	}
 	known := p.awaited[node]
@@ -42,20 +43,47 @@ func (p *Platform) NodeJoined(node string, statuses []*nodeapi.InstanceStatus) {
 		p.recover()
 	}
 	if !known {
-		if err := p.save(p.functions); err != nil {
-			p.log.Error("a node could not be written down; a restart will not wait for it", "node", node, "error", err)
-		}
+		p.saveNodes()
 	}
 	p.changed()
+}
+
+// adopt takes over an instance that this control plane has not started, or has given
+// up. One that is not the function's to use gets the time to finish what it has in
+// hand; the caller holds mu.
+func (p *Platform) adopt(node string, s *nodeapi.InstanceStatus) {
+	f, ok := p.functions[s.GetFunction()]
+	if !ok {
+		p.stop(node, s.GetId())
+		return
+	}
+	superfluous := f.Deleting || p.usable(f.Name) != nil || !strings.HasPrefix(s.GetId(), idPrefix(f))
+	in := &instance{Instance: platform.Instance{ID: s.GetId(), Function: f.Name, Node: node, Phase: platform.Starting}}
+	p.instances[in.ID] = in
+	p.activity.touch(f.Name)
+	if superfluous {
+		p.withdraw(in, f)
+	}
 }
 
 // recover ends the wait for the nodes from before a restart; the caller holds mu.
 func (p *Platform) recover() {
 	select {
 	case <-p.recovered:
+		return
 	default:
+	}
+	if len(p.awaited) > 0 { // they are gone for good, as far as one can tell
 		clear(p.awaited)
-		close(p.recovered)
+		p.saveNodes()
+	}
+	close(p.recovered)
+}
+
+// saveNodes writes down which nodes there are; the caller holds mu.
+func (p *Platform) saveNodes() {
+	if err := p.save(p.functions, p.generation); err != nil {
+		p.log.Error("the nodes could not be written down; a restart may not wait for all of them", "error", err)
 	}
 }
 
@@ -68,8 +96,10 @@ func (p *Platform) Recovered() <-chan struct{} { return p.recovered }
 func (p *Platform) NodeLeft(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.joined, node)
 	p.left[node] = time.Now()
-	p.activity.report("node/"+node, nil)
+	p.activity.report(nodeReporter(node), nil)
+	p.changed()
 }
 
 // InstanceChanged takes a node's word on one of its instances.
@@ -77,7 +107,6 @@ func (p *Platform) InstanceChanged(node string, s *nodeapi.InstanceStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.apply(node, s)
-	p.changed()
 }
 
 // apply takes a node's word; the caller holds mu.
@@ -86,48 +115,75 @@ func (p *Platform) apply(node string, s *nodeapi.InstanceStatus) {
 	if !ok || in.Node != node {
 		return
 	}
+	if s.GetReason() != "" {
+		p.happened(in.Function, event.Event{Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), Node: node})
+	}
 	switch s.GetPhase() {
 	case nodeapi.Phase_PHASE_READY:
-		in.Address = s.GetAddress()
-		if in.Phase == platform.Starting {
-			in.Phase = platform.Ready
-			p.activity.touch(in.Function)
-		}
+		p.ready(in, s.GetAddress())
 	case nodeapi.Phase_PHASE_FAILED, nodeapi.Phase_PHASE_STOPPED:
-		delete(p.instances, in.ID)
+		p.remove(in)
 	}
-	if s.GetReason() != "" {
-		p.events.Add(in.Function, event.Event{Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), Node: node})
+}
+
+// ready gives the instance its address; the caller holds mu.
+func (p *Platform) ready(in *instance, address string) {
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		// The gateways would take no update at all with it.
+		p.log.Error("a node names no address of an instance; it is withdrawn", "instance", in.ID, "node", in.Node, "error", err)
+		if in.Phase != platform.Stopping {
+			p.withdraw(in, p.functions[in.Function])
+		}
+		return
+	}
+	in.Address = address
+	if in.Phase == platform.Starting {
+		in.Phase = platform.Ready
+		p.activity.touch(in.Function)
+	}
+	p.changed()
+}
+
+// Event records what a node tells of a function.
+func (p *Platform) Event(function string, e event.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.happened(function, e)
+}
+
+// happened keeps the events of what is deployed; the caller holds mu.
+func (p *Platform) happened(function string, e event.Event) {
+	if _, ok := p.deployed(function); ok {
+		p.events.Add(function, e)
 	}
 }
 
 // Load takes a node's word on the requests that it holds or delivers.
 func (p *Platform) Load(node string, inFlight map[string]int32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	busy := make(map[string]uint64, len(inFlight))
 	for f, n := range inFlight {
 		busy[f] = uint64(max(n, 0))
 	}
-	p.activity.report("node/"+node, busy)
+	p.report(nodeReporter(node), busy)
 }
 
 // Routed takes a gateway's word on the requests that it sent straight to instances:
 // under way now, or begun since its last report.
 func (p *Platform) Routed(gateway string, busy map[string]uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.activity.report("gateway/"+gateway, busy)
+	p.report(gatewayReporter(gateway), busy)
 }
 
-// knownNodes are those that a restarted control plane should wait for.
+func (p *Platform) report(reporter string, busy map[string]uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(busy, func(f string, _ uint64) bool { _, ok := p.functions[f]; return !ok })
+	p.activity.report(reporter, busy)
+}
+
+// knownNodes are those that a restarted control plane should wait for; the caller holds
+// mu.
 func (p *Platform) knownNodes() []string {
-	names := map[string]bool{}
-	for _, n := range p.nodes.Names() {
-		names[n] = true
-	}
-	for n := range p.awaited {
-		names[n] = true
-	}
+	names := maps.Clone(p.joined)
+	maps.Copy(names, p.awaited)
 	return slices.Collect(maps.Keys(names))
 }

@@ -1,0 +1,131 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+
+	"go.opentelemetry.io/otel/propagation"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+const (
+	// nameMost is what an instance's id takes of its function's name: containerd allows
+	// 76 characters, and a generation, the random part and two dashes are up to 31.
+	nameMost = 44
+	// randomBytes tell a generation's instances apart. There are few at a time, but logs
+	// and traces name those of days.
+	randomBytes = 5
+)
+
+// Activate implements platform.Platform.
+func (p *Platform) Activate(ctx context.Context, r platform.Request) (platform.Instance, error) {
+	select {
+	case <-p.recovered:
+	case <-ctx.Done():
+		return platform.Instance{}, ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f, ok := p.deployed(r.Function)
+	if !ok {
+		return platform.Instance{}, &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: "no such function is deployed"}
+	}
+	p.activity.touch(f.Name)
+	if in := p.usable(f.Name); in != nil {
+		if p.joined[in.Node] {
+			return in.Instance, nil
+		}
+		// Its node cannot deliver the request now. Two instances would share the
+		// function's requests once the node is back, so this one has had its time.
+		p.withdraw(in, f)
+	}
+	node, err := p.place(f, r.Node)
+	if err != nil {
+		return platform.Instance{}, err
+	}
+	in := &instance{Instance: platform.Instance{ID: newID(f), Function: f.Name, Node: node, Phase: platform.Starting}}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	if err := p.nodes.Send(node, startMessage(in.ID, f, carrier["traceparent"])); err != nil {
+		return platform.Instance{}, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeUnavailable",
+			Message: "node " + node + " does not take instances now; try again"}
+	}
+	p.instances[in.ID] = in
+	p.changed()
+	return in.Instance, nil
+}
+
+// usable returns the function's one instance that takes requests, or will; the caller
+// holds mu.
+func (p *Platform) usable(function string) *instance {
+	for _, in := range p.instances {
+		if in.Function == function && in.Phase != platform.Stopping {
+			return in
+		}
+	}
+	return nil
+}
+
+// place picks the node: the manifest's own, else the gateway's (the request and its
+// answer then cross no network), else the one with the fewest instances, the first by
+// name among equals. The caller holds mu.
+func (p *Platform) place(f platform.Function, gateway string) (string, error) {
+	switch {
+	case f.Node != "" && p.joined[f.Node]:
+		return f.Node, nil
+	case len(p.joined) == 0:
+		return "", &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NoNode", Message: "no node is connected to the control plane"}
+	case f.Node != "":
+		return "", &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeUnavailable", Field: "spec.template.spec.nodeSelector",
+			Message: fmt.Sprintf("node %q is not connected; nodes are: %s", f.Node, strings.Join(p.nodeNames(), ", "))}
+	case p.joined[gateway]:
+		return gateway, nil
+	}
+	perNode := map[string]int{}
+	for _, in := range p.instances {
+		perNode[in.Node]++
+	}
+	return slices.MinFunc(p.nodeNames(), func(a, b string) int { return perNode[a] - perNode[b] }), nil
+}
+
+func (p *Platform) nodeNames() []string { return slices.Sorted(maps.Keys(p.joined)) }
+
+// newID is a name of containerd's: letters and digits with single dashes between. It
+// tells the function's generation, because nodes do not when they say what runs.
+func newID(f platform.Function) string {
+	var b [randomBytes]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return idPrefix(f) + hex.EncodeToString(b[:])
+}
+
+// idPrefix begins the ids of all instances of the function's generation.
+func idPrefix(f platform.Function) string {
+	words := strings.FieldsFunc(f.Name, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	name := strings.Join(words, "-")
+	name = strings.TrimRight(name[:min(len(name), nameMost)], "-")
+	return fmt.Sprintf("%s-%d-", name, f.Generation)
+}
+
+func startMessage(id string, f platform.Function, traceparent string) *nodeapi.ControlMessage {
+	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Start{Start: &nodeapi.StartInstance{Id: id, Function: Message(f), Traceparent: traceparent}}}
+}
+
+// Message is the function as nodes know it.
+func Message(f platform.Function) *nodeapi.Function {
+	return &nodeapi.Function{
+		Name: f.Name, Generation: f.Generation, Image: f.Image, Command: f.Command, Args: f.Args, Env: f.Env, Port: f.Port, ProbePath: f.ProbePath,
+		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
+		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit,
+		HasInput: f.Policy.Input != "",
+	}
+}

@@ -1,0 +1,8 @@
+package ingress
+
+// What tests of time and limits need to know.
+const (
+	HintLife    = hintLife
+	HintsOpen   = hintsOpen
+	SyncTimeout = syncTimeout
+)

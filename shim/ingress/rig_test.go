@@ -1,0 +1,352 @@
+package ingress_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/shim/buffer"
+	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
+)
+
+// spans has all that the tests' ingresses record; a test looks for its own trace.
+var spans = tracetest.NewSpanRecorder()
+
+func TestMain(m *testing.M) {
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	withInput    = "default/video"
+	withoutInput = "default/plain"
+	target       = "video-1" // the instance that requests are bound to
+	bufferLimit  = 64 << 20
+	// soon is more than anything takes here; who waits for it has lost.
+	soon = 10 * time.Second
+)
+
+// rig is one node: the real ingress, engine and buffer between a store in memory and
+// functions over real HTTP.
+type rig struct {
+	*ingress.Ingress
+	store     *sourcetest.Memory
+	buffer    *buffer.Buffer
+	registry  *prometheus.Registry
+	functions *ingress.Functions
+	cp        *controlPlane
+	instances *instances
+	dir       string // what the instance sees as /headstart/input
+	gateway   *http.Client
+	outcomes  chan engine.Outcome
+	logs      *log
+}
+
+// newRig returns a node whose instance is function. What every request leaves behind,
+// namely nothing, is checked at the end of each test.
+func newRig(t *testing.T, function http.HandlerFunc) *rig {
+	t.Helper()
+	r := newNode(t, http.DefaultTransport)
+	if function != nil {
+		r.instances.run(t, function)
+	}
+	r.gateway = unixClient(t, serveUnix(t, r.Gateway()))
+	return r
+}
+
+func newNode(t *testing.T, peers http.RoundTripper) *rig {
+	t.Helper()
+	state := t.TempDir()
+	buf, err := buffer.Open(filepath.Join(state, "buffer"), bufferLimit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
+		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}}
+	if err := os.Mkdir(r.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	inputs, err := os.OpenRoot(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.instances = &instances{inputs: inputs}
+	e := engine.New(func(string) (source.Source, error) { return r.store, nil }, buf, func(o engine.Outcome) { r.outcomes <- o })
+	r.functions.Set([]*nodeapi.Function{
+		{Name: withInput, HasInput: true, Store: "edge", InputLimit: 1 << 20, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
+		{Name: withoutInput, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
+	})
+	r.Ingress = ingress.New("edge-1", r.functions, r.cp, r.instances, e, peers, ingress.NewMetrics(r.registry), slog.New(slog.NewJSONHandler(r.logs, nil)))
+	t.Cleanup(func() {
+		r.Close()
+		if err := e.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		r.nothingLeft(t)
+		if err := buf.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = inputs.Close()
+	})
+	return r
+}
+
+func (r *rig) nothingLeft(t *testing.T) {
+	t.Helper()
+	if n := r.buffer.Used(); n != 0 {
+		t.Errorf("%d bytes are left in the buffer", n)
+	}
+	if files, err := os.ReadDir(r.dir); err != nil || len(files) != 0 {
+		t.Errorf("files are left in the instance's directory: %v, %v", files, err)
+	}
+	r.cp.mu.Lock()
+	defer r.cp.mu.Unlock()
+	for f, n := range r.cp.held {
+		if n != 0 {
+			t.Errorf("%d requests of %s are still held", n, f)
+		}
+	}
+}
+
+// change replaces the policy of the function with an input.
+func (r *rig) change(change func(*nodeapi.Function)) {
+	f := &nodeapi.Function{Name: withInput, HasInput: true, Store: "edge", InputLimit: 1 << 20, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)}
+	change(f)
+	r.functions.Set([]*nodeapi.Function{f})
+}
+
+// put makes an object and returns its reference.
+func (r *rig) put(key, contentType string, content []byte) string {
+	ref := source.Reference{Scheme: "s3", Bucket: "inputs", Key: key}
+	r.store.Put(ref, contentType, content)
+	return ref.String()
+}
+
+// do sends a request as the gateway does. It has the trace of its id.
+func (r *rig) do(t *testing.T, req *http.Request) *http.Response {
+	t.Helper()
+	return do(t, r.gateway, req)
+}
+
+func do(t *testing.T, c *http.Client, req *http.Request) *http.Response {
+	t.Helper()
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// request is one for the function, from the gateway.
+func request(t *testing.T, method, function, id, reference string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://video.example/", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("x-headstart-function", function)
+	for name, v := range map[string]string{"x-headstart-request": id, "x-headstart-input": reference} {
+		if v != "" {
+			req.Header.Set(name, v)
+		}
+	}
+	if id != "" {
+		req.Header.Set("traceparent", "00-"+id+"-00f067aa0ba902b7-01")
+	}
+	return req
+}
+
+// newID returns a request's id, another for each test and n.
+func newID(t *testing.T, n int) string {
+	t.Helper()
+	var sum uint64
+	for _, c := range t.Name() {
+		sum = sum*1099511628211 + uint64(c)
+	}
+	return fmt.Sprintf("%016x%016x", sum, n+1)
+}
+
+func read(t *testing.T, body io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// wantProblem checks a whole problem and returns it.
+func wantProblem(t *testing.T, resp *http.Response, status int, title, field string) problem.Problem {
+	t.Helper()
+	var p problem.Problem
+	body := read(t, resp.Body)
+	if err := json.Unmarshal([]byte(body), &p); err != nil {
+		t.Fatalf("%d is answered with %q", resp.StatusCode, body)
+	}
+	if resp.StatusCode != status || p.Status != status || p.Title != title || p.Field != field || p.Detail == "" || resp.Header.Get("Content-Type") != problem.ContentType {
+		t.Errorf("got %d %s; want %d %s of field %q", resp.StatusCode, body, status, title, field)
+	}
+	return p
+}
+
+func serveUnix(t *testing.T, h http.Handler) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(h)
+	_ = s.Listener.Close()
+	s.Listener = l
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.Start()
+	t.Cleanup(s.Close)
+	return socket
+}
+
+func unixClient(t *testing.T, socket string) *http.Client {
+	t.Helper()
+	transport := &http.Transport{DisableCompression: true, ExpectContinueTimeout: soon,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// eventually waits for what another goroutine is about to do.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(soon); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("never happened: ", what)
+		}
+	}
+}
+
+// controlPlane binds each request to the instance target, unless activate says else.
+type controlPlane struct {
+	activate func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error)
+
+	mu     sync.Mutex
+	asked  []*nodeapi.Activate
+	held   map[string]int32
+	events []*nodeapi.Event
+}
+
+func (c *controlPlane) Activate(ctx context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
+	c.mu.Lock()
+	c.asked = append(c.asked, a)
+	c.mu.Unlock()
+	if c.activate != nil {
+		return c.activate(ctx, a)
+	}
+	return &nodeapi.Bound{Request: a.GetRequest(), Instance: target, Node: "edge-1", Cold: true}, nil
+}
+
+func (c *controlPlane) Hold(function string, delta int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[function] += delta
+}
+
+func (c *controlPlane) holds(function string) int32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[function]
+}
+
+func (c *controlPlane) Event(e *nodeapi.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, e)
+}
+
+// told returns the reasons of the events.
+func (c *controlPlane) told() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var reasons []string
+	for _, e := range c.events {
+		reasons = append(reasons, e.GetReason())
+	}
+	return reasons
+}
+
+// instances has the one instance target, ready at address unless ready says else.
+type instances struct {
+	ready   func(context.Context, string) (netip.AddrPort, error)
+	address netip.AddrPort
+	inputs  *os.Root
+}
+
+func (i *instances) run(t *testing.T, function http.HandlerFunc) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(function)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.Start()
+	t.Cleanup(s.Close)
+	i.address = netip.MustParseAddrPort(s.Listener.Addr().String())
+}
+
+func (i *instances) Ready(ctx context.Context, id string) (netip.AddrPort, error) {
+	if i.ready != nil {
+		return i.ready(ctx, id)
+	}
+	if id != target {
+		return netip.AddrPort{}, problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "it is gone")
+	}
+	return i.address, nil
+}
+
+func (i *instances) Inputs(id string) *os.Root {
+	if id != target {
+		return nil
+	}
+	return i.inputs
+}
+
+// log keeps what is logged.
+type log struct {
+	mu    sync.Mutex
+	lines []byte
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, p...)
+	return len(p), nil
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(slices.Clone(l.lines))
+}
