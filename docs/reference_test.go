@@ -246,9 +246,9 @@ func TestSpansAreDocumented(t *testing.T) {
 	same(t, page, attributes, found(t, page, "(?m)^\\| `((?:faas|headstart)\\.[a-z_.]+)` \\|"))
 }
 
-// Links between pages lead somewhere.
+// Links between pages lead somewhere, to the heading too.
 func TestLinksLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]+))?\)`)
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -264,8 +264,14 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			return err
 		}
 		for _, m := range link.FindAllStringSubmatch(string(page), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+			target := filepath.Join(filepath.Dir(path), m[1])
+			if m[1] == "" {
+				target = path
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", path, err)
+			} else if m[2] != "" && !anchors(t, target)[m[2]] {
+				t.Errorf("%s: %s has no heading #%s", path, target, m[2])
 			}
 		}
 		return nil
@@ -273,4 +279,15 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// anchors are a page's headings in the form in which GitHub links to them.
+func anchors(t *testing.T, page string) set {
+	t.Helper()
+	slug := regexp.MustCompile(`[^a-z0-9 _-]`)
+	all := set{}
+	for heading := range found(t, page, `(?m)^#+ (.+)$`) {
+		all.add(strings.ReplaceAll(slug.ReplaceAllString(strings.ToLower(heading), ""), " ", "-"))
+	}
+	return all
 }

@@ -61,7 +61,7 @@ func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activa
 		r := refusal(err)
 		span.SetStatus(codes.Error, r.Reason)
 		a.log.Warn("a request was refused", "function", m.GetFunction(), "request", m.GetRequest(), "reason", r.Reason, "error", err)
-		a.total.WithLabelValues(known(m.GetFunction(), r), r.Reason).Inc()
+		a.total.WithLabelValues(known(m.GetFunction(), err), r.Reason).Inc()
 		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Refused{Refused: &nodeapi.Refused{
 			Request: m.GetRequest(), Status: int32(r.Status), Reason: r.Reason, Message: r.Message, Field: r.Field}}}
 	}
@@ -91,9 +91,11 @@ func (a *Activator) expect(in platform.Instance, m *nodeapi.Activate) {
 	}
 }
 
-// known keeps names that are no function's out of the metrics' labels.
-func known(function string, r *platform.Refusal) string {
-	if r.Status == http.StatusNotFound {
+// known keeps names that may be no function's out of the metrics' labels: the platform
+// knows the function if it refuses it for another reason.
+func known(function string, err error) string {
+	var r *platform.Refusal
+	if !errors.As(err, &r) || r.Status == http.StatusNotFound {
 		return ""
 	}
 	return function

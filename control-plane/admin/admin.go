@@ -15,7 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
-// manifestMost is the largest manifest in bytes.
+// manifestMost is the largest stream of manifests in bytes: what the parser takes.
 const manifestMost = 16 << 20
 
 // Applied is what applying did to one function.
@@ -42,10 +42,12 @@ type Node struct {
 
 // Function is one function with its instances and its recent past.
 type Function struct {
-	Name      string        `json:"name"`
-	Hosts     []string      `json:"hosts"`
-	Image     string        `json:"image"`
-	Input     string        `json:"input,omitempty"`
+	Name  string   `json:"name"`
+	Hosts []string `json:"hosts"`
+	Image string   `json:"image"`
+	Input string   `json:"input,omitempty"`
+	// Deleting: it takes no new requests, its instances answer those that they have.
+	Deleting  bool          `json:"deleting,omitempty"`
 	Instances []Instance    `json:"instances"`
 	Events    []event.Event `json:"events"`
 }
@@ -58,7 +60,8 @@ type Instance struct {
 	Address string         `json:"address,omitempty"`
 }
 
-// Backend is what the operator may do.
+// Backend is what the operator may do. An error that is the operator's to mend is a
+// *platform.Refusal.
 type Backend interface {
 	// Apply deploys the functions of a manifest, all or none.
 	Apply(manifest io.Reader) ([]Applied, error)
@@ -94,9 +97,10 @@ func Handler(b Backend) http.Handler {
 	return mux
 }
 
+// answer tells the operator everything: nobody else reads this socket.
 func answer(w http.ResponseWriter, v any, err error) {
 	if err != nil {
-		p := filterapi.Problem{Type: "about:blank", Title: "ManifestRefused", Status: http.StatusUnprocessableEntity, Detail: err.Error()}
+		p := filterapi.Problem{Type: "about:blank", Title: "Internal", Status: http.StatusInternalServerError, Detail: err.Error()}
 		var r *platform.Refusal
 		if errors.As(err, &r) {
 			p.Title, p.Status, p.Detail, p.Field = r.Reason, r.Status, r.Message, r.Field

@@ -1,13 +1,18 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -34,14 +39,23 @@ func NewClient(socket string) *Client {
 
 // Apply deploys the functions of a manifest, all or none.
 func (c *Client) Apply(ctx context.Context, manifest io.Reader) ([]Applied, error) {
+	// Read before the call, so that whoever types it has all the time in the world.
+	b, err := io.ReadAll(io.LimitReader(manifest, manifestMost+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the manifest: %w", err)
+	}
+	if len(b) > manifestMost {
+		return nil, fmt.Errorf("the manifest is larger than %d MiB; apply it in parts", manifestMost>>20)
+	}
 	var a []Applied
-	err := c.call(ctx, http.MethodPut, "/v1/functions", manifest, &a)
+	err = c.call(ctx, http.MethodPut, "/v1/functions", bytes.NewReader(b), &a)
 	return a, err
 }
 
 // Delete removes namespace/name.
 func (c *Client) Delete(ctx context.Context, function string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/functions/"+function, nil, &struct{}{})
+	namespace, name, _ := strings.Cut(function, "/")
+	return c.call(ctx, http.MethodDelete, "/v1/functions/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), nil, &struct{}{})
 }
 
 // Status returns nodes, functions, instances and events.
@@ -65,7 +79,7 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("reaching the control plane at %s (is `headstart up` running? --run-dir says where): %w", c.socket, err)
+		return c.unreachable(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -73,10 +87,25 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil {
 			return fmt.Errorf("the control plane answered %s", resp.Status)
 		}
-		return fmt.Errorf("%s", p.Detail)
+		return errors.New(p.Detail)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 		return fmt.Errorf("reading the control plane's answer: %w", err)
 	}
 	return nil
+}
+
+// unreachable says what to do about a call that got no answer.
+func (c *Client) unreachable(err error) error {
+	var call *url.Error
+	if errors.As(err, &call) { // it repeats method and address, which mean nothing here
+		err = call.Err
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no control plane serves %s: start the platform by `headstart up`, or say by --run-dir where it runs", c.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s is its owner's only: run this as the user that runs `headstart up`, usually by sudo", c.socket)
+	}
+	return fmt.Errorf("calling the control plane at %s: %w", c.socket, err)
 }

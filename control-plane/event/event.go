@@ -3,6 +3,7 @@ package event
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,8 +13,8 @@ const (
 	perFunction = 20
 	// functionsMost bounds the functions with events, deleted ones among them.
 	functionsMost = 10_000
-	// messageMost is the longest message kept, in bytes.
-	messageMost = 512
+	// textMost is the longest reason, message or field kept, in bytes.
+	textMost = 512
 )
 
 // Event is one thing that happened, perhaps several times.
@@ -36,9 +37,7 @@ type Log struct {
 // Add records an event of the function. The same reason, field, message and node
 // again only counts.
 func (l *Log) Add(function string, e Event) {
-	if len(e.Message) > messageMost {
-		e.Message = e.Message[:messageMost]
-	}
+	e.Reason, e.Message, e.Field = clip(e.Reason), clip(e.Message), clip(e.Field)
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,6 +59,11 @@ func (l *Log) Add(function string, e Event) {
 		events = slices.Delete(events, 0, len(events)-perFunction)
 	}
 	l.byFunction[function] = events
+}
+
+// clip leaves no half character at the end.
+func clip(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), textMost)], "")
 }
 
 // Of returns the function's events, the latest last.

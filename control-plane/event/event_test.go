@@ -31,13 +31,13 @@ func TestTheSameAgainOnlyCounts(t *testing.T) {
 func TestAFunctionCannotFillTheLog(t *testing.T) {
 	var l Log
 	for i := range 3 * perFunction {
-		l.Add("default/noisy", Event{Reason: "R", Message: fmt.Sprint(i, strings.Repeat("x", 2*messageMost))})
+		l.Add("default/noisy", Event{Reason: "R", Message: fmt.Sprint(i, strings.Repeat("x", 2*textMost))})
 	}
 	got := l.Of("default/noisy")
 	if len(got) != perFunction {
 		t.Errorf("kept %d events, want %d", len(got), perFunction)
 	}
-	if m := got[len(got)-1].Message; len(m) != messageMost || !strings.HasPrefix(m, fmt.Sprint(3*perFunction-1)) {
+	if m := got[len(got)-1].Message; len(m) != textMost || !strings.HasPrefix(m, fmt.Sprint(3*perFunction-1)) {
 		t.Errorf("the latest message has %d bytes and begins %.6q", len(m), m)
 	}
 }
@@ -48,5 +48,36 @@ func TestADeletedFunctionIsForgotten(t *testing.T) {
 	l.Forget("default/fire")
 	if got := l.Of("default/fire"); len(got) != 0 {
 		t.Errorf("still there: %+v", got)
+	}
+}
+
+func TestALongTextEndsWithAWholeCharacter(t *testing.T) {
+	var l Log
+	long := strings.Repeat("x", textMost-1) + "é"
+	l.Add("default/fire", Event{Reason: long, Message: long, Field: long})
+	want := strings.Repeat("x", textMost-1)
+	if e := l.Of("default/fire")[0]; e.Reason != want || e.Message != want || e.Field != want {
+		t.Errorf("kept %+v", e)
+	}
+}
+
+// The caller may do with them what it likes.
+func TestEventsAreACopy(t *testing.T) {
+	var l Log
+	l.Add("default/fire", Event{Reason: "R"})
+	l.Of("default/fire")[0].Reason = "changed"
+	if got := l.Of("default/fire")[0].Reason; got != "R" {
+		t.Errorf("the log says %q", got)
+	}
+}
+
+func TestFunctionsCannotFillTheLog(t *testing.T) {
+	var l Log
+	for i := range functionsMost + 1 {
+		l.Add(fmt.Sprint("default/f", i), Event{Reason: "R"})
+	}
+	l.Add("default/f0", Event{Reason: "again"})
+	if known, late := len(l.Of("default/f0")), len(l.Of(fmt.Sprint("default/f", functionsMost))); known != 2 || late != 0 {
+		t.Errorf("%d events of a function that has some, %d of one too many", known, late)
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -22,7 +20,8 @@ import (
 const outboxSize = 4096
 
 // Handler acts on what the nodes say. For one node its methods are called one after
-// the other, in the order of the messages, and must not block.
+// the other: Joined, what one stream says in its order, Left; then perhaps Joined again.
+// They must not block, but Activate may until its context ends.
 type Handler interface {
 	Joined(node string, r *nodeapi.Register)
 	Left(node string)
@@ -38,16 +37,21 @@ type Server struct {
 	nodeapi.UnimplementedControlPlaneServer
 	handler Handler
 	log     *slog.Logger
+	serving sync.WaitGroup
 
 	mu        sync.Mutex
-	streams   map[string]*stream
+	latest    map[string]*stream // of each node, until the handler knows that it has left
+	joined    map[string]*stream // those that messages can be sent by
 	functions *nodeapi.Functions
 }
 
 type stream struct {
+	node     string
 	register *nodeapi.Register
 	outbox   chan *nodeapi.ControlMessage
 	cancel   context.CancelCauseFunc
+	before   *stream       // the node's previous one, if that may still have something to say
+	gone     chan struct{} // closed when the handler hears no more of this one
 }
 
 var (
@@ -60,12 +64,16 @@ var ErrNotConnected = errors.New("the node is not connected")
 
 // New returns a server; SetHandler comes before it serves.
 func New(log *slog.Logger) *Server {
-	return &Server{log: log, streams: map[string]*stream{}, functions: &nodeapi.Functions{}}
+	return &Server{log: log, latest: map[string]*stream{}, joined: map[string]*stream{}, functions: &nodeapi.Functions{}}
 }
 
 // SetHandler names who acts on the nodes' messages. The handler usually sends by the
 // server itself, hence the two steps.
 func (s *Server) SetHandler(h Handler) { s.handler = h }
+
+// Wait returns when the handler hears no more of streams that have ended. It is called
+// after the gRPC server has stopped and its handlers have returned.
+func (s *Server) Wait() { s.serving.Wait() }
 
 // Connect implements nodeapi.ControlPlaneServer.
 func (s *Server) Connect(c nodeapi.ControlPlane_ConnectServer) error {
@@ -82,55 +90,100 @@ func (s *Server) Connect(c nodeapi.ControlPlane_ConnectServer) error {
 	}
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
-	st := &stream{register: first.GetRegister(), outbox: make(chan *nodeapi.ControlMessage, outboxSize), cancel: cancel}
-	s.add(node, st)
-	s.log.Info("node joined", "node", node, "version", st.register.GetVersion(), "instances", len(st.register.GetInstances()))
-	s.handler.Joined(node, st.register)
-	defer func() {
-		if s.remove(node, st) {
-			s.log.Warn("node left", "node", node)
-			s.handler.Left(node)
-		}
-	}()
+	st := &stream{node: node, register: first.GetRegister(), outbox: make(chan *nodeapi.ControlMessage, outboxSize), cancel: cancel, gone: make(chan struct{})}
+	s.replace(st)
+	// Only this method's return interrupts a Send or a Recv that hangs, so neither may
+	// be done here.
+	ended := make(chan error, 2)
+	s.serving.Go(func() { ended <- st.forward(ctx, c) })
+	s.serving.Go(func() { ended <- s.receive(ctx, st, c) })
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return status.Error(codes.Aborted, context.Cause(ctx).Error())
+	}
+}
 
-	received := make(chan error, 1)
-	go func() { received <- s.receive(ctx, node, st, c) }() // ends with the stream, that is with this method
+// replace makes st the node's stream and ends the one before.
+func (s *Server) replace(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.before = s.latest[st.node]; st.before != nil {
+		st.before.cancel(errReplaced)
+	}
+	s.latest[st.node] = st
+}
+
+// forward sends what is in the outbox.
+func (st *stream) forward(ctx context.Context, c nodeapi.ControlPlane_ConnectServer) error {
 	for {
 		select {
 		case m := <-st.outbox:
 			if err := c.Send(m); err != nil {
 				return err
 			}
-		case err := <-received:
-			return err
 		case <-ctx.Done():
-			return status.Error(codes.Aborted, context.Cause(ctx).Error())
+			return context.Cause(ctx)
 		}
 	}
 }
 
-func (s *Server) receive(ctx context.Context, node string, st *stream, c nodeapi.ControlPlane_ConnectServer) error {
+// receive is the handler's view of a stream, from Joined to Left.
+func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane_ConnectServer) error {
+	defer close(st.gone)
+	if st.before != nil {
+		<-st.before.gone
+		st.before = nil
+	}
+	s.join(st)
+	defer s.leave(st)
 	for {
 		m, err := c.Recv()
 		if err != nil {
 			return err
 		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		switch k := m.GetKind().(type) {
 		case *nodeapi.NodeMessage_Activate:
-			answer := s.handler.Activate(ctx, node, k.Activate)
-			if err := st.send(answer); err != nil {
+			if err := st.send(s.handler.Activate(ctx, st.node, k.Activate)); err != nil {
 				return err
 			}
 		case *nodeapi.NodeMessage_Instance:
-			s.handler.Instance(node, k.Instance)
+			s.handler.Instance(st.node, k.Instance)
 		case *nodeapi.NodeMessage_Load:
-			s.handler.Load(node, k.Load.GetInFlight())
+			s.handler.Load(st.node, k.Load.GetInFlight())
 		case *nodeapi.NodeMessage_Event:
-			s.handler.Event(node, k.Event)
+			s.handler.Event(st.node, k.Event)
 		}
 	}
 }
 
+func (s *Server) join(st *stream) {
+	s.mu.Lock()
+	s.joined[st.node] = st
+	st.outbox <- &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}} // there is room: it is the first
+	s.mu.Unlock()
+	s.log.Info("node joined", "node", st.node, "version", st.register.GetVersion(), "instances", len(st.register.GetInstances()))
+	s.handler.Joined(st.node, st.register)
+}
+
+func (s *Server) leave(st *stream) {
+	s.mu.Lock()
+	delete(s.joined, st.node)
+	s.mu.Unlock()
+	s.log.Warn("node left", "node", st.node)
+	s.handler.Left(st.node)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.latest[st.node] == st {
+		delete(s.latest, st.node)
+	}
+}
+
+// send puts a message into the outbox; it never blocks.
 func (st *stream) send(m *nodeapi.ControlMessage) error {
 	select {
 	case st.outbox <- m:
@@ -141,33 +194,12 @@ func (st *stream) send(m *nodeapi.ControlMessage) error {
 	}
 }
 
-func (s *Server) add(node string, st *stream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old, ok := s.streams[node]; ok {
-		old.cancel(errReplaced)
-	}
-	s.streams[node] = st
-	st.outbox <- &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}}
-}
-
-// remove tells whether the stream was still the node's own.
-func (s *Server) remove(node string, st *stream) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.streams[node] != st {
-		return false
-	}
-	delete(s.streams, node)
-	return true
-}
-
 // SetFunctions tells all nodes, and those that join later, what they may serve.
 func (s *Server) SetFunctions(f *nodeapi.Functions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.functions = f
-	for _, st := range s.streams {
+	for _, st := range s.joined {
 		// A stream that is too slow is cut off and told at its next registration.
 		_ = st.send(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: f}})
 	}
@@ -176,7 +208,7 @@ func (s *Server) SetFunctions(f *nodeapi.Functions) {
 // Send sends one message to one node, after those sent before.
 func (s *Server) Send(node string, m *nodeapi.ControlMessage) error {
 	s.mu.Lock()
-	st, ok := s.streams[node]
+	st, ok := s.joined[node]
 	s.mu.Unlock()
 	if !ok {
 		return fmt.Errorf("node %s: %w", node, ErrNotConnected)
@@ -188,14 +220,9 @@ func (s *Server) Send(node string, m *nodeapi.ControlMessage) error {
 func (s *Server) Connected() map[string]*nodeapi.Register {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[string]*nodeapi.Register, len(s.streams))
-	for name, st := range s.streams {
+	all := make(map[string]*nodeapi.Register, len(s.joined))
+	for name, st := range s.joined {
 		all[name] = st.register
 	}
 	return all
-}
-
-// Names returns the connected nodes' names, sorted.
-func (s *Server) Names() []string {
-	return slices.Sorted(maps.Keys(s.Connected()))
 }

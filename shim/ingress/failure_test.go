@@ -7,16 +7,19 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
@@ -71,11 +74,16 @@ func TestFailures(t *testing.T) {
 		"function closes":                 {function: abort, reference: "s3://inputs/some", status: 502, title: "FunctionFailed"},
 		"function speaks no HTTP":         {function: raw("220 smtp.example ready\r\n"), status: 502, title: "FunctionFailed"},
 		"answer's head too large":         {function: raw("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 100_000) + "\r\n\r\n"), status: 502, title: "FunctionFailed"},
-		"function hangs": {function: func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body); _ = hang(r.Context()) },
-			prepare:   func(r *rig) { r.change(func(f *nodeapi.Function) { f.RequestTimeout = durationpb.New(time.Millisecond) }) },
+		"function hangs": {function: func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_ = hang(r.Context())
+		},
+			prepare: func(r *rig) {
+				r.change(func(f *nodeapi.Function) { f.RequestTimeout = durationpb.New(time.Millisecond) })
+			},
 			reference: "s3://inputs/some", status: 504, title: "FunctionTimeout", field: "spec.template.spec.timeoutSeconds"},
 		"unknown function": {name: "default/none", status: 404, title: "FunctionUnknown", silent: true},
-		"malformed id":     {id: "../../x", status: 400, title: "RequestIDMalformed", field: "x-headstart-request"},
+		"malformed id":     {id: "../../x", status: 400, title: "RequestIDMalformed", field: "x-headstart-request", silent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.function)
@@ -88,7 +96,7 @@ func TestFailures(t *testing.T) {
 				f = withInput
 			}
 			if id == "" {
-				id = newID(t, 0)
+				id = newID()
 			}
 			resp := r.do(t, request(t, "POST", f, id, c.reference, nil))
 			p := wantProblem(t, resp, c.status, c.title, c.field)
@@ -154,6 +162,7 @@ func raw(answer string) http.HandlerFunc {
 func TestAnAnswerThatBreaksOffIsSeenToBeBroken(t *testing.T) {
 	half := func(then func(*http.Request)) http.HandlerFunc {
 		return func(w http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
 			_, _ = io.WriteString(w, "half of it")
 			_ = http.NewResponseController(w).Flush()
 			then(req)
@@ -172,7 +181,7 @@ func TestAnAnswerThatBreaksOffIsSeenToBeBroken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.function)
 			r.change(func(f *nodeapi.Function) { f.RequestTimeout = durationpb.New(300 * time.Millisecond) })
-			resp := r.do(t, request(t, "POST", withInput, newID(t, 0), r.put("some", "", []byte("input")), nil))
+			resp := r.do(t, request(t, "POST", withInput, newID(), r.put("some", "", []byte("input")), nil))
 			body, err := io.ReadAll(resp.Body)
 			if err == nil || resp.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), "half of it") {
 				t.Errorf("%d %q ends with %v", resp.StatusCode, body, err)
@@ -193,7 +202,7 @@ func TestADuplicateIsRefused(t *testing.T) {
 		<-proceed
 		_, _ = io.Copy(w, req.Body)
 	})
-	ref, id := r.put("some", "", []byte("input")), newID(t, 0)
+	ref, id := r.put("some", "", []byte("input")), newID()
 	first := make(chan string, 1)
 	req := request(t, "POST", withInput, id, ref, nil)
 	go func() {
@@ -236,13 +245,13 @@ func TestRequestsWaitForTheControlPlane(t *testing.T) {
 		in := ingress.New("edge-1", late, r.cp, r.instances, nil, nil, ingress.NewMetrics(newRegistry()), discard)
 		defer in.Close()
 		began := time.Now()
-		w := serve(in.Gateway(), request(t, "GET", withInput, "", "", nil))
+		w := call(in.Gateway(), request(t, "GET", withInput, "", "", nil))
 		wantProblem(t, w, http.StatusServiceUnavailable, "ControlPlaneAway", "")
 		if waited := time.Since(began); waited != ingress.SyncTimeout {
 			t.Errorf("it waited %v", waited)
 		}
 		go late.Set(nil)
-		wantProblem(t, serve(in.Gateway(), request(t, "GET", withInput, "", "", nil)), http.StatusNotFound, "FunctionUnknown", "")
+		wantProblem(t, call(in.Gateway(), request(t, "GET", withInput, "", "", nil)), http.StatusNotFound, "FunctionUnknown", "")
 	})
 }
 
@@ -286,13 +295,29 @@ func TestClose(t *testing.T) {
 				}
 				r.Close()
 			}()
-			wantProblem(t, r.do(t, request(t, "POST", withInput, newID(t, 0), ref, nil)), http.StatusServiceUnavailable, "DaemonStopping", "")
-			wantProblem(t, r.do(t, request(t, "POST", withInput, newID(t, 1), ref, nil)), http.StatusServiceUnavailable, "DaemonStopping", "")
+			wantProblem(t, r.do(t, request(t, "POST", withInput, newID(), ref, nil)), http.StatusServiceUnavailable, "DaemonStopping", "")
+			wantProblem(t, r.do(t, request(t, "POST", withInput, newID(), ref, nil)), http.StatusServiceUnavailable, "DaemonStopping", "")
 			if told := r.cp.told(); told != nil {
 				t.Errorf("the operator is told %v", told)
 			}
 		})
 	}
+	t.Run("with its server", func(t *testing.T) {
+		r := newNode(t, nil)
+		ctx, end := context.WithCancel(t.Context())
+		r.cp.activate = func(ctx context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
+			end()
+			return neverPlaced(ctx, a)
+		}
+		socket := filepath.Join(t.TempDir(), "s")
+		g, ctx := errgroup.WithContext(ctx)
+		serve.Go(g, serve.Unix(socket), serve.HTTP(ctx, r.Gateway(), time.Hour, discard))
+		g.Go(func() error { <-ctx.Done(); r.Close(); return nil })
+		wantProblem(t, do(t, unixClient(t, socket), request(t, "GET", withInput, "", "", nil)), http.StatusServiceUnavailable, "DaemonStopping", "")
+		if err := g.Wait(); err != nil { // long before the hour is over
+			t.Error(err)
+		}
+	})
 	t.Run("executing", func(t *testing.T) {
 		var r *rig
 		r = newRig(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -310,10 +335,13 @@ func TestAClientThatLeavesIsForgotten(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare  func(r *rig, reached func())
 		function func(reached func()) http.HandlerFunc
-		body     func() io.Reader
+		body     func(context.Context) io.Reader
 	}{
 		"while it is placed": {prepare: func(r *rig, reached func()) {
-			r.cp.activate = func(ctx context.Context, _ *nodeapi.Activate) (*nodeapi.Bound, error) { reached(); return nil, hang(ctx) }
+			r.cp.activate = func(ctx context.Context, _ *nodeapi.Activate) (*nodeapi.Bound, error) {
+				reached()
+				return nil, hang(ctx)
+			}
 		}},
 		"while the instance starts": {prepare: func(r *rig, reached func()) {
 			r.instances.ready = func(ctx context.Context, _ string) (netip.AddrPort, error) {
@@ -338,7 +366,7 @@ func TestAClientThatLeavesIsForgotten(t *testing.T) {
 			}
 		}},
 		"while the input is delivered": {function: func(reached func()) http.HandlerFunc {
-			return func(_ http.ResponseWriter, req *http.Request) { reached(); _ = hang(req.Context()) }
+			return func(_ http.ResponseWriter, req *http.Request) { reached(); _, _ = io.Copy(io.Discard, req.Body) }
 		}},
 		"while the answer arrives": {function: func(reached func()) http.HandlerFunc {
 			return func(w http.ResponseWriter, req *http.Request) {
@@ -356,7 +384,7 @@ func TestAClientThatLeavesIsForgotten(t *testing.T) {
 				reached()
 				_, _ = io.Copy(io.Discard, req.Body)
 			}
-		}, body: func() io.Reader { return io.MultiReader(strings.NewReader("half of it"), waits{}) }},
+		}, body: halfBody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
@@ -372,9 +400,9 @@ func TestAClientThatLeavesIsForgotten(t *testing.T) {
 			ref := r.put("some", "", make([]byte, 1<<20))
 			var body io.Reader
 			if c.body != nil {
-				body = c.body()
+				body = c.body(ctx)
 			}
-			resp, err := r.gateway.Do(request(t, "POST", withInput, newID(t, 0), ref, body).WithContext(ctx))
+			resp, err := r.gateway.Do(request(t, "POST", withInput, newID(), ref, body).WithContext(ctx))
 			if err == nil {
 				_, err = io.Copy(io.Discard, resp.Body)
 				_ = resp.Body.Close()
@@ -382,7 +410,9 @@ func TestAClientThatLeavesIsForgotten(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("the client sees %v", err)
 			}
-			eventually(t, "nothing is held", func() bool { return r.cp.holds(withInput) == 0 && strings.Contains(r.logs.String(), "the client went away") })
+			eventually(t, "nothing is held", func() bool {
+				return r.cp.holds(withInput) == 0 && strings.Contains(r.logs.String(), "the client went away")
+			})
 			<-r.outcomes // the fetch has ended, too
 			r.nothingLeft(t)
 			if told := r.cp.told(); told != nil {
@@ -395,10 +425,12 @@ func TestAClientThatLeavesIsForgotten(t *testing.T) {
 	}
 }
 
-// waits is the rest of a body that does not come.
-type waits struct{}
-
-func (waits) Read([]byte) (int, error) { time.Sleep(10 * time.Millisecond); return 0, nil }
+// halfBody is a body of which the rest does not come.
+func halfBody(ctx context.Context) io.Reader {
+	rest, write := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = write.CloseWithError(ctx.Err()) })
+	return io.MultiReader(strings.NewReader("half of it"), rest)
+}
 
 // Half a body whose sender still listens is the sender's failure, not the function's.
 func TestAMalformedBodyIsNotTheFunctionsFailure(t *testing.T) {

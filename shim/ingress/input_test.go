@@ -72,7 +72,7 @@ func TestAFunctionGetsItsInput(t *testing.T) {
 			var r *rig
 			r = newRig(t, see(t, &r, &got))
 			refs := map[string]string{"some": r.put("some", "video/x-mjpeg", []byte(input)), "none": r.put("none", "text/plain", nil), "bare": r.put("bare", "", []byte(input))}
-			id := newID(t, 0)
+			id := newID()
 			req := request(t, c.method, c.function, id, refs[c.object], c.body)
 			if c.edit != nil {
 				c.edit(req)
@@ -103,7 +103,7 @@ func TestInternalHeadersStayInside(t *testing.T) {
 	var got seen
 	var r *rig
 	r = newRig(t, see(t, &r, &got))
-	req := request(t, "POST", withoutInput, newID(t, 0), "s3://inputs/some", nil)
+	req := request(t, "POST", withoutInput, newID(), "s3://inputs/some", nil)
 	req.Header.Set("x-headstart-instance", "another")
 	req.Header.Set("x-headstart-anything", "x")
 	req.Header.Set("Connection", "x-headstart-request, traceparent") // ask for their removal
@@ -135,7 +135,7 @@ func TestManyColdRequestsKeepTheirInputsApart(t *testing.T) {
 	for n := range requests {
 		input := bytes.Repeat([]byte{byte(n), byte(n >> 8)}, 5000+n)
 		ref := r.put(fmt.Sprint("object-", n), "", input)
-		req := request(t, "POST", withInput, newID(t, n), ref, nil)
+		req := request(t, "POST", withInput, newID(), ref, nil)
 		g.Go(func() {
 			resp, err := r.gateway.Do(req)
 			if err != nil {

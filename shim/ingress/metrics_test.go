@@ -23,11 +23,11 @@ func newRegistry() *prometheus.Registry { return prometheus.NewRegistry() }
 // metrics returns the exposition of the node's metrics.
 func metrics(t *testing.T, r *rig) string {
 	t.Helper()
-	return read(t, serve(promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}), httptest.NewRequest("GET", "/metrics", nil)).Body)
+	return read(t, call(promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}), httptest.NewRequest("GET", "/metrics", nil)).Body)
 }
 
-// serve calls a handler without a connection.
-func serve(h http.Handler, req *http.Request) *http.Response {
+// call calls a handler without a connection.
+func call(h http.Handler, req *http.Request) *http.Response {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, req)
 	return w.Result()
@@ -50,8 +50,8 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	ref := r.put("some", "", []byte("input"))
-	for n, method := range []string{"POST", "POST", "PUT"} {
-		r.do(t, request(t, method, withInput, newID(t, n), ref, nil))
+	for _, method := range []string{"POST", "POST", "PUT"} {
+		r.do(t, request(t, method, withInput, newID(), ref, nil))
 	}
 	// Names that are no function's grow nothing.
 	for n := range 20 {

@@ -89,7 +89,7 @@ func TestAnAnswerPassesAsItIs(t *testing.T) {
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, "12345")
 	})
-	id := newID(t, 0)
+	id := newID()
 	get := func(method, path string) (*http.Response, []int) {
 		var early []int
 		req := request(t, method, withoutInput, id, "", nil)
@@ -205,16 +205,16 @@ func TestBodiesStreamBothWays(t *testing.T) {
 
 func TestAnUpgradedConnectionPasses(t *testing.T) {
 	r := newRig(t, upgrade)
-	resp := r.do(t, upgradeRequest(t, newID(t, 0)))
+	resp := r.do(t, upgradeRequest(t, newID()))
 	echoes(t, resp)
 	// One that the function refuses has an ordinary answer.
-	req := upgradeRequest(t, newID(t, 1))
+	req := upgradeRequest(t, newID())
 	req.URL.Path = "/refuse"
-	if resp := r.do(t, req); resp.StatusCode != http.StatusForbidden || read(t, resp.Body) != "no" {
+	if resp := r.do(t, req); resp.StatusCode != http.StatusForbidden || read(t, resp.Body) != "no\n" {
 		t.Errorf("refused with %d", resp.StatusCode)
 	}
 	// One that the function answers with another protocol fails as a whole.
-	req = upgradeRequest(t, newID(t, 2))
+	req = upgradeRequest(t, newID())
 	req.Header.Set("Upgrade", "chat")
 	wantProblem(t, r.do(t, req), http.StatusBadGateway, "FunctionFailed", "")
 }
@@ -289,7 +289,7 @@ func TestAFunctionMayCloseItsConnections(t *testing.T) {
 	r.instances.address = l.Addr().(*net.TCPAddr).AddrPort()
 	ref := r.put("some", "", []byte("input"))
 	for n := range 20 {
-		resp := r.do(t, request(t, "POST", withInput, newID(t, n), ref, nil))
+		resp := r.do(t, request(t, "POST", withInput, newID(), ref, nil))
 		if got := read(t, resp.Body); got != "ok" {
 			t.Fatalf("request %d: %s", n, got)
 		}

@@ -25,7 +25,7 @@ const degradedNoReference = "NoInputReference"
 
 // parked is one request in the node's hands.
 type parked struct {
-	id        string            // empty until it is known to be well-formed
+	id        string            // empty when it was malformed
 	function  *nodeapi.Function // nil until it is known to be deployed
 	reference string
 	input     *engine.Input // nil: the request has no stored input
@@ -53,6 +53,15 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 // park reads what the request is, and has its input fetched from now on. On error the
 // request holds nothing.
 func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked) error {
+	id, ref := r.Header.Get(headerRequest), r.Header.Get(headerInput)
+	named := id != ""
+	if !named {
+		id = newRequestID()
+	}
+	if !requestID.MatchString(id) {
+		return problem.New(http.StatusBadRequest, "RequestIDMalformed", headerRequest, headerRequest+" must be 32 lower-case hexadecimal digits")
+	}
+	p.id = id
 	wait, cancel := in.waiting(ctx)
 	defer cancel()
 	f, err := in.functions.get(wait, r.Header.Get(headerFunction))
@@ -60,18 +69,10 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked) error {
 		return err
 	}
 	p.function = f
-	id, ref := r.Header.Get(headerRequest), r.Header.Get(headerInput)
 	span := trace.SpanFromContext(ctx)
-	if f.GetHasInput() && id == "" && ref == "" {
+	if f.GetHasInput() && !named && ref == "" {
 		span.SetAttributes(tracing.Degraded.String(degradedNoReference))
 	}
-	if id == "" {
-		id = newRequestID()
-	}
-	if !requestID.MatchString(id) {
-		return problem.New(http.StatusBadRequest, "RequestIDMalformed", headerRequest, headerRequest+" must be 32 lower-case hexadecimal digits")
-	}
-	p.id = id
 	span.SetAttributes(tracing.Function.String(f.GetName()), tracing.FaaSName.String(f.GetName()), tracing.Request.String(id),
 		tracing.FaaSInvocationID.String(id), tracing.FaaSTrigger.String(tracing.TriggerHTTP), tracing.Node.String(in.node))
 	// Two requests under one id would share an input and its file, which goes with the

@@ -2,8 +2,9 @@ package ingress_test
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -103,6 +104,8 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	r.Ingress = ingress.New("edge-1", r.functions, r.cp, r.instances, e, peers, ingress.NewMetrics(r.registry), slog.New(slog.NewJSONHandler(r.logs, nil)))
 	t.Cleanup(func() {
 		r.Close()
+		// A server does not wait for connections that were upgraded.
+		eventually(t, "nothing is held", func() bool { return r.cp.holds(withInput)+r.cp.holds(withoutInput) == 0 })
 		if err := e.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -181,14 +184,11 @@ func request(t *testing.T, method, function, id, reference string, body io.Reade
 	return req
 }
 
-// newID returns a request's id, another for each test and n.
-func newID(t *testing.T, n int) string {
-	t.Helper()
-	var sum uint64
-	for _, c := range t.Name() {
-		sum = sum*1099511628211 + uint64(c)
-	}
-	return fmt.Sprintf("%016x%016x", sum, n+1)
+// newID returns a request's id, which is also its trace's.
+func newID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:])
+	return hex.EncodeToString(id[:])
 }
 
 func read(t *testing.T, body io.Reader) string {

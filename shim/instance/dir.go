@@ -2,7 +2,9 @@ package instance
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -10,60 +12,157 @@ import (
 // InputMount is where a sandbox sees its inputs, one file per request.
 const InputMount = "/headstart/input"
 
+// idLimit is containerd's on identifiers.
+const idLimit = 76
+
+// Names below an instance's own directory.
+const (
+	inputName = "input"
+	metaName  = "meta.json"
+)
+
 // meta is what a restarted daemon must know of an instance beyond what the runtime
-// keeps.
+// keeps. It is written once the instance is ready, so without one it never was.
 type meta struct {
 	Port int32 `json:"port"`
 }
 
-func (s *Set) inputDir(id string) (*os.Root, error) {
+// dir holds a directory per instance. Ids come from outside: nothing beyond dir is
+// reached, whatever they hold.
+type dir struct{ root *os.Root }
+
+func openDir(path string) (dir, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return dir{}, fmt.Errorf("making the instances' directory: %w", err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return dir{}, fmt.Errorf("opening the instances' directory: %w", err)
+	}
+	return dir{root}, nil
+}
+
+// inputPath is the input directory's path for the sandbox's mount.
+func (d dir) inputPath(id string) string { return filepath.Join(d.root.Name(), id, inputName) }
+
+// make makes the instance's directory and returns the one for its inputs.
+func (d dir) make(id string) (*os.Root, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(s.dir, id, "input")
 	// The directories above are 0700; this one is seen by the function's own user.
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := d.root.MkdirAll(filepath.Join(id, inputName), 0o755); err != nil {
 		return nil, fmt.Errorf("making an instance's input directory: %w", err)
 	}
-	root, err := os.OpenRoot(path)
+	return d.open(id)
+}
+
+func (d dir) open(id string) (*os.Root, error) {
+	root, err := d.root.OpenRoot(filepath.Join(id, inputName))
 	if err != nil {
 		return nil, fmt.Errorf("opening an instance's input directory: %w", err)
 	}
 	return root, nil
 }
 
-func (s *Set) writeMeta(id string, m meta) error {
-	b, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(s.dir, id, "meta.json"), b, 0o600)
-}
-
-func (s *Set) readMeta(id string) (meta, error) {
+// takeOver returns the input directory of an instance that was ready, without the
+// inputs: their requests ended with the daemon that had them.
+func (d dir) takeOver(id string) (*os.Root, meta, error) {
 	var m meta
 	if err := checkID(id); err != nil {
-		return m, err
+		return nil, m, err
 	}
-	b, err := os.ReadFile(filepath.Join(s.dir, id, "meta.json"))
+	b, err := d.root.ReadFile(filepath.Join(id, metaName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, m, errors.New("the instance was never ready")
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &m)
+	}
+	if err == nil {
+		err = checkPort(m.Port)
+	}
 	if err != nil {
-		return m, fmt.Errorf("reading what an instance listens on: %w", err)
+		return nil, m, fmt.Errorf("reading what an instance listens on: %w", err)
 	}
-	if err := json.Unmarshal(b, &m); err != nil {
-		return m, fmt.Errorf("reading what an instance listens on: %w", err)
+	inputs, err := d.open(id)
+	if err != nil {
+		return nil, m, err
 	}
-	return m, nil
+	if err := clearDir(inputs); err != nil {
+		return nil, m, errors.Join(err, inputs.Close())
+	}
+	return inputs, m, nil
+}
+
+func clearDir(root *os.Root) error {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("reading an instance's input directory: %w", err)
+	}
+	for _, e := range entries {
+		if err := root.RemoveAll(e.Name()); err != nil {
+			return fmt.Errorf("removing the input of a request that is gone: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d dir) writeMeta(id string, m meta) error {
+	b, err := json.Marshal(m)
+	if err == nil {
+		err = d.root.WriteFile(filepath.Join(id, metaName), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("writing what an instance listens on: %w", err)
+	}
+	return nil
+}
+
+// remove removes the instance's directory, if it has one.
+func (d dir) remove(id string) error {
+	if checkID(id) != nil {
+		return nil // then nothing was made
+	}
+	if err := d.root.RemoveAll(id); err != nil {
+		return fmt.Errorf("removing an instance's directory: %w", err)
+	}
+	return nil
+}
+
+// sweep removes what does not belong to the instances in keep.
+func (d dir) sweep(keep map[string]*instance) error {
+	entries, err := fs.ReadDir(d.root.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("reading the instances' directory: %w", err)
+	}
+	for _, e := range entries {
+		if keep[e.Name()] != nil {
+			continue
+		}
+		if err := d.root.RemoveAll(e.Name()); err != nil {
+			return fmt.Errorf("removing what an instance left: %w", err)
+		}
+	}
+	return nil
 }
 
 // checkID keeps ids from the wire out of paths: letters, digits and dashes only.
 func checkID(id string) error {
-	if id == "" || len(id) > 76 { // containerd's limit on identifiers
+	if id == "" || len(id) > idLimit {
 		return fmt.Errorf("instance id of %d characters", len(id))
 	}
 	for _, c := range id {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
 			return fmt.Errorf("instance id %q: only a-z, 0-9 and - are allowed", id)
 		}
+	}
+	return nil
+}
+
+func checkPort(port int32) error {
+	if port < 1 || port > 65535 {
+		return fmt.Errorf("port %d is none", port)
 	}
 	return nil
 }

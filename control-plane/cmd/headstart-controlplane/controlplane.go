@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/knative"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -39,7 +43,7 @@ type controlPlane struct {
 	gatewayPort uint32
 	log         *slog.Logger
 
-	publishing sync.Mutex
+	publishing sync.Mutex // who tells others of a state tells the newest
 }
 
 // What the nodes say.
@@ -61,7 +65,7 @@ func (c *controlPlane) Activate(ctx context.Context, node string, a *nodeapi.Act
 func (c *controlPlane) Load(node string, inFlight map[string]int32) { c.platform.Load(node, inFlight) }
 
 func (c *controlPlane) Event(node string, e *nodeapi.Event) {
-	c.events.Add(e.GetFunction(), event.Event{Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node})
+	c.platform.Event(e.GetFunction(), event.Event{Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node})
 }
 
 // What the gateways say.
@@ -118,14 +122,24 @@ func (c *controlPlane) publish() {
 
 // Settled implements local.Routes.
 func (c *controlPlane) Settled(ctx context.Context) error {
+	select {
+	case <-c.platform.Recovered():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	c.publish()
 	return c.gateways.Settled(ctx)
 }
 
+// tellNodes tells the nodes what they may serve.
 func (c *controlPlane) tellNodes() {
+	c.publishing.Lock()
+	defer c.publishing.Unlock()
 	m := &nodeapi.Functions{}
 	for _, f := range c.platform.State().Functions {
-		m.Functions = append(m.Functions, local.Message(f))
+		if !f.Deleting {
+			m.Functions = append(m.Functions, local.Message(f))
+		}
 	}
 	for _, s := range c.stores {
 		m.Stores = append(m.Stores, &nodeapi.Store{Name: s.Name, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle, Buckets: s.Buckets, Secret: s.Secret})
@@ -138,7 +152,7 @@ func (c *controlPlane) tellNodes() {
 func (c *controlPlane) Apply(manifest io.Reader) ([]admin.Applied, error) {
 	functions, err := knative.Parse(manifest, c.stores)
 	if err != nil {
-		return nil, err
+		return nil, &platform.Refusal{Status: http.StatusUnprocessableEntity, Reason: "ManifestRefused", Message: err.Error()}
 	}
 	changes, err := c.platform.Apply(functions)
 	if err != nil {
@@ -172,11 +186,8 @@ func (c *controlPlane) Status() admin.Status {
 	state := c.platform.State()
 	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}}
 	connected := c.nodes.Connected()
-	for _, name := range c.nodes.Names() {
-		r, ok := connected[name]
-		if !ok {
-			continue
-		}
+	for _, name := range slices.Sorted(maps.Keys(connected)) {
+		r := connected[name]
 		n := admin.Node{Name: name, Version: r.GetVersion()}
 		if host, _, err := net.SplitHostPort(r.GetPeerAddress()); err == nil {
 			n.Gateway = "http://" + net.JoinHostPort(host, strconv.Itoa(int(c.gatewayPort)))
@@ -189,7 +200,7 @@ func (c *controlPlane) Status() admin.Status {
 		s.Nodes = append(s.Nodes, n)
 	}
 	for _, f := range state.Functions {
-		fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
+		fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Deleting: f.Deleting, Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
 		for _, in := range state.Instances {
 			if in.Function == f.Name {
 				fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Node: in.Node, Phase: in.Phase, Address: in.Address})

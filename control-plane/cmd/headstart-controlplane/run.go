@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -30,14 +27,12 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
-const (
-	// shutdownTimeout bounds each step of the end.
-	shutdownTimeout = 3 * time.Second
-	headTimeout     = 5 * time.Second
-)
+// shutdownTimeout bounds each step of the end.
+const shutdownTimeout = 3 * time.Second
 
 // run is the control plane, from what it is told to what it tells.
 func run(ctx context.Context, c config) (err error) {
@@ -71,7 +66,7 @@ func run(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, bounded(ctx, stopTracing)) }()
+	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, stopTracing)) }()
 
 	// Nodes and gateways -> platform -> nodes and gateways.
 	cp := &controlPlane{nodes: nodes.New(log), events: &event.Log{}, stores: allowed, traces: traces, gatewayPort: c.gatewayPort, log: log}
@@ -86,20 +81,18 @@ func run(ctx context.Context, c config) (err error) {
 	cp.tellNodes()
 
 	// The ways in.
-	server := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(serverTLS)))...)
+	server := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(serverTLS)), grpc.WaitForHandlers(true))...)
+	defer cp.nodes.Wait()
 	nodeapi.RegisterControlPlaneServer(server, cp.nodes)
 	cp.gateways.Register(server)
-	l, err := net.Listen("tcp", c.listen)
-	if err != nil {
-		return fmt.Errorf("listening for nodes and gateways: %w", err)
-	}
-	g.Go(func() error { return serveGRPC(ctx, server, l) })
-	if err := errors.Join(serveAdmin(ctx, g, c.socket("admin.sock"), admin.Handler(cp), log), serveMetrics(ctx, g, c.metrics, registry, log)); err != nil {
-		return err
+	serve.Go(g, serve.TCP(c.listen), serve.GRPC(ctx, server))
+	serve.Go(g, serve.Unix(c.socket("admin.sock")), serve.HTTP(ctx, admin.Handler(cp), shutdownTimeout, log))
+	if c.metrics != "" {
+		serve.Go(g, serve.TCP(c.metrics), serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
 	}
 	g.Go(func() error { cp.platform.Run(ctx); return nil })
 	g.Go(func() error { cp.publishChanges(ctx); return nil })
-	log.Info("control plane is up", "listen", l.Addr().String(), "version", nodeapi.Version)
+	log.Info("control plane is up", "listen", c.listen, "version", nodeapi.Version)
 	return g.Wait()
 }
 
@@ -115,83 +108,12 @@ func collect(ctx context.Context, g *errgroup.Group, c config, log *slog.Logger)
 		forward := trace.Forward(store, conn, log)
 		g.Go(func() error {
 			<-ctx.Done()
-			return errors.Join(bounded(ctx, forward.Close), conn.Close())
+			return errors.Join(serve.Bounded(ctx, shutdownTimeout, forward.Close), conn.Close())
 		})
 		sink = forward
 	}
-	l, err := listenUnix(c.socket("otlp.sock"))
-	if err != nil {
-		return nil, err
-	}
 	server := grpc.NewServer()
 	collectorpb.RegisterTraceServiceServer(server, sink)
-	g.Go(func() error { return serveGRPC(ctx, server, l) })
+	serve.Go(g, serve.Unix(c.socket("otlp.sock")), serve.GRPC(ctx, server))
 	return store, nil
-}
-
-// bounded runs a shutdown step that ctx's end must not cut short.
-func bounded(ctx context.Context, step func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	return step(ctx)
-}
-
-func listenUnix(path string) (net.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("removing an earlier socket: %w", err)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("listening: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("closing a socket to others: %w", err), l.Close())
-	}
-	return l, nil
-}
-
-func serveAdmin(ctx context.Context, g *errgroup.Group, path string, h http.Handler, log *slog.Logger) error {
-	l, err := listenUnix(path)
-	if err != nil {
-		return err
-	}
-	g.Go(func() error { return serveHTTP(ctx, h, l, log) })
-	return nil
-}
-
-func serveMetrics(ctx context.Context, g *errgroup.Group, address string, registry *prometheus.Registry, log *slog.Logger) error {
-	if address == "" {
-		return nil
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("listening for metrics: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	g.Go(func() error { return serveHTTP(ctx, mux, l, log) })
-	return nil
-}
-
-func serveHTTP(ctx context.Context, h http.Handler, l net.Listener, log *slog.Logger) error {
-	s := &http.Server{Handler: h, ReadHeaderTimeout: headTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
-	return untilDone(ctx, func() error { return s.Serve(l) }, func() { _ = bounded(ctx, s.Shutdown) })
-}
-
-func serveGRPC(ctx context.Context, s *grpc.Server, l net.Listener) error {
-	return untilDone(ctx, func() error { return s.Serve(l) }, s.Stop)
-}
-
-// untilDone serves until ctx ends, then stops and waits.
-func untilDone(ctx context.Context, serve func() error, stop func()) error {
-	served := make(chan error, 1)
-	go func() { served <- serve() }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-		stop()
-		<-served
-		return nil
-	}
 }

@@ -1,16 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 )
 
 func applyCommand(c *cli) *cobra.Command {
@@ -35,13 +35,7 @@ docs/reference/knative-service.md lists what it does.`,
 			if err != nil {
 				return err
 			}
-			if c.output == jsonOutput {
-				return printJSON(cmd.OutOrStdout(), applied)
-			}
-			for _, a := range applied {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", a.Function, a.Change)
-			}
-			return nil
+			return c.printApplied(cmd.OutOrStdout(), applied)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "manifest, - for standard input")
@@ -51,75 +45,38 @@ docs/reference/knative-service.md lists what it does.`,
 }
 
 func deleteCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete NAMESPACE/NAME", Short: "Remove a function and its instances", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name := args[0]
-			if !strings.Contains(name, "/") {
-				name = "default/" + name
-			}
-			if err := c.client().Delete(cmd.Context(), name); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), name, "deleted")
-			return err
-		},
-	}
-}
-
-func statusCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show nodes, functions, instances and events", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := c.client().Status(cmd.Context())
-			if err != nil {
-				return err
+		Use: "delete NAMESPACE/NAME...", Short: "Remove functions and their instances", Args: cobra.MinimumNArgs(1),
+		Long: `Remove functions. They take no new requests; their instances answer those that they
+have, and are stopped. Without a namespace, a name is in the namespace default.`,
+		Example: "  headstart delete fire\n  headstart delete city/fire city/flood",
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			deleted := []admin.Applied{}
+			for _, name := range args {
+				if !strings.Contains(name, "/") {
+					name = "default/" + name
+				}
+				if err = c.client().Delete(cmd.Context(), name); err != nil {
+					break
+				}
+				deleted = append(deleted, admin.Applied{Function: name, Change: local.Deleted})
 			}
-			if c.output == jsonOutput {
-				return printJSON(cmd.OutOrStdout(), s)
-			}
-			return printStatus(cmd.OutOrStdout(), s, time.Now())
+			// What was deleted before an error stays deleted.
+			return errors.Join(c.printApplied(cmd.OutOrStdout(), deleted), err)
 		},
 	}
 	c.outputFlag(cmd)
 	return cmd
 }
 
-func printStatus(out io.Writer, s admin.Status, now time.Time) error {
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "NODE\tGATEWAY\tINSTANCES\tVERSION")
-	for _, n := range s.Nodes {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", n.Name, n.Gateway, n.Instances, n.Version)
+func (c *cli) printApplied(out io.Writer, applied []admin.Applied) error {
+	if c.output == jsonOutput {
+		return printJSON(out, applied)
 	}
-	if len(s.Functions) == 0 {
-		fmt.Fprintln(w, "\nNo functions; deploy one by `headstart apply -f`.")
-		return w.Flush()
-	}
-	fmt.Fprintln(w, "\nFUNCTION\tHOST\tSTATE\tINPUT")
-	for _, f := range s.Functions {
-		state := "cold"
-		for _, in := range f.Instances {
-			state = fmt.Sprintf("%s on %s", strings.ToLower(string(in.Phase)), in.Node)
-		}
-		input := f.Input
-		if input == "" {
-			input = "-"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.Name, f.Hosts[0], state, input)
-	}
-	events := false
-	for _, f := range s.Functions {
-		for _, e := range f.Events {
-			if !events {
-				fmt.Fprintln(w, "\nFUNCTION\tAGO\tTIMES\tEVENT")
-				events = true
-			}
-			field := ""
-			if e.Field != "" {
-				field = " [" + e.Field + "]"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s: %s%s\n", f.Name, now.Sub(e.Last).Round(time.Second), e.Count, e.Reason, e.Message, field)
+	for _, a := range applied {
+		if _, err := fmt.Fprintln(out, a.Function, a.Change); err != nil {
+			return err
 		}
 	}
-	return w.Flush()
+	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +22,9 @@ every node of the embedded platform. Images that a registry has need no import.`
 			s, err := c.client().Status(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if len(s.Nodes) == 0 {
+				return errors.New("no node is connected that could take the image; `headstart status` shows when one is")
 			}
 			for _, n := range s.Nodes {
 				f, err := os.Open(args[0])

@@ -64,7 +64,9 @@ func command() *cobra.Command {
   headstart image import fn.tar    bring a function's image, if no registry has it
   headstart apply -f service.yaml  deploy functions (Knative Service manifests)
   headstart status                 nodes, functions, instances, and what went wrong
-  headstart trace <request>        one request as a waterfall`,
+  headstart trace <request>        one request as a waterfall
+
+To see all commands with Tab: source <(headstart completion bash)`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       nodeapi.Version,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,16 @@ import (
 
 // defaultWidth is for output that is not a terminal, such as a file or a pipe.
 const defaultWidth = 110
+
+// waterfallOptions are those for a terminal if out is one.
+func waterfallOptions(out io.Writer) trace.WaterfallOptions {
+	if f, ok := out.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
+			return trace.WaterfallOptions{Width: int(size.Col), Color: os.Getenv("NO_COLOR") == ""}
+		}
+	}
+	return trace.WaterfallOptions{Width: defaultWidth}
+}
 
 func traceCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
@@ -27,11 +38,7 @@ the answer to a request that was cold.`,
 			if c.output == jsonOutput {
 				return printJSON(cmd.OutOrStdout(), t)
 			}
-			o := trace.WaterfallOptions{Width: defaultWidth}
-			if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil {
-				o.Width, o.Color = int(size.Col), os.Getenv("NO_COLOR") == ""
-			}
-			return trace.Waterfall(cmd.OutOrStdout(), t, o)
+			return trace.Waterfall(cmd.OutOrStdout(), t, waterfallOptions(cmd.OutOrStdout()))
 		},
 	}
 	c.outputFlag(cmd)

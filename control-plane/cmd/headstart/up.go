@@ -26,8 +26,9 @@ func upCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "up", Short: "Run the embedded platform on this machine until Ctrl-C (needs root)", Args: cobra.NoArgs,
 		Long: `Run the embedded platform: a control plane, and nodes with a gateway (Envoy), a daemon
-and a containerd of their own, each node in a network namespace. Functions and images
-stay in --state-dir for the next time; everything else is gone when the command ends.`,
+and a containerd of their own, each node in a network namespace, which needs root. It runs
+until Ctrl-C. Functions and images stay in --state-dir for the next time; everything
+else is gone when the command ends.`,
 		Example: "  headstart up\n  headstart up --nodes 2 --stores stores.yaml --secrets-dir ./secrets",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			o.RunDir = c.runDir

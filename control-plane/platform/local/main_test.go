@@ -120,22 +120,14 @@ func (w *world) Send(node string, m *nodeapi.ControlMessage) error {
 	return nil
 }
 
-// starts and stops are the ids that nodes were told to start and stop.
-func (w *world) starts() []string {
-	return w.told(func(m *nodeapi.ControlMessage) string { return m.GetStart().GetId() })
-}
-
+// stops are the ids that nodes were told to stop.
 func (w *world) stops() []string {
-	return w.told(func(m *nodeapi.ControlMessage) string { return m.GetStop().GetId() })
-}
-
-func (w *world) told(id func(*nodeapi.ControlMessage) string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var ids []string
 	for _, m := range w.sent {
-		if s := id(m); s != "" {
-			ids = append(ids, s)
+		if stop := m.GetStop(); stop != nil {
+			ids = append(ids, stop.GetId())
 		}
 	}
 	return ids

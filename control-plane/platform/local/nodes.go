@@ -99,7 +99,6 @@ func (p *Platform) NodeLeft(node string) {
 	delete(p.joined, node)
 	p.left[node] = time.Now()
 	p.activity.report(nodeReporter(node), nil)
-	p.changed()
 }
 
 // InstanceChanged takes a node's word on one of its instances.

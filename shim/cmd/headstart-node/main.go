@@ -5,11 +5,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net/netip"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,20 +14,15 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
-// config is what the flags say.
-type config struct {
-	stateDir, runDir, secretsDir string
-	controlPlane, controlName    string
-	cert, key, ca                string
-	containerd, cniPlugins       string
-	bridge                       string
-	podSubnet                    string
-	peerListen, metricsListen    string
-	bufferLimit                  int64
-	otlp, logLevel               string
+func main() {
+	if err := command(run).ExecuteContext(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "headstart-node:", err)
+		os.Exit(1)
+	}
 }
 
-func main() {
+// command is the command line; do gets what the flags say, once it makes sense.
+func command(do func(context.Context, config) error) *cobra.Command {
 	var c config
 	cmd := &cobra.Command{
 		Use:   "headstart-node",
@@ -48,9 +40,12 @@ the common name of its certificate) and serves, in --run-dir, unix sockets of mo
 		SilenceErrors: true,
 		Version:       nodeapi.Version,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.check(); err != nil {
+				return err
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
-			return run(ctx, c)
+			return do(ctx, c)
 		},
 	}
 	f := cmd.Flags()
@@ -74,27 +69,5 @@ the common name of its certificate) and serves, in --run-dir, unix sockets of mo
 	for _, required := range []string{"control-plane", "cert", "key", "ca", "pod-subnet", "peer-listen"} {
 		_ = cmd.MarkFlagRequired(required) // fails only for a flag that is not defined above
 	}
-	if err := cmd.ExecuteContext(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "headstart-node:", err)
-		os.Exit(1)
-	}
+	return cmd
 }
-
-func (c config) logger() (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.logLevel)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: use debug, info, warn or error", c.logLevel)
-	}
-	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
-}
-
-func (c config) subnet() (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(c.podSubnet)
-	if err != nil {
-		return p, fmt.Errorf("--pod-subnet %q: use an address range such as 10.201.1.0/24", c.podSubnet)
-	}
-	return p, nil
-}
-
-func (c config) socket(name string) string { return filepath.Join(c.runDir, name) }
-func (c config) state(name string) string  { return filepath.Join(c.stateDir, name) }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"log/slog"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,7 +19,6 @@ type node struct {
 	instances *instance.Set
 	uplink    *uplink.Uplink
 	ingress   *ingress.Ingress
-	log       *slog.Logger
 }
 
 func (n *node) Functions(m *nodeapi.Functions) {

@@ -35,10 +35,14 @@ const (
 	labelFunction = "headstart.dev/function"
 	labelAddress  = "headstart.dev/address"
 
+	// fieldImage is where a manifest names the image.
+	fieldImage = "spec.template.spec.containers[0].image"
+
 	// cpuPeriod in microseconds is the kernel's default CFS period.
 	cpuPeriod = 100_000
-	// pullTimeout bounds the pull of an image that is not on the node.
-	pullTimeout = 5 * time.Minute
+	// makeTimeout bounds the making of a sandbox whose image is there, which takes a
+	// tenth of a second, or many of them on a node that makes dozens at a time.
+	makeTimeout = time.Minute
 )
 
 // Config says where the runtime finds what it needs.
@@ -103,37 +107,45 @@ func (r *Runtime) TrimLogs() error { return r.logs.trim() }
 
 // Create implements instance.Runtime. The network is made while containerd makes the
 // container and its task: neither needs the other before the program starts.
+//
+// Once it has the image it heeds no cancellation until all is made: containerd and the
+// CNI plugins would go on behind its back, and finish after the clean-up.
 func (r *Runtime) Create(ctx context.Context, s instance.Spec) (_ instance.Sandbox, err error) {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
 	image, err := r.image(ctx, s.Image)
 	if err != nil {
 		return nil, err
 	}
-	sb := &sandbox{runtime: r, id: s.ID, function: s.Function}
-	defer func() {
-		if err != nil {
-			cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-			defer cancel()
-			_ = sb.Remove(cleanup, 0) // the first error is the one that says something
-		}
-	}()
 	ns, err := r.net.newNamespace(s.ID)
 	if err != nil {
 		return nil, err
 	}
+	sb := &sandbox{runtime: r, id: s.ID, function: s.Function}
+	defer func() {
+		if err != nil {
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+			defer cancel()
+			_ = sb.Remove(undo, 0) // the first error is the one that says something
+		}
+	}()
+	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), makeTimeout)
+	defer cancel()
 	var g errgroup.Group
 	g.Go(func() (err error) {
-		sb.address, err = r.net.attach(ctx, s.ID)
+		sb.address, err = r.net.attach(making, s.ID)
 		return err
 	})
 	g.Go(func() (err error) {
-		return sb.create(ctx, image, s, ns)
+		return sb.create(making, image, s, ns)
 	})
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	if _, err := sb.container.SetLabels(ctx, map[string]string{labelFunction: s.Function, labelAddress: sb.address.String()}); err != nil {
+	if _, err := sb.container.SetLabels(making, map[string]string{labelAddress: sb.address.String()}); err != nil {
 		return nil, fmt.Errorf("labelling the container: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	return sb, nil
 }
@@ -142,11 +154,9 @@ func (r *Runtime) Create(ctx context.Context, s instance.Spec) (_ instance.Sandb
 func (r *Runtime) image(ctx context.Context, ref string) (client.Image, error) {
 	image, err := r.client.GetImage(ctx, ref)
 	if errdefs.IsNotFound(err) {
-		ctx, cancel := context.WithTimeout(ctx, pullTimeout)
-		defer cancel()
 		image, err = r.client.Pull(ctx, ref, client.WithPullUnpack, client.WithPullSnapshotter(snapshotter))
 		if err != nil && ctx.Err() == nil {
-			return nil, problem.New(http.StatusBadGateway, "ImageUnavailable", "spec.template.spec.containers[0].image",
+			return nil, problem.New(http.StatusBadGateway, "ImageUnavailable", fieldImage,
 				fmt.Sprintf("image %q is neither on the node nor can it be pulled; `headstart image import` brings one from a file", ref))
 		}
 	}

@@ -5,15 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -53,63 +51,19 @@ func newNetwork(cfg Config) (*network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the CNI configuration: %w", err)
 	}
+	// The library's default is made at the first use, and two of them would race.
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
 	return &network{namespaces: dir, list: list,
-		cni: libcni.NewCNIConfigWithCacheDir([]string{cfg.PluginDir}, filepath.Join(cfg.StateDir, "cni"), nil)}, nil
+		cni: libcni.NewCNIConfigWithCacheDir([]string{cfg.PluginDir}, filepath.Join(cfg.StateDir, "cni"), exec)}, nil
 }
 
-// newNamespace makes the sandbox's network namespace, with its loopback device up,
-// and returns its path. The path says whose it is, so that a restarted daemon can
-// sweep what an earlier one left.
-func (n *network) newNamespace(id string) (string, error) {
-	path := filepath.Join(n.namespaces, id)
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		return "", fmt.Errorf("naming a network namespace: %w", err)
-	}
-	made := make(chan error)
-	go func() {
-		// Never unlocked: the thread is in the new namespace for good and dies with
-		// the goroutine.
-		runtime.LockOSThread()
-		made <- unshareTo(path)
-	}()
-	if err := <-made; err != nil {
-		return "", errors.Join(fmt.Errorf("making a network namespace: %w", err), n.removeNamespace(id))
-	}
-	return path, nil
-}
-
-func unshareTo(path string) error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
-		return err
-	}
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	return netlink.LinkSetUp(lo)
-}
-
-func (n *network) removeNamespace(id string) error {
-	path := filepath.Join(n.namespaces, id)
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmounting a network namespace: %w", err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing a network namespace: %w", err)
-	}
-	return nil
-}
-
-func (n *network) conf(id string) *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{ContainerID: id, NetNS: filepath.Join(n.namespaces, id), IfName: interfaceName}
+func (n *network) conf(id, namespace string) *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{ContainerID: id, NetNS: namespace, IfName: interfaceName}
 }
 
 // attach puts the namespace on the bridge and returns its address.
 func (n *network) attach(ctx context.Context, id string) (netip.Addr, error) {
-	res, err := n.cni.AddNetworkList(ctx, n.list, n.conf(id))
+	res, err := n.cni.AddNetworkList(ctx, n.list, n.conf(id, n.path(id)))
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("attaching a sandbox to the network: %w", err)
 	}
@@ -125,16 +79,24 @@ func (n *network) attach(ctx context.Context, id string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("the CNI plugin gave the sandbox no address")
 }
 
-// detach undoes attach and newNamespace, or as much of them as there is.
+// detach undoes attach and newNamespace, or as much of them as there is. What it cannot
+// detach keeps its name, so that the next sweep tries again.
 func (n *network) detach(ctx context.Context, id string) error {
-	if _, err := os.Stat(filepath.Join(n.namespaces, id)); errors.Is(err, fs.ErrNotExist) {
+	path := n.path(id)
+	var fs unix.Statfs_t
+	switch err := unix.Statfs(path, &fs); {
+	case errors.Is(err, unix.ENOENT):
 		return nil
+	case err != nil:
+		return fmt.Errorf("looking for a network namespace: %w", err)
+	case fs.Type != unix.NSFS_MAGIC:
+		// Only its name is left, as after a reboot. The plugins still have its address.
+		path = ""
 	}
-	var errs []error
-	if err := n.cni.DelNetworkList(ctx, n.list, n.conf(id)); err != nil {
-		errs = append(errs, fmt.Errorf("detaching a sandbox from the network: %w", err))
+	if err := n.cni.DelNetworkList(ctx, n.list, n.conf(id, path)); err != nil {
+		return fmt.Errorf("detaching a sandbox from the network: %w", err)
 	}
-	return errors.Join(append(errs, n.removeNamespace(id))...)
+	return n.removeNamespace(id)
 }
 
 // sweep detaches every namespace that is not in keep.

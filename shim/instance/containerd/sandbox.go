@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/headstart-mesh/headstart/shim/instance"
 )
@@ -29,6 +30,7 @@ type sandbox struct {
 	address      netip.Addr
 	container    client.Container
 	task         client.Task
+	started      bool
 	exited       chan struct{}
 	code         uint32 // written before exited is closed
 }
@@ -59,8 +61,7 @@ func (sb *sandbox) create(ctx context.Context, image client.Image, s instance.Sp
 	return sb.wait()
 }
 
-// wait subscribes to the task's exit. It must come before the task is started, or a
-// program that ends at once is missed.
+// wait subscribes to the task's exit.
 func (sb *sandbox) wait() error {
 	// The subscription outlives the call that made the sandbox: it is the runtime's.
 	life := namespaces.WithNamespace(sb.runtime.ctx, Namespace)
@@ -72,7 +73,9 @@ func (sb *sandbox) wait() error {
 	sb.runtime.wg.Go(func() {
 		for {
 			st := <-status
-			if st.Error() == nil || errdefs.IsNotFound(st.Error()) {
+			// The client passes gRPC's own error on. A task that containerd does not
+			// know has ended, with its shim, in a way that nobody saw.
+			if st.Error() == nil || errdefs.IsNotFound(errgrpc.ToNative(st.Error())) {
 				sb.code = st.ExitCode()
 				close(sb.exited)
 				return
@@ -110,11 +113,13 @@ func (sb *sandbox) adopt(ctx context.Context) error {
 	if st.Status != client.Running {
 		return fmt.Errorf("task is %s", st.Status)
 	}
+	sb.started = true
 	return sb.wait()
 }
 
 // Start implements instance.Sandbox.
 func (sb *sandbox) Start(ctx context.Context) error {
+	sb.started = true
 	if err := sb.task.Start(namespaces.WithNamespace(ctx, Namespace)); err != nil {
 		return fmt.Errorf("starting the task: %w", err)
 	}
@@ -124,27 +129,37 @@ func (sb *sandbox) Start(ctx context.Context) error {
 // Remove implements instance.Sandbox. It is safe on a sandbox that was made in part.
 func (sb *sandbox) Remove(ctx context.Context, grace time.Duration) error {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
-	var errs []error
-	if sb.container != nil {
-		if sb.task == nil {
-			// A daemon that was killed between the two calls left a task that it did
-			// not get to know.
-			sb.task, _ = sb.container.Task(ctx, nil)
+	return errors.Join(sb.removeContainer(ctx, grace), sb.runtime.net.detach(ctx, sb.id))
+}
+
+func (sb *sandbox) removeContainer(ctx context.Context, grace time.Duration) error {
+	if sb.container == nil {
+		// Perhaps the snapshot was made for it.
+		err := sb.runtime.client.SnapshotService(snapshotter).Remove(ctx, sb.id)
+		if err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("removing the snapshot: %w", err)
 		}
-		if sb.task != nil {
-			errs = append(errs, sb.end(ctx, grace))
-		}
-		if err := sb.container.Delete(ctx, client.WithSnapshotCleanup); err != nil && !errdefs.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("deleting the container: %w", err))
+		return nil
+	}
+	if sb.task == nil {
+		// A daemon that was killed between the two calls left a task that it did not
+		// get to know.
+		sb.task, _ = sb.container.Task(ctx, nil)
+	}
+	if sb.task != nil {
+		if err := sb.end(ctx, grace); err != nil {
+			return err
 		}
 	}
-	errs = append(errs, sb.runtime.net.detach(ctx, sb.id))
-	return errors.Join(errs...)
+	if err := sb.container.Delete(ctx, client.WithSnapshotCleanup); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("deleting the container: %w", err)
+	}
+	return nil
 }
 
 // end signals the program, waits for at most grace, kills it, and deletes the task.
 func (sb *sandbox) end(ctx context.Context, grace time.Duration) error {
-	if grace > 0 && sb.exited != nil {
+	if grace > 0 && sb.started {
 		if err := sb.task.Kill(ctx, syscall.SIGTERM); err == nil {
 			timer := time.NewTimer(grace)
 			defer timer.Stop()

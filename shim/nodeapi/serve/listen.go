@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,28 +9,63 @@ import (
 	"os"
 )
 
+// Listen opens what a server takes connections from.
+type Listen func() (net.Listener, error)
+
 // Unix listens on a socket at path that only the process's own user may connect to
 // (mode 0600). The socket that an earlier process left there is replaced; anything
 // else at path is an error.
-func Unix(path string) (net.Listener, error) {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, fmt.Errorf("looking for an earlier socket: %w", err)
-	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("listening on %s: there is something else than a socket", path)
-	default:
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("removing an earlier socket: %w", err)
+func Unix(path string) Listen {
+	return func() (net.Listener, error) {
+		if err := removeSocket(path); err != nil {
+			return nil, err
 		}
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			return nil, fmt.Errorf("listening: %w", err)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			return nil, errors.Join(fmt.Errorf("closing a socket to others: %w", err), l.Close())
+		}
+		return l, nil
 	}
-	l, err := net.Listen("unix", path)
+}
+
+func removeSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
-		return nil, fmt.Errorf("listening: %w", err)
+		return fmt.Errorf("looking for an earlier socket: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("closing a socket to others: %w", err), l.Close())
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("listening on %s: something else than a socket is there", path)
 	}
-	return l, nil
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("removing an earlier socket: %w", err)
+	}
+	return nil
+}
+
+// TCP listens on address, which is host:port.
+func TCP(address string) Listen {
+	return func() (net.Listener, error) {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return nil, fmt.Errorf("listening: %w", err)
+		}
+		return l, nil
+	}
+}
+
+// TLS listens on address, which is host:port, for TLS.
+func TLS(address string, conf *tls.Config) Listen {
+	return func() (net.Listener, error) {
+		l, err := TCP(address)()
+		if err != nil {
+			return nil, err
+		}
+		return tls.NewListener(l, conf), nil
+	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 )
 
@@ -24,49 +25,68 @@ const (
 	headLimit = 64 << 10
 )
 
-// HTTP serves h on l until ctx ends. Requests under way, those on hijacked connections
-// among them, get grace to end by themselves. Then their contexts end and their
-// connections are closed, and HTTP waits for h to return from them.
-func HTTP(ctx context.Context, l net.Listener, h http.Handler, grace time.Duration, log *slog.Logger) error {
-	life, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
-	// Held for reading by each request. A WaitGroup would not do: it must not grow from
-	// zero while somebody waits.
-	var running sync.RWMutex
-	s := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			running.RLock()
-			defer running.RUnlock()
-			h.ServeHTTP(w, r)
-		}),
-		BaseContext:       func(net.Listener) context.Context { return life },
-		ReadHeaderTimeout: headTimeout,
-		MaxHeaderBytes:    headLimit,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-	return untilDone(ctx, func() error { return s.Serve(l) }, func() {
-		limit, cancel := context.WithTimeout(life, grace)
-		defer cancel()
-		_ = s.Shutdown(limit) // that some requests are late is what follows
-		ended := make(chan struct{})
-		go func() {
-			running.Lock()
-			running.Unlock() //nolint:staticcheck // It was locked to wait.
-			close(ended)
-		}()
-		select {
-		case <-ended:
-		case <-limit.Done():
+// Server serves one listener, to the end of both.
+type Server func(net.Listener) error
+
+// Go listens at once and serves as one of g. When it cannot listen, g fails, so that
+// its other servers end and its Wait says why.
+func Go(g *errgroup.Group, listen Listen, serve Server) {
+	l, err := listen()
+	g.Go(func() error {
+		if err != nil {
+			return err
 		}
-		cut()
-		_ = s.Close() // of connections that nobody needs any more
-		<-ended
+		return serve(l)
 	})
 }
 
-// GRPC serves s on l until ctx ends, which ends all calls.
-func GRPC(ctx context.Context, l net.Listener, s *grpc.Server) error {
-	return untilDone(ctx, func() error { return s.Serve(l) }, s.Stop)
+// HTTP serves h until ctx ends. Requests under way, those on hijacked connections among
+// them, then get grace to end by themselves. After that their contexts end, their
+// connections are closed, and h is waited for.
+func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Logger) Server {
+	return func(l net.Listener) error {
+		life, cut := context.WithCancel(context.WithoutCancel(ctx))
+		defer cut()
+		// Held for reading by each request. A WaitGroup would not do: it must not grow
+		// from zero while somebody waits.
+		var running sync.RWMutex
+		s := &http.Server{
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				running.RLock()
+				defer running.RUnlock()
+				h.ServeHTTP(w, r)
+			}),
+			BaseContext:       func(net.Listener) context.Context { return life },
+			ReadHeaderTimeout: headTimeout,
+			MaxHeaderBytes:    headLimit,
+			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		}
+		return untilDone(ctx, func() error { return s.Serve(l) }, func() {
+			limit, cancel := context.WithTimeout(life, grace)
+			defer cancel()
+			_ = s.Shutdown(limit) // it says whether requests are late, as the wait below does
+			ended := make(chan struct{})
+			go func() {
+				running.Lock()
+				defer running.Unlock()
+				close(ended)
+			}()
+			select {
+			case <-ended:
+			case <-limit.Done():
+			}
+			cut()
+			_ = s.Close() // of connections that nobody needs any more
+			<-ended
+		})
+	}
+}
+
+// GRPC serves s until ctx ends, which ends all calls.
+func GRPC(ctx context.Context, s *grpc.Server) Server {
+	return func(l net.Listener) error {
+		return untilDone(ctx, func() error { return s.Serve(l) }, s.Stop)
+	}
 }
 
 // untilDone serves until ctx ends, then stops and waits.

@@ -1,0 +1,242 @@
+package activation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/headstart-mesh/headstart/control-plane/activation"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+var spans = tracetest.NewInMemoryExporter()
+
+func TestMain(m *testing.M) {
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	requestID   = "0123456789abcdef0123456789abcdef"
+	traceID     = "4bf92f3577b34da6a3ce929d0e0e4736"
+	parentID    = "00f067aa0ba902b7"
+	traceparent = "00-" + traceID + "-" + parentID + "-01"
+)
+
+// world is placer and nodes; it writes down in which order they are used.
+type world struct {
+	instance platform.Instance
+	err      error
+	away     bool // the nodes take no message
+
+	order   []string
+	request platform.Request
+	span    trace.SpanContext // that the placer is called under
+	sent    []*nodeapi.ControlMessage
+}
+
+func (w *world) Activate(ctx context.Context, r platform.Request) (platform.Instance, error) {
+	w.order = append(w.order, "placed")
+	w.request, w.span = r, trace.SpanContextFromContext(ctx)
+	return w.instance, w.err
+}
+
+func (w *world) Send(node string, m *nodeapi.ControlMessage) error {
+	w.order = append(w.order, "told "+node)
+	if w.away {
+		return errors.New("away")
+	}
+	w.sent = append(w.sent, m)
+	return nil
+}
+
+func (w *world) Connected() map[string]*nodeapi.Register {
+	return map[string]*nodeapi.Register{"edge": {PeerAddress: "10.0.0.1:9461"}, "cloud": {PeerAddress: "10.0.0.2:9461"}}
+}
+
+// activate has a request of function default/fire with an input activated on node edge.
+func activate(t *testing.T, w *world) (*nodeapi.ControlMessage, *prometheus.Registry) {
+	t.Helper()
+	spans.Reset()
+	r := prometheus.NewRegistry()
+	a := activation.New(w, w, r, slog.New(slog.DiscardHandler))
+	return a.Activate(t.Context(), "edge", message("default/fire")), r
+}
+
+func message(function string) *nodeapi.Activate {
+	return &nodeapi.Activate{Request: requestID, Function: function, Traceparent: traceparent, Input: "s3://videos/a.mjpeg"}
+}
+
+func TestBinding(t *testing.T) {
+	bound := func(b *nodeapi.Bound) *nodeapi.ControlMessage {
+		b.Request, b.Instance = requestID, "fire-1"
+		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: b}}
+	}
+	cases := []struct {
+		name  string
+		world world
+		want  *nodeapi.ControlMessage
+		order []string
+	}{
+		{"cold, on the request's own node", world{instance: platform.Instance{Node: "edge", Phase: platform.Starting}},
+			bound(&nodeapi.Bound{Node: "edge", Cold: true}), []string{"placed"}},
+		{"hot", world{instance: platform.Instance{Node: "edge", Phase: platform.Ready}},
+			bound(&nodeapi.Bound{Node: "edge"}), []string{"placed"}},
+		{"another node is told what is coming, before the request can get there", world{instance: platform.Instance{Node: "cloud", Phase: platform.Starting}},
+			bound(&nodeapi.Bound{Node: "cloud", PeerAddress: "10.0.0.2:9461", Cold: true}), []string{"placed", "told cloud"}},
+		{"another node that cannot be told learns it from the request", world{away: true, instance: platform.Instance{Node: "cloud", Phase: platform.Ready}},
+			bound(&nodeapi.Bound{Node: "cloud", PeerAddress: "10.0.0.2:9461"}), []string{"placed", "told cloud"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			c.world.instance.ID = "fire-1"
+			got, _ := activate(t, &c.world)
+			if d := cmp.Diff(c.want, got, protocmp.Transform()); d != "" {
+				t.Error(d)
+			}
+			if d := cmp.Diff(c.order, c.world.order); d != "" {
+				t.Error(d)
+			}
+			if want := (platform.Request{ID: requestID, Function: "default/fire", Node: "edge"}); c.world.request != want {
+				t.Errorf("placed %+v, want %+v", c.world.request, want)
+			}
+		})
+	}
+}
+
+func TestAnotherNodeIsToldAllOfIt(t *testing.T) {
+	w := &world{instance: platform.Instance{ID: "fire-1", Node: "cloud", Phase: platform.Starting}}
+	activate(t, w)
+	want := []*nodeapi.ControlMessage{{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{
+		Request: requestID, Function: "default/fire", Instance: "fire-1", Input: "s3://videos/a.mjpeg", Traceparent: traceparent}}}}
+	if d := cmp.Diff(want, w.sent, protocmp.Transform()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestWithoutAnInputThereIsNothingToExpect(t *testing.T) {
+	w := &world{instance: platform.Instance{ID: "fire-1", Node: "cloud", Phase: platform.Starting}}
+	a := activation.New(w, w, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	m := message("default/fire")
+	m.Input = ""
+	a.Activate(t.Context(), "edge", m)
+	if len(w.sent) != 0 {
+		t.Errorf("told %v", w.sent)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	cases := []struct {
+		name string
+		err  error
+		want *nodeapi.Refused
+	}{
+		{"in the platform's words", fmt.Errorf("placing: %w", &platform.Refusal{Status: 503, Reason: "NodeUnavailable", Message: `node "moon" is not connected`, Field: "spec.template.spec.nodeSelector"}),
+			&nodeapi.Refused{Status: 503, Reason: "NodeUnavailable", Message: `node "moon" is not connected`, Field: "spec.template.spec.nodeSelector"}},
+		{"what went wrong inside is not the caller's to know", errors.New("dial 10.0.0.7: secret"),
+			&nodeapi.Refused{Status: 500, Reason: "Internal", Message: "the control plane could not place the request; its log says why"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			got, _ := activate(t, &world{err: c.err})
+			c.want.Request = requestID
+			if d := cmp.Diff(c.want, got.GetRefused(), protocmp.Transform()); d != "" {
+				t.Error(d)
+			}
+			s := spans.GetSpans()
+			if len(s) != 1 || s[0].Status.Code != codes.Error || s[0].Status.Description != c.want.Reason {
+				t.Errorf("spans: %+v", s)
+			}
+		})
+	}
+}
+
+// The placement is a leaf below the request's activation; the sandbox, which outlives
+// it, is a matter of the activation.
+func TestThePlacementSpan(t *testing.T) {
+	w := &world{instance: platform.Instance{ID: "fire-1", Node: "cloud", Phase: platform.Starting}}
+	activate(t, w)
+	all := spans.GetSpans()
+	if len(all) != 1 {
+		t.Fatalf("%d spans", len(all))
+	}
+	s := all[0]
+	if s.Name != "placement" || s.SpanContext.TraceID().String() != traceID || s.Parent.SpanID().String() != parentID {
+		t.Errorf("span is %s, parent %s, trace %s", s.Name, s.Parent.SpanID(), s.SpanContext.TraceID())
+	}
+	want := map[attribute.Key]string{"headstart.function": "default/fire", "headstart.request": requestID, "headstart.node": "cloud", "headstart.instance": "fire-1"}
+	got := map[attribute.Key]string{}
+	for _, a := range s.Attributes {
+		got[a.Key] = a.Value.AsString() // the input's reference is not among them: keys may tell of people
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if w.span.SpanID().String() != parentID {
+		t.Errorf("what the placement begins hangs below %s, want %s", w.span.SpanID(), parentID)
+	}
+}
+
+func TestARequestWithoutATrace(t *testing.T) {
+	w := &world{instance: platform.Instance{ID: "fire-1", Node: "edge"}}
+	a := activation.New(w, w, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	m := message("default/fire")
+	for _, m.Traceparent = range []string{"", "00-0-0-01", strings.Repeat("x", 1000)} {
+		if got := a.Activate(t.Context(), "edge", m); got.GetBound() == nil {
+			t.Errorf("traceparent %.20q: %v", m.Traceparent, got)
+		}
+		if w.span.IsValid() {
+			t.Errorf("traceparent %.20q gives %v", m.Traceparent, w.span)
+		}
+	}
+}
+
+func TestMetricsCountOutcomes(t *testing.T) {
+	w := &world{}
+	r := prometheus.NewRegistry()
+	a := activation.New(w, w, r, slog.New(slog.DiscardHandler))
+	for _, phase := range []platform.Phase{platform.Starting, platform.Starting, platform.Ready} {
+		w.instance = platform.Instance{ID: "fire-1", Node: "edge", Phase: phase}
+		a.Activate(t.Context(), "edge", message("default/fire"))
+	}
+	w.err = &platform.Refusal{Status: 503, Reason: "NoNode"}
+	a.Activate(t.Context(), "edge", message("default/fire"))
+	// Names that nobody has looked up must not become labels.
+	for i := range 50 {
+		w.err = &platform.Refusal{Status: 404, Reason: "FunctionUnknown"}
+		a.Activate(t.Context(), "edge", message(fmt.Sprint("made/up-", i)))
+		w.err = context.Canceled
+		a.Activate(t.Context(), "edge", message(fmt.Sprint("made/up-", i)))
+	}
+	const want = `# HELP headstart_activations_total Requests that were bound to an instance, or refused, by the outcome.
+# TYPE headstart_activations_total counter
+headstart_activations_total{function="",outcome="FunctionUnknown"} 50
+headstart_activations_total{function="",outcome="Internal"} 50
+headstart_activations_total{function="default/fire",outcome="Cold"} 2
+headstart_activations_total{function="default/fire",outcome="Hot"} 1
+headstart_activations_total{function="default/fire",outcome="NoNode"} 1
+`
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if d := cmp.Diff(want, page.Body.String()); d != "" {
+		t.Error(d)
+	}
+}

@@ -1,0 +1,296 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// manifestMost is the documented limit.
+const manifestMost = 16 << 20
+
+// backend answers as it is told and remembers what it was asked.
+type backend struct {
+	err    error
+	status admin.Status
+	trace  trace.Trace
+
+	applied []byte
+	deleted string
+}
+
+func (b *backend) Apply(manifest io.Reader) ([]admin.Applied, error) {
+	var err error
+	if b.applied, err = io.ReadAll(manifest); err != nil {
+		return nil, err
+	}
+	return []admin.Applied{{Function: "default/fire", Change: local.Created}}, b.err
+}
+
+func (b *backend) Delete(function string) error { b.deleted = function; return b.err }
+
+func (b *backend) Status() admin.Status { return b.status }
+
+func (b *backend) Trace(id string) (trace.Trace, bool) { return b.trace, id == b.trace.ID }
+
+// serve returns the path of a socket that b answers at.
+func serve(t *testing.T, b admin.Backend) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: admin.Handler(b)}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
+	return socket
+}
+
+func TestApply(t *testing.T) {
+	var b backend
+	applied, err := admin.NewClient(serve(t, &b)).Apply(t.Context(), strings.NewReader("kind: Service\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(b.applied) != "kind: Service\n" {
+		t.Errorf("the control plane read %q", b.applied)
+	}
+	if d := cmp.Diff([]admin.Applied{{Function: "default/fire", Change: local.Created}}, applied); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestErrorsArriveAsTheyAre(t *testing.T) {
+	for _, err := range []error{
+		&platform.Refusal{Status: http.StatusUnprocessableEntity, Reason: "ManifestRefused", Message: "document 1, line 7: function default/fire: spec.x: <b>\"&\"</b>\n\nsecond line"},
+		errors.New("writing the deployed functions: no space left on device"),
+	} {
+		want := err.Error()
+		var r *platform.Refusal
+		if errors.As(err, &r) {
+			want = r.Message
+		}
+		c := admin.NewClient(serve(t, &backend{err: err}))
+		if _, got := c.Apply(t.Context(), strings.NewReader("")); got == nil || got.Error() != want {
+			t.Errorf("applying: %v, want %s", got, want)
+		}
+		if got := c.Delete(t.Context(), "default/fire"); got == nil || got.Error() != want {
+			t.Errorf("deleting: %v, want %s", got, want)
+		}
+	}
+}
+
+// Scripts that speak HTTP get problem details (RFC 9457).
+func TestErrorsAreProblems(t *testing.T) {
+	refused := &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: "no such function", Field: "metadata.name"}
+	for _, c := range []struct {
+		err    error
+		status int
+		want   map[string]any
+	}{
+		{refused, http.StatusNotFound, map[string]any{"type": "about:blank", "title": "FunctionUnknown", "status": 404.0, "detail": "no such function", "field": "metadata.name"}},
+		{fmt.Errorf("deleting: %w", refused), http.StatusNotFound, map[string]any{"type": "about:blank", "title": "FunctionUnknown", "status": 404.0, "detail": "no such function", "field": "metadata.name"}},
+		{errors.New("disk full"), http.StatusInternalServerError, map[string]any{"type": "about:blank", "title": "Internal", "status": 500.0, "detail": "disk full"}},
+	} {
+		resp := call(t, serve(t, &backend{err: c.err}), http.MethodDelete, "/v1/functions/default/fire", nil)
+		var got map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != c.status || resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%d %s", resp.StatusCode, resp.Header.Get("Content-Type"))
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+// call speaks HTTP to the socket.
+func call(t *testing.T, socket, method, path string, body io.Reader) *http.Response {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://headstart"+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+func TestDelete(t *testing.T) {
+	var b backend
+	c := admin.NewClient(serve(t, &b))
+	for _, name := range []string{"default/fire", "a b/c?d=e#f", "x/y/z", "%2e/%00"} {
+		if err := c.Delete(t.Context(), name); err != nil || b.deleted != name {
+			t.Errorf("deleting %q: %v; the control plane heard %q", name, err, b.deleted)
+		}
+	}
+	for _, name := range []string{"", "fire", "default/", "/fire", "../.."} {
+		b.deleted = ""
+		if err := c.Delete(t.Context(), name); err == nil || b.deleted != "" {
+			t.Errorf("deleting %q: %v; the control plane heard %q", name, err, b.deleted)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	at := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+	want := admin.Status{
+		Version: "v1",
+		Nodes:   []admin.Node{{Name: "edge", Version: "v1", Gateway: "http://10.0.0.1:8080", Instances: 1}},
+		Functions: []admin.Function{{
+			Name: "default/fire", Hosts: []string{"fire.default"}, Image: "fire:1", Input: "s3://a/b", Deleting: true,
+			Instances: []admin.Instance{{ID: "fire-1", Node: "edge", Phase: platform.Ready, Address: "10.1.0.2:8080"}},
+			Events:    []event.Event{{Reason: "R", Message: "m", Field: "f", Node: "edge", Count: 2, First: at, Last: at}},
+		}},
+	}
+	got, err := admin.NewClient(serve(t, &backend{status: want})).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestTrace(t *testing.T) {
+	want := trace.Trace{ID: "4bf92f3577b34da6a3ce929d0e0e4736", Spans: []trace.Span{{Name: "fetch", ID: "1", Status: trace.OK}}}
+	c := admin.NewClient(serve(t, &backend{trace: want}))
+	got, err := c.Trace(t.Context(), want.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	for _, id := range []string{"unknown", "a/b", "?", "../status"} {
+		_, err := c.Trace(t.Context(), id)
+		if err == nil || err.Error() != "no such trace; the latest are kept, and a request's id is in its answer's x-headstart-request header" {
+			t.Errorf("trace %q: %v", id, err)
+		}
+	}
+}
+
+func TestALargeManifest(t *testing.T) {
+	var b backend
+	socket := serve(t, &b)
+	c := admin.NewClient(socket)
+	if _, err := c.Apply(t.Context(), bytes.NewReader(make([]byte, manifestMost))); err != nil || len(b.applied) != manifestMost {
+		t.Errorf("the largest one: %v; the control plane read %d bytes", err, len(b.applied))
+	}
+	if _, err := c.Apply(t.Context(), bytes.NewReader(make([]byte, manifestMost+1))); err == nil || err.Error() != "the manifest is larger than 16 MiB; apply it in parts" {
+		t.Errorf("one byte more: %v", err)
+	}
+	// A client without manners is cut off.
+	resp := call(t, socket, http.MethodPut, "/v1/functions", bytes.NewReader(make([]byte, 2*manifestMost)))
+	if resp.StatusCode == http.StatusOK || len(b.applied) > manifestMost {
+		t.Errorf("answered %s after %d bytes", resp.Status, len(b.applied))
+	}
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("is a directory") }
+
+func TestAManifestThatCannotBeRead(t *testing.T) {
+	_, err := admin.NewClient("/nowhere").Apply(t.Context(), brokenReader{})
+	if err == nil || err.Error() != "reading the manifest: is a directory" {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// Whoever cannot be reached, the message says what to do.
+func TestUnreachable(t *testing.T) {
+	dir := t.TempDir()
+	dead := filepath.Join(dir, "dead.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false) // as a control plane leaves it that was killed
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, socket := range []string{filepath.Join(dir, "none.sock"), dead} {
+		want := "no control plane serves " + socket + ": start the platform by `headstart up`, or say by --run-dir where it runs"
+		if _, err := admin.NewClient(socket).Status(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("error is %v", err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	socket := serve(t, &backend{})
+	if _, err := admin.NewClient(socket).Status(ctx); !errors.Is(err, context.Canceled) || err.Error() != "calling the control plane at "+socket+": context canceled" {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// What answers may be something else, or broken.
+func TestAnswersThatAreNone(t *testing.T) {
+	for want, h := range map[string]http.HandlerFunc{
+		"the control plane answered 502 Bad Gateway": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "oops", http.StatusBadGateway) },
+		"reading the control plane's answer: ":       func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{") },
+	} {
+		socket := filepath.Join(t.TempDir(), "other.sock")
+		l, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &http.Server{Handler: h}
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = s.Serve(l) })
+		if _, err := admin.NewClient(socket).Status(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("error is %v, want %s", err, want)
+		}
+		_ = s.Close()
+		wg.Wait()
+	}
+}
+
+// The socket's mode keeps others out; the message says who may.
+func TestSomebodyElsesSocket(t *testing.T) {
+	err := admin.Unreachable("/run/headstart/admin.sock", fmt.Errorf("dialing: %w", syscall.EACCES))
+	if want := "/run/headstart/admin.sock is its owner's only: run this as the user that runs `headstart up`, usually by sudo"; err.Error() != want {
+		t.Errorf("error is %v", err)
+	}
+}

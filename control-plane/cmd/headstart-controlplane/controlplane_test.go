@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/headstart-mesh/headstart/control-plane/activation"
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const fireManifest = `
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata:
+  name: fire
+  annotations:
+    headstart.dev/input: s3://{header.x-bucket}/{header.x-key}
+    headstart.dev/store: videos
+spec:
+  template:
+    spec:
+      containers:
+      - image: example.com/fire:1
+`
+
+// assemble joins the parts as run does, without the ways in. dir holds the state.
+func assemble(t *testing.T, dir string) *controlPlane {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	c := &controlPlane{nodes: nodes.New(log), events: &event.Log{}, traces: trace.NewStore(), gatewayPort: 8080, log: log,
+		stores: stores.Stores{{Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}}
+	c.gateways = xds.New(xds.Config{ListenPort: 8080, Verify: verifyGateway, OnLoad: c.routed}, log)
+	var err error
+	if c.platform, err = local.Open(filepath.Join(dir, "functions.json"), c.nodes, c, c.events, log); err != nil {
+		t.Fatal(err)
+	}
+	c.activator = activation.New(c.platform, c.nodes, prometheus.NewRegistry(), log)
+	c.nodes.SetHandler(c)
+	return c
+}
+
+func TestAGatewaySpeaksForItsOwnNodeOnly(t *testing.T) {
+	as := func(name string) context.Context {
+		state := tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}}}
+		return peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: state}})
+	}
+	for _, c := range []struct {
+		ctx  context.Context
+		id   string
+		want string
+	}{
+		{as("edge"), "edge", ""},
+		{as("edge"), "cloud", `the certificate of "edge" does not speak for gateway "cloud"`},
+		{as(""), "", "connection has no verified peer"},
+		{t.Context(), "edge", "connection has no verified peer"},
+	} {
+		got := ""
+		if err := verifyGateway(c.ctx, c.id); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("gateway %q: %s, want %s", c.id, got, c.want)
+		}
+	}
+}
+
+// ready is what a node says of an instance of fire's first generation.
+func ready(id string) *nodeapi.InstanceStatus {
+	return &nodeapi.InstanceStatus{Id: id, Function: "default/fire", Phase: nodeapi.Phase_PHASE_READY, Address: "10.1.0.2:8080"}
+}
+
+// A request that is under way, and one that came and went between two reports: both
+// keep a function from being idle.
+func TestWhatGatewaysReportKeepsFunctionsHot(t *testing.T) {
+	for name, load := range map[string]xds.Load{
+		"under way":     {Function: "default/fire", InFlight: 1},
+		"come and gone": {Function: "default/fire", Issued: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				c := assemble(t, dir)
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); c.platform.Run(ctx) }()
+				defer func() { stop(); <-done }()
+				if _, err := c.Apply(strings.NewReader(fireManifest)); err != nil {
+					t.Fatal(err)
+				}
+				c.Joined("edge", &nodeapi.Register{PeerAddress: "10.201.0.11:9461", Instances: []*nodeapi.InstanceStatus{ready("default-fire-1-ab")}})
+				for range 60 {
+					time.Sleep(xds.LoadInterval)
+					c.routed("edge", []xds.Load{{Function: "default/other", Issued: 1}, load})
+				}
+				if got := c.platform.State().Instances; len(got) != 1 || got[0].Phase != platform.Ready {
+					t.Errorf("instances are %+v", got)
+				}
+				c.routed("edge", nil)
+				time.Sleep(time.Minute)
+				if got := c.platform.State().Instances; len(got) == 1 && got[0].Phase == platform.Ready {
+					t.Errorf("idle for a minute, it is still %+v", got[0])
+				}
+			})
+		})
+	}
+}
+
+func TestStatus(t *testing.T) {
+	c := assemble(t, t.TempDir())
+	if d := cmp.Diff(admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}}, c.Status()); d != "" {
+		t.Errorf("of nothing: %s", d)
+	}
+	if _, err := c.Apply(strings.NewReader(fireManifest)); err != nil {
+		t.Fatal(err)
+	}
+	c.Joined("edge", &nodeapi.Register{Instances: []*nodeapi.InstanceStatus{ready("default-fire-1-ab")}})
+	c.Event("edge", &nodeapi.Event{Function: "default/fire", Reason: "InputNotFound", Message: "no such object", Field: "headstart.dev/input"})
+	c.Event("edge", &nodeapi.Event{Function: "default/made-up", Reason: "InputNotFound"})
+	got := c.Status().Functions
+	want := []admin.Function{{Name: "default/fire", Hosts: []string{"fire.default.headstart.local", "fire.default"}, Image: "example.com/fire:1",
+		Input:     "s3://{header.x-bucket}/{header.x-key}",
+		Instances: []admin.Instance{{ID: "default-fire-1-ab", Node: "edge", Phase: platform.Ready, Address: "10.1.0.2:8080"}},
+		Events:    []event.Event{{Reason: "InputNotFound", Message: "no such object", Field: "headstart.dev/input", Node: "edge", Count: 1}}}}
+	for i := range got {
+		for j := range got[i].Events {
+			got[i].Events[j].First, got[i].Events[j].Last = time.Time{}, time.Time{}
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestAManifestIsRefusedInItsParsersWords(t *testing.T) {
+	c := assemble(t, t.TempDir())
+	_, err := c.Apply(strings.NewReader(strings.ReplaceAll(fireManifest, "store: videos", "store: pictures")))
+	var r *platform.Refusal
+	if !errors.As(err, &r) || r.Status != http.StatusUnprocessableEntity || r.Reason != "ManifestRefused" ||
+		!strings.Contains(r.Message, "function default/fire") || !strings.Contains(r.Message, "pictures") {
+		t.Errorf("error is %v", err)
+	}
+	if got := c.platform.State().Functions; len(got) != 0 {
+		t.Errorf("deployed: %+v", got)
+	}
+}
+
+func TestDeletingTwice(t *testing.T) {
+	c := assemble(t, t.TempDir())
+	if _, err := c.Apply(strings.NewReader(fireManifest)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete("default/fire"); err != nil {
+		t.Fatal(err)
+	}
+	var r *platform.Refusal
+	if err := c.Delete("default/fire"); !errors.As(err, &r) || r.Reason != "FunctionUnknown" {
+		t.Errorf("error is %v", err)
+	}
+}

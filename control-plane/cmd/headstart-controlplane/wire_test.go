@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
+	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+// connect serves c and returns a connection of the node called edge, mutual TLS
+// included, and a context for its streams.
+func connect(t *testing.T, c *controlPlane) (*grpc.ClientConn, context.Context) {
+	t.Helper()
+	authority, err := pki.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(name string) (server, client credentials.TransportCredentials) {
+		f, err := authority.Issue(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, cl, err := peertls.Load(f.Cert, f.Key, f.CA)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return credentials.NewTLS(s), credentials.NewTLS(peertls.ClientFor(cl, "control-plane"))
+	}
+	serverCreds, _ := load("control-plane")
+	_, clientCreds := load("edge")
+	g := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(serverCreds), grpc.WaitForHandlers(true))...)
+	nodeapi.RegisterControlPlaneServer(g, c.nodes)
+	c.gateways.Register(g)
+	l := bufconn.Listen(1 << 16)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := g.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { g.Stop(); wg.Wait(); c.nodes.Wait() })
+	conn, err := grpc.NewClient("passthrough:control-plane", grpc.WithTransportCredentials(clientCreds),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return conn, ctx
+}
+
+// join opens the node's stream and waits until it is told the functions.
+func join(ctx context.Context, t *testing.T, conn *grpc.ClientConn) nodeapi.ControlPlane_ConnectClient {
+	t.Helper()
+	stream, err := nodeapi.NewControlPlaneClient(conn).Connect(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: &nodeapi.Register{
+		Version: "v1", PeerAddress: "10.201.0.11:9461", IngressSocket: "/run/ingress.sock", HintSocket: "/run/hint.sock"}}}); err != nil {
+		t.Fatal(err)
+	}
+	next(t, stream)
+	return stream
+}
+
+func next(t *testing.T, stream nodeapi.ControlPlane_ConnectClient) *nodeapi.ControlMessage {
+	t.Helper()
+	m, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+var gatewayTypes = []string{resource.ListenerType, resource.RouteType, resource.ClusterType, resource.EndpointType, resource.ExtensionConfigType}
+
+// gateway is the node's Envoy. It acknowledges what it is sent after a look at it, until
+// its stream ends.
+func gateway(ctx context.Context, t *testing.T, conn *grpc.ClientConn, look func(*discovery.DeltaDiscoveryResponse)) {
+	t.Helper()
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typeURL := range gatewayTypes {
+		if err := stream.Send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "edge"}, TypeUrl: typeURL, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { conn.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			look(r)
+			if stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}) != nil {
+				return
+			}
+		}
+	}()
+}
+
+// When apply returns, node and gateway know the function: its first request needs no
+// second attempt.
+func TestApplyReturnsWhenTheFunctionCanBeCalled(t *testing.T) {
+	c := assemble(t, t.TempDir())
+	conn, ctx := connect(t, c)
+	node := join(ctx, t, conn)
+	var applied, acknowledged atomic.Bool
+	gateway(ctx, t, conn, func(r *discovery.DeltaDiscoveryResponse) {
+		for _, res := range r.GetResources() {
+			if r.GetTypeUrl() == resource.EndpointType && res.GetName() == "default/fire" {
+				if applied.Load() {
+					t.Error("apply has returned before the gateway knows the function")
+				}
+				acknowledged.Store(true)
+			}
+		}
+	})
+	got, err := c.Apply(strings.NewReader(fireManifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied.Store(true)
+	if d := cmp.Diff([]admin.Applied{{Function: "default/fire", Change: local.Created}}, got); d != "" {
+		t.Error(d)
+	}
+	if !acknowledged.Load() {
+		t.Error("the gateway was not told")
+	}
+	told := next(t, node).GetFunctions()
+	if f := told.GetFunctions(); len(f) != 1 || f[0].GetName() != "default/fire" || f[0].GetStore() != "videos" || !f[0].GetHasInput() {
+		t.Errorf("the node was told %v", f)
+	}
+	wantStores := []*nodeapi.Store{{Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}
+	if d := cmp.Diff(wantStores, told.GetStores(), protocmp.Transform()); d != "" {
+		t.Error(d)
+	}
+	wantNode := []admin.Node{{Name: "edge", Version: "v1", Gateway: "http://10.201.0.11:8080"}}
+	if d := cmp.Diff(wantNode, c.Status().Nodes); d != "" {
+		t.Error(d)
+	}
+}
+
+// A node is told of a deletion at once, also while an instance answers its last requests.
+func TestNodesTakeNoRequestsOfADeletedFunction(t *testing.T) {
+	c := assemble(t, t.TempDir())
+	conn, ctx := connect(t, c)
+	if _, err := c.Apply(strings.NewReader(fireManifest)); err != nil {
+		t.Fatal(err)
+	}
+	node := join(ctx, t, conn)
+	if err := node.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Activate{Activate: &nodeapi.Activate{Request: "1", Function: "default/fire"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if start, bound := next(t, node).GetStart(), next(t, node).GetBound(); start.GetId() == "" || bound.GetInstance() != start.GetId() {
+		t.Errorf("start %v, bound %v", start, bound)
+	}
+	if err := c.Delete("default/fire"); err != nil {
+		t.Fatal(err)
+	}
+	if m := next(t, node); m.GetFunctions() == nil || len(m.GetFunctions().GetFunctions()) != 0 {
+		t.Errorf("the node was told %v", m)
+	}
+	if f := c.Status().Functions; len(f) != 1 || !f[0].Deleting || len(f[0].Instances) != 1 {
+		t.Errorf("functions are %+v", f)
+	}
+	stopped, cancel := context.WithCancel(ctx)
+	cancel()
+	c.platform.Run(stopped) // nothing drains any more
+}
+
+// After a restart, gateways keep what they have until the nodes have told what runs.
+func TestNothingIsPublishedBeforeTheNodesAreBack(t *testing.T) {
+	dir := t.TempDir()
+	before := assemble(t, dir)
+	if _, err := before.Apply(strings.NewReader(fireManifest)); err != nil {
+		t.Fatal(err)
+	}
+	before.Joined("edge", &nodeapi.Register{})
+
+	c := assemble(t, dir)
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := c.Settled(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("settled: %v", err)
+	}
+	c.Joined("edge", &nodeapi.Register{})
+	if err := c.Settled(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

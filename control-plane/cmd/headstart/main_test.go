@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// backend is a control plane that answers as it is told.
+type backend struct {
+	err    error
+	status admin.Status
+	trace  trace.Trace
+
+	applied string
+	deleted []string
+}
+
+func (b *backend) Apply(manifest io.Reader) ([]admin.Applied, error) {
+	data, err := io.ReadAll(manifest)
+	b.applied = string(data)
+	return []admin.Applied{{Function: "default/fire", Change: local.Created}, {Function: "city/flood", Change: local.Unchanged}}, errors.Join(err, b.err)
+}
+
+func (b *backend) Delete(function string) error {
+	if b.err != nil && len(b.deleted) > 0 {
+		return b.err
+	}
+	b.deleted = append(b.deleted, function)
+	return nil
+}
+
+func (b *backend) Status() admin.Status { return b.status }
+
+func (b *backend) Trace(id string) (trace.Trace, bool) { return b.trace, id == b.trace.ID }
+
+// serve returns the run directory of a platform with b as its control plane.
+func serve(t *testing.T, b *backend) string {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, "admin.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: admin.Handler(b)}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
+	return dir
+}
+
+// headstart runs the command line.
+func headstart(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := command()
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(stdin))
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}
+
+// expect runs a command that succeeds.
+func expect(t *testing.T, want string, args ...string) {
+	t.Helper()
+	stdout, stderr, err := headstart(t, "", args...)
+	if err != nil || stderr != "" {
+		t.Fatalf("%v: %v; stderr:\n%s", args, err, stderr)
+	}
+	if stdout != want {
+		t.Errorf("%v printed:\n%s\nwant:\n%s", args, stdout, want)
+	}
+}
+
+// expectError runs a command that fails. Nothing that a script could take for data goes
+// to standard output.
+func expectError(t *testing.T, want string, args ...string) {
+	t.Helper()
+	stdout, _, err := headstart(t, "", args...)
+	if err == nil || err.Error() != want || stdout != "" {
+		t.Errorf("%v: error\n%v\nwant\n%s\nstdout: %q", args, err, want, stdout)
+	}
+}
+
+// city is the status of a platform that has seen something.
+func city() admin.Status {
+	now := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+	return admin.Status{
+		Version: "v1",
+		Nodes: []admin.Node{
+			{Name: "edge", Version: "v1.2.3", Gateway: "http://10.201.0.11:8080", Instances: 2},
+			{Name: "cloud-with-a-long-name", Version: "v1", Gateway: "http://10.201.0.12:8080"},
+		},
+		Functions: []admin.Function{
+			{Name: "city/flood", Hosts: []string{"flood.city.headstart.local", "flood.city"}, Image: "flood:1", Deleting: true,
+				Instances: []admin.Instance{{ID: "flood-1", Node: "edge", Phase: platform.Stopping, Address: "10.1.0.3:8080"}}},
+			{Name: "default/fire", Hosts: []string{"fire.default.headstart.local"}, Image: "fire:1", Input: "s3://{header.x-bucket}/{header.x-key}",
+				Instances: []admin.Instance{{ID: "fire-1", Node: "edge", Phase: platform.Ready, Address: "10.1.0.2:8080"}, {ID: "fire-2", Node: "edge", Phase: platform.Stopping}},
+				Events: []event.Event{
+					{Reason: "InputNotFound", Message: "no object \x1b[2J\tin\nvideos", Node: "edge", Count: 3, First: now, Last: now},
+					{Reason: "ReadyTimeout", Message: "not ready within 1m0s", Field: "headstart.dev/ready-timeout", Count: 1, First: now, Last: now.Add(time.Hour)}}},
+			{Name: "default/idle", Hosts: []string{"idle.default.headstart.local"}, Image: "idle:1", Instances: []admin.Instance{}},
+		},
+	}
+}

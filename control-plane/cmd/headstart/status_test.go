@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+)
+
+func TestStatusText(t *testing.T) {
+	var out bytes.Buffer
+	s := city()
+	if err := printStatus(&out, s, s.Functions[1].Events[0].Last.Add(90*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	const want = `NODE                     GATEWAY                   INSTANCES   VERSION
+edge                     http://10.201.0.11:8080   2           v1.2.3
+cloud-with-a-long-name   http://10.201.0.12:8080   0           v1
+
+FUNCTION       HOST                           STATE                             INPUT
+city/flood     flood.city.headstart.local     deleting, stopping on edge        -
+default/fire   fire.default.headstart.local   ready on edge, stopping on edge   s3://{header.x-bucket}/{header.x-key}
+default/idle   idle.default.headstart.local   cold                              -
+
+FUNCTION       AGO     TIMES   NODE   EVENT
+default/fire   1m30s   3       edge   InputNotFound: no object �[2J in videos
+default/fire   0s      1       -      ReadyTimeout: not ready within 1m0s [headstart.dev/ready-timeout]
+
+To call a function, name its host to any gateway:
+  curl -H 'Host: fire.default.headstart.local' http://10.201.0.11:8080/
+`
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Error(d)
+	}
+	stdout, _, err := headstart(t, "", "status", "--run-dir", serve(t, &backend{status: s}))
+	if err != nil || !strings.HasPrefix(stdout, want[:strings.Index(want, "AGO")]) {
+		t.Errorf("%v, printed:\n%s", err, stdout)
+	}
+}
+
+func TestStatusOfAnEmptyPlatform(t *testing.T) {
+	for want, s := range map[string]admin.Status{
+		"No node is connected; the log of headstart-node says why.\n\nNo functions; deploy one by `headstart apply -f service.yaml`.\n": {},
+		"NODE   GATEWAY           INSTANCES   VERSION\nedge   http://10.0.0.1   0           v1\n\nNo functions; deploy one by `headstart apply -f service.yaml`.\n": {
+			Nodes: []admin.Node{{Name: "edge", Gateway: "http://10.0.0.1", Version: "v1"}}},
+		"No node is connected; the log of headstart-node says why.\n\nFUNCTION       HOST   STATE   INPUT\ndefault/fire   -      cold    -\n": {
+			Functions: []admin.Function{{Name: "default/fire"}}},
+	} {
+		var out bytes.Buffer
+		if err := printStatus(&out, s, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, out.String()); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+func TestStatusJSON(t *testing.T) {
+	want := city()
+	stdout, _, err := headstart(t, "", "status", "-o", "json", "--run-dir", serve(t, &backend{status: want}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got admin.Status
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// Scripts read these names.
+func TestStatusJSONNames(t *testing.T) {
+	s := city()
+	s.Nodes, s.Functions = s.Nodes[:1], s.Functions[1:2]
+	s.Functions[0].Instances = s.Functions[0].Instances[:1]
+	at := time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+	s.Functions[0].Events = s.Functions[0].Events[1:]
+	s.Functions[0].Events[0].First, s.Functions[0].Events[0].Last = at, at
+	expect(t, `{
+  "version": "v1",
+  "nodes": [
+    {
+      "name": "edge",
+      "version": "v1.2.3",
+      "gateway": "http://10.201.0.11:8080",
+      "instances": 2
+    }
+  ],
+  "functions": [
+    {
+      "name": "default/fire",
+      "hosts": [
+        "fire.default.headstart.local"
+      ],
+      "image": "fire:1",
+      "input": "s3://{header.x-bucket}/{header.x-key}",
+      "instances": [
+        {
+          "id": "fire-1",
+          "node": "edge",
+          "phase": "Ready",
+          "address": "10.1.0.2:8080"
+        }
+      ],
+      "events": [
+        {
+          "reason": "ReadyTimeout",
+          "message": "not ready within 1m0s",
+          "field": "headstart.dev/ready-timeout",
+          "count": 1,
+          "first": "2026-11-20T18:00:00Z",
+          "last": "2026-11-20T18:00:00Z"
+        }
+      ]
+    }
+  ]
+}
+`, "status", "-o", "json", "--run-dir", serve(t, &backend{status: s}))
+}

@@ -1,0 +1,421 @@
+package nodes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
+	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+// handler writes down what it hears, as one line each.
+type handler struct {
+	activate func(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage
+
+	mu    sync.Mutex
+	heard []string
+	more  chan struct{} // closed and replaced at each line
+}
+
+func (h *handler) hear(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heard = append(h.heard, fmt.Sprintf(format, args...))
+	close(h.more)
+	h.more = make(chan struct{})
+}
+
+// await returns all that was heard once the last line is there.
+func (h *handler) await(t *testing.T, last string) []string {
+	t.Helper()
+	late := time.After(patience)
+	for {
+		h.mu.Lock()
+		heard, more := slices.Clone(h.heard), h.more
+		h.mu.Unlock()
+		if slices.Contains(heard, last) {
+			return heard
+		}
+		select {
+		case <-more:
+		case <-late:
+			t.Fatalf("heard %q, not %q", heard, last)
+		}
+	}
+}
+
+func (h *handler) Joined(node string, r *nodeapi.Register) {
+	h.hear("%s joined with %s", node, r.GetVersion())
+}
+func (h *handler) Left(node string) { h.hear("%s left", node) }
+func (h *handler) Instance(node string, s *nodeapi.InstanceStatus) {
+	h.hear("%s: instance %s", node, s.GetId())
+}
+func (h *handler) Load(node string, inFlight map[string]int32) { h.hear("%s: load %v", node, inFlight) }
+func (h *handler) Event(node string, e *nodeapi.Event)         { h.hear("%s: event %s", node, e.GetReason()) }
+func (h *handler) Activate(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage {
+	return h.activate(ctx, node, a)
+}
+
+// controlPlane serves nodes over mutual TLS.
+type controlPlane struct {
+	*nodes.Server
+	handler   *handler
+	authority *pki.Authority
+	listener  *bufconn.Listener
+}
+
+func serve(t *testing.T) *controlPlane {
+	t.Helper()
+	authority, err := pki.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cp := &controlPlane{Server: nodes.New(slog.New(slog.DiscardHandler)), handler: &handler{more: make(chan struct{})}, authority: authority, listener: bufconn.Listen(1 << 16)}
+	cp.SetHandler(cp.handler)
+	serverTLS, _, err := peertls.Load(cp.files(t, "control-plane"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer(grpc.Creds(credentials.NewTLS(serverTLS)), grpc.WaitForHandlers(true))
+	nodeapi.RegisterControlPlaneServer(g, cp.Server)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := g.Serve(cp.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { g.Stop(); wg.Wait(); cp.Wait() })
+	return cp
+}
+
+func (cp *controlPlane) files(t *testing.T, name string) (cert, key, ca string) {
+	t.Helper()
+	f, err := cp.authority.Issue(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Cert, f.Key, f.CA
+}
+
+func (cp *controlPlane) dial(t *testing.T, creds credentials.TransportCredentials) nodeapi.ControlPlaneClient {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:control-plane", grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return cp.listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return nodeapi.NewControlPlaneClient(conn)
+}
+
+// node is one stream of a node.
+type node struct {
+	t      *testing.T
+	stream nodeapi.ControlPlane_ConnectClient
+	end    context.CancelFunc
+}
+
+// connect opens a stream of the node called name, which registers with a version.
+func (cp *controlPlane) connect(t *testing.T, name, version string) *node {
+	t.Helper()
+	_, client, err := peertls.Load(cp.files(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, cp.dial(t, credentials.NewTLS(peertls.ClientFor(client, "control-plane"))),
+		&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: &nodeapi.Register{Version: version}}})
+}
+
+func open(t *testing.T, client nodeapi.ControlPlaneClient, first *nodeapi.NodeMessage) *node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	stream, err := client.Connect(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, stream: stream, end: cancel}
+	n.send(first)
+	return n
+}
+
+func (n *node) send(m *nodeapi.NodeMessage) {
+	n.t.Helper()
+	if err := n.stream.Send(m); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) receive() *nodeapi.ControlMessage {
+	n.t.Helper()
+	m, err := n.stream.Recv()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return m
+}
+
+// receiveEnd returns how the stream ended.
+func (n *node) receiveEnd() error {
+	for {
+		if _, err := n.stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+func functions(names ...string) *nodeapi.Functions {
+	f := &nodeapi.Functions{}
+	for _, name := range names {
+		f.Functions = append(f.Functions, &nodeapi.Function{Name: name})
+	}
+	return f
+}
+
+func (n *node) wantFunctions(names ...string) {
+	n.t.Helper()
+	m := n.receive()
+	if m.GetFunctions() == nil {
+		n.t.Fatalf("got %v, want functions", m)
+	}
+	var got []string
+	for _, f := range m.GetFunctions().GetFunctions() {
+		got = append(got, f.GetName())
+	}
+	if d := cmp.Diff(names, got); d != "" {
+		n.t.Error(d)
+	}
+}
+
+func TestANodesNameIsItsCertificates(t *testing.T) {
+	cp := serve(t)
+	n := cp.connect(t, "edge-1", "v1")
+	n.wantFunctions()
+	n.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Instance{Instance: &nodeapi.InstanceStatus{Id: "fire-1"}}})
+	n.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Load{Load: &nodeapi.Load{InFlight: map[string]int32{"default/fire": 2}}}})
+	n.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Event{Event: &nodeapi.Event{Reason: "InputNotFound"}}})
+	cp.handler.await(t, "edge-1: event InputNotFound")
+	if d := cmp.Diff([]string{"edge-1"}, names(cp)); d != "" {
+		t.Error(d)
+	}
+	n.end()
+	want := []string{"edge-1 joined with v1", "edge-1: instance fire-1", "edge-1: load map[default/fire:2]", "edge-1: event InputNotFound", "edge-1 left"}
+	if d := cmp.Diff(want, cp.handler.await(t, "edge-1 left")); d != "" {
+		t.Error(d)
+	}
+	if got := names(cp); len(got) != 0 {
+		t.Errorf("still connected: %v", got)
+	}
+}
+
+func names(cp *controlPlane) []string {
+	var all []string
+	for name := range cp.Connected() {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	cp, others := serve(t), serve(t)
+	_, client, err := peertls.Load(others.files(t, "edge-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.InsecureSkipVerify = true // the stranger does not mind whom it talks to
+	register := &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: &nodeapi.Register{}}}
+	for name, creds := range map[string]credentials.TransportCredentials{
+		"another authority's": credentials.NewTLS(peertls.ClientFor(client, "control-plane")),
+		"without TLS":         insecure.NewCredentials(),
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		stream, err := cp.dial(t, creds).Connect(ctx)
+		if err == nil {
+			_ = stream.Send(register) // it fails here or below
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+	}
+	if len(cp.handler.heard) != 0 {
+		t.Errorf("heard %q", cp.handler.heard)
+	}
+}
+
+func TestAStreamBeginsWithARegistration(t *testing.T) {
+	cp := serve(t)
+	_, client, err := peertls.Load(cp.files(t, "edge-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := open(t, cp.dial(t, credentials.NewTLS(peertls.ClientFor(client, "control-plane"))), &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Load{Load: &nodeapi.Load{}}})
+	if _, err := n.stream.Recv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("the stream ended with %v", err)
+	}
+	if len(cp.handler.heard) != 0 {
+		t.Errorf("heard %q", cp.handler.heard)
+	}
+}
+
+func TestNodesAreToldTheFunctions(t *testing.T) {
+	cp := serve(t)
+	cp.SetFunctions(functions("default/a"))
+	one := cp.connect(t, "edge-1", "v1")
+	one.wantFunctions("default/a")
+	cp.SetFunctions(functions("default/a", "default/b"))
+	other := cp.connect(t, "edge-2", "v1")
+	one.wantFunctions("default/a", "default/b")
+	other.wantFunctions("default/a", "default/b")
+	cp.SetFunctions(functions())
+	one.wantFunctions()
+	other.wantFunctions()
+}
+
+func TestASecondStreamReplacesTheFirst(t *testing.T) {
+	cp := serve(t)
+	first := cp.connect(t, "edge-1", "v1")
+	first.wantFunctions()
+	second := cp.connect(t, "edge-1", "v2")
+	second.wantFunctions()
+	if err := first.receiveEnd(); status.Code(err) != codes.Aborted || status.Convert(err).Message() != "the node opened another stream" {
+		t.Errorf("the first stream ended with %v", err)
+	}
+	if err := cp.Send("edge-1", stop("fire-1")); err != nil {
+		t.Fatal(err)
+	}
+	if m := second.receive(); m.GetStop().GetId() != "fire-1" {
+		t.Errorf("the second stream got %v", m)
+	}
+	second.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Load{Load: &nodeapi.Load{}}})
+	want := []string{"edge-1 joined with v1", "edge-1 left", "edge-1 joined with v2", "edge-1: load map[]"}
+	if d := cmp.Diff(want, cp.handler.await(t, "edge-1: load map[]")); d != "" {
+		t.Error(d)
+	}
+}
+
+// However the streams of a node overlap, the handler sees one life after the other.
+func TestANodesLivesDoNotOverlap(t *testing.T) {
+	cp := serve(t)
+	var wg sync.WaitGroup
+	const streams = 20
+	for i := range streams {
+		n := cp.connect(t, "edge-1", fmt.Sprint(i))
+		wg.Go(func() { _ = n.receiveEnd() })
+		if i%3 == 0 {
+			n.end()
+		}
+	}
+	last := cp.connect(t, "edge-1", "last")
+	last.wantFunctions()
+	heard := cp.handler.await(t, "edge-1 joined with last")
+	for i, line := range heard {
+		if isLeft := line == "edge-1 left"; isLeft != (i%2 == 1) {
+			t.Fatalf("two lives overlap: %q", heard)
+		}
+	}
+	last.end()
+	wg.Wait()
+}
+
+func stop(id string) *nodeapi.ControlMessage {
+	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Stop{Stop: &nodeapi.StopInstance{Id: id}}}
+}
+
+// A node that takes nothing is cut off, although a message to it hangs, and begins anew.
+func TestASlowNodeIsCutOff(t *testing.T) {
+	cp := serve(t)
+	slow := cp.connect(t, "edge-1", "v1")
+	cp.handler.await(t, "edge-1 joined with v1")
+	late := time.After(patience)
+	for err := error(nil); ; err = cp.Send("edge-1", stop("some instance with a long name")) {
+		if errors.Is(err, nodes.ErrNotConnected) {
+			break
+		}
+		select {
+		case <-late:
+			t.Fatal("the node still counts as connected")
+		default:
+		}
+	}
+	cp.handler.await(t, "edge-1 left")
+	if err := slow.receiveEnd(); status.Convert(err).Message() != "the node does not take its messages" {
+		t.Errorf("the stream ended with %v", err)
+	}
+	cp.connect(t, "edge-1", "v2").wantFunctions()
+}
+
+// A node gets an instance to start before the request that is bound to it.
+func TestMessagesKeepTheirOrder(t *testing.T) {
+	cp := serve(t)
+	cp.handler.activate = func(_ context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage {
+		start := &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Start{Start: &nodeapi.StartInstance{Id: a.GetFunction()}}}
+		if err := cp.Send(node, start); err != nil {
+			t.Error(err)
+		}
+		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: &nodeapi.Bound{Request: a.GetRequest(), Instance: a.GetFunction()}}}
+	}
+	n := cp.connect(t, "edge-1", "v1")
+	n.wantFunctions()
+	for i := range 100 {
+		n.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Activate{Activate: &nodeapi.Activate{Request: fmt.Sprint(i), Function: fmt.Sprint("f", i)}}})
+	}
+	for i := range 100 {
+		start, bound := n.receive().GetStart(), n.receive().GetBound()
+		if want := fmt.Sprint("f", i); start.GetId() != want || bound.GetInstance() != want || bound.GetRequest() != fmt.Sprint(i) {
+			t.Fatalf("request %d: start %v, bound %v", i, start, bound)
+		}
+	}
+}
+
+// An activation that waits ends with its stream, and so does not keep the next one.
+func TestAnActivationEndsWithItsStream(t *testing.T) {
+	cp := serve(t)
+	waiting := make(chan struct{})
+	cp.handler.activate = func(ctx context.Context, _ string, a *nodeapi.Activate) *nodeapi.ControlMessage {
+		close(waiting)
+		<-ctx.Done()
+		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Refused{Refused: &nodeapi.Refused{Request: a.GetRequest()}}}
+	}
+	n := cp.connect(t, "edge-1", "v1")
+	n.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Activate{Activate: &nodeapi.Activate{Request: "1"}}})
+	<-waiting
+	cp.connect(t, "edge-1", "v2").wantFunctions()
+	want := []string{"edge-1 joined with v1", "edge-1 left", "edge-1 joined with v2"}
+	if d := cmp.Diff(want, cp.handler.await(t, "edge-1 joined with v2")); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestSendingToANodeThatIsNotThere(t *testing.T) {
+	cp := serve(t)
+	if err := cp.Send("moon", stop("fire-1")); !errors.Is(err, nodes.ErrNotConnected) || err.Error() != "node moon: the node is not connected" {
+		t.Errorf("error is %v", err)
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// complete are the flags that a node cannot do without.
+var complete = []string{"--control-plane", "10.201.0.1:7443", "--cert", "c.pem", "--key", "k.pem", "--ca", "ca.pem",
+	"--pod-subnet", "10.201.1.0/24", "--peer-listen", "10.201.0.11:7443"}
+
+// execute runs the command line, and says whether the node would have started.
+func execute(t *testing.T, args ...string) (started bool, err error) {
+	t.Helper()
+	cmd := command(func(context.Context, config) error { started = true; return nil })
+	cmd.SetArgs(args)
+	cmd.SetOut(io.Discard)
+	return started, cmd.ExecuteContext(t.Context())
+}
+
+func TestTheFlagsMakeSense(t *testing.T) {
+	if started, err := execute(t, complete...); !started || err != nil {
+		t.Errorf("it started: %v, %v", started, err)
+	}
+}
+
+// A wrong flag is named, with what it should be; nothing has begun by then.
+func TestWrongFlagsAreNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"none":           {nil, []string{"ca", "cert", "control-plane", "key", "peer-listen", "pod-subnet"}},
+		"argument":       {append(complete, "extra"), []string{"extra"}},
+		"unknown":        {append(complete, "--pod-subnets", "x"), []string{"--pod-subnets"}},
+		"level":          {append(complete, "--log-level", "loud"), []string{`--log-level "loud"`, "debug"}},
+		"subnet":         {append(complete, "--pod-subnet", "10.201.1.0"), []string{`--pod-subnet "10.201.1.0"`, "/24"}},
+		"peer":           {append(complete, "--peer-listen", "edge-1:7443"), []string{`--peer-listen "edge-1:7443"`, "ip:port"}},
+		"peer, anywhere": {append(complete, "--peer-listen", "0.0.0.0:7443"), []string{`--peer-listen "0.0.0.0:7443"`}},
+		"peer, any port": {append(complete, "--peer-listen", "10.0.0.1:0"), []string{`--peer-listen "10.0.0.1:0"`}},
+		"control plane":  {append(complete, "--control-plane", "10.201.0.1"), []string{`--control-plane "10.201.0.1"`, "host:port"}},
+		"metrics":        {append(complete, "--metrics-listen", "9464"), []string{`--metrics-listen "9464"`}},
+		"limit":          {append(complete, "--buffer-limit", "0"), []string{`--buffer-limit "0"`}},
+		"directories":    {append(complete, "--state-dir", "state", "--run-dir", ""), []string{`--state-dir "state"`, `--run-dir ""`, "absolute"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started, err := execute(t, c.args...)
+			if started || err == nil {
+				t.Fatalf("it started: %v, %v", started, err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error does not name %s: %v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestTheLogHasItsLevel(t *testing.T) {
+	log, err := config{logLevel: "warn"}.logger()
+	if err != nil || log.Enabled(t.Context(), slog.LevelInfo) || !log.Enabled(t.Context(), slog.LevelWarn) {
+		t.Errorf("the logger is %v, %v", log, err)
+	}
+}

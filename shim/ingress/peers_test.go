@@ -1,0 +1,273 @@
+package ingress_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+// authority issues the certificates of a test's nodes.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	dir  string
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{dir: t.TempDir()}
+	a.key, a.cert = a.issue(t, "authority", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	return a
+}
+
+func (a *authority) issue(t *testing.T, name string, c *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = c, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "PRIVATE KEY", Bytes: keyDER}} {
+		if err := os.WriteFile(filepath.Join(a.dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, cert
+}
+
+// node returns the configurations of the node called name, at 127.0.0.1.
+func (a *authority) node(t *testing.T, name string) (server, client *tls.Config) {
+	t.Helper()
+	a.issue(t, name, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
+	path := func(file string) string { return filepath.Join(a.dir, file) }
+	server, client, err := peertls.Load(path(name+".pem"), path(name+".key"), path("authority.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server, client
+}
+
+// pair is a gateway's node and the node that has the instance.
+type pair struct {
+	gateway, target *rig
+}
+
+// newPair returns two nodes. All requests that come in at gateway are bound to target.
+func newPair(t *testing.T, function http.HandlerFunc) *pair {
+	t.Helper()
+	ca := newAuthority(t)
+	serverTLS, _ := ca.node(t, "edge-2")
+	_, clientTLS := ca.node(t, "edge-1")
+	p := &pair{target: newNode(t, http.DefaultTransport)}
+	if function != nil {
+		p.target.instances.run(t, function)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(p.target.Peers())
+	_ = s.Listener.Close()
+	s.Listener = tls.NewListener(l, serverTLS)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.Start()
+	t.Cleanup(s.Close)
+	transport := ingress.NewPeerTransport(clientTLS)
+	t.Cleanup(transport.CloseIdleConnections)
+	p.gateway = newNode(t, transport)
+	p.gateway.gateway = unixClient(t, serveUnix(t, p.gateway.Gateway()))
+	p.bind(l.Addr().String(), true)
+	return p
+}
+
+func (p *pair) bind(address string, cold bool) {
+	p.gateway.cp.activate = func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
+		return &nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: address, Cold: cold}, nil
+	}
+}
+
+// The target fetches the input by itself; the gateway's node lets go of what it has.
+func TestARequestIsHandedOver(t *testing.T) {
+	var got seen
+	var p *pair
+	p = newPair(t, func(w http.ResponseWriter, req *http.Request) {
+		see(t, &p.target, &got)(w, req)
+		_, _ = io.WriteString(w, "answer")
+	})
+	p.gateway.store.Before = stall // a node far from the store
+	ref := p.gateway.put("some", "text/plain", []byte("far"))
+	p.target.put("some", "text/plain", []byte("near"))
+	id := newID()
+	req := request(t, "POST", withInput, id, ref, nil)
+	req.Header.Set("X-Forwarded-For", "192.0.2.1")
+	req.Header.Set("Connection", "x-headstart-function, x-headstart-input") // of no avail
+	call(p.gateway.Hints(), hint(withInput, id, ref))
+	resp := p.gateway.do(t, req)
+	if body := read(t, resp.Body); body != "answer" || !slices.Equal(resp.Header["X-Headstart-Request"], []string{id}) {
+		t.Fatalf("%d %s, %v", resp.StatusCode, body, resp.Header)
+	}
+	if got.body != "near" || got.file != "near" || got.header.Get("Content-Type") != "text/plain" || got.header.Get("X-Forwarded-For") != "192.0.2.1" {
+		t.Errorf("the function saw %+v", got)
+	}
+	for name := range got.header {
+		if strings.HasPrefix(name, "X-Headstart-") && name != "X-Headstart-Request" && name != "X-Headstart-Input-File" {
+			t.Errorf("the function sees %s", name)
+		}
+	}
+	if o := <-p.gateway.outcomes; o.Reason != "InputCancelled" || o.Bytes != 0 {
+		t.Errorf("the gateway's own fetch ended with %+v", o)
+	}
+}
+
+func TestBodiesAndUpgradesAreHandedOver(t *testing.T) {
+	p := newPair(t, func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get("Upgrade") != "" {
+			upgrade(w, req)
+			return
+		}
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = io.Copy(w, req.Body)
+		w.Header().Set("X-Sum", req.Trailer.Get("X-Part"))
+	})
+	req := request(t, "POST", withoutInput, newID(), "", io.MultiReader(strings.NewReader("own body")))
+	req.Trailer = http.Header{"X-Part": {"7"}}
+	resp := p.gateway.do(t, req)
+	if body := read(t, resp.Body); body != "own body" || resp.Trailer.Get("X-Sum") != "7" {
+		t.Errorf("%s, trailers %v", body, resp.Trailer)
+	}
+	echoes(t, p.gateway.do(t, upgradeRequest(t, newID())))
+}
+
+// A peer's problem reaches the client as it is, and the operator hears of it once.
+func TestAPeersProblemIsRelayed(t *testing.T) {
+	p := newPair(t, abort)
+	ref := p.gateway.put("some", "", []byte("input"))
+	p.target.put("some", "", []byte("input"))
+	resp := p.gateway.do(t, request(t, "POST", withInput, newID(), ref, nil))
+	wantProblem(t, resp, http.StatusBadGateway, "FunctionFailed", "")
+	if here, there := p.gateway.cp.told(), p.target.cp.told(); here != nil || !slices.Equal(there, []string{"FunctionFailed"}) {
+		t.Errorf("the operator is told %v by the gateway's node and %v by the target's", here, there)
+	}
+	if n := len(resp.Header["X-Headstart-Request"]); n != 1 {
+		t.Errorf("the answer has %d ids", n)
+	}
+}
+
+func TestAPeerThatFails(t *testing.T) {
+	half := func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.WriteString(w, "half of it")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	t.Run("midway of the answer", func(t *testing.T) {
+		p := newPair(t, half)
+		resp := p.gateway.do(t, request(t, "GET", withoutInput, newID(), "", nil))
+		if _, err := io.ReadAll(resp.Body); err == nil {
+			t.Error("half an answer looks whole")
+		}
+		eventually(t, "it is logged", func() bool { return strings.Contains(p.gateway.logs.String(), "PeerFailed") })
+		if here, there := p.gateway.cp.told(), p.target.cp.told(); here != nil || !slices.Equal(there, []string{"FunctionFailed"}) {
+			t.Errorf("the operator is told %v by the gateway's node and %v by the target's", here, there)
+		}
+	})
+	t.Run("unreachable", func(t *testing.T) {
+		p := newPair(t, nil)
+		p.bind("127.0.0.1:1", true)
+		prob := wantProblem(t, p.gateway.do(t, request(t, "GET", withoutInput, newID(), "", nil)), http.StatusBadGateway, "PeerUnreachable", "")
+		if !strings.Contains(prob.Detail, "edge-2") || !slices.Equal(p.gateway.cp.told(), []string{"PeerUnreachable"}) {
+			t.Errorf("%s; the operator is told %v", prob.Detail, p.gateway.cp.told())
+		}
+	})
+	t.Run("another authority's", func(t *testing.T) {
+		p := newPair(t, nil)
+		other, _ := newAuthority(t).node(t, "edge-2")
+		s := httptest.NewUnstartedServer(http.NotFoundHandler())
+		s.Listener = tls.NewListener(s.Listener, other)
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		s.Start()
+		defer s.Close()
+		p.bind(s.Listener.Addr().String(), true)
+		wantProblem(t, p.gateway.do(t, request(t, "GET", withoutInput, newID(), "", nil)), http.StatusBadGateway, "PeerUnreachable", "")
+	})
+	t.Run("silent", func(t *testing.T) {
+		r := newNode(t, silent{})
+		r.cp.activate = func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
+			return &nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: "192.0.2.1:1"}, nil
+		}
+		r.change(func(f *nodeapi.Function) { // less than nothing, with what the node adds to it
+			f.ReadyTimeout, f.RequestTimeout = durationpb.New(-time.Hour), durationpb.New(0)
+		})
+		wantProblem(t, call(r.Gateway(), request(t, "GET", withInput, newID(), "", nil)), http.StatusGatewayTimeout, "PeerTimeout", "")
+	})
+}
+
+// silent is a peer that never answers.
+type silent struct{}
+
+func (silent) RoundTrip(req *http.Request) (*http.Response, error) { return nil, hang(req.Context()) }
+
+// A client that leaves ends its request on both nodes.
+func TestAClientThatLeavesIsForgottenByBothNodes(t *testing.T) {
+	p := newPair(t, nil)
+	ctx, leave := context.WithCancel(t.Context())
+	p.target.instances.ready = func(ctx context.Context, _ string) (netip.AddrPort, error) {
+		leave()
+		return netip.AddrPort{}, hang(ctx)
+	}
+	p.target.store.Before = stall
+	ref := p.gateway.put("some", "", []byte("input"))
+	p.target.put("some", "", []byte("input"))
+	if _, err := p.gateway.gateway.Do(request(t, "POST", withInput, newID(), ref, nil).WithContext(ctx)); err == nil {
+		t.Error("the client is answered")
+	}
+	for _, r := range []*rig{p.gateway, p.target} {
+		eventually(t, "nothing is held", func() bool { return r.cp.holds(withInput) == 0 })
+		<-r.outcomes
+		r.nothingLeft(t)
+		if told := r.cp.told(); told != nil {
+			t.Errorf("the operator is told %v", told)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package containerd
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestLogsOfFunctionsAreApart(t *testing.T) {
+	l, err := openLogs(filepath.Join(t.TempDir(), "logs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(l.dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v, want it closed to others", info, err)
+	}
+	seen := map[string]string{}
+	for _, function := range []string{"a/b", "a/b-c", "a-b/c", "../../etc/passwd", ".."} {
+		path := l.path(function)
+		if filepath.Dir(path) != l.dir {
+			t.Errorf("the log of %q is %s", function, path)
+		}
+		if other, taken := seen[path]; taken {
+			t.Errorf("%q and %q share a log", function, other)
+		}
+		seen[path] = function
+	}
+}
+
+// A log over the limit starts anew, for the program that has it open, too.
+func TestLogsAreTrimmed(t *testing.T) {
+	l, err := openLogs(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := map[string]int64{"default/quiet": logLimit, "default/loud": logLimit + 1}
+	for function, size := range sizes {
+		if err := os.WriteFile(l.path(function), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(l.path(function), size); err != nil { // sparse: the disk is spared
+			t.Fatal(err)
+		}
+	}
+	shim, err := os.OpenFile(l.path("default/loud"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shim.Close()
+	if err := l.trim(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shim.WriteString("next line\n"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(l.path("default/quiet")); err != nil || info.Size() != logLimit {
+		t.Errorf("a log within the limit: %v, %v", info, err)
+	}
+	if got, err := os.ReadFile(l.path("default/loud")); string(got) != "next line\n" {
+		t.Errorf("the trimmed log is %q, %v", got, err)
+	}
+}

@@ -1,0 +1,176 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/instance")
+
+// removeTimeout bounds the clean-up of one sandbox, beyond its grace.
+const removeTimeout = 10 * time.Second
+
+// run is an instance's life, from its start to its end or the set's.
+func (s *Set) run(in *instance, f *nodeapi.Function, traceparent string) {
+	s.report(in.status(nodeapi.Phase_PHASE_STARTING))
+	sb, err := s.bringUp(in, f, traceparent)
+	if err != nil {
+		s.fail(in, sb, err)
+		return
+	}
+	if err := s.dir.writeMeta(in.id, meta{Port: in.port}); err != nil {
+		s.log.Warn("an instance will not survive the daemon's restart", "instance", in.id, "error", err)
+	}
+	s.log.Info("instance is ready", "instance", in.id, "function", in.function, "address", in.address.String())
+	close(in.settled)
+	s.report(in.status(nodeapi.Phase_PHASE_READY))
+	s.watch(in, sb)
+}
+
+// bringUp makes the sandbox and waits for readiness. With an error it returns what is
+// to be removed.
+func (s *Set) bringUp(in *instance, f *nodeapi.Function, traceparent string) (Sandbox, *problem.Problem) {
+	ctx, cancel := context.WithTimeout(in.life, f.GetReadyTimeout().AsDuration())
+	defer cancel()
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
+	sb, err := s.create(ctx, in, f)
+	if err == nil {
+		err = s.awaitReadyOrExit(ctx, in, sb, f.GetProbePath())
+	}
+	if err != nil {
+		return sb, s.explain(ctx, err, f)
+	}
+	return sb, nil
+}
+
+func (s *Set) create(ctx context.Context, in *instance, f *nodeapi.Function) (_ Sandbox, err error) {
+	ctx, span := startSpan(ctx, tracing.SandboxCreate, in)
+	defer func() { endSpan(span, err) }()
+	if err := checkPort(in.port); err != nil {
+		return nil, err
+	}
+	inputs, err := s.dir.make(in.id)
+	if err != nil {
+		return nil, err
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	s.mu.Lock()
+	in.inputs, in.traceparent = inputs, carrier["traceparent"]
+	s.mu.Unlock()
+	return s.runtime.Create(ctx, Spec{ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(),
+		Env: f.GetEnv(), CPULimitMillis: f.GetCpuLimitMillis(), MemoryLimit: f.GetMemoryLimit()})
+}
+
+func (s *Set) awaitReadyOrExit(ctx context.Context, in *instance, sb Sandbox, path string) (err error) {
+	ctx, span := startSpan(ctx, tracing.RuntimeStart, in)
+	defer func() { endSpan(span, err) }()
+	if err := sb.Start(ctx); err != nil {
+		return err
+	}
+	in.address = netip.AddrPortFrom(sb.Address(), uint16(in.port))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ready := make(chan error, 1)
+	go func() { ready <- awaitReady(ctx, in.address, path) }()
+	select {
+	case err := <-ready:
+		return err
+	case <-sb.Exited():
+		cancel()
+		<-ready
+		return exitedEarly(sb.ExitCode())
+	}
+}
+
+// fail ends an instance that never was ready. Who waits for it learns it first.
+func (s *Set) fail(in *instance, sb Sandbox, p *problem.Problem) {
+	in.err = p
+	close(in.settled)
+	status := in.status(nodeapi.Phase_PHASE_FAILED)
+	if _, stopped := stopRequested(in.life); stopped {
+		status.Phase = nodeapi.Phase_PHASE_STOPPED
+	} else {
+		status.Reason, status.Message, status.Field = p.Title, p.Detail, p.Field
+	}
+	s.end(in, sb, 0, p)
+	s.report(status)
+}
+
+// watch owns a ready instance until it ends by itself, is stopped, or the set closes.
+func (s *Set) watch(in *instance, sb Sandbox) {
+	status := in.status(nodeapi.Phase_PHASE_STOPPED)
+	select {
+	case <-in.life.Done():
+		grace, stopped := stopRequested(in.life)
+		if !stopped {
+			return
+		}
+		s.end(in, sb, grace, instanceGone())
+	case <-sb.Exited():
+		status.Reason, status.Field = reasonExited, fieldContainer
+		status.Message = fmt.Sprintf("the function's program ended by itself with code %d", sb.ExitCode())
+		s.end(in, sb, 0, instanceGone())
+	}
+	s.report(status)
+}
+
+// end leaves nothing of an instance but why it ended, for the requests that still come.
+// sb is nil when none was made.
+func (s *Set) end(in *instance, sb Sandbox, grace time.Duration, why *problem.Problem) {
+	now := time.Now()
+	s.mu.Lock()
+	delete(s.instances, in.id)
+	maps.DeleteFunc(s.gone, func(_ string, d departure) bool { return now.Sub(d.at) > goneMemory })
+	s.gone[in.id] = departure{at: now, why: why}
+	s.mu.Unlock()
+	in.stop(nil) // its context is not needed any more
+	if sb != nil {
+		s.remove(sb, grace)
+	}
+	if in.inputs != nil {
+		_ = in.inputs.Close() // it was only read from
+	}
+	if err := s.dir.remove(in.id); err != nil {
+		s.log.Error("an instance has left files", "instance", in.id, "error", err)
+	}
+}
+
+func (s *Set) remove(sb Sandbox, grace time.Duration) {
+	attempt := func(ctx context.Context, grace time.Duration) error {
+		ctx, cancel := context.WithTimeout(ctx, grace+removeTimeout)
+		defer cancel()
+		return sb.Remove(ctx, grace)
+	}
+	err := attempt(s.ctx, grace)
+	if s.ctx.Err() != nil {
+		// The daemon ends, and with it the time to end: nobody would see to the kill.
+		err = attempt(context.WithoutCancel(s.ctx), 0)
+	}
+	if err != nil {
+		s.log.Error("a sandbox could not be removed", "instance", sb.ID(), "error", err)
+	}
+}
+
+func startSpan(ctx context.Context, name string, in *instance) (context.Context, trace.Span) {
+	return tracer.Start(ctx, name, trace.WithAttributes(tracing.Function.String(in.function), tracing.Instance.String(in.id)))
+}
+
+func endSpan(span trace.Span, err error) {
+	if err != nil {
+		span.SetStatus(codes.Error, problem.Of(err).Title)
+	}
+	span.End()
+}

@@ -1,0 +1,62 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// Fields of the manifest that an instance's failure may point to.
+const (
+	fieldContainer    = "spec.template.spec.containers[0]"
+	fieldReadyTimeout = "headstart.dev/ready-timeout"
+)
+
+const reasonExited = "FunctionExited"
+
+// stopRequest is the cause of a life that somebody ended.
+type stopRequest struct{ grace time.Duration }
+
+func (stopRequest) Error() string { return "the instance is to end" }
+
+// stopRequested tells whether, and with what grace, the life of ctx's instance was
+// ended by Stop.
+func stopRequested(ctx context.Context) (grace time.Duration, stopped bool) {
+	var r stopRequest
+	stopped = errors.As(context.Cause(ctx), &r)
+	return r.grace, stopped
+}
+
+func instanceGone() *problem.Problem {
+	return problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "the instance that was to answer is gone; try again")
+}
+
+func exitedEarly(code uint32) *problem.Problem {
+	return problem.New(http.StatusBadGateway, reasonExited, fieldContainer,
+		fmt.Sprintf("the function's program ended with code %d before it was ready", code))
+}
+
+// explain turns the failure of a start within ctx into words for the function's owner;
+// what is the operator's to mend goes to the log and says nothing to callers.
+func (s *Set) explain(ctx context.Context, err error, f *nodeapi.Function) *problem.Problem {
+	var p *problem.Problem
+	_, stopped := stopRequested(ctx)
+	switch {
+	case errors.As(err, &p):
+		return p
+	case stopped:
+		return problem.New(http.StatusServiceUnavailable, "InstanceStopped", "", "the instance was stopped while it was starting")
+	case s.ctx.Err() != nil:
+		return problem.New(http.StatusServiceUnavailable, "DaemonStopping", "", "the node's daemon is being stopped")
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return problem.New(http.StatusGatewayTimeout, "ReadyTimeout", fieldReadyTimeout,
+			fmt.Sprintf("the function was not ready within %s; mend its start, or allow it more time", f.GetReadyTimeout().AsDuration()))
+	}
+	s.log.Error("an instance could not be started", "function", f.GetName(), "error", err)
+	return problem.New(http.StatusBadGateway, "SandboxFailed", fieldContainer, "the node could not start the function's sandbox; the node's log says why")
+}

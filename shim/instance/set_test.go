@@ -1,0 +1,309 @@
+package instance_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/headstart-mesh/headstart/shim/instance"
+	"github.com/headstart-mesh/headstart/shim/instance/instancetest"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+func TestInstanceBecomesReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start("one", r.serving(10*time.Second)...)
+		synctest.Wait()
+		r.wantReported(starting("one"))
+		r.wantStatuses(starting("one"))
+		want := &nodeapi.DescribeResponse{
+			Mounts:      []*nodeapi.Mount{{Source: filepath.Join(r.path, "one", "input"), Destination: "/headstart/input", ReadOnly: true}},
+			Env:         map[string]string{"HEADSTART_INPUT_DIR": "/headstart/input", "HEADSTART_INSTANCE": "one"},
+			Traceparent: traceparent,
+			OtlpTarget:  "unix:/otlp.sock",
+		}
+		got, ok := r.set.Describe("one", "unix:/otlp.sock")
+		if diff := cmp.Diff(want, got, protocmp.Transform()); !ok || diff != "" {
+			t.Errorf("described %t (-want +got):\n%s", ok, diff)
+		}
+
+		began := time.Now()
+		at := r.ready("one")
+		// The probe sees it within its longest pause.
+		if took := time.Since(began); took < 10*time.Second || took > 10*time.Second+50*time.Millisecond {
+			t.Errorf("ready after %s", took)
+		}
+		if at.Port() != r.port || !at.Addr().IsLoopback() {
+			t.Errorf("ready at %s", at)
+		}
+		synctest.Wait()
+		r.wantReported(starting("one"), isReady("one", at))
+		r.wantStatuses(isReady("one", at))
+		info, err := os.Stat(want.GetMounts()[0].GetSource())
+		if err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("the function's user cannot see its inputs: %v, %v", info, err)
+		}
+		if info, err = os.Stat(r.path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("others can see them: %v, %v", info, err)
+		}
+		if err := r.set.Inputs("one").WriteFile("request", nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStartThatFails(t *testing.T) {
+	hour := time.Hour.String()
+	for name, test := range map[string]struct {
+		id     string
+		change func(f *nodeapi.Function)
+		want   problem.Problem
+		took   time.Duration
+	}{
+		"no image": {change: func(f *nodeapi.Function) { f.Image = "absent:1" },
+			want: problem.Problem{Title: "ImageUnavailable", Status: 502, Field: "spec.template.spec.containers[0].image", Detail: "there is no such image"}},
+		"no program": {change: func(f *nodeapi.Function) { f.Args = []string{"/run/secret"} },
+			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
+		"ends at once": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "3"} },
+			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the function's program ended with code 3 before it was ready"}},
+		"ends later": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "0", "20s"} }, took: 20 * time.Second,
+			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the function's program ended with code 0 before it was ready"}},
+		"never ready": {change: func(f *nodeapi.Function) { f.Args = append(f.Args, hour) }, took: readyTimeout,
+			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout", Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
+		"image never there": {change: func(f *nodeapi.Function) { f.Image = instancetest.SlowImage }, took: readyTimeout,
+			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout", Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
+		"id that is a path": {id: "../../precious",
+			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
+		"id that is nothing": {id: " ",
+			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
+		"port that is another": {change: func(f *nodeapi.Function) { f.Port += 65536 },
+			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				precious := filepath.Join(r.path, "../../precious")
+				if err := os.MkdirAll(precious, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				m := r.message("one", r.serving()...)
+				if test.id != "" {
+					m.Id = strings.TrimSpace(test.id)
+				}
+				if test.change != nil {
+					test.change(m.Function)
+				}
+				began := time.Now()
+				r.set.Start(m)
+				test.want.Type = "https://headstart.dev/errors#" + test.want.Title
+				for range 2 { // who comes later learns the same
+					_, err := r.set.Ready(t.Context(), m.GetId())
+					var got *problem.Problem
+					if !errors.As(err, &got) {
+						t.Fatal(err)
+					}
+					if diff := cmp.Diff(test.want, *got); diff != "" {
+						t.Errorf("problem (-want +got):\n%s", diff)
+					}
+					if took := time.Since(began); took != test.took {
+						t.Errorf("told after %s, want %s", took, test.took)
+					}
+					synctest.Wait()
+				}
+				failed := status(m.GetId(), nodeapi.Phase_PHASE_FAILED)
+				failed.Reason, failed.Message, failed.Field = test.want.Title, test.want.Detail, test.want.Field
+				r.wantReported(starting(m.GetId()), failed)
+				r.wantNothing(m.GetId())
+				if _, err := os.Stat(precious); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestStopWhileStarting(t *testing.T) {
+	for name, change := range map[string]func(f *nodeapi.Function){
+		"image is pulled":     func(f *nodeapi.Function) { f.Image = instancetest.SlowImage },
+		"program gets ready":  func(f *nodeapi.Function) { f.Args = append(f.Args, "1h") },
+		"program is stubborn": func(f *nodeapi.Function) { f.Args = []string{"stubborn", f.Args[1], "1h"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				m := r.message("one", r.serving()...)
+				change(m.Function)
+				r.set.Start(m)
+				synctest.Wait()
+				began := time.Now()
+				r.set.Stop("one", time.Minute)
+				r.wantProblem("one", "InstanceStopped")
+				synctest.Wait()
+				if took := time.Since(began); took != 0 {
+					t.Errorf("it took %s to stop what nobody uses", took)
+				}
+				r.wantReported(starting("one"), stopped("one"))
+				r.wantNothing("one")
+			})
+		})
+	}
+}
+
+func (r *rig) wantProblem(id, title string) {
+	r.t.Helper()
+	_, err := r.set.Ready(r.t.Context(), id)
+	var p *problem.Problem
+	if !errors.As(err, &p) || p.Title != title {
+		r.t.Errorf("%v, want %s", err, title)
+	}
+}
+
+func TestStopWhenReady(t *testing.T) {
+	for name, test := range map[string]struct {
+		program     func(r *rig) []string
+		grace, took time.Duration
+	}{
+		"heeds the signal":          {program: func(r *rig) []string { return r.serving() }, grace: time.Minute},
+		"stubborn":                  {program: (*rig).stubborn, grace: time.Minute, took: time.Minute},
+		"stubborn, no grace spoken": {program: (*rig).stubborn, took: 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.start("one", test.program(r)...)
+				at := r.ready("one")
+				r.set.Stop("one", test.grace)
+				r.set.Stop("one", time.Hour) // the first one counts
+				r.set.Stop("other", 0)
+				synctest.Wait()
+				// Whoever comes now is not sent to a program that ends.
+				r.wantProblem("one", "InstanceGone")
+				r.wantStatuses()
+				if test.took > 0 {
+					time.Sleep(test.took - 1)
+					synctest.Wait()
+					r.wantReported(starting("one"), isReady("one", at))
+					if len(r.files()) != 1 {
+						t.Error("its inputs went before it")
+					}
+					time.Sleep(1)
+					synctest.Wait()
+				}
+				r.wantReported(starting("one"), isReady("one", at), stopped("one"))
+				r.wantNothing("one")
+			})
+		})
+	}
+}
+
+func TestProgramThatEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start("one", r.serving()...)
+		at := r.ready("one")
+		r.node.Exit("one", 7)
+		synctest.Wait()
+		ended := stopped("one")
+		ended.Reason, ended.Field = "FunctionExited", "spec.template.spec.containers[0]"
+		ended.Message = "the function's program ended by itself with code 7"
+		r.wantReported(starting("one"), isReady("one", at), ended)
+		r.wantProblem("one", "InstanceGone")
+		r.wantNothing("one")
+	})
+}
+
+// A control plane repeats itself after a reconnect.
+func TestStartTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start("one", r.serving()...)
+		r.start("one", "exit", "1")
+		at := r.ready("one")
+		r.start("one", "exit", "1")
+		synctest.Wait()
+		r.wantReported(starting("one"), isReady("one", at))
+	})
+}
+
+// A request can be ahead of the news of its instance.
+func TestReadyBeforeItIsAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		asked := make(chan error, 1)
+		go func() {
+			_, err := r.set.Ready(t.Context(), "late")
+			asked <- err
+		}()
+		time.Sleep(time.Second)
+		r.start("other", r.serving()...) // not the one it waits for
+		synctest.Wait()
+		r.start("late", r.serving(5*time.Second)...)
+		if err := <-asked; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReadyOfNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		began := time.Now()
+		r.wantProblem("none", "InstanceGone")
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("told after %s", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := r.set.Ready(ctx, "none"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want the cancellation", err)
+		}
+		r.start("one", r.serving(time.Hour)...)
+		if _, err := r.set.Ready(ctx, "one"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want the cancellation", err)
+		}
+	})
+}
+
+// Why instances ended is not remembered for good, or a function that never starts
+// would fill the memory.
+func TestEndsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start("one", "exit", "1")
+		r.wantProblem("one", "FunctionExited")
+		time.Sleep(11 * time.Second)
+		r.start("two", "exit", "1")
+		r.wantProblem("two", "FunctionExited")
+		r.wantProblem("one", "InstanceGone")
+	})
+}
+
+// failing is a runtime that is away.
+type failing struct{ instance.Runtime }
+
+func (failing) List(context.Context) ([]instance.Sandbox, error) {
+	return nil, errors.New("away")
+}
+
+func TestOpenWithoutRuntime(t *testing.T) {
+	if _, err := instance.Open(t.Context(), failing{}, t.TempDir(), nil, nil); err == nil || !strings.Contains(err.Error(), "away") {
+		t.Errorf("%v, want the reason", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := instance.Open(t.Context(), instancetest.NewMemory(93), file, nil, nil); err == nil {
+		t.Error("a file was taken for a directory")
+	}
+}
