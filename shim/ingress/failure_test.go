@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -334,7 +335,7 @@ func TestClose(t *testing.T) {
 func TestAClientThatLeavesIsForgotten(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare  func(r *rig, reached func())
-		function func(reached func()) http.HandlerFunc
+		function func(reached func(), forgotten <-chan struct{}) http.HandlerFunc
 		body     func(context.Context) io.Reader
 	}{
 		"while it is placed": {prepare: func(r *rig, reached func()) {
@@ -358,17 +359,17 @@ func TestAClientThatLeavesIsForgotten(t *testing.T) {
 				return hang(ctx)
 			}
 		}},
-		"while the function works": {function: func(reached func()) http.HandlerFunc {
+		"while the function works": {function: func(reached func(), forgotten <-chan struct{}) http.HandlerFunc {
 			return func(_ http.ResponseWriter, req *http.Request) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				reached()
 				_ = hang(req.Context())
 			}
 		}},
-		"while the input is delivered": {function: func(reached func()) http.HandlerFunc {
-			return func(_ http.ResponseWriter, req *http.Request) { reached(); _, _ = io.Copy(io.Discard, req.Body) }
+		"while the input is delivered": {function: func(reached func(), forgotten <-chan struct{}) http.HandlerFunc {
+			return func(http.ResponseWriter, *http.Request) { reached(); <-forgotten }
 		}},
-		"while the answer arrives": {function: func(reached func()) http.HandlerFunc {
+		"while the answer arrives": {function: func(reached func(), forgotten <-chan struct{}) http.HandlerFunc {
 			return func(w http.ResponseWriter, req *http.Request) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				_, _ = io.WriteString(w, "half of it")
@@ -379,7 +380,7 @@ func TestAClientThatLeavesIsForgotten(t *testing.T) {
 				}
 			}
 		}},
-		"while its own body arrives": {function: func(reached func()) http.HandlerFunc {
+		"while its own body arrives": {function: func(reached func(), forgotten <-chan struct{}) http.HandlerFunc {
 			return func(_ http.ResponseWriter, req *http.Request) {
 				reached()
 				_, _ = io.Copy(io.Discard, req.Body)
@@ -389,15 +390,18 @@ func TestAClientThatLeavesIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
+			forgotten := make(chan struct{})
+			forget := sync.OnceFunc(func() { close(forgotten) })
+			defer forget()
 			var function http.HandlerFunc
 			if c.function != nil {
-				function = c.function(leave)
+				function = c.function(leave, forgotten)
 			}
 			r := newRig(t, function)
 			if c.prepare != nil {
 				c.prepare(r, leave)
 			}
-			ref := r.put("some", "", make([]byte, 1<<20))
+			ref := r.put("some", "", make([]byte, inputLimit)) // more than sockets hold
 			var body io.Reader
 			if c.body != nil {
 				body = c.body(ctx)

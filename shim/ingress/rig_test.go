@@ -47,6 +47,7 @@ const (
 	withoutInput = "default/plain"
 	target       = "video-1" // the instance that requests are bound to
 	bufferLimit  = 64 << 20
+	inputLimit   = 8 << 20
 	// soon is more than anything takes here; who waits for it has lost.
 	soon = 10 * time.Second
 )
@@ -98,7 +99,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	r.instances = &instances{inputs: inputs}
 	e := engine.New(func(string) (source.Source, error) { return r.store, nil }, buf, func(o engine.Outcome) { r.outcomes <- o })
 	r.functions.Set([]*nodeapi.Function{
-		{Name: withInput, HasInput: true, Store: "edge", InputLimit: 1 << 20, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
+		{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withoutInput, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
 	r.Ingress = ingress.New("edge-1", r.functions, r.cp, r.instances, e, peers, ingress.NewMetrics(r.registry), slog.New(slog.NewJSONHandler(r.logs, nil)))
@@ -137,7 +138,7 @@ func (r *rig) nothingLeft(t *testing.T) {
 
 // change replaces the policy of the function with an input.
 func (r *rig) change(change func(*nodeapi.Function)) {
-	f := &nodeapi.Function{Name: withInput, HasInput: true, Store: "edge", InputLimit: 1 << 20, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)}
+	f := &nodeapi.Function{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)}
 	change(f)
 	r.functions.Set([]*nodeapi.Function{f})
 }

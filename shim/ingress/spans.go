@@ -32,7 +32,7 @@ func tellFetch(ctx context.Context, p *parked) {
 }
 
 // phases are the two spans of a delivery, one after the other: deliver until the
-// function has the whole request, execute until its answer is through.
+// function has the whole request or answers, execute until its answer is through.
 type phases struct {
 	parent context.Context
 	ctx    context.Context // deliver's: what the function sees as its parent
@@ -48,17 +48,21 @@ func newPhases(ctx context.Context) *phases {
 	return ph
 }
 
-// trace tells the phases when the request is written.
+// trace tells the phases when the request is written. A function that answers has it,
+// too: a fast one's answer can be through before the writer says that it is done.
 func (ph *phases) trace() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) {
-		if i.Err == nil {
-			ph.wrote()
-		}
-	}}
+	return &httptrace.ClientTrace{
+		GotFirstResponseByte: ph.delivered,
+		WroteRequest: func(i httptrace.WroteRequestInfo) {
+			if i.Err == nil {
+				ph.delivered()
+			}
+		},
+	}
 }
 
-// wrote can come after end: the function may have answered before it read everything.
-func (ph *phases) wrote() {
+// delivered begins the execution when it is called first, which can be after the end.
+func (ph *phases) delivered() {
 	ph.mu.Lock()
 	defer ph.mu.Unlock()
 	if ph.open == nil || ph.executing {

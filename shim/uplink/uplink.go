@@ -5,15 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 const (
@@ -42,29 +43,20 @@ type Uplink struct {
 	handler  Handler
 	log      *slog.Logger
 
-	outbox      chan *nodeapi.NodeMessage
-	loadChanged chan struct{} // holds one token
+	outbox chan *nodeapi.NodeMessage // reports and events
+	// Each holds one token when there is something to send.
+	asked, loadChanged chan struct{}
 
 	mu   sync.Mutex
 	open map[string]*activation
 	load map[string]int32
 }
 
-type activation struct {
-	message *nodeapi.NodeMessage
-	answer  chan answer // holds one
-}
-
-type answer struct {
-	bound *nodeapi.Bound
-	err   error
-}
-
 // New returns an uplink; register states what the node is and runs, anew for each
 // stream.
 func New(client nodeapi.ControlPlaneClient, register func() *nodeapi.Register, handler Handler, log *slog.Logger) *Uplink {
 	return &Uplink{client: client, register: register, handler: handler, log: log,
-		outbox: make(chan *nodeapi.NodeMessage, outboxSize), loadChanged: make(chan struct{}, 1),
+		outbox: make(chan *nodeapi.NodeMessage, outboxSize), asked: make(chan struct{}, 1), loadChanged: make(chan struct{}, 1),
 		open: map[string]*activation{}, load: map[string]int32{}}
 }
 
@@ -90,8 +82,7 @@ func (u *Uplink) Run(ctx context.Context) {
 	}
 }
 
-// session is one stream: registration, open activations, then both directions until
-// one ends.
+// session is one stream, until one of its directions ends.
 func (u *Uplink) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -99,59 +90,63 @@ func (u *Uplink) session(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("opening the stream: %w", err)
 	}
-	u.dropOutbox()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return u.receive(stream) })
+	g.Go(func() error {
+		err := u.send(ctx, stream)
+		if errors.Is(err, io.EOF) {
+			return nil // the stream is broken: receive learns why
+		}
+		cancel() // or receive would wait on
+		return err
+	})
+	return g.Wait()
+}
+
+// send sends the registration and what is open, then what comes.
+func (u *Uplink) send(ctx context.Context, stream nodeapi.ControlPlane_ConnectClient) error {
+	u.dropReports()
 	if err := stream.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: u.register()}}); err != nil {
 		return fmt.Errorf("registering: %w", err)
 	}
-	for _, m := range u.unanswered() {
-		if err := stream.Send(m); err != nil {
-			return fmt.Errorf("repeating an activation: %w", err)
-		}
+	if err := stream.Send(u.loadMessage()); err != nil {
+		return fmt.Errorf("sending the load: %w", err)
 	}
-	received := make(chan error, 1)
-	go func() { received <- u.receive(stream) }()
-	defer func() {
-		cancel()
-		<-received
-	}()
+	u.askAnew()
 	for {
-		select {
-		case m := <-u.outbox:
+		for _, m := range u.unasked() {
 			if err := stream.Send(m); err != nil {
-				return fmt.Errorf("sending: %w", err)
+				return fmt.Errorf("asking for an instance: %w", err)
 			}
-		case <-u.loadChanged:
-			if err := stream.Send(u.loadMessage()); err != nil {
-				return fmt.Errorf("sending the load: %w", err)
-			}
-		case err := <-received:
-			received <- nil
-			return err
 		}
-	}
-}
-
-// dropOutbox forgets what was meant for the stream before: the registration says it
-// better.
-func (u *Uplink) dropOutbox() {
-	for {
+		var m *nodeapi.NodeMessage
 		select {
-		case <-u.outbox:
-		default:
-			return
+		case <-u.asked:
+			continue
+		case <-u.loadChanged:
+			m = u.loadMessage()
+		case m = <-u.outbox:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := stream.Send(m); err != nil {
+			return fmt.Errorf("sending: %w", err)
 		}
 	}
 }
 
-// unanswered returns the messages that the new stream starts with.
-func (u *Uplink) unanswered() []*nodeapi.NodeMessage {
-	all := []*nodeapi.NodeMessage{u.loadMessage()}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, a := range u.open {
-		all = append(all, a.message)
+// dropReports forgets what instances were said to be: the registration says it anew.
+// It is silent on why some ended, so that goes on as an event.
+func (u *Uplink) dropReports() {
+	for range len(u.outbox) {
+		m := <-u.outbox // nobody else takes from it
+		switch s := m.GetInstance(); {
+		case s == nil:
+			u.post(m)
+		case s.GetReason() != "":
+			u.Event(&nodeapi.Event{Function: s.GetFunction(), Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), At: timestamppb.Now()})
+		}
 	}
-	return all
 }
 
 func (u *Uplink) receive(stream nodeapi.ControlPlane_ConnectClient) error {
@@ -172,50 +167,8 @@ func (u *Uplink) receive(stream nodeapi.ControlPlane_ConnectClient) error {
 		case *nodeapi.ControlMessage_Bound:
 			u.settle(k.Bound.GetRequest(), answer{bound: k.Bound})
 		case *nodeapi.ControlMessage_Refused:
-			r := k.Refused
-			u.settle(r.GetRequest(), answer{err: problem.New(int(r.GetStatus()), r.GetReason(), r.GetField(), r.GetMessage())})
+			u.settle(k.Refused.GetRequest(), answer{err: refusal(k.Refused)})
 		}
-	}
-}
-
-func (u *Uplink) settle(request string, a answer) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if act, ok := u.open[request]; ok {
-		delete(u.open, request)
-		act.answer <- a
-	}
-}
-
-// Activate asks for an instance and waits until the request is bound to one. The
-// question survives reconnects. An error is a *problem.Problem or ctx's.
-func (u *Uplink) Activate(ctx context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
-	act := &activation{message: &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Activate{Activate: a}}, answer: make(chan answer, 1)}
-	u.mu.Lock()
-	if _, taken := u.open[a.GetRequest()]; taken {
-		u.mu.Unlock()
-		return nil, problem.New(http.StatusConflict, "DuplicateRequest", "x-headstart-request", "a request with this id is being activated")
-	}
-	u.open[a.GetRequest()] = act
-	u.mu.Unlock()
-	// Unlike a report, a question must not be dropped: without a stream the reconnect
-	// asks it, with one there is soon room.
-	select {
-	case u.outbox <- act.message:
-	case <-ctx.Done():
-	}
-	select {
-	case ans := <-act.answer:
-		return ans.bound, ans.err
-	case <-ctx.Done():
-		u.mu.Lock()
-		delete(u.open, a.GetRequest())
-		u.mu.Unlock()
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return nil, problem.New(http.StatusGatewayTimeout, "ActivationTimeout", "",
-				"the control plane placed no instance in time; `headstart status` shows whether it runs and has nodes")
-		}
-		return nil, ctx.Err()
 	}
 }
 
@@ -237,9 +190,14 @@ func (u *Uplink) Hold(function string, delta int32) {
 		delete(u.load, function)
 	}
 	u.mu.Unlock()
+	signal(u.loadChanged)
+}
+
+// signal leaves a token: whoever takes it finds all that is new by then.
+func signal(token chan struct{}) {
 	select {
-	case u.loadChanged <- struct{}{}:
-	default: // a message is due anyway, and will tell the newest
+	case token <- struct{}{}:
+	default:
 	}
 }
 

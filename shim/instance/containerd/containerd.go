@@ -19,6 +19,8 @@ import (
 	"github.com/containerd/errdefs"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -42,7 +44,14 @@ const (
 	cpuPeriod = 100_000
 	// makeTimeout bounds the making of a sandbox whose image is there, which takes a
 	// tenth of a second, or many of them on a node that makes dozens at a time.
-	makeTimeout = time.Minute
+	makeTimeout = 30 * time.Second
+	// listTimeout bounds the wait for a containerd that starts at the same time.
+	listTimeout = 30 * time.Second
+
+	// containerd's socket is on this machine, and a cold start waits for it: a restart
+	// takes half a second.
+	redialFirst   = 20 * time.Millisecond
+	redialLongest = 500 * time.Millisecond
 )
 
 // Config says where the runtime finds what it needs.
@@ -73,7 +82,7 @@ type Runtime struct {
 	wg     sync.WaitGroup
 }
 
-// New connects to containerd.
+// New returns a runtime, whether or not containerd serves already.
 func New(cfg Config) (*Runtime, error) {
 	n, err := newNetwork(cfg)
 	if err != nil {
@@ -87,7 +96,13 @@ func New(cfg Config) (*Runtime, error) {
 	if err := os.WriteFile(hosts, []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n"), 0o644); err != nil {
 		return nil, fmt.Errorf("writing the sandboxes' hosts file: %w", err)
 	}
-	c, err := client.New(cfg.Socket, client.WithDefaultNamespace(Namespace))
+	redial := backoff.DefaultConfig
+	redial.BaseDelay, redial.MaxDelay = redialFirst, redialLongest
+	c, err := client.New(cfg.Socket, client.WithDefaultNamespace(Namespace), client.WithExtraDialOpts([]grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: redialLongest}),
+		// What is asked of a containerd that restarts waits for it, within its own time.
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to containerd: %w", err)
 	}
@@ -155,7 +170,7 @@ func (r *Runtime) image(ctx context.Context, ref string) (client.Image, error) {
 	image, err := r.client.GetImage(ctx, ref)
 	if errdefs.IsNotFound(err) {
 		image, err = r.client.Pull(ctx, ref, client.WithPullUnpack, client.WithPullSnapshotter(snapshotter))
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !errdefs.IsUnavailable(err) { // then it is containerd that is away
 			return nil, problem.New(http.StatusBadGateway, "ImageUnavailable", fieldImage,
 				fmt.Sprintf("image %q is neither on the node nor can it be pulled; `headstart image import` brings one from a file", ref))
 		}
@@ -208,7 +223,8 @@ func (r *Runtime) spec(image client.Image, s instance.Spec, ns string) []oci.Spe
 
 // List implements instance.Runtime.
 func (r *Runtime) List(ctx context.Context) ([]instance.Sandbox, error) {
-	ctx = namespaces.WithNamespace(ctx, Namespace)
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, Namespace), listTimeout)
+	defer cancel()
 	all, err := r.client.Containers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing containers: %w", err)

@@ -3,6 +3,8 @@
 package containerd
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -189,6 +191,40 @@ func TestContainerdRestarts(t *testing.T) {
 		ended(t, sb)
 		n.nothing(t, sb.ID())
 	}
+}
+
+// What is asked while containerd restarts waits for it.
+func TestCreateWaitsForContainerd(t *testing.T) {
+	n := newNode(t)
+	n.stop(t)
+	r, end := n.open(t)
+	defer end()
+	type made struct {
+		sb  instance.Sandbox
+		err error
+	}
+	create := make(chan made, 1)
+	go func() {
+		sb, err := r.Create(t.Context(), n.spec("patient", "serve", "8080"))
+		create <- made{sb, err}
+	}()
+	n.start(t, os.Getenv(binEnv))
+	got := <-create
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	if err := got.sb.Remove(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	n.nothing(t, "patient")
+	n.stop(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := r.Create(ctx, n.spec("impatient", "serve", "8080")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want the end of its time", err)
+	}
+	n.start(t, os.Getenv(binEnv))
+	n.nothing(t, "impatient")
 }
 
 // After a reboot there are names of namespaces, leases and containers, and nothing that

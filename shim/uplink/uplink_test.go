@@ -1,0 +1,217 @@
+package uplink_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/uplink"
+)
+
+func TestMessagesAreHandledInOrder(t *testing.T) {
+	r := newRig(t)
+	s := r.run()
+	say := []*nodeapi.ControlMessage{
+		{Kind: &nodeapi.ControlMessage_Functions{Functions: &nodeapi.Functions{Functions: []*nodeapi.Function{{}}}}},
+		{Kind: &nodeapi.ControlMessage_Start{Start: &nodeapi.StartInstance{Id: "one"}}},
+		{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{Request: "a"}}},
+		{}, // a newer control plane's: not for this node
+		{Kind: &nodeapi.ControlMessage_Stop{Stop: &nodeapi.StopInstance{Id: "one"}}},
+		{Kind: &nodeapi.ControlMessage_Functions{Functions: &nodeapi.Functions{}}},
+	}
+	for _, m := range say {
+		s.say(m)
+	}
+	for _, want := range []string{"functions 1", "start one", "expect a", "stop one", "functions 0"} {
+		select {
+		case got := <-r.handler.calls:
+			if got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s was not handled", want)
+		}
+	}
+}
+
+func TestReportsAreSentInOrder(t *testing.T) {
+	r := newRig(t)
+	s := r.run()
+	var want []*nodeapi.NodeMessage
+	for i := range 50 {
+		st, e := status(strconv.Itoa(i), nodeapi.Phase_PHASE_STARTING), event("Event"+strconv.Itoa(i))
+		r.Report(st)
+		r.Event(e)
+		want = append(want, reports(st), tells(e))
+	}
+	for _, m := range want {
+		s.want(m)
+	}
+}
+
+// What was reported while the control plane was away is in the registration, but for
+// events and for why instances ended.
+func TestReportsWhileAway(t *testing.T) {
+	r := newRig(t)
+	r.Report(status("one", nodeapi.Phase_PHASE_STARTING))
+	r.Event(event("First"))
+	r.Report(status("one", nodeapi.Phase_PHASE_READY))
+	failed := status("two", nodeapi.Phase_PHASE_FAILED)
+	failed.Reason, failed.Message, failed.Field = "ReadyTimeout", "it was not ready", "headstart.dev/ready-timeout"
+	r.Report(failed)
+	r.Report(status("three", nodeapi.Phase_PHASE_STOPPED))
+	r.Event(event("Second"))
+	s := r.run()
+	s.want(tells(event("First")))
+	why := s.recv().GetEvent()
+	if age := time.Since(why.GetAt().AsTime()); age < 0 || age > patience {
+		t.Errorf("an event of %s", why.GetAt().AsTime())
+	}
+	why.At = nil
+	want := &nodeapi.Event{Function: "default/fire", Reason: "ReadyTimeout", Message: "it was not ready", Field: "headstart.dev/ready-timeout"}
+	if diff := cmp.Diff(want, why, protocmp.Transform()); diff != "" {
+		t.Errorf("why it ended (-want +got):\n%s", diff)
+	}
+	s.want(tells(event("Second")))
+}
+
+// Nobody waits for a control plane that takes nothing.
+func TestReportsNeverBlock(t *testing.T) {
+	r := newRig(t)
+	for i := range 5000 {
+		r.Report(status(strconv.Itoa(i), nodeapi.Phase_PHASE_READY))
+		r.Event(event("Event"))
+		r.Hold("default/fire", 1)
+	}
+}
+
+// The load is told as it is when it is sent, however often it changed before.
+func TestLoad(t *testing.T) {
+	r := newRig(t)
+	r.Hold("default/fire", 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.stop = cancel
+	go func() {
+		defer close(r.stopped)
+		r.Run(ctx)
+	}()
+	s := r.opened()
+	s.recv()
+	s.wantLoad(map[string]int32{"default/fire": 1})
+	for range 99 {
+		r.Hold("default/fire", 1)
+		r.Hold("default/water", 1)
+	}
+	s.wantLoad(map[string]int32{"default/fire": 100, "default/water": 99})
+	for range 99 {
+		r.Hold("default/fire", -1)
+		r.Hold("default/water", -1)
+	}
+	s.wantLoad(map[string]int32{"default/fire": 1})
+	s.end <- nil
+	s = r.opened()
+	s.recv()
+	s.wantLoad(map[string]int32{"default/fire": 1})
+	r.Hold("default/fire", -1)
+	s.wantLoad(nil)
+}
+
+// wantLoad reads on until the load is as wanted.
+func (s *stream) wantLoad(want map[string]int32) {
+	s.t.Helper()
+	for {
+		m := s.recv().GetLoad()
+		if m == nil {
+			s.t.Fatal("something else than a load came")
+		}
+		if diff := cmp.Diff(want, m.GetInFlight()); diff == "" {
+			return
+		}
+	}
+}
+
+// Run ends with its context, whatever the control plane does.
+func TestRunEnds(t *testing.T) {
+	for name, test := range map[string]func(*rig){
+		"in silence": func(r *rig) { r.run() },
+		"while the control plane takes nothing": func(r *rig) {
+			r.run()
+			for range 5000 { // more than the connection holds
+				r.Event(&nodeapi.Event{Message: string(make([]byte, 1024))})
+			}
+		},
+		"while it reconnects": func(r *rig) { r.run().end <- errors.New("away") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			test(r)
+			r.stop()
+			select {
+			case <-r.stopped:
+			case <-time.After(patience):
+				t.Fatal("it does not")
+			}
+		})
+	}
+}
+
+// away is a control plane that tells of each attempt to reach it; streams last as long
+// as lasts says, by the number of the attempt.
+type away struct {
+	tried    chan time.Time
+	attempts int
+	lasts    func(attempt int) time.Duration
+}
+
+func (a *away) Connect(context.Context, ...grpc.CallOption) (nodeapi.ControlPlane_ConnectClient, error) {
+	a.tried <- time.Now()
+	a.attempts++
+	time.Sleep(a.lasts(a.attempts))
+	return nil, errors.New("away")
+}
+
+func TestReconnectsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const attempts = 50
+		cp := &away{tried: make(chan time.Time), lasts: func(attempt int) time.Duration {
+			if attempt == attempts {
+				return time.Minute
+			}
+			return 0
+		}}
+		u := uplink.New(cp, nil, nil, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			u.Run(ctx)
+		}()
+		began := <-cp.tried
+		last, longest := began, time.Duration(0)
+		for range attempts - 1 {
+			at := <-cp.tried
+			longest, last = max(longest, at.Sub(last)), at
+		}
+		if longest < 500*time.Millisecond || longest > 1500*time.Millisecond {
+			t.Errorf("the longest pause is %s, want about a second", longest)
+		}
+		if took := last.Sub(began); took < 20*time.Second {
+			t.Errorf("%d attempts within %s", attempts, took)
+		}
+		// After a stream that lasted, the next is opened soon.
+		if pause := (<-cp.tried).Sub(last) - time.Minute; pause > 100*time.Millisecond {
+			t.Errorf("the next attempt came %s after a stream that lasted", pause)
+		}
+		cancel()
+		<-done
+	})
+}
