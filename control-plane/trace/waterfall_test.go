@@ -3,7 +3,6 @@ package trace_test
 import (
 	"bytes"
 	"errors"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -54,16 +53,6 @@ func TestWaterfall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			golden(t, name+".txt", waterfall(t, tc.trace, tc.o))
 		})
-	}
-}
-
-func TestTheReferenceShowsTheWaterfall(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/reference/traces.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := waterfall(t, cold(), trace.WaterfallOptions{Width: 100}); !bytes.Contains(doc, want) {
-		t.Errorf("docs/reference/traces.md lacks\n%s", want)
 	}
 }
 

@@ -46,6 +46,12 @@ func TestKilledPartsComeBack(t *testing.T) {
 				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
+				eventually(t, "the process is gone", func() error {
+					if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+						return fmt.Errorf("process %d: %v", pid, err)
+					}
+					return nil
+				})
 				r := <-answered
 				switch {
 				case r.err != nil:

@@ -95,18 +95,20 @@ func (s *Set) awaitReadyOrExit(ctx context.Context, in *instance, sb Sandbox, pa
 	}
 }
 
-// fail ends an instance that never was ready. Who waits for it learns it first.
+// fail ends an instance that never was ready. The control plane learns it before those
+// who wait, or it would bind what they send again to the same instance; the clean-up
+// holds up neither.
 func (s *Set) fail(in *instance, sb Sandbox, p *problem.Problem) {
-	in.err = p
-	close(in.settled)
 	status := in.status(nodeapi.Phase_PHASE_FAILED)
 	if _, stopped := stopRequested(in.life); stopped {
 		status.Phase = nodeapi.Phase_PHASE_STOPPED
 	} else {
 		status.Reason, status.Message, status.Field = p.Title, p.Detail, p.Field
 	}
-	s.end(in, sb, 0, p)
 	s.report(status)
+	in.err = p
+	close(in.settled)
+	s.end(in, sb, 0, p)
 }
 
 // watch owns a ready instance until it ends by itself, is stopped, or the set closes.
@@ -114,17 +116,16 @@ func (s *Set) watch(in *instance, sb Sandbox) {
 	status := in.status(nodeapi.Phase_PHASE_STOPPED)
 	select {
 	case <-in.life.Done():
-		grace, stopped := stopRequested(in.life)
-		if !stopped {
-			return
+		if grace, stopped := stopRequested(in.life); stopped {
+			s.end(in, sb, grace, instanceGone())
+			s.report(status)
 		}
-		s.end(in, sb, grace, instanceGone())
 	case <-sb.Exited():
 		status.Reason, status.Field = reasonExited, fieldContainer
 		status.Message = fmt.Sprintf("the function's program ended by itself with code %d", sb.ExitCode())
+		s.report(status) // first: requests are still sent to it
 		s.end(in, sb, 0, instanceGone())
 	}
-	s.report(status)
 }
 
 // end leaves nothing of an instance but why it ended, for the requests that still come.

@@ -106,6 +106,8 @@ func TestStartThatFails(t *testing.T) {
 				began := time.Now()
 				r.set.Start(m)
 				test.want.Type = "https://headstart.dev/errors#" + test.want.Title
+				failed := status(m.GetId(), nodeapi.Phase_PHASE_FAILED)
+				failed.Reason, failed.Message, failed.Field = test.want.Title, test.want.Detail, test.want.Field
 				for range 2 { // who comes later learns the same
 					_, err := r.set.Ready(t.Context(), m.GetId())
 					var got *problem.Problem
@@ -118,10 +120,10 @@ func TestStartThatFails(t *testing.T) {
 					if took := time.Since(began); took != test.took {
 						t.Errorf("told after %s, want %s", took, test.took)
 					}
+					// By now the control plane knows, and binds no more requests to it.
+					r.wantReported(starting(m.GetId()), failed)
 					synctest.Wait()
 				}
-				failed := status(m.GetId(), nodeapi.Phase_PHASE_FAILED)
-				failed.Reason, failed.Message, failed.Field = test.want.Title, test.want.Detail, test.want.Field
 				r.wantReported(starting(m.GetId()), failed)
 				r.wantNothing(m.GetId())
 				if _, err := os.Stat(precious); err != nil {

@@ -154,6 +154,22 @@ func TestActivationTwice(t *testing.T) {
 	}
 }
 
+// A question that comes of a report is heard after it: an instance that has failed is
+// not the answer.
+func TestActivationFollowsTheReport(t *testing.T) {
+	r := newRig(t)
+	s := r.run()
+	for i := range 100 {
+		failed := status(strconv.Itoa(i), nodeapi.Phase_PHASE_FAILED)
+		r.Report(failed)
+		answer := r.activating(t.Context(), strconv.Itoa(i))
+		s.want(reports(failed))
+		s.want(asks(strconv.Itoa(i)))
+		s.say(binds(strconv.Itoa(i), "next"))
+		<-answer
+	}
+}
+
 // Answers, deadlines and reconnects may come at the same time.
 func TestActivationsAtOnce(t *testing.T) {
 	const count = 200

@@ -114,9 +114,12 @@ func (u *Uplink) send(ctx context.Context, stream nodeapi.ControlPlane_ConnectCl
 	}
 	u.askAnew()
 	for {
-		for _, m := range u.unasked() {
+		// What was reported before a question is told before it: the question may come
+		// of it. Hence the questions are taken first.
+		asks := u.unasked()
+		for _, m := range append(u.waiting(), asks...) {
 			if err := stream.Send(m); err != nil {
-				return fmt.Errorf("asking for an instance: %w", err)
+				return fmt.Errorf("sending: %w", err)
 			}
 		}
 		var m *nodeapi.NodeMessage
@@ -138,8 +141,7 @@ func (u *Uplink) send(ctx context.Context, stream nodeapi.ControlPlane_ConnectCl
 // dropReports forgets what instances were said to be: the registration says it anew.
 // It is silent on why some ended, so that goes on as an event.
 func (u *Uplink) dropReports() {
-	for range len(u.outbox) {
-		m := <-u.outbox // nobody else takes from it
+	for _, m := range u.waiting() {
 		switch s := m.GetInstance(); {
 		case s == nil:
 			u.post(m)
@@ -147,6 +149,14 @@ func (u *Uplink) dropReports() {
 			u.Event(&nodeapi.Event{Function: s.GetFunction(), Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), At: timestamppb.Now()})
 		}
 	}
+}
+
+// waiting takes what is in the outbox; only send does.
+func (u *Uplink) waiting() (all []*nodeapi.NodeMessage) {
+	for range len(u.outbox) {
+		all = append(all, <-u.outbox)
+	}
+	return all
 }
 
 func (u *Uplink) receive(stream nodeapi.ControlPlane_ConnectClient) error {

@@ -63,7 +63,7 @@ func removeSnapshots(ctx context.Context, s snapshots.Snapshotter) error {
 	err := s.Walk(ctx, func(_ context.Context, info snapshots.Info) error {
 		own = append(own, info.Name)
 		return nil
-	}, "kind=="+snapshots.KindActive.String())
+	}, "kind==active")
 	if err != nil {
 		return fmt.Errorf("listing: %w", err)
 	}

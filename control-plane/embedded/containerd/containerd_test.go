@@ -16,7 +16,11 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// containerd's client dials on, for at most its timeout, after its caller has left.
+		goleak.IgnoreAnyFunction("github.com/containerd/containerd/v2/pkg/dialer.timeoutDialer.func1"))
+}
 
 func TestConfig(t *testing.T) {
 	got := string(Config(Paths{Root: "/var/hs/root", State: `/run/h "s"/state`, Socket: "/run/hs/c.sock"}))

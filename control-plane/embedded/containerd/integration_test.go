@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -137,9 +138,12 @@ func (m *machine) run(t *testing.T, id string) (shim, init int) {
 			t.Error(err)
 		}
 	}()
-	// One layer below, so that the root is an overlay.
-	if _, err = s.Prepare(ctx, id+"-extract", ""); err == nil {
-		err = s.Commit(ctx, id+"-base", id+"-extract")
+	// One layer below, so that the root is an overlay. An image's layers stay when
+	// containers go, so the second run of a name finds it.
+	if _, err = s.Stat(ctx, id+"-base"); errdefs.IsNotFound(err) {
+		if _, err = s.Prepare(ctx, id+"-extract", ""); err == nil {
+			err = s.Commit(ctx, id+"-base", id+"-extract")
+		}
 	}
 	if err == nil {
 		_, err = s.Prepare(ctx, id, id+"-base")
