@@ -27,6 +27,8 @@ type Buffer struct {
 	dir   *os.File
 	limit int64
 
+	freeing sync.WaitGroup // files that are being taken apart
+
 	mu      sync.Mutex
 	used    int64
 	entries map[string]*Entry // nil when closed
@@ -116,17 +118,21 @@ func (b *Buffer) Create(id string, size int64) (*Entry, error) {
 	return e, nil
 }
 
-// remove takes an entry that nobody holds any more out of the directory.
+// remove takes an entry that nobody holds any more out of the directory. The file goes
+// with its last descriptor, and the kernel takes tens of milliseconds to take a large one
+// apart: no request shall wait for that.
 func (b *Buffer) remove(e *Entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.entries == nil {
-		return // Close has removed it.
+	if b.entries == nil { // Close has removed it.
+		_ = e.file.Close() // nobody reads it any more, so nothing is lost with it
+		return
 	}
 	delete(b.entries, e.id)
 	b.used -= e.size
 	// A file that cannot be removed now is swept by the next Open.
 	_ = b.root.Remove(e.id)
+	b.freeing.Go(func() { _ = e.file.Close() })
 }
 
 // Close fails every entry and removes it, whoever still holds it.
@@ -135,6 +141,7 @@ func (b *Buffer) Close() error {
 	entries := b.entries
 	b.entries, b.used = nil, 0
 	b.mu.Unlock()
+	b.freeing.Wait()
 	var errs []error
 	for id, e := range entries {
 		e.Fail(errClosed)

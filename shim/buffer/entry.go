@@ -132,8 +132,6 @@ func (e *Entry) drop() {
 	last := e.owners == 0
 	e.mu.Unlock()
 	if last {
-		// Nobody reads it any more, so nothing is lost with it.
-		_ = e.file.Close()
 		e.buffer.remove(e)
 	}
 }

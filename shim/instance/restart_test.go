@@ -68,6 +68,23 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 	})
 }
 
+// An instance that runs but is not ready when its daemon is killed is not taken for
+// one that is.
+func TestRestartAfterAKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start("one", r.serving(time.Hour)...)
+		synctest.Wait()
+		if len(r.node.Sandboxes()) != 1 {
+			t.Fatal("it does not run")
+		}
+		killed := r.set // it cannot close
+		r.open()
+		r.wantNothing("one")
+		killed.Close()
+	})
+}
+
 // A daemon that was killed may leave anything half-made.
 func TestRestartRemovesTheRest(t *testing.T) {
 	outside := t.TempDir()

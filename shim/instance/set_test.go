@@ -286,6 +286,7 @@ func TestEndsAreForgotten(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		r.start("two", "exit", "1")
 		r.wantProblem("two", "FunctionExited")
+		synctest.Wait()
 		r.wantProblem("one", "InstanceGone")
 	})
 }

@@ -1,17 +1,27 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
 // defaultWidth is for output that is not a terminal, such as a file or a pipe.
 const defaultWidth = 110
+
+// Spans leave their processes in batches, each at most 200 ms old, so who asks right
+// after the answer waits that long for the rest.
+const (
+	spansTimeout = 2 * time.Second
+	spansPoll    = 50 * time.Millisecond
+)
 
 // waterfallOptions are those for a terminal if out is one.
 func waterfallOptions(out io.Writer) trace.WaterfallOptions {
@@ -23,6 +33,28 @@ func waterfallOptions(out io.Writer) trace.WaterfallOptions {
 	return trace.WaterfallOptions{Width: defaultWidth}
 }
 
+// wholeTrace returns the trace once it has the gateway's span, which ends last, or as
+// much of it as there is when that does not come.
+func (c *cli) wholeTrace(ctx context.Context, id string) (trace.Trace, error) {
+	late := time.NewTimer(spansTimeout)
+	defer late.Stop()
+	tick := time.NewTicker(spansPoll)
+	defer tick.Stop()
+	for {
+		t, err := c.client().Trace(ctx, id)
+		if root, ok := t.Root(); err != nil || ok && root.Service == tracing.ServiceGateway {
+			return t, err
+		}
+		select {
+		case <-tick.C:
+		case <-late.C:
+			return t, nil
+		case <-ctx.Done():
+			return t, ctx.Err()
+		}
+	}
+}
+
 func traceCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "trace ID", Short: "Show one request as a waterfall", Args: cobra.ExactArgs(1),
@@ -31,7 +63,7 @@ func traceCommand(c *cli) *cobra.Command {
 ID is a trace id, or the request's own, which is in the x-headstart-request header of
 the answer to a request that was cold.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := c.client().Trace(cmd.Context(), args[0])
+			t, err := c.wholeTrace(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
