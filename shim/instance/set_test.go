@@ -3,6 +3,7 @@ package instance_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,6 +135,38 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
+// Who waits may send its request again at once: the control plane has to know by then
+// that the instance is none.
+func TestFailureIsReportedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reported, told := make(chan struct{}), make(chan struct{})
+		set, err := instance.Open(t.Context(), instancetest.NewMemory(95), filepath.Join(t.TempDir(), "instances"), func(s *nodeapi.InstanceStatus) {
+			if s.GetPhase() == nodeapi.Phase_PHASE_FAILED {
+				<-reported
+			}
+		}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		set.Start((&rig{port: 80}).message("one", "exit", "1"))
+		go func() {
+			defer close(told)
+			if _, err := set.Ready(t.Context(), "one"); err == nil {
+				t.Error("it is ready")
+			}
+		}()
+		synctest.Wait()
+		select {
+		case <-told:
+			t.Error("the control plane learns it last")
+		default:
+		}
+		close(reported)
+		<-told
+	})
+}
+
 func TestStopWhileStarting(t *testing.T) {
 	for name, change := range map[string]func(f *nodeapi.Function){
 		"image is pulled":     func(f *nodeapi.Function) { f.Image = instancetest.SlowImage },
@@ -192,13 +225,13 @@ func TestStopWhenReady(t *testing.T) {
 				r.wantProblem("one", "InstanceGone")
 				r.wantStatuses()
 				if test.took > 0 {
-					time.Sleep(test.took - 1)
+					time.Sleep(test.took - time.Nanosecond)
 					synctest.Wait()
 					r.wantReported(starting("one"), isReady("one", at))
 					if len(r.files()) != 1 {
 						t.Error("its inputs went before it")
 					}
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 					synctest.Wait()
 				}
 				r.wantReported(starting("one"), isReady("one", at), stopped("one"))

@@ -25,6 +25,9 @@ type answer struct {
 // question survives reconnects. An error is a *problem.Problem or ctx's.
 func (u *Uplink) Activate(ctx context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
 	act := &activation{message: &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Activate{Activate: a}}, answer: make(chan answer, 1)}
+	if !sendable(act.message) { // of all that is in it, only the input is a client's to choose
+		return nil, problem.New(http.StatusBadRequest, "InputReferenceMalformed", "headstart.dev/input", "the input reference is malformed: it is not UTF-8")
+	}
 	if !u.ask(a.GetRequest(), act) {
 		return nil, problem.New(http.StatusConflict, "DuplicateRequest", "x-headstart-request", "a request with this id is being activated")
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -157,17 +158,35 @@ func TestActivationTwice(t *testing.T) {
 // A question that comes of a report is heard after it: an instance that has failed is
 // not the answer.
 func TestActivationFollowsTheReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.Event(event("First"))
+		answer := r.activating(t.Context(), "a")
+		synctest.Wait() // it is asked
+		s := r.run()
+		s.want(tells(event("First")))
+		s.want(asks("a"))
+		s.say(binds("a", "one"))
+		<-answer
+	})
+}
+
+// What a client put in its headers does not end the node's stream.
+func TestActivationThatCannotBeSent(t *testing.T) {
 	r := newRig(t)
 	s := r.run()
-	for i := range 100 {
-		failed := status(strconv.Itoa(i), nodeapi.Phase_PHASE_FAILED)
-		r.Report(failed)
-		answer := r.activating(t.Context(), strconv.Itoa(i))
-		s.want(reports(failed))
-		s.want(asks(strconv.Itoa(i)))
-		s.say(binds(strconv.Itoa(i), "next"))
-		<-answer
+	hostile := activate("a")
+	hostile.Input = "s3://bucket/\xff"
+	_, err := r.Activate(t.Context(), hostile)
+	var p *problem.Problem
+	if !errors.As(err, &p) || p.Title != "InputReferenceMalformed" || p.Status != 400 {
+		t.Errorf("%v, want InputReferenceMalformed", err)
 	}
+	e := event("Hostile")
+	e.Message = "\xff"
+	r.Event(e)
+	r.Event(event("Next"))
+	s.want(tells(event("Next")))
 }
 
 // Answers, deadlines and reconnects may come at the same time.

@@ -60,6 +60,7 @@ type rig struct {
 	t       *testing.T
 	handler *handler
 	cp      *controlPlane
+	version string // is added to what the node says of itself
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -81,7 +82,9 @@ func newRig(t *testing.T) *rig {
 	registrations := 0
 	r.Uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register {
 		registrations++
-		return registration(registrations)
+		reg := registration(registrations)
+		reg.Version += r.version
+		return reg
 	}, r.handler, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		if r.stop != nil {
@@ -99,15 +102,20 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// run runs the uplink and returns its first stream, registered.
-func (r *rig) run() *stream {
-	r.t.Helper()
+// start runs the uplink.
+func (r *rig) start() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	r.stop = cancel
 	go func() {
 		defer close(r.stopped)
 		r.Run(ctx)
 	}()
+}
+
+// run runs the uplink and returns its first stream, registered.
+func (r *rig) run() *stream {
+	r.t.Helper()
+	r.start()
 	return r.registered(1)
 }
 

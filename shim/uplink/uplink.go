@@ -12,6 +12,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -82,10 +83,9 @@ func (u *Uplink) Run(ctx context.Context) {
 	}
 }
 
-// session is one stream, until one of its directions ends.
+// session is one stream, until it ends. A direction that fails takes the other along:
+// gRPC ends the stream with it.
 func (u *Uplink) session(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	stream, err := u.client.Connect(ctx)
 	if err != nil {
 		return fmt.Errorf("opening the stream: %w", err)
@@ -93,12 +93,10 @@ func (u *Uplink) session(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return u.receive(stream) })
 	g.Go(func() error {
-		err := u.send(ctx, stream)
-		if errors.Is(err, io.EOF) {
-			return nil // the stream is broken: receive learns why
+		if err := u.send(ctx, stream); !errors.Is(err, io.EOF) {
+			return err
 		}
-		cancel() // or receive would wait on
-		return err
+		return nil // the stream is broken: receive learns why
 	})
 	return g.Wait()
 }
@@ -221,7 +219,18 @@ func (u *Uplink) loadMessage() *nodeapi.NodeMessage {
 	return &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Load{Load: l}}
 }
 
+// sendable tells whether a message can be sent: gRPC ends the stream over one that
+// cannot, and what comes from requests may be anything but UTF-8.
+func sendable(m *nodeapi.NodeMessage) bool {
+	_, err := proto.Marshal(m)
+	return err == nil
+}
+
 func (u *Uplink) post(m *nodeapi.NodeMessage) {
+	if !sendable(m) {
+		u.log.Error("a message to the control plane is not UTF-8; it was dropped")
+		return
+	}
 	select {
 	case u.outbox <- m:
 	default:

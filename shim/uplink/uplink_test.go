@@ -58,6 +58,16 @@ func TestReportsAreSentInOrder(t *testing.T) {
 	}
 }
 
+// A stream that cannot be used is given up, and the next one tried.
+func TestRegistrationThatCannotBeSent(t *testing.T) {
+	r := newRig(t)
+	r.version = "\xff"
+	r.start()
+	for range 2 {
+		r.opened()
+	}
+}
+
 // What was reported while the control plane was away is in the registration, but for
 // events and for why instances ended.
 func TestReportsWhileAway(t *testing.T) {
@@ -98,12 +108,7 @@ func TestReportsNeverBlock(t *testing.T) {
 func TestLoad(t *testing.T) {
 	r := newRig(t)
 	r.Hold("default/fire", 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	r.stop = cancel
-	go func() {
-		defer close(r.stopped)
-		r.Run(ctx)
-	}()
+	r.start()
 	s := r.opened()
 	s.recv()
 	s.wantLoad(map[string]int32{"default/fire": 1})

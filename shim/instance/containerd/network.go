@@ -8,11 +8,21 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"golang.org/x/sys/unix"
+)
+
+const (
+	// attachTries and attachRetry: a plugin takes some tens of milliseconds, and what is
+	// still wrong after a few of them is not going to pass.
+	attachTries = 4
+	attachRetry = 50 * time.Millisecond
 )
 
 // interfaceName is the sandbox's side of its link, as every CNI runtime calls it.
@@ -63,7 +73,7 @@ func (n *network) conf(id, namespace string) *libcni.RuntimeConf {
 
 // attach puts the namespace on the bridge and returns its address.
 func (n *network) attach(ctx context.Context, id string) (netip.Addr, error) {
-	res, err := n.cni.AddNetworkList(ctx, n.list, n.conf(id, n.path(id)))
+	res, err := n.add(ctx, id)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("attaching a sandbox to the network: %w", err)
 	}
@@ -77,6 +87,21 @@ func (n *network) attach(ctx context.Context, id string) (netip.Addr, error) {
 		}
 	}
 	return netip.Addr{}, errors.New("the CNI plugin gave the sandbox no address")
+}
+
+// add calls the plugins, again when they fail: those of a daemon that was killed finish
+// behind its back, and two that make or change the bridge at once disturb each other.
+func (n *network) add(ctx context.Context, id string) (types.Result, error) {
+	conf := n.conf(id, n.path(id))
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval = attachRetry
+	return backoff.Retry(ctx, func() (types.Result, error) {
+		res, err := n.cni.AddNetworkList(ctx, n.list, conf)
+		if err != nil {
+			err = errors.Join(err, n.cni.DelNetworkList(ctx, n.list, conf))
+		}
+		return res, err
+	}, backoff.WithBackOff(wait), backoff.WithMaxTries(attachTries))
 }
 
 // detach undoes attach and newNamespace, or as much of them as there is. What it cannot
