@@ -29,17 +29,19 @@ type testCase struct {
 	size   int64  // bytes
 	sha256 string
 	object string // in the store
-	off    string // the function as it is without Headstart
-	on     string // the same with the input annotation
-	env    map[string]string
+	// truth is what the video shows; nil for the user's own.
+	truth *mjpeggen.Truth
+	off   string // the function as it is without Headstart
+	on    string // the same with the input annotation
+	env   map[string]string
 }
 
 // prepare stores the inputs and deploys the functions.
-func prepare(ctx context.Context, bed *testbed.Bed, own string) ([]testCase, error) {
+func prepare(ctx context.Context, bed *testbed.Bed, own *os.File) ([]testCase, error) {
 	var cases []testCase
 	for _, mb := range sizes {
 		progress(fmt.Sprintf("video of %d MB", mb))
-		f, err := generated(mb * megabyte)
+		f, truth, err := generated(mb * megabyte)
 		if err != nil {
 			return nil, err
 		}
@@ -47,14 +49,11 @@ func prepare(ctx context.Context, bed *testbed.Bed, own string) ([]testCase, err
 		if err != nil {
 			return nil, err
 		}
+		c.truth = &truth
 		cases = append(cases, c)
 	}
-	if own != "" {
-		f, err := os.Open(own)
-		if err != nil {
-			return nil, fmt.Errorf("INPUT: %w", err)
-		}
-		c, err := store(ctx, bed, f, "INPUT", "input")
+	if own != nil {
+		c, err := store(ctx, bed, own, "INPUT", "input")
 		if err != nil {
 			return nil, err
 		}
@@ -79,17 +78,17 @@ func prepare(ctx context.Context, bed *testbed.Bed, own string) ([]testCase, err
 	return cases, bed.Apply(ctx, functions...)
 }
 
-func generated(size int64) (*os.File, error) {
+func generated(size int64) (*os.File, mjpeggen.Truth, error) {
 	f, err := os.CreateTemp("", "headstart-video-")
 	if err != nil {
-		return nil, err
+		return nil, mjpeggen.Truth{}, err
 	}
 	// The file lives as long as it is open, also if the demo is killed.
 	if err := os.Remove(f.Name()); err != nil {
-		return nil, err
+		return nil, mjpeggen.Truth{}, err
 	}
-	_, err = mjpeggen.Generate(f, size, seed)
-	return f, err
+	truth, err := mjpeggen.Generate(f, size, seed)
+	return f, truth, err
 }
 
 func store(ctx context.Context, bed *testbed.Bed, f *os.File, label, key string) (testCase, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,6 +23,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
 
@@ -36,14 +38,17 @@ const (
 )
 
 // hot is what the hot requests showed.
-type hot struct{ with, without time.Duration }
+type hot struct {
+	with, without time.Duration // medians
+	gatewayMiB    float64       // growth of the gateway while the largest video passes it
+}
 
 // measureHot compares the median of hot requests through the edge's gateway with that
 // of a second Envoy beside it, which has the same configuration without the filter. The
 // requests alternate.
 func measureHot(ctx context.Context, bed *testbed.Bed, o options) (h hot, err error) {
-	// A function of its own that stays hot. It has an input, so its requests pass the
-	// whole filter; these ones name none, so they go straight to the instance.
+	// A function of its own that stays hot. It has an input, so its requests enter the
+	// filter, which looks for one; these ones name none, so they go straight to the instance.
 	const function = "fire-hot"
 	if err := bed.Apply(ctx, testbed.Function{Name: function, Image: testbed.Fire, Node: testbed.Edge, Annotations: map[string]string{
 		"headstart.dev/scale-to-zero": "10m", "headstart.dev/input": testbed.Input, "headstart.dev/store": testbed.Store}}); err != nil {
@@ -68,7 +73,41 @@ func measureHot(ctx context.Context, bed *testbed.Bed, o options) (h hot, err er
 			}
 		}
 	}
-	return hot{with: with.median(), without: without.median()}, nil
+	h = hot{with: with.median(), without: without.median()}
+	h.gatewayMiB, err = gatewayGrowth(ctx, bed, function)
+	return h, err
+}
+
+// gatewayGrowth sends the largest video as a request's body and returns by how much the
+// gateway grew at most meanwhile, in MiB.
+func gatewayGrowth(ctx context.Context, bed *testbed.Bed, function string) (float64, error) {
+	f, _, err := generated(sizes[len(sizes)-1] * megabyte)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, err
+	}
+	grown, err := testbed.Growth(bed.PID("gateway-"+testbed.Edge), func() error {
+		r, err := bed.Request(ctx, http.MethodPost, testbed.Edge, function, "/")
+		if err != nil {
+			return err
+		}
+		r.Body, r.ContentLength = io.NopCloser(io.NewSectionReader(f, 0, size)), size
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("the video as a body: %s", resp.Status)
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	})
+	return float64(grown) / (1 << 20), err
 }
 
 // probe sends hot requests through one gateway.
@@ -97,6 +136,9 @@ func (p *probe) once(ctx context.Context) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("hot request: %s", resp.Status)
 	}
+	if resp.Header.Get(filterapi.HeaderRequest) != "" {
+		return errNotHot
+	}
 	p.took = append(p.took, time.Since(began))
 	return nil
 }
@@ -107,19 +149,20 @@ func (p *probe) median() time.Duration {
 	return counted[len(counted)/2]
 }
 
-// untilHot makes the function hot and waits until the gateway knows: its requests then
-// bypass the daemon, which would name itself in the answer.
+// errNotHot: the request went through the daemon, which names it in the answer.
+var errNotHot = errors.New("the function is not hot")
+
+// untilHot makes the function hot, waits until the gateway knows, and warms up.
 func (p *probe) untilHot(ctx context.Context, bed *testbed.Bed) error {
 	defer func() { p.took = nil }()
 	return poll(ctx, requestTimeout, func(ctx context.Context) error {
 		if err := p.once(ctx); err != nil {
 			return err
 		}
-		if _, err := instanceOf(ctx, bed, p.function); err != nil {
-			return err
-		}
-		if len(p.took) < hotWarm { // the endpoint's update is a few milliseconds behind
-			return fmt.Errorf("warming up")
+		for len(p.took) < hotWarm {
+			if err := p.once(ctx); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -39,7 +39,7 @@ func main() {
 	flag.StringVar(&o.input, "input", "", "a video of your own (MJPEG) beside the generated ones")
 	flag.Parse()
 	if err := run(ctx, o); err != nil {
-		if ctx.Err() != nil {
+		if errors.Is(err, errInterrupted) {
 			fmt.Fprintln(os.Stderr, "interrupted; nothing is left running")
 			os.Exit(130)
 		}
@@ -47,6 +47,9 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// errInterrupted: Ctrl-C, and all has been removed.
+var errInterrupted = errors.New("interrupted")
 
 type options struct{ bin, out, input string }
 
@@ -62,6 +65,13 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	var own *os.File
+	if o.input != "" {
+		if own, err = os.Open(o.input); err != nil {
+			return fmt.Errorf("INPUT: %w", err)
+		}
+		defer own.Close()
+	}
 	began := time.Now()
 	bed, err := testbed.Open(ctx, testbed.Config{Name: "hsdemo", BinDir: o.bin, WorkDir: o.out, Subnet: netip.MustParsePrefix("10.211.0.0/16"),
 		Delay: linkDelay, Rate: linkRate, Progress: progress})
@@ -70,27 +80,23 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() {
 		progress("removing everything")
-		err = errors.Join(err, bed.Close())
+		if closed := bed.Close(); closed != nil {
+			err = errors.Join(err, closed)
+		} else if ctx.Err() != nil {
+			err = errInterrupted
+		}
 	}()
 	progress("image of the sample function")
 	if err := bed.ImportImage(ctx, testbed.Fire); err != nil {
 		return err
 	}
-	cases, err := prepare(ctx, bed, o.input)
+	cases, err := prepare(ctx, bed, own)
 	if err != nil {
 		return err
 	}
 	progress(fmt.Sprintf("ready after %.0f s", time.Since(began).Seconds()))
 
-	before, err := residentMiB(bed.PID("gateway-" + testbed.Edge))
-	if err != nil {
-		return err
-	}
 	results, err := measure(ctx, bed, cases)
-	if err != nil {
-		return err
-	}
-	after, err := residentMiB(bed.PID("gateway-" + testbed.Edge))
 	if err != nil {
 		return err
 	}
@@ -99,7 +105,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := summarize(results, hot, after-before)
+	s := summarize(results, hot)
 	if err := s.write(filepath.Join(o.out, "summary.json")); err != nil {
 		return err
 	}
@@ -110,9 +116,4 @@ func run(ctx context.Context, o options) (err error) {
 		return fmt.Errorf("%d answers were wrong", s.AnswersWrong)
 	}
 	return nil
-}
-
-func residentMiB(pid int) (float64, error) {
-	n, err := testbed.ResidentBytes(pid)
-	return float64(n) / (1 << 20), err
 }

@@ -56,18 +56,22 @@ func measure(ctx context.Context, bed *testbed.Bed, cases []testCase) ([]result,
 		for i := range results {
 			r := &results[i]
 			progress(fmt.Sprintf("cold requests, round %d of %d: %s", n+1, repetitions, r.label))
-			off, err := cold(ctx, bed, r.testCase, r.testCase.off)
+			off, err := cold(ctx, bed, r.testCase, false)
 			if err != nil {
 				return nil, fmt.Errorf("%s, Headstart off: %w", r.label, err)
 			}
-			on, err := cold(ctx, bed, r.testCase, r.testCase.on)
+			on, err := cold(ctx, bed, r.testCase, true)
 			if err != nil {
 				return nil, fmt.Errorf("%s, Headstart on: %w", r.label, err)
 			}
 			r.off, r.on = append(r.off, off), append(r.on, on)
-			// Right: the function saw the video that was stored. Equal: it answered the same.
 			for _, got := range []request{off, on} {
-				if !bytes.Equal(got.answer, r.off[0].answer) || !bytes.Contains(got.answer, []byte(r.sha256)) {
+				err := check(r.testCase, got.answer)
+				if err == nil && !bytes.Equal(got.answer, r.off[0].answer) {
+					err = errors.New("it differs from the first one")
+				}
+				if err != nil {
+					progress(fmt.Sprintf("WRONG answer to %s: %v", r.label, err))
 					r.wrong++
 				}
 			}
@@ -78,7 +82,11 @@ func measure(ctx context.Context, bed *testbed.Bed, cases []testCase) ([]result,
 
 // cold waits until the function has no instance, sends one request and fetches its
 // trace.
-func cold(ctx context.Context, bed *testbed.Bed, c testCase, function string) (request, error) {
+func cold(ctx context.Context, bed *testbed.Bed, c testCase, on bool) (request, error) {
+	function, origin := c.off, "store"
+	if on {
+		function, origin = c.on, "body"
+	}
 	if err := awaitCold(ctx, bed, function); err != nil {
 		return request{}, err
 	}
@@ -107,7 +115,10 @@ func cold(ctx context.Context, bed *testbed.Bed, c testCase, function string) (r
 	if r.input, r.exec, r.origin, err = serverTiming(resp.Header.Get("Server-Timing")); err != nil {
 		return request{}, err
 	}
-	r.trace, r.phases, err = awaitTrace(ctx, bed, resp.Header.Get(filterapi.HeaderRequest))
+	if r.origin != origin {
+		return request{}, fmt.Errorf("the function took its input from its %s, not from its %s", r.origin, origin)
+	}
+	r.trace, r.phases, err = awaitTrace(ctx, bed, resp.Header.Get(filterapi.HeaderRequest), on)
 	return r, err
 }
 
@@ -128,7 +139,7 @@ func awaitCold(ctx context.Context, bed *testbed.Bed, function string) error {
 
 // awaitTrace returns the request's trace once the gateway's span, which ends last, and
 // all others that it should have are there.
-func awaitTrace(ctx context.Context, bed *testbed.Bed, id string) (t trace.Trace, p trace.Phases, err error) {
+func awaitTrace(ctx context.Context, bed *testbed.Bed, id string, fetched bool) (t trace.Trace, p trace.Phases, err error) {
 	err = poll(ctx, traceTimeout, func(ctx context.Context) error {
 		if t, err = bed.Client().Trace(ctx, id); err != nil {
 			return err
@@ -137,8 +148,8 @@ func awaitTrace(ctx context.Context, bed *testbed.Bed, id string) (t trace.Trace
 			return errors.New("the gateway's span has not come yet")
 		}
 		p, err = t.Phases()
-		if missing := (trace.MissingSpans)(nil); errors.As(err, &missing) && len(missing) == 1 && missing[0] == "fetch" {
-			return nil // Headstart is off
+		if missing := (trace.MissingSpans)(nil); !fetched && errors.As(err, &missing) && len(missing) == 1 && missing[0] == tracing.Fetch {
+			return nil
 		}
 		return err
 	})

@@ -156,13 +156,18 @@ func TestTheGatewayHoldsNoBody(t *testing.T) {
 	deploy(t, testbed.Function{Name: "large", Annotations: withInput()})
 	pid := bed.PID("gateway-" + testbed.Edge)
 	call{function: "large", body: bytes.NewReader(make([]byte, 1<<20))}.ok(t) // fills its pools
-	before := residentBytes(t, pid)
 	const size = 256 << 20
-	a := call{function: "large", body: bytes.NewReader(make([]byte, size))}.ok(t)
-	if a.report.Body.Bytes != size {
-		t.Fatalf("the function got %d bytes", a.report.Body.Bytes)
+	grown, err := testbed.Growth(pid, func() error {
+		a := call{function: "large", body: bytes.NewReader(make([]byte, size))}.ok(t)
+		if a.report.Body.Bytes != size {
+			return fmt.Errorf("the function got %d bytes", a.report.Body.Bytes)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if grown := residentBytes(t, pid) - before; grown > 16<<20 {
+	if grown > 16<<20 {
 		t.Errorf("the gateway grew by %d bytes with a body of %d", grown, size)
 	}
 }
@@ -207,8 +212,19 @@ func TestOneRequestIsOneTrace(t *testing.T) {
 	}
 }
 
-// traceOf waits until the request's trace has the gateway's span, which comes last.
+// traceOf waits until the request's trace is whole.
 func traceOf(t *testing.T, id string) (tr trace.Trace) {
+	t.Helper()
+	eventually(t, "phases of trace "+id, func() error {
+		tr = spansOf(t, id)
+		_, err := tr.Phases()
+		return err
+	})
+	return tr
+}
+
+// spansOf waits until the request's trace has the gateway's span, which comes last.
+func spansOf(t *testing.T, id string) (tr trace.Trace) {
 	t.Helper()
 	eventually(t, "trace "+id, func() (err error) {
 		if tr, err = bed.Client().Trace(context.Background(), id); err != nil {
@@ -217,8 +233,7 @@ func traceOf(t *testing.T, id string) (tr trace.Trace) {
 		if root, ok := tr.Root(); !ok || root.Service != tracing.ServiceGateway {
 			return fmt.Errorf("no span of the gateway")
 		}
-		_, err = tr.Phases()
-		return err
+		return nil
 	})
 	return tr
 }

@@ -259,12 +259,3 @@ func nothingHalfMade(t *testing.T) {
 		return nil
 	})
 }
-
-func residentBytes(t *testing.T, pid int) int64 {
-	t.Helper()
-	n, err := testbed.ResidentBytes(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}

@@ -28,6 +28,11 @@ const readyPoll = 20 * time.Millisecond
 // Secret is an access key of the S3 server.
 type Secret struct{ Access, Key string }
 
+// file is the secret as the operator keeps it.
+func (s Secret) file() string {
+	return fmt.Sprintf("access_key_id = %s\nsecret_access_key = %s\n", s.Access, s.Key)
+}
+
 // S3 is the S3 server (versitygw) in its own network namespace.
 type S3 struct {
 	Secret   Secret

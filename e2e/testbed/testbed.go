@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/embedded"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
@@ -48,7 +50,7 @@ type Config struct {
 	Name string
 	// BinDir holds what `make build` made.
 	BinDir string
-	// WorkDir is for state and logs; it is removed by Close but for its log directory.
+	// WorkDir is for state and logs; only the logs are left after Close.
 	WorkDir string
 	// Subnet is a /16 for the nodes; the one after it is for the store's side.
 	Subnet netip.Prefix
@@ -67,6 +69,7 @@ type Bed struct {
 	S3       *S3
 
 	c        Config
+	lock     *os.File
 	topology *topology
 }
 
@@ -75,20 +78,22 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	if c.BufferLimit == 0 {
 		c.BufferLimit = bufferLimit
 	}
-	b := &Bed{c: c}
+	plan, err := planFor(c)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := takeLock(c.Name)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bed{c: c, lock: lock}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Close())
 		}
 	}()
-	plan, err := planFor(c)
-	if err != nil {
-		return nil, err
-	}
-	if err := sweep(c.Name); err != nil {
-		return nil, err
-	}
-	if err := os.RemoveAll(c.WorkDir); err != nil {
+	// What one that was killed left. The platform sweeps its own.
+	if err := errors.Join(sweep(c.Name), b.removeInputs()); err != nil {
 		return nil, err
 	}
 	secret := Secret{Access: random(), Key: random()}
@@ -126,15 +131,33 @@ func (b *Bed) Close() error {
 	if b.Platform != nil {
 		errs = append(errs, b.Platform.Stop(ctx))
 	}
-	entries, err := os.ReadDir(filepath.Join(b.c.WorkDir, "state"))
-	if err == nil {
-		for _, e := range entries {
-			if e.Name() != "log" {
-				errs = append(errs, os.RemoveAll(filepath.Join(b.c.WorkDir, "state", e.Name())))
-			}
-		}
+	for _, dir := range []string{"nodes", "functions.json"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(b.c.WorkDir, "state", dir)))
 	}
-	return errors.Join(append(errs, os.RemoveAll(filepath.Join(b.c.WorkDir, "s3")), os.RemoveAll(filepath.Join(b.c.WorkDir, "secrets")))...)
+	return errors.Join(append(errs, b.removeInputs(), b.lock.Close())...)
+}
+
+// removeInputs removes what Open and startS3 put into WorkDir, and nothing else that may
+// lie there.
+func (b *Bed) removeInputs() error {
+	var errs []error
+	for _, name := range []string{"s3", "secrets", "stores.yaml", filepath.Join("state", "functions.json")} {
+		errs = append(errs, os.RemoveAll(filepath.Join(b.c.WorkDir, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// takeLock keeps two testbeds of one name apart. The kernel lets go of the lock when its
+// holder dies; the file stays, for a second opener must find the same one.
+func takeLock(name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "headstart-"+name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another testbed %q runs on this machine; wait for it, or end it", name), f.Close())
+	}
+	return f, nil
 }
 
 // RunDir is where the platform's sockets are: short, for the limit on their paths.
@@ -193,12 +216,11 @@ func (b *Bed) operator(p plan, s Secret) (stores, secrets string, err error) {
 	if err := os.MkdirAll(secrets, 0o700); err != nil {
 		return "", "", err
 	}
-	secret := fmt.Sprintf("access_key_id = %s\nsecret_access_key = %s\n", s.Access, s.Key)
-	if err := os.WriteFile(filepath.Join(secrets, Store), []byte(secret), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(secrets, Store), []byte(s.file()), 0o600); err != nil {
 		return "", "", err
 	}
 	// A second secret, to see what a wrong one does.
-	if err := os.WriteFile(filepath.Join(secrets, "stale"), []byte("access_key_id = nobody\nsecret_access_key = nothing\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(secrets, "stale"), []byte(StaleSecret.file()), 0o600); err != nil {
 		return "", "", err
 	}
 	stores = filepath.Join(b.c.WorkDir, "stores.yaml")
@@ -207,8 +229,11 @@ func (b *Bed) operator(p plan, s Secret) (stores, secrets string, err error) {
 	return stores, secrets, os.WriteFile(stores, []byte(list), 0o600)
 }
 
-// StaleStore is the same server with credentials that it does not take.
+// StaleStore is the same server with credentials that it does not take: StaleSecret.
 const StaleStore = "stale"
+
+// StaleSecret is nobody's.
+var StaleSecret = Secret{Access: "AKIAFORGOTTENLONGAGO", Key: "wrong-since-the-last-rotation"}
 
 func random() string {
 	var b [16]byte

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
@@ -32,6 +33,11 @@ const (
 	// shutdownTimeout bounds the end of the daemon: requests under way get this long.
 	shutdownTimeout = 5 * time.Second
 	// streamKeepalive finds a control plane that went without a word.
+	// gRPC's own back-off goes up to two minutes; parked requests do not wait that long
+	// for a control plane that is back. The uplink paces its attempts itself.
+	redialFirst, redialLongest = 50 * time.Millisecond, time.Second
+	// redialTimeout is for a TLS handshake over a slow edge link.
+	redialTimeout   = 5 * time.Second
 	streamKeepalive = 10 * time.Second
 	// trimInterval is how often the functions' logs are looked at; at disk speed a log
 	// can be over its limit by a few hundred megabytes until then.
@@ -76,7 +82,9 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+c.controlPlane, grpc.WithTransportCredentials(credentials.NewTLS(peertls.ClientFor(clientTLS, c.controlName))),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: streamKeepalive, Timeout: streamKeepalive}))
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: streamKeepalive, Timeout: streamKeepalive}),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: redialTimeout,
+			Backoff: backoff.Config{BaseDelay: redialFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialLongest}}))
 	if err != nil {
 		return fmt.Errorf("connecting to the control plane: %w", err)
 	}
