@@ -2,6 +2,9 @@
 BIN := $(CURDIR)/out/bin
 GO  := go
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The version comes from LDFLAGS. Go's own look at the working copy fails when it belongs
+# to another user, as it does for root.
+BUILD := -trimpath -buildvcs=false
 LDFLAGS := -s -w -X github.com/headstart-mesh/headstart/shim/nodeapi.Version=$(VERSION)
 # Tests against real Envoy, containerd and S3 find them here.
 export HEADSTART_BIN := $(BIN)
@@ -27,12 +30,12 @@ build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm
 define program
 build-$(notdir $(1)): FORCE
 	@echo "· building $(notdir $(1))" >&2
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./$(1)
+	@CGO_ENABLED=0 $(GO) build $(BUILD) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./$(1)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
 $(BIN)/prefetch.wasm: FORCE
 	@echo "· building the prefetch filter" >&2
-	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -ldflags '-s -w' -buildmode=c-shared -o $@ ./filters/prefetch/wasm
+	@GOOS=wasip1 GOARCH=wasm $(GO) build $(BUILD) -ldflags '-s -w' -buildmode=c-shared -o $@ ./filters/prefetch/wasm
 FORCE:
 
 ## demo: the main job on real parts, off and on; INPUT=video.mjpeg adds your own
@@ -46,7 +49,7 @@ test: setup build
 
 ## test-unit: the tests that need neither root nor other programs
 test-unit:
-	$(GO) test ./...
+	$(GO) test -race ./...
 
 ## lint: golangci-lint, with the rules of who may import whom
 lint:

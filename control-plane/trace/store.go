@@ -13,7 +13,7 @@ import (
 // What a Store keeps. The oldest trace goes first.
 const (
 	// tracesLimit is how many traces are kept: the last minutes of a busy gateway, a
-	// whole session of somebody who tries things out.
+	// whole afternoon of somebody who tries things out.
 	tracesLimit = 1000
 	// spansLimit is how many spans one trace keeps. A cold request has about 15; a
 	// client that puts all of its requests under one traceparent hits the limit.

@@ -155,7 +155,7 @@ var errNotHot = errors.New("the function is not hot")
 // untilHot makes the function hot, waits until the gateway knows, and warms up.
 func (p *probe) untilHot(ctx context.Context, bed *testbed.Bed) error {
 	defer func() { p.took = nil }()
-	return poll(ctx, requestTimeout, func(ctx context.Context) error {
+	return testbed.Poll(ctx, requestTimeout, func(ctx context.Context) error {
 		if err := p.once(ctx); err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func startPlain(ctx context.Context, bed *testbed.Bed, o options, function strin
 			Ready: func(ctx context.Context) error {
 				p := &probe{function: function, gateway: netip.AddrPortFrom(node.Address, plainPort)}
 				defer p.client.CloseIdleConnections()
-				return poll(ctx, requestTimeout, p.once)
+				return testbed.Poll(ctx, requestTimeout, p.once)
 			}})
 	}
 	if err != nil {

@@ -25,7 +25,6 @@ const (
 	coldTimeout = 30 * time.Second
 	// traceTimeout: spans leave their processes within a second of their end.
 	traceTimeout = 15 * time.Second
-	pollInterval = 20 * time.Millisecond
 )
 
 // request is one cold request as it was measured.
@@ -123,7 +122,7 @@ func cold(ctx context.Context, bed *testbed.Bed, c testCase, on bool) (request, 
 }
 
 func awaitCold(ctx context.Context, bed *testbed.Bed, function string) error {
-	return poll(ctx, coldTimeout, func(ctx context.Context) error {
+	return testbed.Poll(ctx, coldTimeout, func(ctx context.Context) error {
 		s, err := bed.Client().Status(ctx)
 		if err != nil {
 			return err
@@ -140,7 +139,7 @@ func awaitCold(ctx context.Context, bed *testbed.Bed, function string) error {
 // awaitTrace returns the request's trace once the gateway's span, which ends last, and
 // all others that it should have are there.
 func awaitTrace(ctx context.Context, bed *testbed.Bed, id string, fetched bool) (t trace.Trace, p trace.Phases, err error) {
-	err = poll(ctx, traceTimeout, func(ctx context.Context) error {
+	err = testbed.Poll(ctx, traceTimeout, func(ctx context.Context) error {
 		if t, err = bed.Client().Trace(ctx, id); err != nil {
 			return err
 		}
@@ -154,24 +153,6 @@ func awaitTrace(ctx context.Context, bed *testbed.Bed, id string, fetched bool) 
 		return err
 	})
 	return t, p, err
-}
-
-func poll(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
-		err := ask(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-tick.C:
-		}
-	}
 }
 
 var timing = regexp.MustCompile(`^input;dur=([0-9.]+);desc="(\w+)", exec;dur=([0-9.]+)$`)

@@ -32,7 +32,6 @@ const (
 	answerTimeout = 30 * time.Second
 	// settleTimeout bounds what the platform does by itself afterwards.
 	settleTimeout = 30 * time.Second
-	pollInterval  = 20 * time.Millisecond
 	// The emulated link is slow enough to catch a fetch in the middle.
 	linkDelay = 5 * time.Millisecond
 	linkRate  = 400_000_000 // bit/s
@@ -196,20 +195,9 @@ func (c call) ok(t *testing.T) answer {
 // eventually waits until ask returns nil.
 func eventually(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	deadline := time.NewTimer(settleTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("%s: %v", what, err)
-		case <-tick.C:
-		}
+	err := testbed.Poll(context.WithoutCancel(t.Context()), settleTimeout, func(context.Context) error { return ask() })
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
 	}
 }
 

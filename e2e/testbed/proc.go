@@ -1,10 +1,13 @@
 package testbed
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Growth returns by how many bytes the process's resident memory grew at most while fn
@@ -46,3 +49,26 @@ func (b *Bed) StateDir(node string) string {
 
 // LogDir holds the processes' logs.
 func (b *Bed) LogDir() string { return filepath.Join(b.c.WorkDir, "state", "log") }
+
+// pollInterval is how often something that is awaited is looked at.
+const pollInterval = 20 * time.Millisecond
+
+// Poll asks until the answer is yes, ctx ends or limit has passed; the error is then the
+// last answer's.
+func Poll(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

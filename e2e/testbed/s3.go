@@ -22,8 +22,8 @@ import (
 // Region is the S3 server's; it takes any.
 const Region = "us-east-1"
 
-// readyPoll is how often the starting S3 server is asked whether it serves.
-const readyPoll = 20 * time.Millisecond
+// readyTimeout is many times what the S3 server takes to start.
+const readyTimeout = 20 * time.Second
 
 // Secret is an access key of the S3 server.
 type Secret struct{ Access, Key string }
@@ -70,19 +70,10 @@ func startS3(ctx context.Context, c Config, p plan, secret Secret) (*S3, error) 
 		Env:  append(os.Environ(), "ROOT_ACCESS_KEY="+secret.Access, "ROOT_SECRET_KEY="+secret.Key),
 		Args: []string{"--port", net.JoinHostPort(p.store.String(), strconv.Itoa(storePort)), "--region", Region, "--keep-alive", "posix", data},
 		Ready: func(ctx context.Context) error {
-			tick := time.NewTicker(readyPoll)
-			defer tick.Stop()
-			for {
+			return Poll(ctx, readyTimeout, func(ctx context.Context) error {
 				_, err := s.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(Bucket)})
-				if err == nil {
-					return nil
-				}
-				select {
-				case <-ctx.Done():
-					return err
-				case <-tick.C:
-				}
-			}
+				return err
+			})
 		},
 	})
 	if err != nil {

@@ -67,7 +67,7 @@ func (u *Uplink) Run(ctx context.Context) {
 	wait.InitialInterval, wait.MaxInterval = reconnectFirst, reconnectLongest
 	for {
 		began := time.Now()
-		err := u.session(ctx)
+		err := u.connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -83,9 +83,9 @@ func (u *Uplink) Run(ctx context.Context) {
 	}
 }
 
-// session is one stream, until it ends. A direction that fails takes the other along:
+// connect is one stream, until it ends. A direction that fails takes the other along:
 // gRPC ends the stream with it.
-func (u *Uplink) session(ctx context.Context) error {
+func (u *Uplink) connect(ctx context.Context) error {
 	stream, err := u.client.Connect(ctx)
 	if err != nil {
 		return fmt.Errorf("opening the stream: %w", err)

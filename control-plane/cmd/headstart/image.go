@@ -14,7 +14,7 @@ import (
 
 func imageCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{Use: "image", Short: "Images on the embedded platform's nodes"}
-	cmd.AddCommand(&cobra.Command{
+	importCmd := &cobra.Command{
 		Use: "import FILE", Short: "Bring an image from an OCI or Docker archive to every node", Args: cobra.ExactArgs(1),
 		Long: `Bring an image from an archive, as "docker save" and most builders write them, to
 every node of the embedded platform. Images that a registry has need no import.`,
@@ -26,6 +26,7 @@ every node of the embedded platform. Images that a registry has need no import.`
 			if len(s.Nodes) == 0 {
 				return errors.New("no node is connected that could take the image; `headstart status` shows when one is")
 			}
+			var all []imported
 			for _, n := range s.Nodes {
 				f, err := os.Open(args[0])
 				if err != nil {
@@ -36,10 +37,24 @@ every node of the embedded platform. Images that a registry has need no import.`
 				if err != nil {
 					return fmt.Errorf("node %s: %w", n.Name, err)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", n.Name, strings.Join(names, ", "))
+				all = append(all, imported{Node: n.Name, Images: names})
+				if c.output == text {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", n.Name, strings.Join(names, ", "))
+				}
+			}
+			if c.output == jsonOutput {
+				return printJSON(cmd.OutOrStdout(), all)
 			}
 			return nil
 		},
-	})
+	}
+	c.outputFlag(importCmd)
+	cmd.AddCommand(importCmd)
 	return cmd
+}
+
+// imported are the images of an archive that a node has now.
+type imported struct {
+	Node   string   `json:"node"`
+	Images []string `json:"images"`
 }

@@ -48,6 +48,9 @@ else is gone when the command ends.`,
 				}
 				o.BinDir = filepath.Dir(self)
 			}
+			if err := makeAbsolute(&o.StateDir, &o.RunDir, &o.BinDir, &o.CNIPlugins, &o.Stores, &o.SecretsDir); err != nil {
+				return err
+			}
 			return up(cmd, o)
 		},
 	}
@@ -68,15 +71,37 @@ else is gone when the command ends.`,
 	return cmd
 }
 
+// makeAbsolute changes paths of the working directory into such that hold for the child
+// processes too. Empty ones stay: they are of options that are not used.
+func makeAbsolute(paths ...*string) error {
+	for _, p := range paths {
+		if *p == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*p)
+		if err != nil {
+			return err
+		}
+		*p = absolute
+	}
+	return nil
+}
+
+// startError is what the user gets to know of a start that failed.
+func startError(err error) error {
+	var left *embedded.CleanupError
+	if errors.Is(err, context.Canceled) && !errors.As(err, &left) {
+		return errors.New("interrupted; nothing is left running")
+	}
+	return err
+}
+
 func up(cmd *cobra.Command, o embedded.Options) (err error) {
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
 	began := time.Now()
 	p, err := embedded.Start(ctx, o)
 	if err != nil {
-		if errors.Is(err, context.Canceled) {
-			return errors.New("interrupted; nothing is left running")
-		}
-		return err
+		return startError(err)
 	}
 	defer func() {
 		fmt.Fprintln(out, "· stopping")

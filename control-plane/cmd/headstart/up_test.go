@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/embedded"
+)
+
+// The child processes' working directory is not to matter.
+func TestPathsBecomeAbsolute(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	relative, absolute, empty := "run", "/run/headstart", ""
+	if err := makeAbsolute(&relative, &absolute, &empty); err != nil {
+		t.Fatal(err)
+	}
+	if relative != filepath.Join(dir, "run") || absolute != "/run/headstart" || empty != "" {
+		t.Errorf("%q, %q, %q", relative, absolute, empty)
+	}
+}
+
+// Nothing is called clean that may not be.
+func TestStartError(t *testing.T) {
+	canceled := fmt.Errorf("node edge: %w", context.Canceled)
+	left := &embedded.CleanupError{Err: errors.New("a mount stays")}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{canceled, "interrupted; nothing is left running"},
+		{errors.Join(canceled, left), "node edge: context canceled\na mount stays"},
+		{&embedded.CleanupError{Err: canceled}, "node edge: context canceled"},
+		{errors.New("no envoy"), "no envoy"},
+	} {
+		if got := startError(tt.err).Error(); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestUpRefusesValues(t *testing.T) {
+	expectError(t, "--gateway-port 0: use a port from 1 to 65535", "up", "--gateway-port", "0")
+	expectError(t, `--node-names: "Edge" is not a DNS label: up to 63 lower case letters, digits and dashes, no dash first or last`, "up", "--node-names", "Edge")
+}
+
+// An import to a node that is not on this machine fails at once, and prints no data.
+func TestImportWithoutContainerd(t *testing.T) {
+	dir := serve(t, &backend{status: admin.Status{Nodes: []admin.Node{{Name: "edge"}}}})
+	socket := filepath.Join(dir, "edge", "containerd.sock")
+	expectError(t, "node edge: connecting to containerd: dial unix "+socket+": connect: no such file or directory",
+		"image", "import", "up_test.go", "-o", "json", "--run-dir", dir)
+}
