@@ -22,11 +22,21 @@ const (
 	HeaderInput = "x-headstart-input"
 	// HeaderInputFile tells the function where its input lies as a file.
 	HeaderInputFile = "x-headstart-input-file"
+	// HeaderReason and HeaderField are the title and the field of a Problem that a
+	// filter answered with, on the way to RefusalPath.
+	HeaderReason = "x-headstart-reason"
+	HeaderField  = "x-headstart-field"
 )
 
 // HintPath is where a filter posts the hint of a request: its headers are the hint,
 // it has no body.
 const HintPath = "/v1/hint"
+
+// RefusalPath is where a filter posts that it refused a request, for the operator: the
+// daemon never sees that request. HeaderFunction, HeaderReason and HeaderField are all
+// that is told, nothing of it the client's words. A field is shorter than
+// MaxTemplateBytes, as the template has all the names that are in it.
+const RefusalPath = "/v1/refusal"
 
 // Config is the plugin configuration of the prefetch filter, as JSON.
 type Config struct {

@@ -15,7 +15,7 @@ import (
 // statusBadRequest is HTTP's. The package net/http would double the module's size.
 const statusBadRequest = 400
 
-// daemonAuthority is the authority of a hint. The daemon listens on a unix socket, so
+// daemonAuthority is the authority of what the daemon is told. The daemon listens on a unix socket, so
 // it names nothing; HTTP only wants one.
 const daemonAuthority = "headstart-node"
 
@@ -61,8 +61,8 @@ func (t *table) lookup(authority string) (input, bool) {
 type decision struct {
 	// set are request headers to set.
 	set [][2]string
-	// hint are the headers of the hint to send.
-	hint [][2]string
+	// tell are the headers of the message to the daemon: a hint, or a refusal.
+	tell [][2]string
 	// reply answers the request instead of passing it on.
 	reply *filterapi.Problem
 }
@@ -74,22 +74,25 @@ func (in input) decide(headers [][2]string, newID func() string) decision {
 	if wrong, isWrong := errors.AsType[*filterapi.ReferenceError](err); isWrong {
 		reply := filterapi.NewProblem(statusBadRequest, filterapi.ReasonInputReferenceMalformed, "header "+wrong.Header, wrong.Error())
 		reply.Function = in.function
-		return decision{reply: reply}
+		return decision{reply: reply, tell: in.message(filterapi.RefusalPath,
+			[2]string{filterapi.HeaderReason, reply.Title}, [2]string{filterapi.HeaderField, reply.Field})}
 	}
 	if !ok {
 		return decision{}
 	}
 	id := newID()
 	set := [][2]string{{filterapi.HeaderRequest, id}, {filterapi.HeaderInput, ref}}
-	return decision{
-		set: set,
-		hint: append([][2]string{
-			{":method", "POST"},
-			{":path", filterapi.HintPath},
-			{":authority", daemonAuthority},
-			{filterapi.HeaderFunction, in.function},
-		}, set...),
-	}
+	return decision{set: set, tell: in.message(filterapi.HintPath, set...)}
+}
+
+// message returns the headers of a message to the daemon about a request.
+func (in input) message(path string, own ...[2]string) [][2]string {
+	return append([][2]string{
+		{":method", "POST"},
+		{":path", path},
+		{":authority", daemonAuthority},
+		{filterapi.HeaderFunction, in.function},
+	}, own...)
 }
 
 // reference expands the template. A header that is there twice is refused: the

@@ -42,16 +42,17 @@ func TestHintAndRequestAgree(t *testing.T) {
 		}
 		switch {
 		case names == 0:
-			if d.set != nil || d.hint != nil || d.reply != nil {
+			if d.set != nil || d.tell != nil || d.reply != nil {
 				t.Fatalf("a request without input is touched: %+v", d)
 			}
 		case d.reply != nil:
-			if d.set != nil || d.hint != nil || asked != 0 || d.reply.Status != 400 || !strings.HasPrefix(d.reply.Field, "header x-") {
+			told := [][2]string{{filterapi.HeaderReason, d.reply.Title}, {filterapi.HeaderField, d.reply.Field}}
+			if d.set != nil || !slices.Equal(d.tell[4:], told) || asked != 0 || d.reply.Status != 400 || !strings.HasPrefix(d.reply.Field, "header x-") {
 				t.Fatalf("a refused request is %+v", d)
 			}
 		default:
 			want := [][2]string{{filterapi.HeaderRequest, "id"}, {filterapi.HeaderInput, "s3://" + value(headers, "x-bucket") + "/" + value(headers, "x-key")}}
-			if names != 2 || asked != 1 || !slices.Equal(d.set, want) || !slices.Equal(d.hint[4:], want) {
+			if names != 2 || asked != 1 || !slices.Equal(d.set, want) || !slices.Equal(d.tell[4:], want) {
 				t.Fatalf("a request with input is %+v", d)
 			}
 		}

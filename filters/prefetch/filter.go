@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// hintTimeoutMillis bounds how long a hint may occupy the proxy. The daemon is on
+	// tellTimeoutMillis bounds how long a message may occupy the proxy. The daemon is on
 	// the same machine and answers before it fetches; nobody waits for it.
-	hintTimeoutMillis = 1000
+	tellTimeoutMillis = 1000
 	// requestIDBytes is the size of a W3C trace id: no two requests share one.
 	requestIDBytes = 16
 	// notGRPC tells SendHttpResponse that the reply has no gRPC status.
@@ -89,11 +89,11 @@ func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
 		return types.ActionContinue
 	}
 	d := in.decide(headers, newRequestID)
+	if d.tell != nil {
+		r.tell(in.function, d.tell)
+	}
 	if d.reply != nil {
 		return answer(d.reply)
-	}
-	if d.hint != nil {
-		r.hint(in.function, d.hint)
 	}
 	for _, h := range d.set {
 		if err := proxywasm.ReplaceHttpRequestHeader(h[0], h[1]); err != nil {
@@ -103,21 +103,22 @@ func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
 	return types.ActionContinue
 }
 
-// hint tells the daemon and goes on. Without the hint the request only loses its head
-// start: the daemon learns of the input from the request itself.
-func (r *request) hint(function string, headers [][2]string) {
-	_, err := r.plugin.dispatch(r.plugin.table.hintCluster, headers, nil, nil, hintTimeoutMillis, func(numHeaders, _, _ int) {
-		if status := hintStatus(numHeaders); !strings.HasPrefix(status, "2") {
-			proxywasm.LogWarnf("prefetch: %s: the hint was answered with status %q", function, status)
+// tell sends the daemon a message and goes on. Without a hint the request only loses
+// its head start: the daemon learns of the input from the request itself. Without word
+// of a refusal the operator misses an event, and the caller nothing.
+func (r *request) tell(function string, headers [][2]string) {
+	_, err := r.plugin.dispatch(r.plugin.table.hintCluster, headers, nil, nil, tellTimeoutMillis, func(numHeaders, _, _ int) {
+		if status := toldStatus(numHeaders); !strings.HasPrefix(status, "2") {
+			proxywasm.LogWarnf("prefetch: %s: the daemon answered with status %q", function, status)
 		}
 	})
 	if err != nil {
-		proxywasm.LogWarnf("prefetch: %s: sending the hint to cluster %s: %v", function, r.plugin.table.hintCluster, err)
+		proxywasm.LogWarnf("prefetch: %s: telling the daemon in cluster %s: %v", function, r.plugin.table.hintCluster, err)
 	}
 }
 
-// hintStatus is empty when there was no answer at all.
-func hintStatus(numHeaders int) string {
+// toldStatus is empty when there was no answer at all.
+func toldStatus(numHeaders int) string {
 	if numHeaders == 0 {
 		return ""
 	}

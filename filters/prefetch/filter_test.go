@@ -136,8 +136,22 @@ func TestMalformedReferenceIsAnsweredWithAProblem(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
 				start(t, p)
 				o := p.Request(get("fire.shop.example", c.headers...)...)
-				if o.Reply == nil || o.Action != types.ActionPause || len(o.Calls) != 0 {
-					t.Fatalf("want an answer, no hint, and the request stopped; got %+v", o)
+				if o.Reply == nil || o.Action != types.ActionPause || len(o.Calls) != 1 {
+					t.Fatalf("want an answer, one message, and the request stopped; got %+v", o)
+				}
+				told := []proxytest.HttpCalloutAttribute{{
+					CalloutID: o.Calls[0].CalloutID,
+					Upstream:  "headstart-hint",
+					Headers: [][2]string{ // and nothing of the header's value
+						{":method", "POST"}, {":path", "/v1/refusal"}, {":authority", "headstart-node"},
+						{"x-headstart-function", "shop/fire"},
+						{"x-headstart-reason", "InputReferenceMalformed"}, {"x-headstart-field", c.field},
+					},
+					Trailers: [][2]string{},
+					Body:     []byte{},
+				}}
+				if diff := cmp.Diff(told, o.Calls); diff != "" {
+					t.Errorf("the daemon is told (-want +got):\n%s", diff)
 				}
 				var got filterapi.Problem
 				if err := json.Unmarshal(o.Reply.Data, &got); err != nil {
@@ -192,8 +206,8 @@ func TestRefusedHintIsLogged(t *testing.T) {
 		want   []string
 	}{
 		{"accepted", [][2]string{{":status", "202"}}, nil},
-		{"refused", [][2]string{{":status", "503"}}, []string{`prefetch: shop/fixed: the hint was answered with status "503"`}},
-		{"no answer", nil, []string{`prefetch: shop/fixed: the hint was answered with status ""`}},
+		{"refused", [][2]string{{":status", "503"}}, []string{`prefetch: shop/fixed: the daemon answered with status "503"`}},
+		{"no answer", nil, []string{`prefetch: shop/fixed: the daemon answered with status ""`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
@@ -216,9 +230,18 @@ func TestRequestGoesOnWithoutAHint(t *testing.T) {
 	if o.Action != types.ActionContinue || value(o.Headers, "x-headstart-input") != "s3://models/latest.bin" {
 		t.Errorf("outcome %+v", o)
 	}
-	want := []string{"prefetch: shop/fixed: sending the hint to cluster headstart-hint: no such cluster"}
+	want := []string{"prefetch: shop/fixed: telling the daemon in cluster headstart-hint: no such cluster"}
 	if diff := cmp.Diff(want, p.GetWarnLogs()); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+func TestARefusalIsAnsweredWithoutTheDaemon(t *testing.T) {
+	p := filtertest.Start(t, &failingVM{}, config)
+	start(t, p)
+	o := p.Request(get("fire", [2]string{"x-bucket", "videos"})...)
+	if o.Action != types.ActionPause || o.Reply == nil || o.Reply.StatusCode != 400 {
+		t.Errorf("outcome %+v", o)
 	}
 }
 

@@ -16,10 +16,13 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
 )
 
-// placementTimeout bounds the wait for an instance's binding: control plane restarts
-// take about a second, and nobody waits much longer without a word.
+// placementTimeout bounds the wait for an instance's binding, if the request's deadline
+// does not: control plane restarts take about a second, and nobody waits much longer
+// without a word.
 const placementTimeout = 15 * time.Second
 
 // activate asks for an instance. An input that cannot be had fails the request now,
@@ -27,6 +30,8 @@ const placementTimeout = 15 * time.Second
 func (in *Ingress) activate(ctx context.Context, p *parked) (*nodeapi.Bound, error) {
 	ctx, cancel := in.waiting(ctx)
 	defer cancel()
+	ctx, overdue := context.WithDeadline(ctx, p.deadline)
+	defer overdue()
 	ctx, late := context.WithTimeout(ctx, placementTimeout)
 	defer late()
 	carrier := propagation.MapCarrier{}
@@ -68,7 +73,9 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (addr netip.AddrPort, err error) {
 	ctx, cancel := in.waiting(ctx)
 	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
+	before, overdue := context.WithDeadline(ctx, p.deadline)
+	defer overdue()
+	g, ctx := errgroup.WithContext(before)
 	g.Go(func() (err error) {
 		if addr, err = in.instances.Ready(ctx, instance); err != nil {
 			return reported{err}
@@ -79,7 +86,23 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (addr 
 		g.Go(func() error { return p.input.Wait(ctx) })
 	}
 	err = g.Wait()
+	if _, said := errors.AsType[*problem.Problem](err); err != nil && !said && errors.Is(before.Err(), context.DeadlineExceeded) {
+		return addr, because(tooLate(p.function, addr.IsValid()), before.Err()) // not reported by the instance yet
+	}
 	return addr, err
+}
+
+// tooLate says what a request still waited for at its deadline.
+func tooLate(f *nodeapi.Function, ready bool) *problem.Problem {
+	within := f.GetReadyTimeout().AsDuration()
+	if !ready { // and the instance, which others may wait for, has longer
+		return problem.New(http.StatusGatewayTimeout, "ReadyTimeout", fieldReadyTimeout,
+			fmt.Sprintf("the function was not ready within %s of the request's arrival; mend its start, or allow it more time", within))
+	}
+	late := source.TimedOut(f.GetStore())
+	late.Field = source.FieldInput
+	late.Detail += fmt.Sprintf("; %s, now %s, bounds the wait for the input, too", fieldReadyTimeout, within)
+	return late
 }
 
 // publish makes the input appear in the sandbox, complete; remove takes it out again.

@@ -5,4 +5,6 @@ const (
 	HintLife    = hintLife
 	HintsOpen   = hintsOpen
 	SyncTimeout = syncTimeout
+	Placement   = placementTimeout
+	Grace       = deliveryGrace
 )

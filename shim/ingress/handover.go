@@ -25,7 +25,8 @@ const (
 	// two round trips. A daemon that ends closes them, so that none is stale for long.
 	peerIdle = 90 * time.Second
 	// peerFirst is how much later than the instance's node this one gives up: the other
-	// knows better what went wrong, and the gateway waits longer still.
+	// knows better what went wrong. With deliveryGrace it is less than the 5 s that the
+	// gateway waits longer still.
 	peerFirst = 2 * time.Second
 )
 
@@ -47,7 +48,7 @@ func NewPeerTransport(conf *tls.Config) *http.Transport {
 // input by itself: over there the way from the store is as short as it can be.
 func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, bound *nodeapi.Bound) (err error) {
 	in.release(ctx, p)
-	ctx, cancel := context.WithTimeout(ctx, p.function.GetReadyTimeout().AsDuration()+p.function.GetRequestTimeout().AsDuration()+peerFirst)
+	ctx, cancel := context.WithDeadline(ctx, p.deadline.Add(p.function.GetRequestTimeout().AsDuration()+peerFirst))
 	defer cancel()
 	ctx, span := tracer.Start(ctx, tracing.Transfer, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(tracing.TransferKind.String(tracing.TransferPeer)))

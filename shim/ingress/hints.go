@@ -32,13 +32,19 @@ type hint struct {
 	timer *time.Timer
 }
 
-// Hints serves the filters' hints: headers without a body. The fetch of the input
-// starts; the request itself, which follows, starts everything else.
+// Hints serves what filters tell, headers without a body: hints, and the requests that
+// they refused. The fetch of a hint's input starts; the request itself, which follows,
+// starts everything else.
 func (in *Ingress) Hints() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, name := r.Header.Get(headerRequest), r.Header.Get(headerFunction)
 		f, err := in.functions.get(r.Context(), name)
-		if err == nil {
+		switch refusal := r.URL.Path == refusalPath; {
+		case err != nil && !refusal:
+			in.metrics.hint(hintRefused)
+		case err == nil && refusal:
+			err = in.refusal(f, r.Header.Get(headerReason), r.Header.Get(headerField))
+		case err == nil:
 			err = in.hint(r.Context(), id, f, r.Header.Get(headerInput))
 		}
 		if err != nil {
@@ -53,7 +59,9 @@ func (in *Ingress) Hints() http.Handler {
 // to an instance here, and its input may start to flow before it arrives.
 func (in *Ingress) Expect(m *nodeapi.Expect) {
 	f, err := in.functions.now(m.GetFunction())
-	if err == nil {
+	if err != nil {
+		in.metrics.hint(hintRefused)
+	} else {
 		err = in.hint(context.Background(), m.GetRequest(), f, m.GetInput())
 	}
 	if err != nil { // the request itself will be told
@@ -63,19 +71,30 @@ func (in *Ingress) Expect(m *nodeapi.Expect) {
 
 func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, reference string) error {
 	if !requestID.MatchString(id) || reference == "" || !f.GetHasInput() {
+		in.metrics.hint(hintRefused)
 		return problem.New(http.StatusBadRequest, "HintMalformed", "", "a hint names a request, a function with an input, and the input")
 	}
-	in.hints.add(id, func() *engine.Input { return in.engine.Fetch(ctx, fetchRequest(id, f, reference)) })
+	if !in.hints.add(id, func() *engine.Input { return in.engine.Fetch(ctx, fetchRequest(id, f, reference)) }) {
+		in.metrics.hint(hintDropped)
+		in.log.Debug("a hint is dropped: too many are open, or the daemon is being stopped", "function", f.GetName(), "request", id)
+		return nil
+	}
+	in.metrics.hint(hintAccepted)
 	return nil
 }
 
-func (h *hints) add(id string, fetch func() *engine.Input) {
+// add returns false for a hint that is not followed: the request itself will fetch.
+func (h *hints) add(id string, fetch func() *engine.Input) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.open[id] != nil || len(h.open) >= hintsOpen || h.closed {
-		return // the request itself will fetch
+	if h.open[id] != nil {
+		return true
+	}
+	if len(h.open) >= hintsOpen || h.closed {
+		return false
 	}
 	h.open[id] = &hint{input: fetch(), timer: time.AfterFunc(hintLife, func() { h.drop(id) })}
+	return true
 }
 
 // drop ends the hint's own claim on the input.

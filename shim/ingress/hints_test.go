@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -95,6 +96,10 @@ func TestAHintMustBeWellFormed(t *testing.T) {
 			r.Expect(&nodeapi.Expect{Function: c.hint.Header.Get("x-headstart-function"), Request: c.hint.Header.Get("x-headstart-request"), Input: c.hint.Header.Get("x-headstart-input")})
 		})
 	}
+	// Each came once as a hint and once as the control plane's word.
+	if got := metrics(t, r); !strings.Contains(got, `headstart_hints_total{result="refused"} 12`+"\n") {
+		t.Errorf("refused hints are counted otherwise:\n%s", got)
+	}
 	select {
 	case o := <-r.outcomes:
 		t.Errorf("something was fetched: %+v", o)
@@ -145,6 +150,15 @@ func TestHintsAreBounded(t *testing.T) {
 	for n := range ingress.HintsOpen + 100 {
 		if resp := call(r.Hints(), hint(withInput, newID(), ref)); resp.StatusCode != http.StatusAccepted {
 			t.Fatalf("hint %d is answered %d", n, resp.StatusCode)
+		}
+	}
+	for _, want := range []string{
+		fmt.Sprintf(`headstart_hints_total{result="accepted"} %d`, ingress.HintsOpen),
+		`headstart_hints_total{result="dropped"} 100`,
+		`headstart_hints_total{result="refused"} 0`,
+	} {
+		if got := metrics(t, r); !strings.Contains(got, want+"\n") {
+			t.Errorf("%s is missing in\n%s", want, got)
 		}
 	}
 	eventually(t, "the fetches have ended", func() bool { return len(r.outcomes) == ingress.HintsOpen })

@@ -1,8 +1,8 @@
 // Package ingress is where requests for cold functions wait on a node: it parks them,
 // has an instance and their input brought, and delivers them.
 //
-// The three ways in are the gateway's requests (Gateway), the filters' hints (Hints)
-// and requests that another node's daemon hands over (Peers).
+// The three ways in are the gateway's requests (Gateway), the filters' hints and
+// refusals (Hints), and requests that another node's daemon hands over (Peers).
 package ingress
 
 import (
@@ -30,6 +30,9 @@ const (
 	headerInputFile = "x-headstart-input-file"
 	// headerInstance names the target between daemons.
 	headerInstance = "x-headstart-instance"
+	// headerReason and headerField say what a filter refused.
+	headerReason = "x-headstart-reason"
+	headerField  = "x-headstart-field"
 	// headerPrefix begins them all, in the canonical form of http.Header's keys.
 	headerPrefix = "X-Headstart-"
 )

@@ -13,7 +13,15 @@ type Metrics struct {
 	parked   *prometheus.GaugeVec
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	hints    *prometheus.CounterVec
 }
+
+// What became of a hint.
+const (
+	hintAccepted = "accepted"
+	hintDropped  = "dropped" // too many are open, or the daemon is being stopped
+	hintRefused  = "refused" // malformed, or of no function that is deployed
+)
 
 // NewMetrics registers the ingress's metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
@@ -25,8 +33,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "headstart_ingress_request_duration_seconds", Help: "Time from a request's arrival at the daemon to the end of its answer.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14)}, []string{"function"}),
+		hints: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_hints_total", Help: "Hints of inputs, by what became of them: accepted, dropped or refused."}, []string{"result"}),
 	}
-	r.MustRegister(m.parked, m.requests, m.duration)
+	for _, result := range []string{hintAccepted, hintDropped, hintRefused} {
+		m.hints.WithLabelValues(result) // the first one dropped is an increase, too
+	}
+	r.MustRegister(m.parked, m.requests, m.duration, m.hints)
 	return m
 }
 
@@ -40,3 +53,5 @@ func (m *Metrics) observe(function string, began time.Time, err error) {
 	m.requests.WithLabelValues(function, reason).Inc()
 	m.duration.WithLabelValues(function).Observe(time.Since(began).Seconds())
 }
+
+func (m *Metrics) hint(result string) { m.hints.WithLabelValues(result).Inc() }

@@ -29,7 +29,18 @@ type parked struct {
 	function  *nodeapi.Function // nil until it is known to be deployed
 	reference string
 	input     *engine.Input // nil: the request has no stored input
+	// deadline is when placement, instance and input must be there.
+	deadline time.Time
 }
+
+// deliveryGrace is how much longer than its ready timeout a request may wait before it
+// is delivered: an instance that is late says so itself by then. It is below the 5 s
+// that the gateway adds to ready and request timeout, so that whoever is delivered at
+// the last moment still has its whole request timeout, and the daemon the last word.
+const deliveryGrace = 2 * time.Second
+
+// fieldReadyTimeout is the annotation that bounds the wait before the delivery.
+const fieldReadyTimeout = "headstart.dev/ready-timeout"
 
 // serve parks one request, has answer answer it, and says what became of it.
 func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(context.Context, *parked) error) {
@@ -38,7 +49,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
 	p := &parked{}
-	err := in.park(ctx, r, p)
+	err := in.park(ctx, r, p, began)
 	if err == nil {
 		err = in.hold(ctx, p, answer)
 	}
@@ -52,7 +63,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 
 // park reads what the request is, and has its input fetched from now on. On error the
 // request holds nothing.
-func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked) error {
+func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began time.Time) error {
 	id, ref := r.Header.Get(headerRequest), r.Header.Get(headerInput)
 	named := id != ""
 	if !named {
@@ -68,7 +79,7 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked) error {
 	if err != nil {
 		return err
 	}
-	p.function = f
+	p.function, p.deadline = f, began.Add(f.GetReadyTimeout().AsDuration()+deliveryGrace)
 	span := trace.SpanFromContext(ctx)
 	if f.GetHasInput() && !named && ref == "" {
 		span.SetAttributes(tracing.Degraded.String(degradedNoReference))

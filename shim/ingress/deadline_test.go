@@ -1,0 +1,95 @@
+package ingress_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+const readyTimeout = 20 * time.Second
+
+// noPlacement is what the control plane's side says at its deadline.
+func noPlacement(ctx context.Context, _ *nodeapi.Activate) (*nodeapi.Bound, error) {
+	if errors.Is(hang(ctx), context.DeadlineExceeded) {
+		return nil, problem.New(http.StatusGatewayTimeout, "ActivationTimeout", "", "nothing was placed")
+	}
+	return nil, ctx.Err()
+}
+
+// placedLate takes most of the placement's time.
+func placedLate(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
+	time.Sleep(ingress.Placement - time.Second)
+	return &nodeapi.Bound{Instance: target, Node: "edge-1"}, nil
+}
+
+// One deadline, counted from the arrival, is for all that a request waits for before it
+// is delivered. What is missing then is told, before the gateway gives up.
+func TestOneDeadlineBeforeTheDelivery(t *testing.T) {
+	const late = readyTimeout + ingress.Grace
+	for name, c := range map[string]struct {
+		prepare      func(*rig)
+		within       time.Duration // the ready timeout; none: readyTimeout
+		waited       time.Duration
+		title, field string
+		onPeer       bool
+	}{
+		"input":                      {prepare: func(r *rig) { r.store.Before = stall }, waited: late, title: "StoreTimeout", field: "headstart.dev/input"},
+		"input, on the other node":   {prepare: func(r *rig) { r.store.Before = stall }, waited: late, title: "StoreTimeout", field: "headstart.dev/input", onPeer: true},
+		"input after the placement":  {prepare: func(r *rig) { r.store.Before, r.cp.activate = stall, placedLate }, waited: late, title: "StoreTimeout", field: "headstart.dev/input"},
+		"instance":                   {prepare: func(r *rig) { r.instances.ready = neverReady }, waited: late, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
+		"instance and input":         {prepare: func(r *rig) { r.instances.ready, r.store.Before = neverReady, stall }, waited: late, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
+		"instance that says so":      {prepare: func(r *rig) { r.instances.ready, r.store.Before = lateReady, stall }, waited: readyTimeout, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
+		"placement":                  {prepare: func(r *rig) { r.cp.activate = noPlacement }, waited: ingress.Placement, title: "ActivationTimeout"},
+		"placement, little patience": {prepare: func(r *rig) { r.cp.activate = noPlacement }, within: time.Second, waited: time.Second + ingress.Grace, title: "ActivationTimeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newNode(t, nil)
+				r.change(func(f *nodeapi.Function) { f.ReadyTimeout = durationpb.New(cmp.Or(c.within, readyTimeout)) })
+				ref := r.put("some", "", []byte("input"))
+				c.prepare(r)
+				req, h := request(t, "POST", withInput, newID(), ref, nil), r.Gateway()
+				if c.onPeer {
+					req.Header.Set("x-headstart-instance", target)
+					h = r.Peers()
+				}
+				if r.instances.ready == nil {
+					r.instances.ready = readyNowhere
+				}
+				began := time.Now()
+				p := wantProblem(t, call(h, req), http.StatusGatewayTimeout, c.title, c.field)
+				if waited := time.Since(began); waited != c.waited {
+					t.Errorf("it waited %v, want %v", waited, c.waited)
+				}
+				if c.title == "StoreTimeout" && !strings.Contains(p.Detail, "headstart.dev/ready-timeout") {
+					t.Errorf("the detail does not say what bounds the wait: %s", p.Detail)
+				}
+				want := []string{c.title}
+				if name == "instance that says so" { // to the control plane, too
+					want = nil
+				}
+				if got := r.cp.told(); !slices.Equal(got, want) {
+					t.Errorf("the operator is told %v, want %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+func lateReady(ctx context.Context, id string) (netip.AddrPort, error) {
+	time.Sleep(readyTimeout)
+	return failReady(ctx, id)
+}
