@@ -26,11 +26,32 @@ func takeLocks(o Options) ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	run, err := takeLock("--run-dir", o.RunDir, 0o755)
+	err = checkOurs(o.RunDir)
+	var run *os.File
+	if err == nil {
+		run, err = takeLock("--run-dir", o.RunDir, 0o755)
+	}
 	if err != nil {
 		return nil, errors.Join(err, state.Close())
 	}
 	return []*os.File{run, state}, nil
+}
+
+// checkOurs refuses a run directory with files in it that no platform has left: it is
+// emptied at the start, and removed in the end.
+func checkOurs(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("--run-dir: %w", err)
+	}
+	ours := len(entries) == 0
+	for _, e := range entries {
+		ours = ours || e.Name() == lockName
+	}
+	if !ours {
+		return fmt.Errorf("--run-dir %s holds files of others, and would be removed in the end; name a directory that is empty or not there", dir)
+	}
+	return nil
 }
 
 // takeLock makes dir, which flag names, and locks it. The kernel lets go of the lock when

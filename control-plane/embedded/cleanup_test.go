@@ -126,3 +126,18 @@ func TestLogsAreOpenedConcurrently(t *testing.T) {
 		t.Errorf("%d logs are known, want %d", len(p.logs), logs)
 	}
 }
+
+func TestARunDirectoryOfOthersIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	theirs := filepath.Join(dir, "theirs")
+	if err := os.WriteFile(theirs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := takeLocks(Options{RunDir: dir, StateDir: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "--run-dir "+dir) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(theirs); err != nil {
+		t.Error(err)
+	}
+}
