@@ -17,16 +17,30 @@ import (
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 const readyTimeout = 20 * time.Second
 
 // noPlacement is what the control plane's side says at its deadline.
 func noPlacement(ctx context.Context, _ *nodeapi.Activate) (*nodeapi.Bound, error) {
-	if errors.Is(hang(ctx), context.DeadlineExceeded) {
+	<-ctx.Done()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, problem.New(http.StatusGatewayTimeout, "ActivationTimeout", "", "nothing was placed")
 	}
 	return nil, ctx.Err()
+}
+
+// unready and stalled wait for nothing but the deadline, unlike neverReady and stall,
+// whose channel is of no bubble of synctest's.
+func unready(ctx context.Context, _ string) (netip.AddrPort, error) {
+	<-ctx.Done()
+	return netip.AddrPort{}, ctx.Err()
+}
+
+func stalled(ctx context.Context, _ source.Reference, _ int64) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // placedLate takes most of the placement's time.
@@ -46,12 +60,12 @@ func TestOneDeadlineBeforeTheDelivery(t *testing.T) {
 		title, field string
 		onPeer       bool
 	}{
-		"input":                      {prepare: func(r *rig) { r.store.Before = stall }, waited: late, title: "StoreTimeout", field: "headstart.dev/input"},
-		"input, on the other node":   {prepare: func(r *rig) { r.store.Before = stall }, waited: late, title: "StoreTimeout", field: "headstart.dev/input", onPeer: true},
-		"input after the placement":  {prepare: func(r *rig) { r.store.Before, r.cp.activate = stall, placedLate }, waited: late, title: "StoreTimeout", field: "headstart.dev/input"},
-		"instance":                   {prepare: func(r *rig) { r.instances.ready = neverReady }, waited: late, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
-		"instance and input":         {prepare: func(r *rig) { r.instances.ready, r.store.Before = neverReady, stall }, waited: late, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
-		"instance that says so":      {prepare: func(r *rig) { r.instances.ready, r.store.Before = lateReady, stall }, waited: readyTimeout, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
+		"input":                      {prepare: func(r *rig) { r.store.Before = stalled }, waited: late, title: "StoreTimeout", field: "headstart.dev/input"},
+		"input, on the other node":   {prepare: func(r *rig) { r.store.Before = stalled }, waited: late, title: "StoreTimeout", field: "headstart.dev/input", onPeer: true},
+		"input after the placement":  {prepare: func(r *rig) { r.store.Before, r.cp.activate = stalled, placedLate }, waited: late, title: "StoreTimeout", field: "headstart.dev/input"},
+		"instance":                   {prepare: func(r *rig) { r.instances.ready = unready }, waited: late, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
+		"instance and input":         {prepare: func(r *rig) { r.instances.ready, r.store.Before = unready, stalled }, waited: late, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
+		"instance that says so":      {prepare: func(r *rig) { r.instances.ready, r.store.Before = lateReady, stalled }, waited: readyTimeout, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
 		"placement":                  {prepare: func(r *rig) { r.cp.activate = noPlacement }, waited: ingress.Placement, title: "ActivationTimeout"},
 		"placement, little patience": {prepare: func(r *rig) { r.cp.activate = noPlacement }, within: time.Second, waited: time.Second + ingress.Grace, title: "ActivationTimeout"},
 	} {
