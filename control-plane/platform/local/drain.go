@@ -15,9 +15,9 @@ const (
 	// does not answer is cut off from instances, not from the daemon's retry.
 	settleTimeout = 5 * time.Second
 	// drainQuiet is how long an instance that is withdrawn must have been without
-	// requests: longer than the interval of the gateways' load reports, so that the
-	// last requests have been reported.
-	drainQuiet = 1500 * time.Millisecond
+	// requests: longer than a gateway may be silent about the last ones, which is the 5 s
+	// after which Envoy opens a broken stream of load reports again, and one interval.
+	drainQuiet = 6500 * time.Millisecond
 	// stopGrace is what a function's program gets to end by itself, as Kubernetes gives it.
 	stopGrace = 30 * time.Second
 )
