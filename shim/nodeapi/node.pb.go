@@ -82,6 +82,104 @@ func (Phase) EnumDescriptor() ([]byte, []int) {
 	return file_node_proto_rawDescGZIP(), []int{0}
 }
 
+type IssueRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// PKCS #10, DER. Only its public key counts, and its IP addresses if they are the pod's.
+	CertificateRequest []byte `protobuf:"bytes,1,opt,name=certificate_request,json=certificateRequest,proto3" json:"certificate_request,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *IssueRequest) Reset() {
+	*x = IssueRequest{}
+	mi := &file_node_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssueRequest) ProtoMessage() {}
+
+func (x *IssueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssueRequest.ProtoReflect.Descriptor instead.
+func (*IssueRequest) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *IssueRequest) GetCertificateRequest() []byte {
+	if x != nil {
+		return x.CertificateRequest
+	}
+	return nil
+}
+
+type IssueResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// PEM: the node's certificate, and the authority's.
+	Certificate   []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Authority     []byte `protobuf:"bytes,2,opt,name=authority,proto3" json:"authority,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IssueResponse) Reset() {
+	*x = IssueResponse{}
+	mi := &file_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssueResponse) ProtoMessage() {}
+
+func (x *IssueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssueResponse.ProtoReflect.Descriptor instead.
+func (*IssueResponse) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *IssueResponse) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *IssueResponse) GetAuthority() []byte {
+	if x != nil {
+		return x.Authority
+	}
+	return nil
+}
+
 type NodeMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -98,7 +196,7 @@ type NodeMessage struct {
 
 func (x *NodeMessage) Reset() {
 	*x = NodeMessage{}
-	mi := &file_node_proto_msgTypes[0]
+	mi := &file_node_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -110,7 +208,7 @@ func (x *NodeMessage) String() string {
 func (*NodeMessage) ProtoMessage() {}
 
 func (x *NodeMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[0]
+	mi := &file_node_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -123,7 +221,7 @@ func (x *NodeMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeMessage.ProtoReflect.Descriptor instead.
 func (*NodeMessage) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{0}
+	return file_node_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *NodeMessage) GetKind() isNodeMessage_Kind {
@@ -222,6 +320,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Expect
 	//	*ControlMessage_Bound
 	//	*ControlMessage_Refused
+	//	*ControlMessage_Instances
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -229,7 +328,7 @@ type ControlMessage struct {
 
 func (x *ControlMessage) Reset() {
 	*x = ControlMessage{}
-	mi := &file_node_proto_msgTypes[1]
+	mi := &file_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -241,7 +340,7 @@ func (x *ControlMessage) String() string {
 func (*ControlMessage) ProtoMessage() {}
 
 func (x *ControlMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[1]
+	mi := &file_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -254,7 +353,7 @@ func (x *ControlMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlMessage.ProtoReflect.Descriptor instead.
 func (*ControlMessage) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{1}
+	return file_node_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ControlMessage) GetKind() isControlMessage_Kind {
@@ -318,6 +417,15 @@ func (x *ControlMessage) GetRefused() *Refused {
 	return nil
 }
 
+func (x *ControlMessage) GetInstances() *Instances {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Instances); ok {
+			return x.Instances
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -346,6 +454,10 @@ type ControlMessage_Refused struct {
 	Refused *Refused `protobuf:"bytes,6,opt,name=refused,proto3,oneof"`
 }
 
+type ControlMessage_Instances struct {
+	Instances *Instances `protobuf:"bytes,7,opt,name=instances,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -357,6 +469,8 @@ func (*ControlMessage_Expect) isControlMessage_Kind() {}
 func (*ControlMessage_Bound) isControlMessage_Kind() {}
 
 func (*ControlMessage_Refused) isControlMessage_Kind() {}
+
+func (*ControlMessage_Instances) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -375,7 +489,7 @@ type Register struct {
 
 func (x *Register) Reset() {
 	*x = Register{}
-	mi := &file_node_proto_msgTypes[2]
+	mi := &file_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -387,7 +501,7 @@ func (x *Register) String() string {
 func (*Register) ProtoMessage() {}
 
 func (x *Register) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[2]
+	mi := &file_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -400,7 +514,7 @@ func (x *Register) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Register.ProtoReflect.Descriptor instead.
 func (*Register) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{2}
+	return file_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Register) GetVersion() string {
@@ -454,7 +568,7 @@ type Activate struct {
 
 func (x *Activate) Reset() {
 	*x = Activate{}
-	mi := &file_node_proto_msgTypes[3]
+	mi := &file_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -466,7 +580,7 @@ func (x *Activate) String() string {
 func (*Activate) ProtoMessage() {}
 
 func (x *Activate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[3]
+	mi := &file_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -479,7 +593,7 @@ func (x *Activate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Activate.ProtoReflect.Descriptor instead.
 func (*Activate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{3}
+	return file_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Activate) GetRequest() string {
@@ -518,16 +632,19 @@ type InstanceStatus struct {
 	// ip:port, once ready.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
 	// For PHASE_FAILED: reason is a CamelCase word, field the manifest's field to mend.
-	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
-	Field         string `protobuf:"bytes,7,opt,name=field,proto3" json:"field,omitempty"`
+	Reason  string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	Field   string `protobuf:"bytes,7,opt,name=field,proto3" json:"field,omitempty"`
+	// SNI of the instance's sidecar, which takes requests over the mesh's mutual TLS
+	// only; empty: plain HTTP.
+	MeshSni       string `protobuf:"bytes,8,opt,name=mesh_sni,json=meshSni,proto3" json:"mesh_sni,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstanceStatus) Reset() {
 	*x = InstanceStatus{}
-	mi := &file_node_proto_msgTypes[4]
+	mi := &file_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +656,7 @@ func (x *InstanceStatus) String() string {
 func (*InstanceStatus) ProtoMessage() {}
 
 func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[4]
+	mi := &file_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +669,7 @@ func (x *InstanceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceStatus.ProtoReflect.Descriptor instead.
 func (*InstanceStatus) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{4}
+	return file_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InstanceStatus) GetId() string {
@@ -604,6 +721,60 @@ func (x *InstanceStatus) GetField() string {
 	return ""
 }
 
+func (x *InstanceStatus) GetMeshSni() string {
+	if x != nil {
+		return x.MeshSni
+	}
+	return ""
+}
+
+// Instances are those of this node that the platform itself runs, where it does so
+// (Kubernetes); it replaces the set before. A starting one has an address once its
+// sandbox has one: the daemon may probe it from then on, and need not wait for READY.
+type Instances struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instances     []*InstanceStatus      `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Instances) Reset() {
+	*x = Instances{}
+	mi := &file_node_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Instances) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Instances) ProtoMessage() {}
+
+func (x *Instances) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Instances.ProtoReflect.Descriptor instead.
+func (*Instances) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Instances) GetInstances() []*InstanceStatus {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
 // Load counts the requests that the daemon holds or delivers, per function.
 type Load struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -614,7 +785,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_node_proto_msgTypes[5]
+	mi := &file_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +797,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[5]
+	mi := &file_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +810,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{5}
+	return file_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Load) GetInFlight() map[string]int32 {
@@ -663,7 +834,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_node_proto_msgTypes[6]
+	mi := &file_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +846,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[6]
+	mi := &file_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +859,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{6}
+	return file_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Event) GetFunction() string {
@@ -737,7 +908,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[7]
+	mi := &file_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +920,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[7]
+	mi := &file_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +933,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{7}
+	return file_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -802,14 +973,20 @@ type Function struct {
 	MemoryLimit    int64 `protobuf:"varint,14,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
 	// True when the function has an input of its own: every request that carries a
 	// reference gets it.
-	HasInput      bool `protobuf:"varint,15,opt,name=has_input,json=hasInput,proto3" json:"has_input,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HasInput bool `protobuf:"varint,15,opt,name=has_input,json=hasInput,proto3" json:"has_input,omitempty"`
+	// Authorities that the function answers to, in lower case without port. They stand in
+	// for the function's name in requests that passed no filter.
+	Hosts []string `protobuf:"bytes,16,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// True when only the platform can tell that an instance is ready: the daemon does not
+	// probe.
+	PlatformReadiness bool `protobuf:"varint,17,opt,name=platform_readiness,json=platformReadiness,proto3" json:"platform_readiness,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +998,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +1011,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{8}
+	return file_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Function) GetName() string {
@@ -942,6 +1119,20 @@ func (x *Function) GetHasInput() bool {
 	return false
 }
 
+func (x *Function) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *Function) GetPlatformReadiness() bool {
+	if x != nil {
+		return x.PlatformReadiness
+	}
+	return false
+}
+
 // Store is one object store that the operator allows. It names a secret and never
 // holds one.
 type Store struct {
@@ -958,7 +1149,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1161,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1174,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{9}
+	return file_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Store) GetName() string {
@@ -1039,7 +1230,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1242,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1255,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{10}
+	return file_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StartInstance) GetId() string {
@@ -1098,7 +1289,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1301,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1314,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{11}
+	return file_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StopInstance) GetId() string {
@@ -1154,7 +1345,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1357,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1370,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{12}
+	return file_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Expect) GetRequest() string {
@@ -1226,14 +1417,20 @@ type Bound struct {
 	// Where the node's daemon takes requests over; empty on the node itself.
 	PeerAddress string `protobuf:"bytes,4,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	// True when the instance was not ready yet: the request waits for a cold start.
-	Cold          bool `protobuf:"varint,5,opt,name=cold,proto3" json:"cold,omitempty"`
+	Cold bool `protobuf:"varint,5,opt,name=cold,proto3" json:"cold,omitempty"`
+	// Where the request is to be sent at once, as ip:port or host:port, when another
+	// autoscaler starts the function and takes requests while it does so (Knative's
+	// activator). Then instance, node and peer_address are empty.
+	RelayAddress string `protobuf:"bytes,6,opt,name=relay_address,json=relayAddress,proto3" json:"relay_address,omitempty"`
+	// Headers that the relay needs to know the function by.
+	RelayHeaders  map[string]string `protobuf:"bytes,7,rep,name=relay_headers,json=relayHeaders,proto3" json:"relay_headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1442,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1455,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{13}
+	return file_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Bound) GetRequest() string {
@@ -1296,6 +1493,20 @@ func (x *Bound) GetCold() bool {
 	return false
 }
 
+func (x *Bound) GetRelayAddress() string {
+	if x != nil {
+		return x.RelayAddress
+	}
+	return ""
+}
+
+func (x *Bound) GetRelayHeaders() map[string]string {
+	if x != nil {
+		return x.RelayHeaders
+	}
+	return nil
+}
+
 // Refused answers Activate when no instance can be had.
 type Refused struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1310,7 +1521,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1533,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1546,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Refused) GetRequest() string {
@@ -1376,13 +1587,14 @@ func (x *Refused) GetField() string {
 type DescribeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sandbox       string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1606,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1619,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -1415,6 +1627,171 @@ func (x *DescribeRequest) GetSandbox() string {
 		return x.Sandbox
 	}
 	return ""
+}
+
+func (x *DescribeRequest) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+// Pod is the Kubernetes pod that a container belongs to, as its CRI annotations say.
+// Unset outside Kubernetes.
+type Pod struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Uid           string                 `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	Container     string                 `protobuf:"bytes,4,opt,name=container,proto3" json:"container,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pod) Reset() {
+	*x = Pod{}
+	mi := &file_node_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pod) ProtoMessage() {}
+
+func (x *Pod) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pod.ProtoReflect.Descriptor instead.
+func (*Pod) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Pod) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Pod) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Pod) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *Pod) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
+type GoneRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GoneRequest) Reset() {
+	*x = GoneRequest{}
+	mi := &file_node_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GoneRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GoneRequest) ProtoMessage() {}
+
+func (x *GoneRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
+func (*GoneRequest) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GoneRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *GoneRequest) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+type GoneResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GoneResponse) Reset() {
+	*x = GoneResponse{}
+	mi := &file_node_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GoneResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GoneResponse) ProtoMessage() {}
+
+func (x *GoneResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
+func (*GoneResponse) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 type DescribeResponse struct {
@@ -1430,7 +1807,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1819,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1832,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -1498,7 +1875,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1887,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1900,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Mount) GetSource() string {
@@ -1552,21 +1929,27 @@ var File_node_proto protoreflect.FileDescriptor
 const file_node_proto_rawDesc = "" +
 	"\n" +
 	"\n" +
-	"node.proto\x12\x11headstart.node.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x02\n" +
+	"node.proto\x12\x11headstart.node.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"?\n" +
+	"\fIssueRequest\x12/\n" +
+	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"O\n" +
+	"\rIssueResponse\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1c\n" +
+	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xad\x02\n" +
 	"\vNodeMessage\x129\n" +
 	"\bregister\x18\x01 \x01(\v2\x1b.headstart.node.v1.RegisterH\x00R\bregister\x129\n" +
 	"\bactivate\x18\x02 \x01(\v2\x1b.headstart.node.v1.ActivateH\x00R\bactivate\x12?\n" +
 	"\binstance\x18\x03 \x01(\v2!.headstart.node.v1.InstanceStatusH\x00R\binstance\x12-\n" +
 	"\x04load\x18\x04 \x01(\v2\x17.headstart.node.v1.LoadH\x00R\x04load\x120\n" +
 	"\x05event\x18\x05 \x01(\v2\x18.headstart.node.v1.EventH\x00R\x05eventB\x06\n" +
-	"\x04kind\"\xe6\x02\n" +
+	"\x04kind\"\xa4\x03\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
 	"\x04stop\x18\x03 \x01(\v2\x1f.headstart.node.v1.StopInstanceH\x00R\x04stop\x123\n" +
 	"\x06expect\x18\x04 \x01(\v2\x19.headstart.node.v1.ExpectH\x00R\x06expect\x120\n" +
 	"\x05bound\x18\x05 \x01(\v2\x18.headstart.node.v1.BoundH\x00R\x05bound\x126\n" +
-	"\arefused\x18\x06 \x01(\v2\x1a.headstart.node.v1.RefusedH\x00R\arefusedB\x06\n" +
+	"\arefused\x18\x06 \x01(\v2\x1a.headstart.node.v1.RefusedH\x00R\arefused\x12<\n" +
+	"\tinstances\x18\a \x01(\v2\x1c.headstart.node.v1.InstancesH\x00R\tinstancesB\x06\n" +
 	"\x04kind\"\xd0\x01\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
@@ -1579,7 +1962,7 @@ const file_node_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x14\n" +
-	"\x05input\x18\x04 \x01(\tR\x05input\"\xce\x01\n" +
+	"\x05input\x18\x04 \x01(\tR\x05input\"\xe9\x01\n" +
 	"\x0eInstanceStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12.\n" +
@@ -1587,7 +1970,10 @@ const file_node_proto_rawDesc = "" +
 	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x06 \x01(\tR\amessage\x12\x14\n" +
-	"\x05field\x18\a \x01(\tR\x05field\"\x87\x01\n" +
+	"\x05field\x18\a \x01(\tR\x05field\x12\x19\n" +
+	"\bmesh_sni\x18\b \x01(\tR\ameshSni\"L\n" +
+	"\tInstances\x12?\n" +
+	"\tinstances\x18\x01 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\"\x87\x01\n" +
 	"\x04Load\x12B\n" +
 	"\tin_flight\x18\x01 \x03(\v2%.headstart.node.v1.Load.InFlightEntryR\binFlight\x1a;\n" +
 	"\rInFlightEntry\x12\x10\n" +
@@ -1601,7 +1987,7 @@ const file_node_proto_rawDesc = "" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xca\x04\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\x8f\x05\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -1622,7 +2008,9 @@ const file_node_proto_rawDesc = "" +
 	"inputLimit\x12(\n" +
 	"\x10cpu_limit_millis\x18\r \x01(\x03R\x0ecpuLimitMillis\x12!\n" +
 	"\fmemory_limit\x18\x0e \x01(\x03R\vmemoryLimit\x12\x1b\n" +
-	"\thas_input\x18\x0f \x01(\bR\bhasInput\x1a6\n" +
+	"\thas_input\x18\x0f \x01(\bR\bhasInput\x12\x14\n" +
+	"\x05hosts\x18\x10 \x03(\tR\x05hosts\x12-\n" +
+	"\x12platform_readiness\x18\x11 \x01(\bR\x11platformReadiness\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x01\n" +
@@ -1646,21 +2034,36 @@ const file_node_proto_rawDesc = "" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x12\x14\n" +
 	"\x05input\x18\x04 \x01(\tR\x05input\x12 \n" +
-	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\"\x88\x01\n" +
+	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\"\xbf\x02\n" +
 	"\x05Bound\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12!\n" +
 	"\fpeer_address\x18\x04 \x01(\tR\vpeerAddress\x12\x12\n" +
-	"\x04cold\x18\x05 \x01(\bR\x04cold\"\x83\x01\n" +
+	"\x04cold\x18\x05 \x01(\bR\x04cold\x12#\n" +
+	"\rrelay_address\x18\x06 \x01(\tR\frelayAddress\x12O\n" +
+	"\rrelay_headers\x18\a \x03(\v2*.headstart.node.v1.Bound.RelayHeadersEntryR\frelayHeaders\x1a?\n" +
+	"\x11RelayHeadersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
 	"\aRefused\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\x05R\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x14\n" +
-	"\x05field\x18\x05 \x01(\tR\x05field\"+\n" +
+	"\x05field\x18\x05 \x01(\tR\x05field\"U\n" +
 	"\x0fDescribeRequest\x12\x18\n" +
-	"\asandbox\x18\x01 \x01(\tR\asandbox\"\xff\x01\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
+	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"g\n" +
+	"\x03Pod\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"Q\n" +
+	"\vGoneRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
+	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"\x0e\n" +
+	"\fGoneResponse\"\xff\x01\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06mounts\x18\x01 \x03(\v2\x18.headstart.node.v1.MountR\x06mounts\x12>\n" +
 	"\x03env\x18\x02 \x03(\v2,.headstart.node.v1.DescribeResponse.EnvEntryR\x03env\x12 \n" +
@@ -1681,9 +2084,12 @@ const file_node_proto_rawDesc = "" +
 	"\fPHASE_FAILED\x10\x03\x12\x11\n" +
 	"\rPHASE_STOPPED\x10\x042`\n" +
 	"\fControlPlane\x12P\n" +
-	"\aConnect\x12\x1e.headstart.node.v1.NodeMessage\x1a!.headstart.node.v1.ControlMessage(\x010\x012`\n" +
+	"\aConnect\x12\x1e.headstart.node.v1.NodeMessage\x1a!.headstart.node.v1.ControlMessage(\x010\x012V\n" +
+	"\bIdentity\x12J\n" +
+	"\x05Issue\x12\x1f.headstart.node.v1.IssueRequest\x1a .headstart.node.v1.IssueResponse2\xa9\x01\n" +
 	"\tSandboxes\x12S\n" +
-	"\bDescribe\x12\".headstart.node.v1.DescribeRequest\x1a#.headstart.node.v1.DescribeResponseB2Z0github.com/headstart-mesh/headstart/shim/nodeapib\x06proto3"
+	"\bDescribe\x12\".headstart.node.v1.DescribeRequest\x1a#.headstart.node.v1.DescribeResponse\x12G\n" +
+	"\x04Gone\x12\x1e.headstart.node.v1.GoneRequest\x1a\x1f.headstart.node.v1.GoneResponseB2Z0github.com/headstart-mesh/headstart/shim/nodeapib\x06proto3"
 
 var (
 	file_node_proto_rawDescOnce sync.Once
@@ -1698,67 +2104,83 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
-	(*NodeMessage)(nil),           // 1: headstart.node.v1.NodeMessage
-	(*ControlMessage)(nil),        // 2: headstart.node.v1.ControlMessage
-	(*Register)(nil),              // 3: headstart.node.v1.Register
-	(*Activate)(nil),              // 4: headstart.node.v1.Activate
-	(*InstanceStatus)(nil),        // 5: headstart.node.v1.InstanceStatus
-	(*Load)(nil),                  // 6: headstart.node.v1.Load
-	(*Event)(nil),                 // 7: headstart.node.v1.Event
-	(*Functions)(nil),             // 8: headstart.node.v1.Functions
-	(*Function)(nil),              // 9: headstart.node.v1.Function
-	(*Store)(nil),                 // 10: headstart.node.v1.Store
-	(*StartInstance)(nil),         // 11: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 12: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 13: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 14: headstart.node.v1.Bound
-	(*Refused)(nil),               // 15: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 16: headstart.node.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 17: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 18: headstart.node.v1.Mount
-	nil,                           // 19: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 20: headstart.node.v1.Function.EnvEntry
-	nil,                           // 21: headstart.node.v1.DescribeResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
+	(*IssueResponse)(nil),         // 2: headstart.node.v1.IssueResponse
+	(*NodeMessage)(nil),           // 3: headstart.node.v1.NodeMessage
+	(*ControlMessage)(nil),        // 4: headstart.node.v1.ControlMessage
+	(*Register)(nil),              // 5: headstart.node.v1.Register
+	(*Activate)(nil),              // 6: headstart.node.v1.Activate
+	(*InstanceStatus)(nil),        // 7: headstart.node.v1.InstanceStatus
+	(*Instances)(nil),             // 8: headstart.node.v1.Instances
+	(*Load)(nil),                  // 9: headstart.node.v1.Load
+	(*Event)(nil),                 // 10: headstart.node.v1.Event
+	(*Functions)(nil),             // 11: headstart.node.v1.Functions
+	(*Function)(nil),              // 12: headstart.node.v1.Function
+	(*Store)(nil),                 // 13: headstart.node.v1.Store
+	(*StartInstance)(nil),         // 14: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 15: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 16: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 17: headstart.node.v1.Bound
+	(*Refused)(nil),               // 18: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 19: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 20: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 21: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 22: headstart.node.v1.GoneResponse
+	(*DescribeResponse)(nil),      // 23: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 24: headstart.node.v1.Mount
+	nil,                           // 25: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 26: headstart.node.v1.Function.EnvEntry
+	nil,                           // 27: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 28: headstart.node.v1.DescribeResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
 }
 var file_node_proto_depIdxs = []int32{
-	3,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
-	4,  // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
-	5,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
-	6,  // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
-	7,  // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	8,  // 5: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	11, // 6: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	12, // 7: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	13, // 8: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	14, // 9: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	15, // 10: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	5,  // 11: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	0,  // 12: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	19, // 13: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	22, // 14: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	9,  // 15: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	10, // 16: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	20, // 17: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	23, // 18: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	23, // 19: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	9,  // 20: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	23, // 21: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	18, // 22: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	21, // 23: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	1,  // 24: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	16, // 25: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	2,  // 26: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	17, // 27: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	26, // [26:28] is the sub-list for method output_type
-	24, // [24:26] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
+	6,  // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
+	7,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
+	9,  // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
+	10, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
+	11, // 5: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	14, // 6: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	15, // 7: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	16, // 8: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	17, // 9: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	18, // 10: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	8,  // 11: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	7,  // 12: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	0,  // 13: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 14: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	25, // 15: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	29, // 16: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	12, // 17: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	13, // 18: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	26, // 19: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	30, // 20: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	30, // 21: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	12, // 22: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	30, // 23: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	27, // 24: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	20, // 25: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	20, // 26: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	24, // 27: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	28, // 28: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 29: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 30: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	19, // 31: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	21, // 32: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	4,  // 33: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 34: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	23, // 35: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	22, // 36: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	33, // [33:37] is the sub-list for method output_type
+	29, // [29:33] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -1766,20 +2188,21 @@ func file_node_proto_init() {
 	if File_node_proto != nil {
 		return
 	}
-	file_node_proto_msgTypes[0].OneofWrappers = []any{
+	file_node_proto_msgTypes[2].OneofWrappers = []any{
 		(*NodeMessage_Register)(nil),
 		(*NodeMessage_Activate)(nil),
 		(*NodeMessage_Instance)(nil),
 		(*NodeMessage_Load)(nil),
 		(*NodeMessage_Event)(nil),
 	}
-	file_node_proto_msgTypes[1].OneofWrappers = []any{
+	file_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*ControlMessage_Functions)(nil),
 		(*ControlMessage_Start)(nil),
 		(*ControlMessage_Stop)(nil),
 		(*ControlMessage_Expect)(nil),
 		(*ControlMessage_Bound)(nil),
 		(*ControlMessage_Refused)(nil),
+		(*ControlMessage_Instances)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1787,9 +2210,9 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   28,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_node_proto_goTypes,
 		DependencyIndexes: file_node_proto_depIdxs,

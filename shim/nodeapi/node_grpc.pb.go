@@ -127,7 +127,122 @@ var ControlPlane_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	Identity_Issue_FullMethodName = "/headstart.node.v1.Identity/Issue"
+)
+
+// IdentityClient is the client API for Identity service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Identity is served by headstart-controlplane on Kubernetes, to daemons that have no
+// certificate yet: over TLS with a service account's token, audience "headstart", as
+// bearer token.
+type IdentityClient interface {
+	// Issue signs the node's certificate. Its name is the node that the token's pod runs
+	// on, whatever the request says.
+	Issue(ctx context.Context, in *IssueRequest, opts ...grpc.CallOption) (*IssueResponse, error)
+}
+
+type identityClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewIdentityClient(cc grpc.ClientConnInterface) IdentityClient {
+	return &identityClient{cc}
+}
+
+func (c *identityClient) Issue(ctx context.Context, in *IssueRequest, opts ...grpc.CallOption) (*IssueResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(IssueResponse)
+	err := c.cc.Invoke(ctx, Identity_Issue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// IdentityServer is the server API for Identity service.
+// All implementations must embed UnimplementedIdentityServer
+// for forward compatibility.
+//
+// Identity is served by headstart-controlplane on Kubernetes, to daemons that have no
+// certificate yet: over TLS with a service account's token, audience "headstart", as
+// bearer token.
+type IdentityServer interface {
+	// Issue signs the node's certificate. Its name is the node that the token's pod runs
+	// on, whatever the request says.
+	Issue(context.Context, *IssueRequest) (*IssueResponse, error)
+	mustEmbedUnimplementedIdentityServer()
+}
+
+// UnimplementedIdentityServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedIdentityServer struct{}
+
+func (UnimplementedIdentityServer) Issue(context.Context, *IssueRequest) (*IssueResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Issue not implemented")
+}
+func (UnimplementedIdentityServer) mustEmbedUnimplementedIdentityServer() {}
+func (UnimplementedIdentityServer) testEmbeddedByValue()                  {}
+
+// UnsafeIdentityServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to IdentityServer will
+// result in compilation errors.
+type UnsafeIdentityServer interface {
+	mustEmbedUnimplementedIdentityServer()
+}
+
+func RegisterIdentityServer(s grpc.ServiceRegistrar, srv IdentityServer) {
+	// If the following call panics, it indicates UnimplementedIdentityServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Identity_ServiceDesc, srv)
+}
+
+func _Identity_Issue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(IssueRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).Issue(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_Issue_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).Issue(ctx, req.(*IssueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Identity_ServiceDesc is the grpc.ServiceDesc for Identity service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Identity_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "headstart.node.v1.Identity",
+	HandlerType: (*IdentityServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Issue",
+			Handler:    _Identity_Issue_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "node.proto",
+}
+
+const (
 	Sandboxes_Describe_FullMethodName = "/headstart.node.v1.Sandboxes/Describe"
+	Sandboxes_Gone_FullMethodName     = "/headstart.node.v1.Sandboxes/Gone"
 )
 
 // SandboxesClient is the client API for Sandboxes service.
@@ -138,6 +253,8 @@ const (
 type SandboxesClient interface {
 	// Describe returns what belongs in a sandbox. NOT_FOUND: not one of ours.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
+	// Gone says that a sandbox is no more, so that what was made for it can go.
+	Gone(ctx context.Context, in *GoneRequest, opts ...grpc.CallOption) (*GoneResponse, error)
 }
 
 type sandboxesClient struct {
@@ -158,6 +275,16 @@ func (c *sandboxesClient) Describe(ctx context.Context, in *DescribeRequest, opt
 	return out, nil
 }
 
+func (c *sandboxesClient) Gone(ctx context.Context, in *GoneRequest, opts ...grpc.CallOption) (*GoneResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GoneResponse)
+	err := c.cc.Invoke(ctx, Sandboxes_Gone_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SandboxesServer is the server API for Sandboxes service.
 // All implementations must embed UnimplementedSandboxesServer
 // for forward compatibility.
@@ -166,6 +293,8 @@ func (c *sandboxesClient) Describe(ctx context.Context, in *DescribeRequest, opt
 type SandboxesServer interface {
 	// Describe returns what belongs in a sandbox. NOT_FOUND: not one of ours.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
+	// Gone says that a sandbox is no more, so that what was made for it can go.
+	Gone(context.Context, *GoneRequest) (*GoneResponse, error)
 	mustEmbedUnimplementedSandboxesServer()
 }
 
@@ -178,6 +307,9 @@ type UnimplementedSandboxesServer struct{}
 
 func (UnimplementedSandboxesServer) Describe(context.Context, *DescribeRequest) (*DescribeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
+}
+func (UnimplementedSandboxesServer) Gone(context.Context, *GoneRequest) (*GoneResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Gone not implemented")
 }
 func (UnimplementedSandboxesServer) mustEmbedUnimplementedSandboxesServer() {}
 func (UnimplementedSandboxesServer) testEmbeddedByValue()                   {}
@@ -218,6 +350,24 @@ func _Sandboxes_Describe_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sandboxes_Gone_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GoneRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxesServer).Gone(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sandboxes_Gone_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxesServer).Gone(ctx, req.(*GoneRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Sandboxes_ServiceDesc is the grpc.ServiceDesc for Sandboxes service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -228,6 +378,10 @@ var Sandboxes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Describe",
 			Handler:    _Sandboxes_Describe_Handler,
+		},
+		{
+			MethodName: "Gone",
+			Handler:    _Sandboxes_Gone_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
