@@ -22,6 +22,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
@@ -35,6 +36,8 @@ const (
 	// hotRequests per gateway; hotWarm of them come first and do not count.
 	hotRequests = 2000
 	hotWarm     = 200
+	// hotTimeout is many times what the slowest step here takes.
+	hotTimeout = 2 * time.Minute
 )
 
 // hot is what the hot requests showed.
@@ -81,7 +84,7 @@ func measureHot(ctx context.Context, bed *testbed.Bed, o options) (h hot, err er
 // gatewayGrowth sends the largest video as a request's body and returns by how much the
 // gateway grew at most meanwhile, in MiB.
 func gatewayGrowth(ctx context.Context, bed *testbed.Bed, function string) (float64, error) {
-	f, _, err := generated(sizes[len(sizes)-1] * megabyte)
+	f, _, err := coldrun.Video(sizes[len(sizes)-1] * coldrun.Megabyte)
 	if err != nil {
 		return 0, err
 	}
@@ -155,7 +158,7 @@ var errNotHot = errors.New("the function is not hot")
 // untilHot makes the function hot, waits until the gateway knows, and warms up.
 func (p *probe) untilHot(ctx context.Context, bed *testbed.Bed) error {
 	defer func() { p.took = nil }()
-	return testbed.Poll(ctx, requestTimeout, func(ctx context.Context) error {
+	return testbed.Poll(ctx, hotTimeout, func(ctx context.Context) error {
 		if err := p.once(ctx); err != nil {
 			return err
 		}
@@ -212,7 +215,7 @@ func startPlain(ctx context.Context, bed *testbed.Bed, o options, function strin
 	gateways := xds.New(xds.Config{ListenPort: plainPort, OTLPSocket: filepath.Join(bed.RunDir(), "otlp.sock"), TraceSampling: 100,
 		Verify: func(context.Context, string) error { return nil }, OnLoad: func(string, []xds.Load) {}}, slog.New(slog.DiscardHandler))
 	state := platform.State{Functions: []platform.Function{{Name: "default/" + function, Hosts: []string{function + ".default.headstart.local"},
-		RequestTimeout: requestTimeout}}, Instances: []platform.Instance{in}}
+		RequestTimeout: hotTimeout}}, Instances: []platform.Instance{in}}
 	if err := gateways.Update(state, []xds.Gateway{{ID: plainName, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock")}}); err != nil {
 		return nil, err
 	}
@@ -229,7 +232,7 @@ func startPlain(ctx context.Context, bed *testbed.Bed, o options, function strin
 	}()
 	group := process.New(func(process.Exit) {})
 	stop = func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotTimeout)
 		defer cancel()
 		group.Stop(end)
 		server.Stop()
@@ -246,7 +249,7 @@ func startPlain(ctx context.Context, bed *testbed.Bed, o options, function strin
 			Ready: func(ctx context.Context) error {
 				p := &probe{function: function, gateway: netip.AddrPortFrom(node.Address, plainPort)}
 				defer p.client.CloseIdleConnections()
-				return testbed.Poll(ctx, requestTimeout, p.once)
+				return testbed.Poll(ctx, hotTimeout, p.once)
 			}})
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -14,6 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
@@ -23,8 +27,6 @@ const (
 	linkRate  = 250_000_000           // bit/s
 	// repetitions of each case; the table shows medians.
 	repetitions = 3
-	// seed makes the videos repeatable.
-	seed = 20240915
 )
 
 // sizes of the generated inputs in MB (10^6 bytes).
@@ -52,6 +54,19 @@ func main() {
 var errInterrupted = errors.New("interrupted")
 
 type options struct{ bin, out, input string }
+
+// world is the testbed with its gateway at the edge.
+type world struct{ bed *testbed.Bed }
+
+func (w world) Request(ctx context.Context, method, function string) (*http.Request, error) {
+	return w.bed.Request(ctx, method, testbed.Edge, function, "/")
+}
+
+func (w world) Status(ctx context.Context) (admin.Status, error) { return w.bed.Client().Status(ctx) }
+
+func (w world) Trace(ctx context.Context, id string) (trace.Trace, error) {
+	return w.bed.Client().Trace(ctx, id)
+}
 
 func progress(step string) { fmt.Fprintln(os.Stderr, "·", step) }
 
@@ -96,7 +111,12 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	progress(fmt.Sprintf("ready after %.0f s", time.Since(began).Seconds()))
 
-	results, err := measure(ctx, bed, cases)
+	measured := make([]coldrun.Case, len(cases))
+	for i, c := range cases {
+		measured[i] = c.Case
+	}
+	run := coldrun.Run{World: world{bed}, Repetitions: repetitions, Bucket: testbed.Bucket, Progress: progress}
+	results, err := run.Measure(ctx, measured)
 	if err != nil {
 		return err
 	}

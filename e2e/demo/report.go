@@ -1,18 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/e2e/coldrun"
 )
 
 // The bounds of the demo's own run; what misses one is said plainly.
@@ -29,84 +28,18 @@ const (
 	gatewayMost = 16
 )
 
-// components are the parts of a request in Truffle's model (section III.A, equation 3):
-// schedule, cold start, transfer, execute.
-type components struct{ alpha, beta, delta, gamma time.Duration }
-
-func (c components) bound() time.Duration { return c.alpha + max(c.beta, c.delta) + c.gamma }
-
-// row is one line of the table: medians of the repetitions.
-type row struct {
-	result
-	off, on time.Duration
-	components
-	// ratio is (on - slack) / bound, the largest: of the medians, and of each request
-	// with Headstart by its own parts.
-	ratio float64
-	gap   time.Duration // the largest of all its requests
-	gapAt string        // where
-}
-
-// components are taken from the requests without Headstart, where the parts come one
-// after the other and do not disturb each other. The transfer is the faster of the
-// function's own fetch and Headstart's: no bound is helped by a slow client.
-func (r result) components() components {
-	c := components{
-		alpha: medianOf(r.off, func(q request) time.Duration { return q.phases.Alpha }),
-		beta:  medianOf(r.off, func(q request) time.Duration { return q.phases.Beta }),
-		gamma: medianOf(r.off, func(q request) time.Duration { return q.exec }),
-		delta: min(medianOf(r.off, func(q request) time.Duration { return q.input }),
-			medianOf(r.on, func(q request) time.Duration { return q.phases.Delta })),
-	}
-	return c
-}
-
-func toBound(total, bound time.Duration) float64 { return float64(total-totalSlack) / float64(bound) }
-
-func (r result) row() row {
-	total := func(q request) time.Duration { return q.total }
-	w := row{result: r, off: medianOf(r.off, total), on: medianOf(r.on, total), components: r.components()}
-	w.ratio = toBound(w.on, w.bound())
-	for _, q := range r.on {
-		own := components{alpha: q.phases.Alpha, beta: q.phases.Beta, delta: q.phases.Delta, gamma: q.exec}
-		w.ratio = max(w.ratio, toBound(q.total, own.bound()))
-	}
-	for _, q := range append(slices.Clone(r.off), r.on...) {
-		if gap, at := trace.MaxGap(q.trace, ""); gap > w.gap {
-			w.gap, w.gapAt = gap, fmt.Sprintf("%s, trace %s, at %.0f ms", r.label, q.trace.ID, ms(at))
-		}
-	}
-	return w
-}
-
-func medianOf(requests []request, of func(request) time.Duration) time.Duration {
-	all := make([]time.Duration, len(requests))
-	for i, q := range requests {
-		all[i] = of(q)
-	}
-	slices.Sort(all)
-	return all[len(all)/2]
-}
-
-// typical is the request with the median total.
-func typical(requests []request) request {
-	sorted := slices.Clone(requests)
-	slices.SortFunc(sorted, func(a, b request) int { return cmp.Compare(a.total, b.total) })
-	return sorted[len(sorted)/2]
-}
-
 // summary is what scripts read.
 type summary struct {
-	rows         []row
+	rows         []coldrun.Row
 	AnswersWrong int
 	hot          hot
 }
 
-func summarize(results []result, h hot) summary {
+func summarize(results []coldrun.Result, h hot) summary {
 	s := summary{hot: h}
 	for _, r := range results {
-		s.rows = append(s.rows, r.row())
-		s.AnswersWrong += r.wrong
+		s.rows = append(s.rows, r.Row(totalSlack))
+		s.AnswersWrong += r.Wrong
 	}
 	return s
 }
@@ -114,15 +47,15 @@ func summarize(results []result, h hot) summary {
 func (s summary) ratioMax() float64 {
 	m := math.Inf(-1)
 	for _, r := range s.rows {
-		m = max(m, r.ratio)
+		m = max(m, r.Ratio)
 	}
 	return m
 }
 
 func (s summary) gapMax() (m time.Duration, where string) {
 	for _, r := range s.rows {
-		if r.gap > m {
-			m, where = r.gap, r.gapAt
+		if r.Gap > m {
+			m, where = r.Gap, r.GapAt
 		}
 	}
 	return m, where
@@ -142,12 +75,10 @@ func (s summary) numbers() map[string]float64 {
 		"link_delay_ms":             ms(linkDelay),
 		"link_rate_mbit_s":          linkRate / 1e6,
 		"repetitions":               repetitions,
-		"seed":                      seed,
+		"seed":                      coldrun.Seed,
 	}
 	for _, r := range s.rows {
-		for name, d := range map[string]time.Duration{"off": r.off, "on": r.on, "alpha": r.alpha, "beta": r.beta, "delta": r.delta, "gamma": r.gamma} {
-			n["s3_"+r.key+"_"+name+"_ms"] = ms(d)
-		}
+		maps.Copy(n, r.Numbers("s3_"))
 	}
 	return n
 }
@@ -160,31 +91,23 @@ func (s summary) write(path string) error {
 	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-func ms(d time.Duration) float64 { return math.Round(float64(d)/float64(time.Millisecond)*1000) / 1000 }
+func ms(d time.Duration) float64 { return coldrun.Millis(d) }
 
 // show prints the results.
 func show(w io.Writer, o options, s summary) error {
 	fmt.Fprintf(w, "\nCold requests for a video function at the edge, input in the cloud (%d ms, %d Mbit/s), medians of %d, in ms\n\n",
 		2*linkDelay.Milliseconds(), linkRate/1_000_000, repetitions)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "input\tHeadstart\talpha\tbeta\tdelta\tgamma\ttotal\tbound\tratio to bound\t")
-	for _, r := range s.rows {
-		parts := fmt.Sprintf("%.0f\t%.0f\t%.0f\t%.0f", ms(r.alpha), ms(r.beta), ms(r.delta), ms(r.gamma))
-		fmt.Fprintf(t, "%s\toff\t%s\t%.0f\t%.0f\t%.2f\t\n", r.label, parts, ms(r.off), ms(r.bound()), float64(r.off)/float64(r.bound()))
-		fmt.Fprintf(t, "\ton\t\t\t\t\t%.0f\t\t%.2f\t\n", ms(r.on), float64(r.on)/float64(r.bound()))
-	}
-	if err := t.Flush(); err != nil {
+	if err := coldrun.Table(w, s.rows); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nalpha: schedule, beta: cold start, delta: transfer, gamma: execute; bound = alpha + max(beta, delta) + gamma")
 
 	shown := s.rows[min(1, len(s.rows)-1)]
-	fmt.Fprintf(w, "\nOne of the requests, %s with Headstart:\n\n", shown.label)
-	if err := trace.Waterfall(w, typical(shown.result.on).trace, trace.WaterfallOptions{Width: terminalWidth(), Color: colored()}); err != nil {
+	fmt.Fprintf(w, "\nOne of the requests, %s with Headstart:\n\n", shown.Label)
+	if err := trace.Waterfall(w, coldrun.Typical(shown.Result.On).Trace, trace.WaterfallOptions{Width: terminalWidth(), Color: colored()}); err != nil {
 		return err
 	}
 	svg := filepath.Join(o.out, "timelines.svg")
-	if err := drawTimelines(svg, s.rows); err != nil {
+	if err := coldrun.DrawTimelines(svg, s.rows); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\nTimelines of all inputs, off and on: %s\n", relative(svg))
@@ -210,41 +133,4 @@ func show(w io.Writer, o options, s summary) error {
 		fmt.Fprintf(w, "%s  %-40s %s\n", verdict, c.what, c.got)
 	}
 	return nil
-}
-
-// drawTimelines draws, for each input, one request without Headstart and one with.
-func drawTimelines(path string, rows []row) (err error) {
-	var all []trace.Timeline
-	for _, r := range rows {
-		off, on := typical(r.result.off), typical(r.result.on)
-		lines := []trace.Timeline{withOwnFetch(off, r.label+", off"), on.trace.Timeline(r.label + ", on")}
-		for i := range lines {
-			lines[i].Bound = r.bound()
-		}
-		all = append(all, lines...)
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := trace.Timelines(f, all); err != nil {
-		_ = f.Close() // the first error is the one that says something
-		return err
-	}
-	return f.Close()
-}
-
-// withOwnFetch splits the execution of a request without Headstart by what the function
-// says: first it fetches its input, then it works.
-func withOwnFetch(q request, label string) trace.Timeline {
-	t := q.trace.Timeline(label)
-	for i, b := range t.Bars {
-		if b.Phase == trace.Execute {
-			split := min(b.Start+q.input, b.End)
-			t.Bars[i].Start = split
-			t.Bars = append(t.Bars, trace.Bar{Phase: trace.Transfer, Label: "the function fetches", Start: b.Start, End: split})
-			break
-		}
-	}
-	return t
 }

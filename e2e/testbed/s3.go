@@ -6,9 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -28,8 +28,11 @@ const readyTimeout = 20 * time.Second
 // Secret is an access key of the S3 server.
 type Secret struct{ Access, Key string }
 
-// file is the secret as the operator keeps it.
-func (s Secret) file() string {
+// NewSecret returns one that nobody else has.
+func NewSecret() Secret { return Secret{Access: random(), Key: random()} }
+
+// File is the secret as the operator keeps it.
+func (s Secret) File() string {
 	return fmt.Sprintf("access_key_id = %s\nsecret_access_key = %s\n", s.Access, s.Key)
 }
 
@@ -44,19 +47,29 @@ type S3 struct {
 	log       io.Closer
 }
 
-func startS3(ctx context.Context, c Config, p plan, secret Secret) (*S3, error) {
-	data := filepath.Join(c.WorkDir, "s3", "data")
-	if err := os.MkdirAll(data, 0o700); err != nil {
+// S3Config says where an S3 server runs.
+type S3Config struct {
+	// BinDir has the server's program, DataDir its objects; LogFile gets its words.
+	BinDir, DataDir, LogFile string
+	// Namespace is the path of its network namespace, Address is there.
+	Namespace string
+	Address   netip.AddrPort
+	Secret    Secret
+}
+
+// StartS3 starts the server and makes Bucket. Close ends it.
+func StartS3(ctx context.Context, c S3Config) (*S3, error) {
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(filepath.Join(c.WorkDir, "state", "log", "s3.log"))
+	log, err := os.Create(c.LogFile)
 	if err != nil {
 		return nil, err
 	}
-	s := &S3{Secret: secret, Endpoint: "http://" + p.endpoint(), group: process.New(func(process.Exit) {}), log: log}
+	s := &S3{Secret: c.Secret, Endpoint: "http://" + c.Address.String(), group: process.New(func(process.Exit) {}), log: log}
 	// A socket belongs to the namespace that it was made in, whoever uses it later.
 	s.transport = &http.Transport{DialContext: func(ctx context.Context, proto, address string) (conn net.Conn, err error) {
-		err = nsthread.Run(p.namespace, func() error {
+		err = nsthread.Run(c.Namespace, func() error {
 			var d net.Dialer
 			conn, err = d.DialContext(ctx, proto, address)
 			return err
@@ -64,11 +77,11 @@ func startS3(ctx context.Context, c Config, p plan, secret Secret) (*S3, error) 
 		return conn, err
 	}}
 	s.client = s3.New(s3.Options{BaseEndpoint: aws.String(s.Endpoint), Region: Region, UsePathStyle: true,
-		HTTPClient: &http.Client{Transport: s.transport}, Credentials: credentials.NewStaticCredentialsProvider(secret.Access, secret.Key, "")})
+		HTTPClient: &http.Client{Transport: s.transport}, Credentials: credentials.NewStaticCredentialsProvider(c.Secret.Access, c.Secret.Key, "")})
 	err = s.group.Start(ctx, process.Spec{
-		Name: "s3", Path: filepath.Join(c.BinDir, "versitygw"), NetNS: p.namespace, Log: log, Restart: true,
-		Env:  append(os.Environ(), "ROOT_ACCESS_KEY="+secret.Access, "ROOT_SECRET_KEY="+secret.Key),
-		Args: []string{"--port", net.JoinHostPort(p.store.String(), strconv.Itoa(storePort)), "--region", Region, "--keep-alive", "posix", data},
+		Name: "s3", Path: filepath.Join(c.BinDir, "versitygw"), NetNS: c.Namespace, Log: log, Restart: true,
+		Env:  append(os.Environ(), "ROOT_ACCESS_KEY="+c.Secret.Access, "ROOT_SECRET_KEY="+c.Secret.Key),
+		Args: []string{"--port", c.Address.String(), "--region", Region, "--keep-alive", "posix", c.DataDir},
 		Ready: func(ctx context.Context) error {
 			return Poll(ctx, readyTimeout, func(ctx context.Context) error {
 				_, err := s.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(Bucket)})
@@ -77,7 +90,7 @@ func startS3(ctx context.Context, c Config, p plan, secret Secret) (*S3, error) 
 		},
 	})
 	if err != nil {
-		s.close(ctx)
+		s.Close(ctx)
 		return nil, err
 	}
 	return s, nil
@@ -93,7 +106,8 @@ func (s *S3) Put(ctx context.Context, key string, body io.ReadSeeker) error {
 	return nil
 }
 
-func (s *S3) close(ctx context.Context) {
+// Close ends the server; its objects stay.
+func (s *S3) Close(ctx context.Context) {
 	s.group.Stop(ctx)
 	s.transport.CloseIdleConnections()
 	_ = s.log.Close() // the server's last words are lost, if that

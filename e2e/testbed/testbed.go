@@ -96,7 +96,7 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	if err := errors.Join(sweep(c.Name), b.removeInputs()); err != nil {
 		return nil, err
 	}
-	secret := Secret{Access: random(), Key: random()}
+	secret := NewSecret()
 	stores, secrets, err := b.operator(plan, secret)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,8 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 		return nil, err
 	}
 	c.Progress("S3 server in the cloud")
-	b.S3, err = startS3(ctx, c, plan, secret)
+	b.S3, err = StartS3(ctx, S3Config{BinDir: c.BinDir, DataDir: filepath.Join(c.WorkDir, "s3", "data"), LogFile: filepath.Join(c.WorkDir, "state", "log", "s3.log"),
+		Namespace: plan.namespace, Address: plan.endpoint(), Secret: secret})
 	return b, err
 }
 
@@ -123,7 +124,7 @@ func (b *Bed) Close() error {
 	defer cancel()
 	var errs []error
 	if b.S3 != nil {
-		b.S3.close(ctx)
+		b.S3.Close(ctx)
 	}
 	if b.topology != nil {
 		errs = append(errs, b.topology.close(ctx))
@@ -216,11 +217,11 @@ func (b *Bed) operator(p plan, s Secret) (stores, secrets string, err error) {
 	if err := os.MkdirAll(secrets, 0o700); err != nil {
 		return "", "", err
 	}
-	if err := os.WriteFile(filepath.Join(secrets, Store), []byte(s.file()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(secrets, Store), []byte(s.File()), 0o600); err != nil {
 		return "", "", err
 	}
 	// A second secret, to see what a wrong one does.
-	if err := os.WriteFile(filepath.Join(secrets, "stale"), []byte(StaleSecret.file()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(secrets, "stale"), []byte(StaleSecret.File()), 0o600); err != nil {
 		return "", "", err
 	}
 	stores = filepath.Join(b.c.WorkDir, "stores.yaml")

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -47,7 +48,7 @@ func planFor(c Config) (plan, error) {
 
 func namespaceOf(name string) string { return name + "-store" }
 
-func (p plan) endpoint() string { return netip.AddrPortFrom(p.store, storePort).String() }
+func (p plan) endpoint() netip.AddrPort { return netip.AddrPortFrom(p.store, storePort) }
 
 // topology is what connect made.
 type topology struct {
@@ -143,10 +144,15 @@ func cable(name string, p plan, cloud network.Node) error {
 // startLink runs the link in a process of its own, which asks for the scheduling that
 // its timing needs.
 func (t *topology) startLink(ctx context.Context, c Config, p plan, edge network.Node) error {
+	return t.link.Start(ctx, Link(c.BinDir, edge.Namespace+",wan0,"+p.edge[0].String(), p.namespace+",wan0,"+p.edge[1].String(), c.Delay, c.Rate))
+}
+
+// Link is the process of an emulated link between two ends, each
+// namespace-path,device,address/prefix; delay is one way, rate in bit/s.
+func Link(binDir, a, b string, delay time.Duration, rate int64) process.Spec {
 	ready := &firstWrite{done: make(chan struct{})}
-	return t.link.Start(ctx, process.Spec{Name: "link", Path: filepath.Join(c.BinDir, "linkemu"), Log: ready,
-		Args: []string{"-a", edge.Namespace + ",wan0," + p.edge[0].String(), "-b", p.namespace + ",wan0," + p.edge[1].String(),
-			"-delay", c.Delay.String(), "-rate", strconv.FormatInt(c.Rate, 10)},
+	return process.Spec{Name: "link", Path: filepath.Join(binDir, "linkemu"), Log: ready,
+		Args: []string{"-a", a, "-b", b, "-delay", delay.String(), "-rate", strconv.FormatInt(rate, 10)},
 		Ready: func(ctx context.Context) error {
 			select {
 			case <-ready.done:
@@ -154,7 +160,7 @@ func (t *topology) startLink(ctx context.Context, c Config, p plan, edge network
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-		}})
+		}}
 }
 
 // firstWrite waits for a process's first word, which is that it is ready.

@@ -1,9 +1,8 @@
-package main
+package coldrun
 
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -27,51 +27,69 @@ const (
 	traceTimeout = 15 * time.Second
 )
 
-// request is one cold request as it was measured.
-type request struct {
-	answer []byte
-	trace  trace.Trace
-	total  time.Duration // by the client
-	phases trace.Phases
+// Request is one cold request as it was measured.
+type Request struct {
+	Trace  trace.Trace
+	Total  time.Duration // by the client
+	Phases trace.Phases
 	// What the function says of itself in Server-Timing.
-	input, exec time.Duration
-	origin      string // body, file or store
+	Input, Exec time.Duration
+
+	answer []byte
+	origin string // body, file or store
 }
 
-// result is one case, all repetitions.
-type result struct {
-	testCase
-	off, on []request
-	wrong   int
+// Result is one case, all repetitions.
+type Result struct {
+	Case
+	Off, On []Request
+	Wrong   int // answers
 }
 
-// measure sends the cold requests: off and on in alternation, the cases in turn.
-func measure(ctx context.Context, bed *testbed.Bed, cases []testCase) ([]result, error) {
-	results := make([]result, len(cases))
+// World is where the functions run.
+type World interface {
+	// Request returns a request to the function through the gateway.
+	Request(ctx context.Context, method, function string) (*http.Request, error)
+	Status(ctx context.Context) (admin.Status, error)
+	Trace(ctx context.Context, id string) (trace.Trace, error)
+}
+
+// Run is how cold requests are measured.
+type Run struct {
+	World       World
+	Repetitions int
+	// Bucket is where the inputs are.
+	Bucket   string
+	Progress func(string)
+}
+
+// Measure sends the cold requests: off and on in alternation, the cases in turn.
+func (run Run) Measure(ctx context.Context, cases []Case) ([]Result, error) {
+	results := make([]Result, len(cases))
 	for i, c := range cases {
-		results[i].testCase = c
+		results[i].Case = c
 	}
-	for n := range repetitions {
+	for n := range run.Repetitions {
 		for i := range results {
 			r := &results[i]
-			progress(fmt.Sprintf("cold requests, round %d of %d: %s", n+1, repetitions, r.label))
-			off, err := cold(ctx, bed, r.testCase, false)
+			run.Progress(fmt.Sprintf("cold requests, round %d of %d: %s", n+1, run.Repetitions, r.Label))
+			off, err := run.cold(ctx, r.Case, false)
 			if err != nil {
-				return nil, fmt.Errorf("%s, Headstart off: %w", r.label, err)
+				return nil, fmt.Errorf("%s, Headstart off: %w", r.Label, err)
 			}
-			on, err := cold(ctx, bed, r.testCase, true)
+			on, err := run.cold(ctx, r.Case, true)
 			if err != nil {
-				return nil, fmt.Errorf("%s, Headstart on: %w", r.label, err)
+				return nil, fmt.Errorf("%s, Headstart on: %w", r.Label, err)
 			}
-			r.off, r.on = append(r.off, off), append(r.on, on)
-			for _, got := range []request{off, on} {
-				err := check(r.testCase, got.answer)
-				if err == nil && !bytes.Equal(got.answer, r.off[0].answer) {
+			r.Off, r.On = append(r.Off, off), append(r.On, on)
+			for _, got := range []Request{off, on} {
+				err := r.check(got.answer)
+				if err == nil && !bytes.Equal(got.answer, r.Off[0].answer) {
 					err = errors.New("it differs from the first one")
 				}
 				if err != nil {
-					progress(fmt.Sprintf("WRONG answer to %s: %v", r.label, err))
-					r.wrong++
+					run.Progress(fmt.Sprintf("WRONG answer to %s: %v", r.Label, err))
+					r.Wrong++
 				}
 			}
 		}
@@ -81,49 +99,49 @@ func measure(ctx context.Context, bed *testbed.Bed, cases []testCase) ([]result,
 
 // cold waits until the function has no instance, sends one request and fetches its
 // trace.
-func cold(ctx context.Context, bed *testbed.Bed, c testCase, on bool) (request, error) {
-	function, origin := c.off, "store"
+func (run Run) cold(ctx context.Context, c Case, on bool) (Request, error) {
+	function, origin := c.Off, "store"
 	if on {
-		function, origin = c.on, "body"
+		function, origin = c.On, "body"
 	}
-	if err := awaitCold(ctx, bed, function); err != nil {
-		return request{}, err
+	if err := run.awaitCold(ctx, function); err != nil {
+		return Request{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	req, err := bed.Request(ctx, http.MethodPost, testbed.Edge, function, "/")
+	req, err := run.World.Request(ctx, http.MethodPost, function)
 	if err != nil {
-		return request{}, err
+		return Request{}, err
 	}
-	req.Header.Set("x-bucket", testbed.Bucket)
-	req.Header.Set("x-key", c.object)
+	req.Header.Set("x-bucket", run.Bucket)
+	req.Header.Set("x-key", c.Object)
 	began := time.Now()
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return request{}, err
+		return Request{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return request{}, err
+		return Request{}, err
 	}
-	r := request{answer: body, total: time.Since(began)}
+	r := Request{answer: body, Total: time.Since(began)}
 	if resp.StatusCode != http.StatusOK {
-		return request{}, fmt.Errorf("%s: %s", resp.Status, body)
+		return Request{}, fmt.Errorf("%s: %s", resp.Status, body)
 	}
-	if r.input, r.exec, r.origin, err = serverTiming(resp.Header.Get("Server-Timing")); err != nil {
-		return request{}, err
+	if r.Input, r.Exec, r.origin, err = serverTiming(resp.Header.Get("Server-Timing")); err != nil {
+		return Request{}, err
 	}
 	if r.origin != origin {
-		return request{}, fmt.Errorf("the function took its input from its %s, not from its %s", r.origin, origin)
+		return Request{}, fmt.Errorf("the function took its input from its %s, not from its %s", r.origin, origin)
 	}
-	r.trace, r.phases, err = awaitTrace(ctx, bed, resp.Header.Get(filterapi.HeaderRequest), on)
+	r.Trace, r.Phases, err = run.awaitTrace(ctx, resp.Header.Get(filterapi.HeaderRequest), on)
 	return r, err
 }
 
-func awaitCold(ctx context.Context, bed *testbed.Bed, function string) error {
+func (run Run) awaitCold(ctx context.Context, function string) error {
 	return testbed.Poll(ctx, coldTimeout, func(ctx context.Context) error {
-		s, err := bed.Client().Status(ctx)
+		s, err := run.World.Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -138,9 +156,9 @@ func awaitCold(ctx context.Context, bed *testbed.Bed, function string) error {
 
 // awaitTrace returns the request's trace once the gateway's span, which ends last, and
 // all others that it should have are there.
-func awaitTrace(ctx context.Context, bed *testbed.Bed, id string, fetched bool) (t trace.Trace, p trace.Phases, err error) {
+func (run Run) awaitTrace(ctx context.Context, id string, fetched bool) (t trace.Trace, p trace.Phases, err error) {
 	err = testbed.Poll(ctx, traceTimeout, func(ctx context.Context) error {
-		if t, err = bed.Client().Trace(ctx, id); err != nil {
+		if t, err = run.World.Trace(ctx, id); err != nil {
 			return err
 		}
 		if root, ok := t.Root(); !ok || root.Service != tracing.ServiceGateway {
@@ -167,10 +185,4 @@ func serverTiming(h string) (input, exec time.Duration, origin string, err error
 	ex, err2 := strconv.ParseFloat(m[3], 64)
 	ms := float64(time.Millisecond)
 	return time.Duration(in * ms), time.Duration(ex * ms), m[2], errors.Join(err1, err2)
-}
-
-func digest(r io.Reader) (string, error) {
-	h := sha256.New()
-	_, err := io.Copy(h, r)
-	return fmt.Sprintf("%x", h.Sum(nil)), err
 }

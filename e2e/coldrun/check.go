@@ -1,4 +1,4 @@
-package main
+package coldrun
 
 import (
 	"encoding/json"
@@ -25,23 +25,23 @@ type detection struct {
 // check says what is wrong with an answer: the function must have seen the video that
 // was stored, and of a generated one have found fire in the frames, and at the places,
 // where there is some.
-func check(c testCase, answer []byte) error {
+func (c Case) check(answer []byte) error {
 	var d detection
 	if err := json.Unmarshal(answer, &d); err != nil {
 		return fmt.Errorf("it is no answer: %w", err)
 	}
-	if d.SHA256 != c.sha256 {
+	if d.SHA256 != c.SHA256 {
 		return fmt.Errorf("it is about another video, with digest %s", d.SHA256)
 	}
-	if c.truth == nil {
+	if c.Truth == nil {
 		return nil
 	}
-	if d.Frames != c.truth.Frames {
-		return fmt.Errorf("it counts %d frames of %d", d.Frames, c.truth.Frames)
+	if d.Frames != c.Truth.Frames {
+		return fmt.Errorf("it counts %d frames of %d", d.Frames, c.Truth.Frames)
 	}
 	found := map[int]bool{}
 	for _, f := range d.Fire {
-		flame, burns := c.truth.Flame(f.Frame)
+		flame, burns := c.Truth.Flame(f.Frame)
 		if !burns {
 			return fmt.Errorf("frame %d does not burn", f.Frame)
 		}
@@ -51,8 +51,8 @@ func check(c testCase, answer []byte) error {
 			}
 		}
 	}
-	for n := 0; n < c.truth.Frames; n += analysedEvery {
-		if _, burns := c.truth.Flame(n); burns && !found[n] {
+	for n := 0; n < c.Truth.Frames; n += analysedEvery {
+		if _, burns := c.Truth.Flame(n); burns && !found[n] {
 			return fmt.Errorf("it misses the fire in frame %d", n)
 		}
 	}

@@ -1,0 +1,118 @@
+// Package cloud is what lies beyond the test cluster's access line: an S3 server in a
+// network namespace of its own, reached over an emulated link.
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+)
+
+const (
+	namespace = "hs-cloud"
+	device    = "hs-wan0"
+	// here is the machine's own network namespace, in which the cluster's bridge is.
+	here = "/proc/self/ns/net"
+)
+
+var (
+	// near and far are the link's two ends, outside all of the cluster's ranges.
+	near = netip.MustParsePrefix("10.98.0.1/30")
+	far  = netip.MustParsePrefix("10.98.0.2/30")
+	// Address is the S3 server's.
+	Address = netip.AddrPortFrom(far.Addr(), 7070)
+)
+
+// Config says what the cloud is like.
+type Config struct {
+	// BinDir has linkemu and versitygw. WorkDir gets the objects and the log.
+	BinDir, WorkDir string
+	// Delay is one way; Rate in bit/s, 0 for no limit.
+	Delay time.Duration
+	Rate  int64
+}
+
+// Cloud is a running one.
+type Cloud struct {
+	S3 *testbed.S3
+
+	config Config
+	link   *process.Group
+}
+
+// Open starts link and server. On error nothing is left.
+func Open(ctx context.Context, c Config) (_ *Cloud, err error) {
+	if err := sweep(); err != nil { // what one that was killed left
+		return nil, err
+	}
+	cl := &Cloud{config: c, link: process.New(func(process.Exit) {})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, cl.Close(ctx))
+		}
+	}()
+	if err := os.MkdirAll(c.WorkDir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := nsthread.Run("", func() error { _, err := netns.NewNamed(namespace); return err }); err != nil {
+		return nil, fmt.Errorf("making the cloud's network namespace: %w", err)
+	}
+	path := filepath.Join("/run/netns", namespace)
+	if err := cl.link.Start(ctx, testbed.Link(c.BinDir, here+","+device+","+near.String(), path+",wan0,"+far.String(), c.Delay, c.Rate)); err != nil {
+		return nil, fmt.Errorf("emulating the link to the cloud: %w", err)
+	}
+	if err := nsthread.Run(path, answersGoBack); err != nil {
+		return nil, fmt.Errorf("the cloud's way to the cluster: %w", err)
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
+		return nil, fmt.Errorf("forwarding between cluster and cloud: %w", err)
+	}
+	cl.S3, err = testbed.StartS3(ctx, testbed.S3Config{BinDir: c.BinDir, DataDir: filepath.Join(c.WorkDir, "objects"),
+		LogFile: filepath.Join(c.WorkDir, "s3.log"), Namespace: path, Address: Address, Secret: testbed.NewSecret()})
+	return cl, err
+}
+
+// answersGoBack runs inside the cloud's namespace.
+func answersGoBack() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	wan, err := netlink.LinkByName("wan0")
+	if err != nil {
+		return err
+	}
+	all := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
+	return netlink.RouteReplace(&netlink.Route{LinkIndex: wan.Attrs().Index, Dst: all, Gw: near.Addr().AsSlice()})
+}
+
+// Close ends everything and removes the objects.
+func (c *Cloud) Close(ctx context.Context) error {
+	if c.S3 != nil {
+		c.S3.Close(ctx)
+	}
+	c.link.Stop(ctx)
+	return errors.Join(sweep(), os.RemoveAll(filepath.Join(c.config.WorkDir, "objects")))
+}
+
+func sweep() error {
+	if err := netns.DeleteNamed(namespace); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the cloud's network namespace: %w", err)
+	}
+	return nil
+}

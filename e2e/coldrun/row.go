@@ -1,0 +1,150 @@
+package coldrun
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+)
+
+// Components are the parts of a request in Truffle's model (section III.A, equation 3):
+// schedule, cold start, transfer, execute.
+type Components struct{ Alpha, Beta, Delta, Gamma time.Duration }
+
+// Bound is what overlap alone can reach: the model's equation for requests whose transfer
+// hides behind the cold start.
+func (c Components) Bound() time.Duration { return c.Alpha + max(c.Beta, c.Delta) + c.Gamma }
+
+// Row is one line of the table: medians of the repetitions.
+type Row struct {
+	Result
+	Off, On time.Duration
+	Components
+	// Ratio is (on - slack) / bound, the largest: of the medians, and of each request
+	// with Headstart by its own parts.
+	Ratio float64
+	Gap   time.Duration // the largest of all its requests
+	GapAt string        // where
+}
+
+// components are taken from the requests without Headstart, where the parts come one
+// after the other and do not disturb each other. The transfer is the faster of the
+// function's own fetch and Headstart's: no bound is helped by a slow client.
+func (r Result) components() Components {
+	c := Components{
+		Alpha: medianOf(r.Off, func(q Request) time.Duration { return q.Phases.Alpha }),
+		Beta:  medianOf(r.Off, func(q Request) time.Duration { return q.Phases.Beta }),
+		Gamma: medianOf(r.Off, func(q Request) time.Duration { return q.Exec }),
+		Delta: min(medianOf(r.Off, func(q Request) time.Duration { return q.Input }),
+			medianOf(r.On, func(q Request) time.Duration { return q.Phases.Delta })),
+	}
+	return c
+}
+
+func toBound(total, slack, bound time.Duration) float64 { return float64(total-slack) / float64(bound) }
+
+// Row sums the case up. slack is what a total may exceed its bound by in any case.
+func (r Result) Row(slack time.Duration) Row {
+	total := func(q Request) time.Duration { return q.Total }
+	w := Row{Result: r, Off: medianOf(r.Off, total), On: medianOf(r.On, total), Components: r.components()}
+	w.Ratio = toBound(w.On, slack, w.Bound())
+	for _, q := range r.On {
+		own := Components{Alpha: q.Phases.Alpha, Beta: q.Phases.Beta, Delta: q.Phases.Delta, Gamma: q.Exec}
+		w.Ratio = max(w.Ratio, toBound(q.Total, slack, own.Bound()))
+	}
+	for _, q := range append(slices.Clone(r.Off), r.On...) {
+		if gap, at := trace.MaxGap(q.Trace, ""); gap > w.Gap {
+			w.Gap, w.GapAt = gap, fmt.Sprintf("%s, trace %s, at %.0f ms", r.Label, q.Trace.ID, Millis(at))
+		}
+	}
+	return w
+}
+
+func medianOf(requests []Request, of func(Request) time.Duration) time.Duration {
+	all := make([]time.Duration, len(requests))
+	for i, q := range requests {
+		all[i] = of(q)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// Typical is the request with the median total.
+func Typical(requests []Request) Request {
+	sorted := slices.Clone(requests)
+	slices.SortFunc(sorted, func(a, b Request) int { return cmp.Compare(a.Total, b.Total) })
+	return sorted[len(sorted)/2]
+}
+
+// DrawTimelines draws, for each input, one request without Headstart and one with.
+func DrawTimelines(path string, rows []Row) (err error) {
+	var all []trace.Timeline
+	for _, r := range rows {
+		off, on := Typical(r.Result.Off), Typical(r.Result.On)
+		lines := []trace.Timeline{withOwnFetch(off, r.Label+", off"), on.Trace.Timeline(r.Label + ", on")}
+		for i := range lines {
+			lines[i].Bound = r.Bound()
+		}
+		all = append(all, lines...)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := trace.Timelines(f, all); err != nil {
+		_ = f.Close() // the first error is the one that says something
+		return err
+	}
+	return f.Close()
+}
+
+// withOwnFetch splits the execution of a request without Headstart by what the function
+// says: first it fetches its input, then it works.
+func withOwnFetch(q Request, label string) trace.Timeline {
+	t := q.Trace.Timeline(label)
+	for i, b := range t.Bars {
+		if b.Phase == trace.Execute {
+			split := min(b.Start+q.Input, b.End)
+			t.Bars[i].Start = split
+			t.Bars = append(t.Bars, trace.Bar{Phase: trace.Transfer, Label: "the function fetches", Start: b.Start, End: split})
+			break
+		}
+	}
+	return t
+}
+
+// Millis is d in milliseconds, to the microsecond.
+func Millis(d time.Duration) float64 {
+	return math.Round(float64(d)/float64(time.Millisecond)*1000) / 1000
+}
+
+// Numbers are a row's, for scripts; names begin with prefix and the case's key.
+func (r Row) Numbers(prefix string) map[string]float64 {
+	n := map[string]float64{}
+	for name, d := range map[string]time.Duration{"off": r.Off, "on": r.On, "alpha": r.Alpha, "beta": r.Beta, "delta": r.Delta, "gamma": r.Gamma} {
+		n[prefix+r.Key+"_"+name+"_ms"] = Millis(d)
+	}
+	return n
+}
+
+// Table prints the rows.
+func Table(w io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "input\tHeadstart\talpha\tbeta\tdelta\tgamma\ttotal\tbound\tratio to bound\t")
+	for _, r := range rows {
+		parts := fmt.Sprintf("%.0f\t%.0f\t%.0f\t%.0f", Millis(r.Alpha), Millis(r.Beta), Millis(r.Delta), Millis(r.Gamma))
+		fmt.Fprintf(t, "%s\toff\t%s\t%.0f\t%.0f\t%.2f\t\n", r.Label, parts, Millis(r.Off), Millis(r.Bound()), float64(r.Off)/float64(r.Bound()))
+		fmt.Fprintf(t, "\ton\t\t\t\t\t%.0f\t\t%.2f\t\n", Millis(r.On), float64(r.On)/float64(r.Bound()))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\nalpha: schedule, beta: cold start, delta: transfer, gamma: execute; bound = alpha + max(beta, delta) + gamma")
+	return err
+}
