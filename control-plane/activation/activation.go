@@ -5,6 +5,7 @@ package activation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -57,6 +58,10 @@ func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activa
 	// Not the span's own context: the sandbox is a matter of the request, not of the
 	// placement, which is over when its making begins.
 	in, err := a.placer.Activate(ctx, platform.Request{ID: m.GetRequest(), Function: m.GetFunction(), Node: node})
+	var bound *nodeapi.Bound
+	if err == nil {
+		bound, err = a.bind(in, node, m)
+	}
 	if err != nil {
 		r := refusal(err)
 		span.SetStatus(codes.Error, r.Reason)
@@ -66,17 +71,38 @@ func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activa
 			Request: m.GetRequest(), Status: int32(r.Status), Reason: r.Reason, Message: r.Message, Field: r.Field}}}
 	}
 	span.SetAttributes(tracing.Node.String(in.Node), tracing.Instance.String(in.ID))
-	bound := &nodeapi.Bound{Request: m.GetRequest(), Instance: in.ID, Node: in.Node, Cold: in.Phase != platform.Ready}
 	outcome := "Hot"
-	if bound.Cold {
+	switch {
+	case in.Relay != nil:
+		outcome = "Relayed"
+	case bound.GetCold():
 		outcome = "Cold"
 	}
 	a.total.WithLabelValues(m.GetFunction(), outcome).Inc()
-	if in.Node != node {
-		bound.PeerAddress = a.nodes.Connected()[in.Node].GetPeerAddress()
-		a.expect(in, m)
-	}
 	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: bound}}
+}
+
+// bind says where the request goes, and tells the instance's node if that is another.
+func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate) (*nodeapi.Bound, error) {
+	if in.Relay != nil {
+		return &nodeapi.Bound{Request: m.GetRequest(), RelayAddress: in.Relay.Address, RelayHeaders: in.Relay.Headers}, nil
+	}
+	bound := &nodeapi.Bound{Request: m.GetRequest(), Instance: in.ID, Node: in.Node, Cold: in.Phase != platform.Ready}
+	if in.Node == node {
+		return bound, nil
+	}
+	target, connected := a.nodes.Connected()[in.Node]
+	switch {
+	case connected:
+		bound.PeerAddress = target.GetPeerAddress()
+		a.expect(in, m)
+		return bound, nil
+	case in.Phase == platform.Ready && in.MeshSNI == "":
+		// Nobody over there can take the request, but the instance itself can.
+		return &nodeapi.Bound{Request: m.GetRequest(), RelayAddress: in.Address}, nil
+	}
+	return nil, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeDaemonAway",
+		Message: fmt.Sprintf("the function's instance is on node %s, whose headstart-node is not connected; see that it runs there", in.Node)}
 }
 
 // expect has the target begin before the request itself gets there.

@@ -90,6 +90,13 @@ func TestBinding(t *testing.T) {
 		b.Request, b.Instance = requestID, "fire-1"
 		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: b}}
 	}
+	relayed := func(address string, headers map[string]string) *nodeapi.ControlMessage {
+		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: &nodeapi.Bound{Request: requestID, RelayAddress: address, RelayHeaders: headers}}}
+	}
+	refused := func() *nodeapi.ControlMessage {
+		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Refused{Refused: &nodeapi.Refused{Request: requestID, Status: http.StatusServiceUnavailable,
+			Reason: "NodeDaemonAway", Message: "the function's instance is on node bare, whose headstart-node is not connected; see that it runs there"}}}
+	}
 	cases := []struct {
 		name  string
 		world world
@@ -104,6 +111,14 @@ func TestBinding(t *testing.T) {
 			bound(&nodeapi.Bound{Node: "cloud", PeerAddress: "10.0.0.2:9461", Cold: true}), []string{"placed", "told cloud"}},
 		{"another node that cannot be told learns it from the request", world{away: true, instance: platform.Instance{Node: "cloud", Phase: platform.Ready}},
 			bound(&nodeapi.Bound{Node: "cloud", PeerAddress: "10.0.0.2:9461"}), []string{"placed", "told cloud"}},
+		{"on a node without a daemon, ready", world{instance: platform.Instance{Node: "bare", Phase: platform.Ready, Address: "10.1.0.2:8080"}},
+			relayed("10.1.0.2:8080", nil), []string{"placed"}},
+		{"through another autoscaler's relay", world{instance: platform.Instance{Relay: &platform.Relay{Address: "10.1.0.9:80", Headers: map[string]string{"K": "v"}}}},
+			relayed("10.1.0.9:80", map[string]string{"K": "v"}), []string{"placed"}},
+		{"on a node without a daemon, starting", world{instance: platform.Instance{Node: "bare", Phase: platform.Starting}},
+			refused(), []string{"placed"}},
+		{"on a node without a daemon, behind a sidecar", world{instance: platform.Instance{Node: "bare", Phase: platform.Ready, Address: "10.1.0.2:8080", MeshSNI: "fire"}},
+			refused(), []string{"placed"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

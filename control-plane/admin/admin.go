@@ -1,5 +1,6 @@
 // Package admin is the control plane's door for its operator: HTTP with JSON on a unix
-// socket of mode 0600. The CLI is its client.
+// socket of mode 0600 or, on Kubernetes, on a loopback port of its pod, which is reached
+// by port forwarding. The CLI is its client.
 package admin
 
 import (
@@ -26,16 +27,41 @@ type Applied struct {
 
 // Status is all that `headstart status` shows.
 type Status struct {
-	Version   string     `json:"version"`
+	Version string `json:"version"`
+	// Platform is Kubernetes, or empty for the embedded one.
+	Platform  string     `json:"platform,omitempty"`
 	Nodes     []Node     `json:"nodes"`
 	Functions []Function `json:"functions"`
+	// Mesh is how far the mesh's configuration has come, on Kubernetes.
+	Mesh *Mesh `json:"mesh,omitempty"`
+}
+
+// Kubernetes is Status.Platform of a cluster.
+const Kubernetes = "kubernetes"
+
+// Mesh is what the control plane has written for the gateways.
+type Mesh struct {
+	// Installed: the cluster knows Istio's objects.
+	Installed bool `json:"installed"`
+	// Objects is the number of generated objects that are as they should be.
+	Objects  int           `json:"objects"`
+	Problems []MeshProblem `json:"problems,omitempty"`
+}
+
+// MeshProblem is one thing that could not be written, and is tried again.
+type MeshProblem struct {
+	Object  string `json:"object"` // kind namespace/name
+	Cause   string `json:"cause"`  // one CamelCase word
+	Message string `json:"message"`
+	Fix     string `json:"fix"`
 }
 
 // Node is one node that is connected.
 type Node struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Gateway is the URL of the node's Envoy, as reached from this machine.
+	// Gateway is the URL of the node's Envoy, as reached from this machine; empty on
+	// Kubernetes, where gateways are the mesh's.
 	Gateway   string `json:"gateway"`
 	Instances int    `json:"instances"`
 }
@@ -47,14 +73,29 @@ type Function struct {
 	Image string   `json:"image"`
 	Input string   `json:"input,omitempty"`
 	// Deleting: it takes no new requests, its instances answer those that they have.
-	Deleting  bool          `json:"deleting,omitempty"`
-	Instances []Instance    `json:"instances"`
+	Deleting bool `json:"deleting,omitempty"`
+	// Refused: its annotations are not valid, and it runs as if it had none. The events
+	// say what to mend.
+	Refused bool `json:"refused,omitempty"`
+	// Workload is what has its pods, as kind and name: Deployment fire. Kubernetes only.
+	Workload string `json:"workload,omitempty"`
+	// Scaler is who scales the workload, as kind and name, Knative, or Headstart; empty
+	// for nobody. Kubernetes only.
+	Scaler    string     `json:"scaler,omitempty"`
+	Instances []Instance `json:"instances"`
+	// Endpoints are where it takes requests while another autoscaler runs it (Knative).
+	Endpoints []string      `json:"endpoints,omitempty"`
 	Events    []event.Event `json:"events"`
 }
 
+// Headstart is the Scaler of a function that Headstart itself scales to zero and back.
+const Headstart = "Headstart"
+
 // Instance is one running copy.
 type Instance struct {
-	ID      string         `json:"id"`
+	ID string `json:"id"`
+	// Pod is its pod's name, in the function's namespace; empty outside Kubernetes.
+	Pod     string         `json:"pod,omitempty"`
 	Node    string         `json:"node"`
 	Phase   platform.Phase `json:"phase"`
 	Address string         `json:"address,omitempty"`

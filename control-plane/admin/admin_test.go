@@ -294,3 +294,28 @@ func TestSomebodyElsesSocket(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// Over a connection of another kind, an error is what its dialer says.
+func TestClientOverAConnection(t *testing.T) {
+	socket := serve(t, &backend{status: admin.Status{Version: "v1", Platform: admin.Kubernetes}})
+	dialed := 0
+	c := admin.NewClientOver(func(ctx context.Context) (net.Conn, error) {
+		dialed++
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	})
+	defer c.Close()
+	for range 3 {
+		if s, err := c.Status(t.Context()); err != nil || s.Platform != "kubernetes" {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	if dialed != 1 {
+		t.Errorf("%d connections for 3 calls", dialed)
+	}
+	cause := errors.New("no pod runs")
+	c = admin.NewClientOver(func(context.Context) (net.Conn, error) { return nil, cause })
+	if _, err := c.Status(t.Context()); !errors.Is(err, cause) || err.Error() != "no pod runs" {
+		t.Errorf("error is %v", err)
+	}
+}

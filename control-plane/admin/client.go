@@ -22,20 +22,56 @@ import (
 // callTimeout bounds one call; all of them are answered from memory.
 const callTimeout = 30 * time.Second
 
-// Client calls the control plane behind a unix socket.
+// Dial opens a connection to a control plane.
+type Dial func(ctx context.Context) (net.Conn, error)
+
+// Client calls one control plane.
 type Client struct {
-	socket string
-	http   http.Client
+	http http.Client
+	// explain says what to do about a call that got no answer.
+	explain func(error) error
 }
 
-// NewClient returns a client of the control plane that serves socket.
+// NewClient returns a client of the control plane that serves a unix socket.
 func NewClient(socket string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)
 	}
-	return &Client{socket: socket, http: http.Client{Timeout: callTimeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return newClient(dial, false, func(err error) error { return unreachable(socket, err) })
 }
+
+// NewClientOver returns a client of the control plane that dial connects to, at some cost:
+// the connection is kept until Close. Errors of dial are the calls' as they are.
+func NewClientOver(dial Dial) *Client {
+	return newClient(dial, true, func(err error) error {
+		var dialed *dialError
+		if errors.As(err, &dialed) {
+			return dialed.error
+		}
+		return fmt.Errorf("calling the control plane: %w", err)
+	})
+}
+
+// Close lets go of the connection. Calls after it open another one.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+func newClient(dial Dial, keep bool, explain func(error) error) *Client {
+	over := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := dial(ctx)
+		if err != nil {
+			return nil, &dialError{err}
+		}
+		return c, nil
+	}
+	return &Client{explain: explain, http: http.Client{Timeout: callTimeout,
+		Transport: &http.Transport{DialContext: over, DisableKeepAlives: !keep}}}
+}
+
+// dialError tells an error of Dial from one of a connection.
+type dialError struct{ error }
+
+func (e *dialError) Unwrap() error { return e.error }
 
 // Apply deploys the functions of a manifest, all or none.
 func (c *Client) Apply(ctx context.Context, manifest io.Reader) ([]Applied, error) {
@@ -79,9 +115,12 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return c.unreachable(err)
+		return c.noAnswer(err)
 	}
-	defer resp.Body.Close()
+	defer func() {
+		_, _ = io.Copy(io.Discard, resp.Body) // a kept connection is one that has been read to its answer's end
+		_ = resp.Body.Close()
+	}()
 	if resp.StatusCode != http.StatusOK {
 		var p filterapi.Problem
 		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil {
@@ -95,17 +134,22 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	return nil
 }
 
-// unreachable says what to do about a call that got no answer.
-func (c *Client) unreachable(err error) error {
+// noAnswer returns the cause of a call's error.
+func (c *Client) noAnswer(err error) error {
 	var call *url.Error
 	if errors.As(err, &call) { // it repeats method and address, which mean nothing here
 		err = call.Err
 	}
+	return c.explain(err)
+}
+
+// unreachable says what to do about a socket that does not answer.
+func unreachable(socket string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no control plane serves %s: start the platform by `headstart up`, or say by --run-dir where it runs", c.socket)
+		return fmt.Errorf("no control plane serves %s: start the platform by `headstart up`, or say by --run-dir where it runs", socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s is its owner's only: run this as the user that runs `headstart up`, usually by sudo", c.socket)
+		return fmt.Errorf("%s is its owner's only: run this as the user that runs `headstart up`, usually by sudo", socket)
 	}
-	return fmt.Errorf("calling the control plane at %s: %w", c.socket, err)
+	return fmt.Errorf("calling the control plane at %s: %w", socket, err)
 }

@@ -2,4 +2,4 @@ package admin
 
 // Unreachable is what a client of socket says of err: as root, no socket is closed to a
 // test.
-func Unreachable(socket string, err error) error { return NewClient(socket).unreachable(err) }
+func Unreachable(socket string, err error) error { return unreachable(socket, err) }

@@ -23,7 +23,8 @@ type Platform interface {
 	// one. A refusal is a *Refusal.
 	Activate(ctx context.Context, r Request) (Instance, error)
 	// ScaleToZero withdraws and then stops the function's instances. It returns when
-	// they are withdrawn in State: none is Starting or Ready.
+	// they are withdrawn in State: none is Starting or Ready. A request that comes before
+	// they are stopped may take them back.
 	ScaleToZero(ctx context.Context, function string) error
 }
 
@@ -31,6 +32,9 @@ type Platform interface {
 type State struct {
 	Functions []Function
 	Instances []Instance
+	// Endpoints are where the functions take hot requests that have no Instances here,
+	// because another autoscaler runs them (Knative).
+	Endpoints []Endpoint
 }
 
 // Function is one function as deployed.
@@ -46,16 +50,28 @@ type Function struct {
 	// answered theirs.
 	Deleting bool
 
-	Image          string
-	Command        []string
-	Args           []string
-	Env            map[string]string
-	Port           int32
-	ProbePath      string // HTTP readiness probe; empty: a TCP connection is enough
-	RequestTimeout time.Duration
-	CPULimitMillis int64  // thousandths of a core; 0: no limit
-	MemoryLimit    int64  // bytes; 0: no limit
-	Node           string // the only node it may run on; empty: any
+	Image     string
+	Command   []string
+	Args      []string
+	Env       map[string]string
+	Port      int32
+	ProbePath string // HTTP readiness probe; empty: a TCP connection is enough
+	// PlatformReadiness: only the platform can tell when an instance is ready; nobody
+	// else probes it.
+	PlatformReadiness bool
+	RequestTimeout    time.Duration
+	CPULimitMillis    int64  // thousandths of a core; 0: no limit
+	MemoryLimit       int64  // bytes; 0: no limit
+	Node              string // the only node it may run on; empty: any
+
+	// Service and ServicePort are what a mesh's registry knows the function's endpoints
+	// by: the name of a Kubernetes Service, fully qualified, and the number of the port
+	// that serves HTTP. Empty and 0 outside Kubernetes.
+	Service     string
+	ServicePort int32
+	// Revision is the Knative revision that gets the function's requests; empty: it is
+	// no function of Knative's.
+	Revision string
 
 	Policy policy.Policy
 }
@@ -70,14 +86,37 @@ const (
 	Stopping Phase = "Stopping" // withdrawn from routing, may still answer
 )
 
-// Instance is one running copy of a function, which State has too.
+// Instance is one running copy of a function, which State has too. On Kubernetes it is a
+// pod, and one pod may be an instance of several functions.
 type Instance struct {
 	ID       string
 	Function string
 	Node     string
 	Phase    Phase
-	// Address is ip:port, known once ready.
+	// Address is ip:port, known once ready. On Kubernetes it is known before, as soon as
+	// the pod has an IP.
 	Address string
+	// MeshSNI is the server name by which the instance's sidecar takes requests over the
+	// mesh's mutual TLS, and no others; empty: it takes plain HTTP.
+	MeshSNI string
+	// Relay is where a request goes at once when another autoscaler starts the function.
+	// Then there is neither ID nor Node, and State does not have this instance.
+	Relay *Relay
+}
+
+// Relay takes requests for a function, also while it has no instance.
+type Relay struct {
+	Address string            // host:port
+	Headers map[string]string // by which the relay knows the function
+}
+
+// Endpoint is one address of a function that another autoscaler runs.
+type Endpoint struct {
+	Function string
+	Address  string // ip:port
+	Node     string // empty: unknown
+	// MeshTLS: it takes requests over the mesh's mutual TLS.
+	MeshTLS bool
 }
 
 // Request is what an activation is for.

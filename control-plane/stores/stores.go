@@ -29,10 +29,17 @@ type Store struct {
 	Buckets   []string
 	// Secret is the name of the secret that holds the credentials.
 	Secret string
+	// Namespaces are those whose functions may use the store; empty: all.
+	Namespaces []string
 }
 
 // Allows reports whether functions may read from the bucket.
 func (s Store) Allows(bucket string) bool { return slices.Contains(s.Buckets, bucket) }
+
+// Grants reports whether the functions of the namespace may use the store.
+func (s Store) Grants(namespace string) bool {
+	return len(s.Namespaces) == 0 || slices.Contains(s.Namespaces, namespace)
+}
 
 // Stores is the allow-list, in the file's order.
 type Stores []Store
@@ -55,10 +62,22 @@ func (ss Stores) Names() []string {
 	return names
 }
 
+// For returns the stores that functions of the namespace may use.
+func (ss Stores) For(namespace string) Stores {
+	var granted Stores
+	for _, s := range ss {
+		if s.Grants(namespace) {
+			granted = append(granted, s)
+		}
+	}
+	return granted
+}
+
 // entry is one list item of the file.
 type entry struct {
-	Name string   `json:"name"`
-	S3   *s3Entry `json:"s3"`
+	Name       string   `json:"name"`
+	Namespaces []string `json:"namespaces"`
+	S3         *s3Entry `json:"s3"`
 }
 
 type s3Entry struct {
@@ -119,6 +138,6 @@ func (e entry) store() Store {
 	}
 	return Store{
 		Name: e.Name, Endpoint: e.S3.Endpoint, Region: region, PathStyle: e.S3.PathStyle,
-		Buckets: e.S3.Buckets, Secret: e.S3.CredentialsSecret,
+		Buckets: e.S3.Buckets, Secret: e.S3.CredentialsSecret, Namespaces: e.Namespaces,
 	}
 }

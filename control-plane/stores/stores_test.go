@@ -15,6 +15,7 @@ import (
 
 const valid = `
 - name: default
+  namespaces: [video, default]
   s3:
     endpoint: http://10.88.0.2:9000
     pathStyle: true
@@ -29,7 +30,7 @@ const valid = `
 `
 
 var want = stores.Stores{
-	{Name: "default", Endpoint: "http://10.88.0.2:9000", Region: "us-east-1", PathStyle: true, Buckets: []string{"videos", "models.v2"}, Secret: "default-s3"},
+	{Name: "default", Endpoint: "http://10.88.0.2:9000", Region: "us-east-1", PathStyle: true, Buckets: []string{"videos", "models.v2"}, Secret: "default-s3", Namespaces: []string{"video", "default"}},
 	{Name: "archive", Endpoint: "https://s3.eu-central-1.amazonaws.com", Region: "eu-central-1", Buckets: []string{"old"}, Secret: "archive"},
 }
 
@@ -63,6 +64,14 @@ func TestGet(t *testing.T) {
 	}
 }
 
+func TestAStoreIsForTheNamespacesItNames(t *testing.T) {
+	for namespace, names := range map[string][]string{"video": {"default", "archive"}, "other": {"archive"}, "": {"archive"}} {
+		if diff := cmp.Diff(names, want.For(namespace).Names()); diff != "" {
+			t.Errorf("%q: -want +got\n%s", namespace, diff)
+		}
+	}
+}
+
 func TestAnEmptyListIsValid(t *testing.T) {
 	for _, text := range []string{"", "[]", "# none yet\n"} {
 		if got, err := stores.Parse([]byte(text)); len(got) != 0 || err != nil {
@@ -93,6 +102,7 @@ func TestParseRefusesAField(t *testing.T) {
 		{"[old]", "[old, ../x]", `[1].s3.buckets[1]: "../x" is not a bucket's name; use 3 to 63 of a-z, 0-9, - and single dots, starting and ending with a letter or digit`},
 		{"[old]", "[192.168.0.1]", `[1].s3.buckets[0]: "192.168.0.1" is not a bucket's name; use 3 to 63 of a-z, 0-9, - and single dots, starting and ending with a letter or digit`},
 		{"[old]", "[a..b]", `[1].s3.buckets[0]: "a..b" is not a bucket's name; use 3 to 63 of a-z, 0-9, - and single dots, starting and ending with a letter or digit`},
+		{"[video, default]", "[video, '*']", `[0].namespaces[1]: "*" is not a DNS label; name a namespace: ` + label},
 		{"credentialsSecret: archive", "credentialsSecret: ../../etc/passwd", `[1].s3.credentialsSecret: "../../etc/passwd" is not a DNS label; name the secret that holds the credentials: ` + label},
 		{"credentialsSecret: archive", "", "[1].s3.credentialsSecret: is missing; name the secret that holds the credentials: " + label},
 	} {

@@ -43,6 +43,9 @@ func (e entry) validate(at string) field.Errors {
 		}
 	}
 	check(".name", e.Name, labelProblem(e.Name), field.LabelFix)
+	for i, ns := range e.Namespaces {
+		check(fmt.Sprintf(".namespaces[%d]", i), ns, labelProblem(ns), "name a namespace: "+field.LabelFix)
+	}
 	if e.S3 == nil {
 		check(".s3", "", "is missing", "say where the store is: endpoint, buckets, credentialsSecret")
 		return errs

@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"strconv"
-	"sync"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -36,46 +35,26 @@ var servedTypes = map[string]bool{
 // adsCallbacks verifies each stream's peer and keeps the ledger.
 type adsCallbacks struct {
 	server *Server
-	mu     sync.Mutex
-	open   map[int64]*caller
-}
-
-// caller is one stream's other end; id is empty until it is verified.
-type caller struct {
-	ctx context.Context
-	id  string
+	peers  *peers
 }
 
 func (c *adsCallbacks) OnDeltaStreamOpen(ctx context.Context, stream int64, _ string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open[stream] = &caller{ctx: ctx}
+	c.peers.open(ctx, stream)
 	return nil
 }
 
 func (c *adsCallbacks) OnDeltaStreamClosed(stream int64, _ *core.Node) {
 	c.server.ledger.close(stream)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if id := c.open[stream].id; id != "" {
-		c.server.log.Info("gateway disconnected", "gateway", id)
-	}
-	delete(c.open, stream)
+	c.peers.close(stream)
 }
 
 func (c *adsCallbacks) OnStreamDeltaRequest(stream int64, r *discovery.DeltaDiscoveryRequest) error {
-	c.mu.Lock()
-	p := c.open[stream]
-	c.mu.Unlock()
-	if p.id == "" {
-		if err := c.server.verify(p.ctx, r.GetNode()); err != nil {
-			return err
-		}
-		p.id = r.GetNode().GetId()
-		c.server.ledger.open(stream, p.id)
-		c.server.log.Info("gateway connected", "gateway", p.id)
-	} else if r.GetNode() != nil && r.GetNode().GetId() != p.id {
-		return status.Error(codes.PermissionDenied, "the node's id changed")
+	id, first, err := c.peers.identify(stream, r.GetNode())
+	if err != nil {
+		return err
+	}
+	if first {
+		c.server.ledger.open(stream, id)
 	}
 	if !servedTypes[r.GetTypeUrl()] {
 		return status.Error(codes.InvalidArgument, "resources of this type are not served")
@@ -85,7 +64,7 @@ func (c *adsCallbacks) OnStreamDeltaRequest(stream int64, r *discovery.DeltaDisc
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	if refusal != "" {
-		c.server.log.Error("gateway refused its configuration", "gateway", p.id, "type", shortType(r.GetTypeUrl()), "error", refusal)
+		c.server.log.Error("gateway refused its configuration", "gateway", id, "type", shortType(r.GetTypeUrl()), "error", refusal)
 	}
 	return nil
 }

@@ -159,8 +159,7 @@ func (l *ledger) receive(id int64, r *discovery.DeltaDiscoveryRequest) (refusal 
 	delete(s.sent, r.GetResponseNonce())
 	defer l.move()
 	if r.GetErrorDetail() != nil {
-		refusal = strings.ToValidUTF8(r.GetErrorDetail().GetMessage(), "")
-		refusal = refusal[:min(len(refusal), maxRefusalBytes)]
+		refusal = refusalText(r)
 		s.refused[r.GetTypeUrl()] = refusal
 		return refusal, nil
 	}
@@ -172,6 +171,12 @@ func (l *ledger) receive(id int64, r *discovery.DeltaDiscoveryRequest) (refusal 
 		delete(s.taken, k)
 	}
 	return "", nil
+}
+
+// refusalText is a peer's reason, cut to what may be kept and logged.
+func refusalText(r *discovery.DeltaDiscoveryRequest) string {
+	text := strings.ToValidUTF8(r.GetErrorDetail().GetMessage(), "")
+	return text[:min(len(text), maxRefusalBytes)]
 }
 
 // move wakes those who wait in settled; l.mu is held.

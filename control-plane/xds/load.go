@@ -42,7 +42,7 @@ func (l *loadService) StreamLoadStats(stream loadstats.LoadReportingService_Stre
 	if err != nil {
 		return err
 	}
-	if err := l.server.verify(stream.Context(), first.GetNode()); err != nil {
+	if err := l.server.peers.check(stream.Context(), first.GetNode()); err != nil {
 		return err
 	}
 	if err := stream.Send(&loadstats.LoadStatsResponse{

@@ -8,15 +8,12 @@ import (
 	"strconv"
 	"sync"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 )
@@ -27,6 +24,7 @@ type Server struct {
 	log    *slog.Logger
 	cache  cache.SnapshotCache
 	ledger *ledger
+	peers  *peers
 
 	mu        sync.Mutex // one Update at a time
 	gateways  map[string]Gateway
@@ -40,6 +38,7 @@ func New(cfg Config, logger *slog.Logger) *Server {
 		log:      logger,
 		cache:    cache.NewSnapshotCache(true, cache.IDHash{}, nil),
 		ledger:   newLedger(),
+		peers:    newPeers("gateway", cfg.Verify, logger),
 		gateways: map[string]Gateway{},
 	}
 }
@@ -58,7 +57,7 @@ func ServerOptions() []grpc.ServerOption {
 // streams stay open until the peer closes them or g stops: use g.Stop.
 func (s *Server) Register(g *grpc.Server) {
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, &adsService{
-		streams: delta.NewServer(context.Background(), s.cache, &adsCallbacks{server: s, open: map[int64]*caller{}}),
+		streams: delta.NewServer(context.Background(), s.cache, &adsCallbacks{server: s, peers: s.peers}),
 	})
 	loadstats.RegisterLoadReportingServiceServer(g, &loadService{server: s})
 }
@@ -152,15 +151,4 @@ func (s *Server) isFunction(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.functions[name]
-}
-
-func (s *Server) verify(ctx context.Context, node *core.Node) error {
-	if node.GetId() == "" {
-		return status.Error(codes.InvalidArgument, "the first request names no node")
-	}
-	if err := s.cfg.Verify(ctx, node.GetId()); err != nil {
-		s.log.Warn("gateway refused", "gateway", node.GetId(), "error", err)
-		return status.Error(codes.PermissionDenied, "the peer may not speak for this node")
-	}
-	return nil
 }

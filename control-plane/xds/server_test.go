@@ -33,8 +33,14 @@ func dial(t *testing.T, onLoad func(string, []Load)) (*Server, *grpc.ClientConn)
 		}
 		return nil
 	}}, slog.New(slog.DiscardHandler))
+	return s, dialTo(t, s.Register)
+}
+
+// dialTo serves what register adds, and connects to it.
+func dialTo(t *testing.T, register func(*grpc.Server)) *grpc.ClientConn {
+	t.Helper()
 	g := grpc.NewServer(ServerOptions()...)
-	s.Register(g)
+	register(g)
 	l := bufconn.Listen(1 << 20)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -49,7 +55,7 @@ func dial(t *testing.T, onLoad func(string, []Load)) (*Server, *grpc.ClientConn)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return s, conn
+	return conn
 }
 
 // envoy is the gateway's side of one ADS stream.

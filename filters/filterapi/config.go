@@ -18,6 +18,9 @@ const (
 	MaxHosts = 64
 	// maxClusterNameBytes is far above any name that the control plane gives a cluster.
 	maxClusterNameBytes = 255
+	// maxEndpointBytes is the length of a unix socket's path: sockaddr_un.sun_path on
+	// Linux holds 108 bytes with the final zero (unix(7)).
+	maxEndpointBytes = 107
 	// maxHostBytes and maxLabelBytes bound a name in the DNS (RFC 1035, section 2.3.4).
 	maxHostBytes  = 253
 	maxLabelBytes = 63
@@ -77,6 +80,9 @@ func (c *Config) Validate() error {
 	if c.HintCluster == "" || len(c.HintCluster) > maxClusterNameBytes {
 		return fmt.Errorf("hintCluster: must be 1 to %d bytes long", maxClusterNameBytes)
 	}
+	if c.IngressEndpoint != "" && !isSocketPath(c.IngressEndpoint) {
+		return fmt.Errorf("ingressEndpoint: must be the absolute path of a unix socket, of at most %d letters, digits, and -._/", maxEndpointBytes)
+	}
 	if len(c.Functions) > MaxFunctions {
 		return fmt.Errorf("functions: has %d, at most %d are allowed", len(c.Functions), MaxFunctions)
 	}
@@ -127,6 +133,15 @@ func (f *Function) validate() error {
 		return fmt.Errorf("input: %w", err)
 	}
 	return nil
+}
+
+// isSocketPath takes paths that can also be a header's value, in which a comma would
+// begin another endpoint.
+func isSocketPath(s string) bool {
+	if len(s) > maxEndpointBytes || !strings.HasPrefix(s, "/") {
+		return false
+	}
+	return strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._/") == ""
 }
 
 func isHost(s string) bool {

@@ -11,8 +11,9 @@ import (
 
 func valid() *Config {
 	return &Config{
-		Version:     Version,
-		HintCluster: "headstart-hint",
+		Version:         Version,
+		HintCluster:     "headstart-hint",
+		IngressEndpoint: "/run/headstart/gateway/ingress.sock",
 		Functions: []Function{
 			{Name: "shop/fire", Hosts: []string{"fire.shop.example", "127.0.0.1"}, Input: "s3://{header.x-bucket}/{header.x-key}"},
 			{Name: "shop/plain", Hosts: []string{"plain"}},
@@ -59,6 +60,10 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"hyphen at the end", func(c *Config) { c.Functions[0].Hosts[0] = "a-.b" }, "is not a host name"},
 		{"same host", func(c *Config) { c.Functions[1].Hosts = []string{"127.0.0.1"} }, "functions[1].hosts[0]: 127.0.0.1 is already a host of shop/fire"},
 		{"template", func(c *Config) { c.Functions[0].Input = "s3://videos/{header.X-Key}" }, "functions[0].input: key: {header.X-Key}: write header names in lower case: {header.x-key}"},
+		{"relative endpoint", func(c *Config) { c.IngressEndpoint = "run/ingress.sock" }, "ingressEndpoint: must be the absolute path of a unix socket"},
+		{"two endpoints", func(c *Config) { c.IngressEndpoint = "/run/a,/run/b" }, "ingressEndpoint: must be the absolute path of a unix socket"},
+		{"endpoint of two lines", func(c *Config) { c.IngressEndpoint = "/run/a\nb" }, "ingressEndpoint: must be the absolute path of a unix socket"},
+		{"long endpoint", func(c *Config) { c.IngressEndpoint = "/" + strings.Repeat("a", 107) }, "of at most 107 letters"},
 		{"many functions", func(c *Config) { c.Functions = make([]Function, 10_001) }, "functions: has 10001, at most 10000 are allowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

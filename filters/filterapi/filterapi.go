@@ -15,11 +15,16 @@ const (
 	// HeaderRequest identifies one request: 32 lower-case hexadecimal digits, made
 	// by the filter. The daemon also sets it on answers.
 	HeaderRequest = "x-headstart-request"
-	// HeaderFunction is the function's namespace/name, set by the gateway's route.
+	// HeaderFunction is the function's namespace/name, set by the gateway's route or, in a
+	// mesh, by the filter.
 	HeaderFunction = "x-headstart-function"
 	// HeaderInput is the resolved input reference, for example s3://videos/cam1.mjpeg.
 	// It is no URL to be decoded: the key is all that follows the bucket's slash.
 	HeaderInput = "x-headstart-input"
+	// HeaderEndpoint is the endpoint of the request's cluster that is to have the request:
+	// Config.IngressEndpoint, if the request has an input. The cluster's load balancing
+	// policy (override_host) reads it.
+	HeaderEndpoint = "x-headstart-endpoint"
 	// HeaderInputFile tells the function where its input lies as a file.
 	HeaderInputFile = "x-headstart-input-file"
 	// HeaderReason and HeaderField are the title and the field of a Problem that a
@@ -42,8 +47,13 @@ const RefusalPath = "/v1/refusal"
 type Config struct {
 	Version string `json:"version"`
 	// HintCluster is the Envoy cluster of the node's daemon that takes hints.
-	HintCluster string     `json:"hintCluster"`
-	Functions   []Function `json:"functions"`
+	HintCluster string `json:"hintCluster"`
+	// IngressEndpoint is the unix socket of the node's daemon where routes are not
+	// Headstart's to write, in a mesh: each function's cluster has it as an endpoint. The
+	// filter then says itself which function a request is for (HeaderFunction), and which
+	// requests go there (HeaderEndpoint). Empty: routes do both.
+	IngressEndpoint string     `json:"ingressEndpoint,omitempty"`
+	Functions       []Function `json:"functions"`
 }
 
 // Function is one function's policy as far as the gateway needs it.

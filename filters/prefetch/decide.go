@@ -19,42 +19,66 @@ const statusBadRequest = 400
 // it names nothing; HTTP only wants one.
 const daemonAuthority = "headstart-node"
 
-// table finds the function that a request is for, if that function has an input.
+// table finds the function that a request is for.
 type table struct {
 	hintCluster string
-	inputs      map[string]input // by authority
+	functions   map[string]function // by host
 }
 
-// input is a function with an input reference.
-type input struct {
-	function string
-	template filterapi.Template
+// function is what the filter does for a function's requests.
+type function struct {
+	name string
+	// input is nil if the function has no stored input.
+	input *filterapi.Template
+	// endpoint is where requests with an input are to go; empty where routes see to that.
+	endpoint string
 }
 
 func newTable(c *filterapi.Config) (*table, error) {
-	t := &table{hintCluster: c.HintCluster, inputs: make(map[string]input)}
+	t := &table{hintCluster: c.HintCluster, functions: make(map[string]function)}
 	for _, f := range c.Functions {
-		if f.Input == "" {
-			continue
+		fn := function{name: f.Name, endpoint: c.IngressEndpoint}
+		if f.Input == "" && fn.endpoint == "" {
+			continue // there is nothing to do for its requests
 		}
-		template, err := filterapi.ParseTemplate(f.Input)
-		if err != nil {
-			return nil, fmt.Errorf("function %s: input: %w", f.Name, err)
+		if f.Input != "" {
+			template, err := filterapi.ParseTemplate(f.Input)
+			if err != nil {
+				return nil, fmt.Errorf("function %s: input: %w", f.Name, err)
+			}
+			fn.input = &template
 		}
 		for _, h := range f.Hosts {
-			t.inputs[h] = input{f.Name, template}
+			t.functions[h] = fn
 		}
 	}
 	return t, nil
 }
 
-// lookup is the hot path: every request of the gateway passes through it.
-func (t *table) lookup(authority string) (input, bool) {
+// byAuthority finds the function by the request's own authority.
+func (t *table) byAuthority(authority string) (function, bool) {
 	if port := strings.LastIndexByte(authority, ':'); port >= 0 {
 		authority = authority[:port]
 	}
-	in, ok := t.inputs[strings.ToLower(authority)]
-	return in, ok
+	fn, ok := t.functions[strings.ToLower(authority)]
+	return fn, ok
+}
+
+// byHost finds the function by a host as configurations have it.
+func (t *table) byHost(host string) (function, bool) {
+	fn, ok := t.functions[host]
+	return fn, ok
+}
+
+// serviceOf returns the host of the service that an Envoy cluster of Istio's stands for,
+// which is named outbound|<port>|<subset>|<host>. ok is false for clusters that are named
+// otherwise.
+func serviceOf(cluster string) (host string, ok bool) {
+	rest, ok := strings.CutPrefix(cluster, "outbound|")
+	if !ok || strings.Count(rest, "|") != 2 {
+		return "", false
+	}
+	return rest[strings.LastIndexByte(rest, '|')+1:], true
 }
 
 // decision is what becomes of a request. The zero value leaves it untouched.
@@ -67,39 +91,45 @@ type decision struct {
 	reply *filterapi.Problem
 }
 
-// decide builds the input reference from a request's headers. newID is asked only when
-// there is one.
-func (in input) decide(headers [][2]string, newID func() string) decision {
-	ref, ok, err := in.reference(headers)
+// decide says what becomes of a request with these headers. newID is asked only when the
+// request has an input.
+func (f function) decide(headers [][2]string, newID func() string) decision {
+	ref, ok, err := f.reference(headers)
 	if wrong, isWrong := errors.AsType[*filterapi.ReferenceError](err); isWrong {
 		reply := filterapi.NewProblem(statusBadRequest, filterapi.ReasonInputReferenceMalformed, "header "+wrong.Header, wrong.Error())
-		reply.Function = in.function
-		return decision{reply: reply, tell: in.message(filterapi.RefusalPath,
+		reply.Function = f.name
+		return decision{reply: reply, tell: f.message(filterapi.RefusalPath,
 			[2]string{filterapi.HeaderReason, reply.Title}, [2]string{filterapi.HeaderField, reply.Field})}
 	}
-	if !ok {
-		return decision{}
+	var d decision
+	if ok {
+		d.set = [][2]string{{filterapi.HeaderRequest, newID()}, {filterapi.HeaderInput, ref}}
+		d.tell = f.message(filterapi.HintPath, d.set...)
 	}
-	id := newID()
-	set := [][2]string{{filterapi.HeaderRequest, id}, {filterapi.HeaderInput, ref}}
-	return decision{set: set, tell: in.message(filterapi.HintPath, set...)}
+	if f.endpoint != "" {
+		d.set = append(d.set, [2]string{filterapi.HeaderFunction, f.name})
+		if ok {
+			d.set = append(d.set, [2]string{filterapi.HeaderEndpoint, f.endpoint})
+		}
+	}
+	return d
 }
 
 // message returns the headers of a message to the daemon about a request.
-func (in input) message(path string, own ...[2]string) [][2]string {
+func (f function) message(path string, own ...[2]string) [][2]string {
 	return append([][2]string{
 		{":method", "POST"},
 		{":path", path},
 		{":authority", daemonAuthority},
-		{filterapi.HeaderFunction, in.function},
+		{filterapi.HeaderFunction, f.name},
 	}, own...)
 }
 
 // reference expands the template. A header that is there twice is refused: the
 // function might read the other one.
-func (in input) reference(headers [][2]string) (ref string, ok bool, err error) {
+func (f function) reference(headers [][2]string) (ref string, ok bool, err error) {
 	var repeated error
-	ref, ok, err = in.template.Expand(func(name string) (string, bool) {
+	ref, ok, err = f.input.Expand(func(name string) (string, bool) {
 		is := func(h [2]string) bool { return h[0] == name }
 		first := slices.IndexFunc(headers, is)
 		if first < 0 {

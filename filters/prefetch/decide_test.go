@@ -21,7 +21,7 @@ func TestHintAndRequestAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, ok := tab.lookup("fire:80")
+	in, ok := tab.byAuthority("fire:80")
 	if !ok {
 		t.Fatal("fire is not known")
 	}
@@ -55,6 +55,39 @@ func TestHintAndRequestAgree(t *testing.T) {
 			if names != 2 || asked != 1 || !slices.Equal(d.set, want) || !slices.Equal(d.tell[4:], want) {
 				t.Fatalf("a request with input is %+v", d)
 			}
+		}
+	})
+}
+
+func TestServiceOfCluster(t *testing.T) {
+	for _, c := range []struct {
+		cluster, host string
+		ok            bool
+	}{
+		{"outbound|80||fire.default.svc.cluster.local", "fire.default.svc.cluster.local", true},
+		{"outbound|8080|v1|fire.default.svc.cluster.local", "fire.default.svc.cluster.local", true},
+		{"outbound|80||", "", true},
+		{"shop/fire", "", false},
+		{"BlackHoleCluster", "", false},
+		{"inbound|80||", "", false},
+		{"outbound|80|fire", "", false},
+		{"outbound|80|||fire", "", false},
+		{"outbound_.80_._.fire.default.svc.cluster.local", "", false},
+		{"", "", false},
+	} {
+		if host, ok := serviceOf(c.cluster); host != c.host || ok != c.ok {
+			t.Errorf("%s: %q, %t", c.cluster, host, ok)
+		}
+	}
+}
+
+// A cluster's name is the control plane's, but it goes through a mesh's hands.
+func FuzzServiceOfCluster(f *testing.F) {
+	f.Add("outbound|80||fire.default.svc.cluster.local")
+	f.Fuzz(func(t *testing.T, cluster string) {
+		host, ok := serviceOf(cluster)
+		if ok && !strings.HasSuffix(cluster, "|"+host) || !ok && host != "" || strings.Contains(host, "|") {
+			t.Errorf("%q: %q, %t", cluster, host, ok)
 		}
 	})
 }

@@ -72,35 +72,58 @@ type request struct {
 	plugin *plugin
 }
 
-// OnHttpRequestHeaders asks the proxy for one header only, unless the function has an
-// input.
+// clusterProperty is the name of the cluster that the request's route has chosen.
+var clusterProperty = []string{"xds", "cluster_name"}
+
+// OnHttpRequestHeaders reads one property of a request, and unless that is the name of a
+// service's cluster, one header. It reads all headers only if the function has an input.
 func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
-	authority, err := proxywasm.GetHttpRequestHeader(":authority")
-	if err != nil {
-		return types.ActionContinue // HTTP/1.0 without a Host: no function has it
-	}
-	in, ok := r.plugin.table.lookup(authority)
+	fn, ok := r.function()
 	if !ok {
+		return types.ActionContinue
+	}
+	if fn.input == nil {
+		r.set(fn.name, [2]string{filterapi.HeaderFunction, fn.name})
 		return types.ActionContinue
 	}
 	headers, err := proxywasm.GetHttpRequestHeaders()
 	if err != nil {
-		proxywasm.LogWarnf("prefetch: %s: reading the request's headers: %v", in.function, err)
+		proxywasm.LogWarnf("prefetch: %s: reading the request's headers: %v", fn.name, err)
 		return types.ActionContinue
 	}
-	d := in.decide(headers, newRequestID)
+	d := fn.decide(headers, newRequestID)
 	if d.tell != nil {
-		r.tell(in.function, d.tell)
+		r.tell(fn.name, d.tell)
 	}
 	if d.reply != nil {
 		return answer(d.reply)
 	}
-	for _, h := range d.set {
-		if err := proxywasm.ReplaceHttpRequestHeader(h[0], h[1]); err != nil {
-			proxywasm.LogWarnf("prefetch: %s: setting %s: %v", in.function, h[0], err)
+	r.set(fn.name, d.set...)
+	return types.ActionContinue
+}
+
+// function finds the function that the request is for. The route knows better than the
+// authority: a mesh's routes may send any authority to a service, and a function's to
+// another.
+func (r *request) function() (function, bool) {
+	if cluster, err := proxywasm.GetProperty(clusterProperty); err == nil {
+		if host, ok := serviceOf(string(cluster)); ok {
+			return r.plugin.table.byHost(host)
 		}
 	}
-	return types.ActionContinue
+	authority, err := proxywasm.GetHttpRequestHeader(":authority")
+	if err != nil {
+		return function{}, false // HTTP/1.0 without a Host: no function has it
+	}
+	return r.plugin.table.byAuthority(authority)
+}
+
+func (r *request) set(function string, headers ...[2]string) {
+	for _, h := range headers {
+		if err := proxywasm.ReplaceHttpRequestHeader(h[0], h[1]); err != nil {
+			proxywasm.LogWarnf("prefetch: %s: setting %s: %v", function, h[0], err)
+		}
+	}
 }
 
 // tell sends the daemon a message and goes on. Without a hint the request only loses

@@ -291,6 +291,55 @@ func TestRequestIDsAreUnique(t *testing.T) {
 	})
 }
 
+// meshConfig is the configuration of a gateway whose routes are a mesh's.
+const meshConfig = `{"version":"v1","hintCluster":"headstart-hints","ingressEndpoint":"/run/ingress.sock","functions":[
+	{"name":"shop/fire","hosts":["fire.shop.svc.cluster.local","fire.shop"],"input":"s3://videos/{header.x-key}"},
+	{"name":"shop/plain","hosts":["plain.shop.svc.cluster.local"]}]}`
+
+func TestInAMeshTheClusterNamesTheFunction(t *testing.T) {
+	key := [2]string{"x-key", "a"}
+	fire, plain := [2]string{"x-headstart-function", "shop/fire"}, [2]string{"x-headstart-function", "shop/plain"}
+	endpoint := [2]string{"x-headstart-endpoint", "/run/ingress.sock"}
+	for _, c := range []struct {
+		name, cluster, authority string
+		headers, set             [][2]string
+		input                    bool
+	}{
+		{"with an input", "outbound|80||fire.shop.svc.cluster.local", "video.example", [][2]string{key}, [][2]string{fire, endpoint}, true},
+		{"by a subset", "outbound|80|v2|fire.shop.svc.cluster.local", "video.example", [][2]string{key}, [][2]string{fire, endpoint}, true},
+		{"the request has no input", "outbound|80||fire.shop.svc.cluster.local", "video.example", nil, [][2]string{fire}, false},
+		{"the function has no input", "outbound|80||plain.shop.svc.cluster.local", "video.example", [][2]string{key}, [][2]string{plain}, false},
+		{"no function's service, but a function's authority", "outbound|80||other.shop.svc.cluster.local", "fire.shop", [][2]string{key}, nil, false},
+		{"no service's cluster", "my-cluster", "fire.shop:80", [][2]string{key}, [][2]string{fire, endpoint}, true},
+		{"no route", "", "fire.shop", [][2]string{key}, [][2]string{fire, endpoint}, true},
+		{"neither", "my-cluster", "video.example", [][2]string{key}, nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			filter.Run(t, meshConfig, func(t *testing.T, p *filtertest.Proxy) {
+				start(t, p)
+				if c.cluster != "" {
+					if err := p.SetProperty([]string{"xds", "cluster_name"}, []byte(c.cluster)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				sent := get(c.authority, c.headers...)
+				o := p.Request(sent...)
+				want := slices.Clone(sent)
+				if c.input {
+					want = append(want, [2]string{"x-headstart-request", value(o.Headers, "x-headstart-request")}, [2]string{"x-headstart-input", "s3://videos/a"})
+				}
+				want = append(want, c.set...)
+				if diff := cmp.Diff(want, o.Headers); diff != "" {
+					t.Errorf("request headers (-want +got):\n%s", diff)
+				}
+				if hinted := len(o.Calls) == 1; hinted != c.input {
+					t.Errorf("hints: %+v", o.Calls)
+				}
+			})
+		})
+	}
+}
+
 // BenchmarkOtherFunction is the price of the filter for requests that it has nothing to
 // do with, without the crossing into Wasm.
 func BenchmarkOtherFunction(b *testing.B) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"net/netip"
 	"os"
 	"time"
 
@@ -58,26 +57,26 @@ func (in *Ingress) activate(ctx context.Context, p *parked) (*nodeapi.Bound, err
 
 // deliver waits for instance and input, and hands the request to the function.
 func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string) error {
-	addr, err := in.ready(ctx, p, instance)
+	at, err := in.ready(ctx, p, instance)
 	if err != nil {
 		return err
 	}
-	remove, err := in.publish(ctx, p, instance)
+	file, remove, err := in.publish(ctx, p, instance)
 	if err != nil {
 		return err
 	}
 	defer remove() // before the input is released, whose bytes the file shares
-	return in.forward(ctx, w, r, p, addr)
+	return in.forward(ctx, w, r, p, at, file)
 }
 
-func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (addr netip.AddrPort, err error) {
+func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at Endpoint, err error) {
 	ctx, cancel := in.waiting(ctx)
 	defer cancel()
 	before, overdue := context.WithDeadline(ctx, p.deadline)
 	defer overdue()
 	g, ctx := errgroup.WithContext(before)
 	g.Go(func() (err error) {
-		if addr, err = in.instances.Ready(ctx, instance); err != nil {
+		if at, err = in.instances.Ready(ctx, instance); err != nil {
 			return reported{err}
 		}
 		return nil
@@ -87,9 +86,9 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (addr 
 	}
 	err = g.Wait()
 	if _, said := errors.AsType[*problem.Problem](err); err != nil && !said && errors.Is(before.Err(), context.DeadlineExceeded) {
-		return addr, because(tooLate(p.function, addr.IsValid()), before.Err()) // not reported by the instance yet
+		return at, because(tooLate(p.function, at.Address.IsValid()), before.Err()) // not reported by the instance yet
 	}
-	return addr, err
+	return at, err
 }
 
 // tooLate says what a request still waited for at its deadline.
@@ -105,24 +104,28 @@ func tooLate(f *nodeapi.Function, ready bool) *problem.Problem {
 	return late
 }
 
-// publish makes the input appear in the sandbox, complete; remove takes it out again.
-func (in *Ingress) publish(ctx context.Context, p *parked, instance string) (remove func(), err error) {
+// publish makes the input appear in the sandbox, complete, if that has a directory for
+// it; file tells whether it has. remove takes it out again.
+func (in *Ingress) publish(ctx context.Context, p *parked, instance string) (file bool, remove func(), err error) {
 	if p.input == nil {
-		return func() {}, nil
+		return false, func() {}, nil
 	}
 	_, span := tracer.Start(ctx, tracing.Transfer, trace.WithAttributes(tracing.TransferKind.String(tracing.TransferLocal)))
 	defer func() { endSpan(span, err) }()
-	dir := in.instances.Inputs(instance)
+	dir, known := in.instances.Inputs(instance)
+	if !known {
+		return false, nil, errInstanceGone
+	}
 	if dir == nil {
-		return nil, errInstanceGone
+		return false, func() {}, nil
 	}
 	switch err := p.input.Link(dir, p.id); {
 	case errors.Is(err, os.ErrClosed) || errors.Is(err, fs.ErrNotExist):
-		return nil, errInstanceGone // its directory went with it just now
+		return false, nil, errInstanceGone // its directory went with it just now
 	case err != nil:
-		return nil, fmt.Errorf("giving the input to the sandbox: %w", err)
+		return false, nil, fmt.Errorf("giving the input to the sandbox: %w", err)
 	}
-	return func() {
+	return true, func() {
 		// The directory is gone with its instance when this fails.
 		_ = dir.Remove(p.id)
 	}, nil

@@ -1,5 +1,7 @@
 package ingress
 
+import "net/http"
+
 // What tests of time and limits need to know.
 const (
 	HintLife    = hintLife
@@ -8,3 +10,6 @@ const (
 	Placement   = placementTimeout
 	Grace       = deliveryGrace
 )
+
+// Relays has requests for other autoscalers sent by rt.
+func (in *Ingress) Relays(rt http.RoundTripper) { in.relaySide = transports{protocolH1: rt} }

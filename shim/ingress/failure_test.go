@@ -243,7 +243,7 @@ func TestRequestsWaitForTheControlPlane(t *testing.T) {
 		r := newNode(t, nil)
 		r.Ingress.Close()
 		late := ingress.NewFunctions()
-		in := ingress.New("edge-1", late, r.cp, r.instances, nil, nil, ingress.NewMetrics(newRegistry()), discard)
+		in := ingress.New(ingress.Config{Node: "edge-1", Functions: late, ControlPlane: r.cp, Instances: r.instances, Metrics: ingress.NewMetrics(newRegistry()), Log: discard})
 		defer in.Close()
 		began := time.Now()
 		w := call(in.Gateway(), request(t, "GET", withInput, "", "", nil))
@@ -263,7 +263,7 @@ func TestAPanicLeavesNothingBehind(t *testing.T) {
 	r.cp.activate = func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
 		return &nodeapi.Bound{Instance: target, PeerAddress: "x"}, nil
 	}
-	broken := ingress.New("edge-1", r.functions, r.cp, r.instances, nil, panics{}, ingress.NewMetrics(newRegistry()), discard)
+	broken := ingress.New(ingress.Config{Node: "edge-1", Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Peers: panics{}, Metrics: ingress.NewMetrics(newRegistry()), Log: discard})
 	defer broken.Close()
 	client := unixClient(t, serveUnix(t, broken.Gateway()))
 	if _, err := client.Do(request(t, "GET", withoutInput, "", "", nil)); err == nil {

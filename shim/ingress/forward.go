@@ -8,49 +8,51 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/netip"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/shim/instance"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
-const (
-	// functionDialTimeout: the function is on this node and has just been ready.
-	functionDialTimeout = 2 * time.Second
-	// continueTimeout is how long a request with Expect: 100-continue waits for the
-	// function's word before its body is sent anyway; many programs never say it.
-	continueTimeout = time.Second
-	// answerHeadLimit bounds an answer's headers, in bytes: as many as Envoy takes.
-	answerHeadLimit = 60 << 10
+// fieldRequestTimeout is the manifest's field that bounds a request.
+const fieldRequestTimeout = "spec.template.spec.timeoutSeconds"
 
-	// fieldRequestTimeout is the manifest's field that bounds a request.
-	fieldRequestTimeout = "spec.template.spec.timeoutSeconds"
-)
-
-// newFunctionTransport keeps no connections: one over the node's own bridge takes some
-// ten microseconds, while a kept one may be closed by the function just as the next
-// request is written, and what is no GET cannot be sent twice.
-func newFunctionTransport() *http.Transport {
-	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: functionDialTimeout}).DialContext,
-		DisableKeepAlives:      true,
-		DisableCompression:     true, // the answer is the client's, as the function wrote it
-		ExpectContinueTimeout:  continueTimeout,
-		MaxResponseHeaderBytes: answerHeadLimit,
-		WriteBufferSize:        128 << 10,
-	}
-}
-
-// forward hands the request to the function and its answer to the caller.
-func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, addr netip.AddrPort) (err error) {
+// forward hands the request to the function and its answer to the caller. file tells
+// whether the function sees the input as a file, too.
+func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, at Endpoint, file bool) error {
 	timeout := p.function.GetRequestTimeout().AsDuration()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	to := target{via: in.functionSide[protocol(r)], scheme: "http", address: at.Address.String(), file: file, explain: functionFailed}
+	if at.MeshSNI != "" {
+		if in.mesh == nil {
+			return errors.New("the instance is in a mesh, and the node's daemon is not")
+		}
+		to.via, to.scheme = in.mesh.Transport(at.MeshSNI), "https"
+	}
+	return in.send(ctx, w, r, p, to)
+}
+
+// target is who gets a request that is delivered.
+type target struct {
+	via             http.RoundTripper
+	scheme, address string
+	// header is set on the request, over what it has.
+	header map[string]string
+	// file tells whether the input is a file in the function's sandbox.
+	file bool
+	// explain puts a failure of the other side into words; midway: of its answer.
+	explain func(err error, midway bool) *problem.Problem
+}
+
+// send delivers the request, with its input as its body if it has none of its own, and
+// passes the answer on. ctx ends with the request's timeout.
+func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, to target) (err error) {
 	phases := newPhases(ctx)
 	defer func() { phases.end(err) }()
 	body, err := openBody(ctx, r, p)
@@ -58,37 +60,59 @@ func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.R
 		return err
 	}
 	defer body.close()
-	return in.proxy(httptrace.WithClientTrace(ctx, phases.trace()), w, r, relay{
+	if p.input != nil && body.reader == nil && !to.file {
+		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNoFile))
+	}
+	return in.proxy(httptrace.WithClientTrace(ctx, phases.trace()), w, r, hop{
 		id:  p.id,
-		via: in.functionSide,
+		via: to.via,
 		prepare: func(out *http.Request) {
 			for h := range out.Header {
 				if strings.HasPrefix(h, headerPrefix) {
 					delete(out.Header, h)
 				}
 			}
-			out.URL.Scheme, out.URL.Host = "http", addr.String()
+			out.URL.Scheme, out.URL.Host = to.scheme, to.address
+			for name, value := range to.header {
+				out.Header.Set(name, value)
+			}
 			out.Header.Set(headerRequest, p.id)
 			propagation.TraceContext{}.Inject(phases.ctx, propagation.HeaderCarrier(out.Header))
-			if p.input != nil {
+			if to.file {
 				out.Header.Set(headerInputFile, instance.InputMount+"/"+p.id)
 			}
 			body.attach(out)
 		},
 		explain: func(err error, midway bool) error {
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			switch {
+			case errors.Is(ctx.Err(), context.DeadlineExceeded):
 				return because(problem.New(http.StatusGatewayTimeout, "FunctionTimeout", fieldRequestTimeout,
-					fmt.Sprintf("the function did not finish its answer within %s", timeout)), err)
+					fmt.Sprintf("the function did not finish its answer within %s", p.function.GetRequestTimeout().AsDuration())), err)
+			case body.reader != nil && !midway && inputFailed(p) != nil:
+				return because(problem.Of(inputFailed(p)), err)
 			}
-			what := "closed the connection without a valid answer"
-			if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
-				what = "takes no connections"
-			} else if midway {
-				what = "broke its answer off"
-			}
-			return because(problem.New(http.StatusBadGateway, "FunctionFailed", "", "the function's program "+what), err)
+			return because(to.explain(err, midway), err)
 		},
 	})
+}
+
+// inputFailed is why the request's input could not be fetched, nil if it could or still
+// may. A request that waits for its input cannot have one.
+func inputFailed(p *parked) error {
+	if p.input.Ended().IsZero() {
+		return nil
+	}
+	return p.input.Wait(context.Background()) // at once: it has ended
+}
+
+func functionFailed(err error, midway bool) *problem.Problem {
+	what := "closed the connection without a valid answer"
+	if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
+		what = "takes no connections"
+	} else if midway {
+		what = "broke its answer off"
+	}
+	return problem.New(http.StatusBadGateway, "FunctionFailed", "", "the function's program "+what)
 }
 
 // because adds what only the log should tell to a problem.

@@ -3,6 +3,7 @@ package ingress
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type Functions struct {
 
 	mu     sync.RWMutex
 	byName map[string]*nodeapi.Function
+	byHost map[string]*nodeapi.Function
 }
 
 // NewFunctions returns an empty set that waits for the control plane.
@@ -31,16 +33,31 @@ func NewFunctions() *Functions {
 // Set replaces all functions.
 func (f *Functions) Set(all []*nodeapi.Function) {
 	byName := make(map[string]*nodeapi.Function, len(all))
+	byHost := map[string]*nodeapi.Function{}
 	for _, fn := range all {
 		byName[fn.GetName()] = fn
+		for _, host := range fn.GetHosts() {
+			byHost[host] = fn
+		}
 	}
 	f.mu.Lock()
-	f.byName = byName
+	f.byName, f.byHost = byName, byHost
 	f.mu.Unlock()
 	f.once.Do(func() { close(f.synced) })
 }
 
-func (f *Functions) get(ctx context.Context, name string) (*nodeapi.Function, error) {
+// Lookup returns a function by its name, nil if there is none. It does not wait for the
+// control plane.
+func (f *Functions) Lookup(name string) *nodeapi.Function {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.byName[name]
+}
+
+// get returns the function of a request, by its name or, where the gateway's filter did
+// not say it, by the authority that the request is for. It waits for the control plane's
+// first word.
+func (f *Functions) get(ctx context.Context, name, authority string) (*nodeapi.Function, error) {
 	late := time.NewTimer(syncTimeout)
 	defer late.Stop()
 	select {
@@ -51,15 +68,33 @@ func (f *Functions) get(ctx context.Context, name string) (*nodeapi.Function, er
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return f.now(name)
+	if name != "" {
+		return f.now(name)
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if fn, ok := f.byHost[host(authority)]; ok {
+		return fn, nil
+	}
+	return nil, unknown()
 }
 
 // now does not wait for the control plane.
 func (f *Functions) now(name string) (*nodeapi.Function, error) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	if fn, ok := f.byName[name]; ok {
+	if fn := f.Lookup(name); fn != nil {
 		return fn, nil
 	}
-	return nil, problem.New(http.StatusNotFound, "FunctionUnknown", "", "no such function is deployed")
+	return nil, unknown()
+}
+
+func unknown() *problem.Problem {
+	return problem.New(http.StatusNotFound, "FunctionUnknown", "", "no such function is deployed")
+}
+
+// host is an authority's in lower case, without its port and the root's dot.
+func host(authority string) string {
+	if at := strings.LastIndexByte(authority, ':'); at >= 0 && !strings.HasSuffix(authority, "]") {
+		authority = authority[:at]
+	}
+	return strings.TrimSuffix(strings.ToLower(authority), ".")
 }

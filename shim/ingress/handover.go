@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -30,13 +31,25 @@ const (
 	peerFirst = 2 * time.Second
 )
 
-// NewPeerTransport returns a transport to other nodes' daemons, which have their
-// address in their certificate.
-func NewPeerTransport(conf *tls.Config) *http.Transport {
+// NewPeerTransport returns a transport to other nodes' daemons, which have their address
+// in their certificate. client returns the configuration for one connection to a host: a
+// node's certificate may be renewed between two.
+func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Transport {
+	dialer := &net.Dialer{Timeout: peerDialTimeout}
 	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: peerDialTimeout}).DialContext,
-		TLSClientConfig:        conf,
-		TLSHandshakeTimeout:    peerDialTimeout,
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			host, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, fmt.Errorf("dialing a peer: %w", err)
+			}
+			conf, err := client(host)
+			if err != nil {
+				return nil, fmt.Errorf("dialing a peer: %w", err)
+			}
+			ctx, cancel := context.WithTimeout(ctx, 2*peerDialTimeout) // the handshake's, too
+			defer cancel()
+			return (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, network, address)
+		},
 		DisableCompression:     true,
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: answerHeadLimit,
@@ -55,7 +68,7 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 	// The transfer is over when the other node has what it needs to begin: the head.
 	head := sync.OnceFunc(func() { span.End() })
 	defer func() { endSpan(span, err) }()
-	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: head}), w, r, relay{
+	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: head}), w, r, hop{
 		id:  p.id,
 		via: in.peers,
 		prepare: func(out *http.Request) {
@@ -67,6 +80,10 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			out.Header.Del(headerInput)
 			if p.reference != "" {
 				out.Header.Set(headerInput, p.reference)
+			}
+			out.Header.Del(headerProtocol)
+			if protocol(r) == protocolH2 {
+				out.Header.Set(headerProtocol, protocolH2)
 			}
 			propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(out.Header))
 		},

@@ -38,7 +38,7 @@ type hint struct {
 func (in *Ingress) Hints() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, name := r.Header.Get(headerRequest), r.Header.Get(headerFunction)
-		f, err := in.functions.get(r.Context(), name)
+		f, err := in.functions.get(r.Context(), name, "")
 		switch refusal := r.URL.Path == refusalPath; {
 		case err != nil && !refusal:
 			in.metrics.hint(hintRefused)

@@ -28,8 +28,10 @@ const (
 	headerFunction  = "x-headstart-function"
 	headerInput     = "x-headstart-input"
 	headerInputFile = "x-headstart-input-file"
-	// headerInstance names the target between daemons.
+	// headerInstance names the target between daemons, and headerProtocol what the
+	// function speaks.
 	headerInstance = "x-headstart-instance"
+	headerProtocol = "x-headstart-protocol"
 	// headerReason and headerField say what a filter refused.
 	headerReason = "x-headstart-reason"
 	headerField  = "x-headstart-field"
@@ -51,12 +53,44 @@ type ControlPlane interface {
 	Event(*nodeapi.Event)
 }
 
+// Endpoint is where an instance takes requests.
+type Endpoint struct {
+	Address netip.AddrPort
+	// MeshSNI is the name of an instance that takes requests over the mesh's mutual TLS
+	// only; empty: plain HTTP.
+	MeshSNI string
+}
+
 // Instances are the node's own.
 type Instances interface {
-	// Ready waits for the instance and returns its address, or a *problem.Problem.
-	Ready(ctx context.Context, id string) (netip.AddrPort, error)
-	// Inputs is the directory where the instance sees its inputs, nil if it is gone.
-	Inputs(id string) *os.Root
+	// Ready waits for the instance and returns where it is, or a *problem.Problem.
+	Ready(ctx context.Context, id string) (Endpoint, error)
+	// Inputs is the directory where the instance sees its inputs, nil if it sees none.
+	// known is false when the instance is gone.
+	Inputs(id string) (dir *os.Root, known bool)
+}
+
+// Mesh is the service mesh that instances may be in.
+type Mesh interface {
+	// Transport sends requests for https://ip:port over the mesh's mutual TLS, to the
+	// workload of that name.
+	Transport(sni string) http.RoundTripper
+}
+
+// Config is what an ingress is made of.
+type Config struct {
+	// Node is the node's name.
+	Node         string
+	Functions    *Functions
+	ControlPlane ControlPlane
+	Instances    Instances
+	Engine       *engine.Engine
+	// Peers sends requests to other nodes' daemons.
+	Peers http.RoundTripper
+	// Mesh may be nil: no instance is in one.
+	Mesh    Mesh
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Ingress parks and delivers requests.
@@ -69,20 +103,22 @@ type Ingress struct {
 	hints        hints
 	held         sync.Map // ids of the requests in the node's hands
 	peers        http.RoundTripper
-	functionSide http.RoundTripper
-	metrics      *Metrics
-	log          *slog.Logger
+	mesh         Mesh
+	// By what the other side speaks.
+	functionSide, relaySide transports
+	metrics                 *Metrics
+	log                     *slog.Logger
 
 	stopping context.Context
 	stop     context.CancelFunc
 }
 
-// New returns the ingress of a node. peers sends requests to other nodes' daemons.
-func New(node string, functions *Functions, cp ControlPlane, instances Instances, e *engine.Engine, peers http.RoundTripper, m *Metrics, log *slog.Logger) *Ingress {
+// New returns the ingress of a node.
+func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
-	return &Ingress{node: node, functions: functions, controlPlane: cp, instances: instances, engine: e,
-		hints: hints{open: map[string]*hint{}}, peers: peers, functionSide: newFunctionTransport(), metrics: m, log: log,
-		stopping: stopping, stop: stop}
+	return &Ingress{node: c.Node, functions: c.Functions, controlPlane: c.ControlPlane, instances: c.Instances, engine: c.Engine,
+		hints: hints{open: map[string]*hint{}}, peers: c.Peers, mesh: c.Mesh, functionSide: newTransports(functionDialTimeout),
+		relaySide: newTransports(relayDialTimeout), metrics: c.Metrics, log: c.Log, stopping: stopping, stop: stop}
 }
 
 // Close lets go of the hints that no request followed, and answers the requests that
@@ -102,7 +138,10 @@ func (in *Ingress) Gateway() http.Handler {
 				return err
 			}
 			trace.SpanFromContext(ctx).SetAttributes(tracing.FaaSColdStart.Bool(bound.GetCold()), tracing.Instance.String(bound.GetInstance()))
-			if bound.GetPeerAddress() != "" {
+			switch {
+			case bound.GetRelayAddress() != "":
+				return in.relay(ctx, w, r, p, bound)
+			case bound.GetPeerAddress() != "":
 				return in.handOver(ctx, w, r, p, bound)
 			}
 			return in.deliver(ctx, w, r, p, bound.GetInstance())

@@ -114,7 +114,7 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.Start()
 	t.Cleanup(s.Close)
-	transport := ingress.NewPeerTransport(clientTLS)
+	transport := ingress.NewPeerTransport(func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil })
 	t.Cleanup(transport.CloseIdleConnections)
 	p.gateway = newNode(t, transport)
 	p.gateway.gateway = unixClient(t, serveUnix(t, p.gateway.Gateway()))

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// relay is what the relaying of one request depends on.
-type relay struct {
+// hop is what the relaying of one request depends on.
+type hop struct {
 	id  string
 	via http.RoundTripper
 	// prepare edits the outgoing request.
@@ -25,7 +25,7 @@ var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-
 
 // proxy relays one request and its answer, and says who failed if one of the three
 // did: the client, the other side before its answer, or midway of it (broken).
-func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, to relay) error {
+func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, to hop) error {
 	sent := &watched{ReadCloser: r.Body}
 	out := r.WithContext(ctx)
 	out.Body = sent

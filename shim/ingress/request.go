@@ -18,10 +18,15 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// degradedNoReference is the value of tracing.Degraded on requests whose function has a
-// stored input of which the gateway's filter said nothing: they name none, or the
-// filter was skipped.
-const degradedNoReference = "NoInputReference"
+// Values of tracing.Degraded on requests.
+const (
+	// degradedNoReference: the function has a stored input of which the gateway's filter
+	// said nothing. The request names none, or the filter was skipped.
+	degradedNoReference = "NoInputReference"
+	// degradedNoFile: the request has a body of its own, and the instance no directory where
+	// the input could appear.
+	degradedNoFile = "NoInputFile"
+)
 
 // parked is one request in the node's hands.
 type parked struct {
@@ -75,7 +80,7 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	p.id = id
 	wait, cancel := in.waiting(ctx)
 	defer cancel()
-	f, err := in.functions.get(wait, r.Header.Get(headerFunction))
+	f, err := in.functions.get(wait, r.Header.Get(headerFunction), r.Host)
 	if err != nil {
 		return err
 	}
@@ -162,6 +167,9 @@ func (in *Ingress) verdict(r *http.Request, err error) error {
 // the operator.
 func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err error) {
 	name, pr := r.Header.Get(headerFunction), problem.Of(err)
+	if p.function != nil {
+		name = p.function.GetName()
+	}
 	log := in.log.With("function", name, "request", p.id, "reason", pr.Title)
 	if errors.Is(err, errClientGone) {
 		log.Info("the client went away")

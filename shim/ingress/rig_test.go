@@ -66,6 +66,8 @@ type rig struct {
 	gateway   *http.Client
 	outcomes  chan engine.Outcome
 	logs      *log
+	mesh      *mesh
+	blind     bool // the store says nothing
 }
 
 // newRig returns a node whose instance is function. What every request leaves behind,
@@ -88,7 +90,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
-		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}}
+		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}}
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -97,12 +99,18 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 		t.Fatal(err)
 	}
 	r.instances = &instances{inputs: inputs}
-	e := engine.New(func(string) (source.Source, error) { return r.store, nil }, buf, func(o engine.Outcome) { r.outcomes <- o })
+	e := engine.New(func(string) (source.Source, error) {
+		if r.blind {
+			return blindSource{}, nil
+		}
+		return r.store, nil
+	}, buf, func(o engine.Outcome) { r.outcomes <- o })
 	r.functions.Set([]*nodeapi.Function{
 		{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withoutInput, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
-	r.Ingress = ingress.New("edge-1", r.functions, r.cp, r.instances, e, peers, ingress.NewMetrics(r.registry), slog.New(slog.NewJSONHandler(r.logs, nil)))
+	r.Ingress = ingress.New(ingress.Config{Node: "edge-1", Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Engine: e, Peers: peers,
+		Mesh: r.mesh, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
 	t.Cleanup(func() {
 		r.Close()
 		// A server does not wait for connections that were upgraded.
@@ -304,7 +312,8 @@ func (c *controlPlane) told() []string {
 type instances struct {
 	ready   func(context.Context, string) (netip.AddrPort, error)
 	address netip.AddrPort
-	inputs  *os.Root
+	meshSNI string
+	inputs  *os.Root // nil: the instance sees none
 }
 
 func (i *instances) run(t *testing.T, function http.HandlerFunc) {
@@ -316,22 +325,43 @@ func (i *instances) run(t *testing.T, function http.HandlerFunc) {
 	i.address = netip.MustParseAddrPort(s.Listener.Addr().String())
 }
 
-func (i *instances) Ready(ctx context.Context, id string) (netip.AddrPort, error) {
+func (i *instances) Ready(ctx context.Context, id string) (ingress.Endpoint, error) {
 	if i.ready != nil {
-		return i.ready(ctx, id)
+		at, err := i.ready(ctx, id)
+		return ingress.Endpoint{Address: at, MeshSNI: i.meshSNI}, err
 	}
 	if id != target {
-		return netip.AddrPort{}, problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "it is gone")
+		return ingress.Endpoint{}, problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "it is gone")
 	}
-	return i.address, nil
+	return ingress.Endpoint{Address: i.address, MeshSNI: i.meshSNI}, nil
 }
 
-func (i *instances) Inputs(id string) *os.Root {
+func (i *instances) Inputs(id string) (*os.Root, bool) {
 	if id != target {
-		return nil
+		return nil, false
 	}
-	return i.inputs
+	return i.inputs, true
 }
+
+// mesh notes whom requests were for, and sends them as they are but for TLS.
+type mesh struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (m *mesh) Transport(sni string) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		m.mu.Lock()
+		m.names = append(m.names, r.URL.Scheme+" "+sni)
+		m.mu.Unlock()
+		r.URL.Scheme = "http"
+		return http.DefaultTransport.RoundTrip(r)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // log keeps what is logged.
 type log struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/readiness"
 )
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/instance")
@@ -84,7 +85,7 @@ func (s *Set) awaitReadyOrExit(ctx context.Context, in *instance, sb Sandbox, pa
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ready := make(chan error, 1)
-	go func() { ready <- awaitReady(ctx, in.address, path) }()
+	go func() { ready <- readiness.Await(ctx, in.address, path) }()
 	select {
 	case err := <-ready:
 		return err

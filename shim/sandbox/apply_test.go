@@ -156,31 +156,6 @@ func TestErrorsHoldNoValues(t *testing.T) {
 	}
 }
 
-func TestPause(t *testing.T) {
-	tests := map[string]struct {
-		config string
-		want   bool
-		fails  bool
-	}{
-		"CRI pause container":    {config: `{"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`, want: true},
-		"CRI-O pause container":  {config: `{"annotations":{"io.kubernetes.cri-o.ContainerType":"sandbox"}}`, want: true},
-		"container of a pod":     {config: `{"annotations":{"io.kubernetes.cri.container-type":"container"}}`},
-		"other annotations":      {config: `{"annotations":{"a":"sandbox"}}`},
-		"no annotations":         {config: `{}`},
-		"annotations are null":   {config: `{"annotations":null}`},
-		"annotations of numbers": {config: `{"annotations":{"a":1}}`, fails: true},
-		"no JSON":                {config: `{`, fails: true},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, err := Pause([]byte(tt.config))
-			if got != tt.want || (err != nil) != tt.fails {
-				t.Errorf("Pause = %v, %v, want %v, error %v", got, err, tt.want, tt.fails)
-			}
-		})
-	}
-}
-
 // value is a JSON text's value, numbers as they are written.
 func value(t *testing.T, text []byte) any {
 	t.Helper()

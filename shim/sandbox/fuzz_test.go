@@ -61,13 +61,20 @@ func others(v any) any {
 	return spec
 }
 
-// FuzzPause holds for every file: it is taken or refused, and nothing breaks.
-func FuzzPause(f *testing.F) {
+// FuzzRead holds for every file: it is taken or refused, and a pod is named wholly or not
+// at all.
+func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`))
+	f.Add([]byte(`{"annotations":{"io.kubernetes.cri.sandbox-namespace":"a","io.kubernetes.cri.sandbox-name":"b","io.kubernetes.cri.sandbox-uid":"c"}}`))
+	f.Add([]byte(`{"linux":{"cgroupsPath":"a.slice:b:c"}}`))
 	f.Add([]byte(`{"annotations":[]}`))
 	f.Fuzz(func(t *testing.T, config []byte) {
-		if pause, err := Pause(config); pause && err != nil {
-			t.Errorf("both a pause container and an error: %v", err)
+		facts, err := Read(config)
+		if err != nil && (facts.Pause || facts.Pod != nil || facts.SystemdCgroup) {
+			t.Errorf("both %+v and an error: %v", facts, err)
+		}
+		if p := facts.Pod; p != nil && (p.GetNamespace() == "" || p.GetName() == "" || p.GetUid() == "") {
+			t.Errorf("half a pod: %v", p)
 		}
 	})
 }

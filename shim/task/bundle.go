@@ -24,8 +24,7 @@ type bundle struct {
 	dir    *os.Root
 	config []byte
 	mode   fs.FileMode
-	// pause is true for a pod's infrastructure container.
-	pause bool
+	facts  sandbox.Facts
 }
 
 // openBundle reads the bundle at path dir. The caller has to Close it.
@@ -43,7 +42,7 @@ func openBundle(dir string) (_ *bundle, err error) {
 	if err := b.read(); err != nil {
 		return nil, fmt.Errorf("reading the bundle's specification: %w", err)
 	}
-	if b.pause, err = sandbox.Pause(b.config); err != nil {
+	if b.facts, err = sandbox.Read(b.config); err != nil {
 		return nil, err
 	}
 	return b, nil

@@ -17,6 +17,7 @@ import (
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -77,6 +78,14 @@ func serve(t *testing.T, register func(*grpc.Server)) string {
 type daemon struct {
 	nodeapi.UnimplementedSandboxesServer
 	describe func(context.Context, *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error)
+	gone     chan *nodeapi.GoneRequest // nil: nobody listens
+}
+
+func (d daemon) Gone(_ context.Context, r *nodeapi.GoneRequest) (*nodeapi.GoneResponse, error) {
+	if d.gone != nil {
+		d.gone <- r
+	}
+	return &nodeapi.GoneResponse{}, nil
 }
 
 func (d daemon) Describe(ctx context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
@@ -123,8 +132,9 @@ var errRunc = errors.New("runc create failed: exit status 1")
 type runc struct {
 	taskAPI.TTRPCTaskService
 
-	config string // the bundle's at Create
-	calls  []string
+	config  string // the bundle's at Create
+	options *anypb.Any
+	calls   []string
 }
 
 func (r *runc) Create(_ context.Context, req *taskAPI.CreateTaskRequest) (*taskAPI.CreateTaskResponse, error) {
@@ -133,7 +143,7 @@ func (r *runc) Create(_ context.Context, req *taskAPI.CreateTaskRequest) (*taskA
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("reading the bundle: %w", err)
 	}
-	r.config = string(config)
+	r.config, r.options = string(config), req.Options
 	if req.ID == "broken" {
 		return nil, errRunc
 	}

@@ -26,6 +26,9 @@ const (
 	// answers from memory, in well under a millisecond; a busy machine may hold it
 	// up, but a sandbox that waits longer than this had better start without it.
 	describeTimeout = 2 * time.Second
+	// goneTimeout bounds the word of a sandbox's end. Nobody waits for it but the shim's own
+	// end, which has 5 s.
+	goneTimeout = 2 * time.Second
 	// maxDescription bounds the daemon's answer, in bytes. It is a few hundred.
 	maxDescription = 1 << 20
 )
@@ -50,25 +53,19 @@ type lapse struct {
 // node is the daemon of this node, by the path of its socket.
 type node struct{ socket string }
 
-// describe asks what belongs in the sandbox; nil means that it is none of ours. The
-// connection is for this one question: a shim asks once in its life, and an open
-// connection would cost each sandbox memory for as long as it runs.
-func (n node) describe(ctx context.Context, sandbox string) (*nodeapi.DescribeResponse, *lapse) {
+// describe asks what belongs in the sandbox; nil means that it is none of ours. pod may
+// be nil.
+func (n node) describe(ctx context.Context, sandbox string, pod *nodeapi.Pod) (*nodeapi.DescribeResponse, *lapse) {
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
-	conn, err := grpc.NewClient("unix:"+n.socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket's mode is 0600
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDescription)))
-	if err != nil {
-		return nil, &lapse{daemonAway, fmt.Errorf("connecting to the daemon at %s: %w", n.socket, err)}
-	}
-	defer conn.Close()
-	d, err := nodeapi.NewSandboxesClient(conn).Describe(ctx, &nodeapi.DescribeRequest{Sandbox: sandbox})
-	if err == nil {
-		return d, nil
-	}
-	err = fmt.Errorf("asking the daemon at %s: %w", n.socket, err)
+	var d *nodeapi.DescribeResponse
+	err := n.call(func(c nodeapi.SandboxesClient) (err error) {
+		d, err = c.Describe(ctx, &nodeapi.DescribeRequest{Sandbox: sandbox, Pod: pod})
+		return err
+	})
 	switch status.Code(err) {
+	case codes.OK:
+		return d, nil
 	case codes.NotFound:
 		return nil, nil
 	case codes.DeadlineExceeded:
@@ -78,4 +75,30 @@ func (n node) describe(ctx context.Context, sandbox string) (*nodeapi.DescribeRe
 	default:
 		return nil, &lapse{describeFailed, err}
 	}
+}
+
+// gone says that the sandbox is no more.
+func (n node) gone(sandbox string, pod *nodeapi.Pod) error {
+	ctx, cancel := context.WithTimeout(context.Background(), goneTimeout)
+	defer cancel()
+	return n.call(func(c nodeapi.SandboxesClient) error {
+		_, err := c.Gone(ctx, &nodeapi.GoneRequest{Sandbox: sandbox, Pod: pod})
+		return err
+	})
+}
+
+// call makes one call. The connection is for it alone: a sandbox asks once in its life,
+// and an open connection would cost memory for as long as it runs.
+func (n node) call(do func(nodeapi.SandboxesClient) error) error {
+	conn, err := grpc.NewClient("unix:"+n.socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket's mode is 0600
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDescription)))
+	if err != nil {
+		return fmt.Errorf("connecting to the daemon at %s: %w", n.socket, err)
+	}
+	defer conn.Close()
+	if err := do(nodeapi.NewSandboxesClient(conn)); err != nil {
+		return fmt.Errorf("asking the daemon at %s: %w", n.socket, err)
+	}
+	return nil
 }

@@ -5,12 +5,16 @@ package task
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	taskAPI "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -24,15 +28,17 @@ type Service struct {
 	version string
 
 	mu     sync.Mutex
-	traces map[string]*trace // of sandboxes created and not yet started
+	traces map[string]*trace       // of sandboxes created and not yet started
+	pods   map[string]*nodeapi.Pod // of the containers that the daemon is to be told the end of
 
-	exports sync.WaitGroup
+	background sync.WaitGroup // what the daemon and the collector are told
 }
 
 // New returns a service over inner that asks the daemon on the unix socket at path
 // socket. version is the shim's own, for its spans. The caller has to Close it.
 func New(inner taskAPI.TTRPCTaskService, socket, version string) *Service {
-	return &Service{TTRPCTaskService: inner, node: node{socket}, version: version, traces: make(map[string]*trace)}
+	return &Service{TTRPCTaskService: inner, node: node{socket}, version: version,
+		traces: make(map[string]*trace), pods: make(map[string]*nodeapi.Pod)}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -46,7 +52,20 @@ func (s *Service) RegisterTTRPC(server *ttrpc.Server) error {
 // cannot be done the sandbox starts unchanged; the shim's log and the span say so.
 func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*taskAPI.CreateTaskResponse, error) {
 	arrived := time.Now()
-	description, missed := s.prepare(ctx, r)
+	b, unreadable := openBundle(r.Bundle)
+	if unreadable != nil {
+		b = &bundle{}
+	} else {
+		defer b.Close()
+	}
+	if err := setOptions(r, b.facts.SystemdCgroup); err != nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("%w: %w", errdefs.ErrInvalidArgument, err))
+	}
+	var description *nodeapi.DescribeResponse
+	missed := &lapse{bundleUnreadable, unreadable}
+	if unreadable == nil {
+		description, missed = s.prepare(ctx, r, b)
+	}
 	t := newTrace(description, r.ID, s.version)
 	span := t.start(tracing.RuncCreate, arrived)
 	span.AddEvent("prepared")
@@ -59,35 +78,43 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 	end(span, err)
 	if err != nil {
 		s.export(t)
+		s.gone(r.ID)
 		return nil, err
 	}
 	s.keep(r.ID, t)
 	return res, nil
 }
 
+// setOptions gives runc's service its own options in place of those that containerd sent.
+func setOptions(r *taskAPI.CreateTaskRequest, systemd bool) error {
+	if len(r.GetOptions().GetValue()) == 0 && !systemd {
+		return nil // as always, outside Kubernetes
+	}
+	o, err := RuncOptions(r.GetOptions(), systemd)
+	if err != nil {
+		return err
+	}
+	r.Options, err = typeurl.MarshalAnyToProto(o)
+	return err
+}
+
 // prepare returns what the daemon described, nil for nothing, and why it is not in the
 // bundle, nil if it is.
-func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest) (*nodeapi.DescribeResponse, *lapse) {
+func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *bundle) (*nodeapi.DescribeResponse, *lapse) {
 	// A restored process has the mounts and the environment of its checkpoint; CRIU
 	// refuses others.
-	if r.Checkpoint != "" {
+	if r.Checkpoint != "" || b.facts.Pause {
 		return nil, nil
 	}
-	b, err := openBundle(r.Bundle)
-	if err != nil {
-		return nil, &lapse{bundleUnreadable, err}
-	}
-	defer b.Close()
-	if b.pause {
-		return nil, nil
-	}
-	description, missed := s.node.describe(ctx, r.ID)
-	if missed != nil {
-		return nil, missed
-	}
-	if description == nil {
+	description, missed := s.node.describe(ctx, r.ID, b.facts.Pod)
+	if description == nil && missed == nil {
 		log.G(ctx).WithField("sandbox", r.ID).Debug("the daemon has nothing for this sandbox")
 		return nil, nil
+	}
+	// Also of one whose answer was too late: the daemon may have made something for it.
+	s.expectEnd(r.ID, b.facts.Pod)
+	if missed != nil {
+		return nil, missed
 	}
 	return description, b.apply(description)
 }
@@ -106,19 +133,53 @@ func (s *Service) Start(ctx context.Context, r *taskAPI.StartRequest) (*taskAPI.
 	return res, err
 }
 
-// Delete also ends the trace of a sandbox that was never started.
+// Delete also ends the trace of a sandbox that was never started, and tells the daemon of
+// the end of a pod's container.
 func (s *Service) Delete(ctx context.Context, r *taskAPI.DeleteRequest) (*taskAPI.DeleteResponse, error) {
-	if r.ExecID == "" {
-		s.export(s.take(r.ID))
+	if r.ExecID != "" {
+		return s.TTRPCTaskService.Delete(ctx, r)
 	}
-	return s.TTRPCTaskService.Delete(ctx, r)
+	s.export(s.take(r.ID))
+	res, err := s.TTRPCTaskService.Delete(ctx, r)
+	if err == nil {
+		s.gone(r.ID)
+	}
+	return res, err
 }
 
-// Close waits until the spans are out or given up: exportTimeout at the longest. No
-// call may follow.
+// Close waits until spans and ends of sandboxes are told or given up: exportTimeout at the
+// longest. No call may follow.
 func (s *Service) Close(context.Context) error {
-	s.exports.Wait()
+	s.background.Wait()
 	return nil
+}
+
+// expectEnd notes that the daemon is to be told when the container ends. The sandboxes of
+// its own, which are of no pod, it knows better.
+func (s *Service) expectEnd(id string, pod *nodeapi.Pod) {
+	if pod == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pods[id] = pod
+}
+
+// gone tells the daemon of a container's end while the caller goes on. A daemon that is
+// away learns it from the control plane, by the pod's end.
+func (s *Service) gone(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pod, told := s.pods[id]
+	if !told {
+		return
+	}
+	delete(s.pods, id)
+	s.background.Go(func() {
+		if err := s.node.gone(id, pod); err != nil {
+			log.L.WithError(err).WithField("sandbox", id).Debug("the daemon was not told of a container's end")
+		}
+	})
 }
 
 func (s *Service) keep(id string, t *trace) {
@@ -143,7 +204,7 @@ func (s *Service) export(t *trace) {
 	if t == nil {
 		return
 	}
-	s.exports.Go(func() {
+	s.background.Go(func() {
 		if err := t.export(); err != nil {
 			log.L.WithError(err).WithField("sandbox", t.id).Warn("the sandbox's spans are lost")
 		}

@@ -27,6 +27,8 @@ const (
 	// attributeLimit is the longest attribute value in bytes; runc's errors are
 	// recorded, and may quote what they stumbled over.
 	attributeLimit = 1024
+	// instanceVariable is how a function learns its instance's id.
+	instanceVariable = "HEADSTART_INSTANCE"
 )
 
 // trace has the spans of one sandbox's start. It is the SDK's span processor and only
@@ -55,6 +57,9 @@ func newTrace(d *nodeapi.DescribeResponse, id, version string) *trace {
 	}
 	limits := sdktrace.NewSpanLimits()
 	limits.AttributeValueLengthLimit = attributeLimit
+	if instance := d.GetEnv()[instanceVariable]; instance != "" {
+		id = instance // a pod's, which has more than one container
+	}
 	t := &trace{id: id, target: d.GetOtlpTarget(), parent: parent}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithSpanProcessor(t),

@@ -191,7 +191,10 @@ func (h *handler) Functions(f *nodeapi.Functions) {
 }
 func (h *handler) Start(s *nodeapi.StartInstance) { h.calls <- "start " + s.GetId() }
 func (h *handler) Stop(s *nodeapi.StopInstance)   { h.calls <- "stop " + s.GetId() }
-func (h *handler) Expect(e *nodeapi.Expect)       { h.calls <- "expect " + e.GetRequest() }
+func (h *handler) Instances(i *nodeapi.Instances) {
+	h.calls <- "instances " + strconv.Itoa(len(i.GetInstances()))
+}
+func (h *handler) Expect(e *nodeapi.Expect) { h.calls <- "expect " + e.GetRequest() }
 
 func activate(request string) *nodeapi.Activate {
 	return &nodeapi.Activate{Request: request, Function: "default/fire", Input: "s3://bucket/key"}

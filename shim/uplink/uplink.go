@@ -35,6 +35,7 @@ type Handler interface {
 	Start(*nodeapi.StartInstance)
 	Stop(*nodeapi.StopInstance)
 	Expect(*nodeapi.Expect)
+	Instances(*nodeapi.Instances)
 }
 
 // Uplink keeps one stream open, and the node's open activations across streams.
@@ -51,6 +52,7 @@ type Uplink struct {
 	mu   sync.Mutex
 	open map[string]*activation
 	load map[string]int32
+	seen map[string]bool // functions that requests pass by the daemon to
 }
 
 // New returns an uplink; register states what the node is and runs, anew for each
@@ -58,7 +60,7 @@ type Uplink struct {
 func New(client nodeapi.ControlPlaneClient, register func() *nodeapi.Register, handler Handler, log *slog.Logger) *Uplink {
 	return &Uplink{client: client, register: register, handler: handler, log: log,
 		outbox: make(chan *nodeapi.NodeMessage, outboxSize), asked: make(chan struct{}, 1), loadChanged: make(chan struct{}, 1),
-		open: map[string]*activation{}, load: map[string]int32{}}
+		open: map[string]*activation{}, load: map[string]int32{}, seen: map[string]bool{}}
 }
 
 // Run keeps the stream open until ctx ends.
@@ -172,6 +174,8 @@ func (u *Uplink) receive(stream nodeapi.ControlPlane_ConnectClient) error {
 			u.handler.Stop(k.Stop)
 		case *nodeapi.ControlMessage_Expect:
 			u.handler.Expect(k.Expect)
+		case *nodeapi.ControlMessage_Instances:
+			u.handler.Instances(k.Instances)
 		case *nodeapi.ControlMessage_Bound:
 			u.settle(k.Bound.GetRequest(), answer{bound: k.Bound})
 		case *nodeapi.ControlMessage_Refused:
@@ -201,6 +205,24 @@ func (u *Uplink) Hold(function string, delta int32) {
 	signal(u.loadChanged)
 }
 
+// Seen tells whether gateways of this node have requests of the function that pass the
+// daemon by. Such a function counts as one request more in the node's load, however many
+// there are: the control plane only asks whether it is idle. The function has to be one
+// that the control plane named: what a request says could be anything, and any number.
+func (u *Uplink) Seen(function string, active bool) {
+	u.mu.Lock()
+	changed := u.seen[function] != active
+	if active {
+		u.seen[function] = true
+	} else {
+		delete(u.seen, function)
+	}
+	u.mu.Unlock()
+	if changed {
+		signal(u.loadChanged)
+	}
+}
+
 // signal leaves a token: whoever takes it finds all that is new by then.
 func signal(token chan struct{}) {
 	select {
@@ -212,9 +234,12 @@ func signal(token chan struct{}) {
 func (u *Uplink) loadMessage() *nodeapi.NodeMessage {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	l := &nodeapi.Load{InFlight: make(map[string]int32, len(u.load))}
+	l := &nodeapi.Load{InFlight: make(map[string]int32, len(u.load)+len(u.seen))}
 	for f, n := range u.load {
 		l.InFlight[f] = n
+	}
+	for f := range u.seen {
+		l.InFlight[f]++
 	}
 	return &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Load{Load: l}}
 }

@@ -23,6 +23,7 @@ func TestMessagesAreHandledInOrder(t *testing.T) {
 	say := []*nodeapi.ControlMessage{
 		{Kind: &nodeapi.ControlMessage_Functions{Functions: &nodeapi.Functions{Functions: []*nodeapi.Function{{}}}}},
 		{Kind: &nodeapi.ControlMessage_Start{Start: &nodeapi.StartInstance{Id: "one"}}},
+		{Kind: &nodeapi.ControlMessage_Instances{Instances: &nodeapi.Instances{Instances: []*nodeapi.InstanceStatus{{}, {}}}}},
 		{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{Request: "a"}}},
 		{}, // a newer control plane's: not for this node
 		{Kind: &nodeapi.ControlMessage_Stop{Stop: &nodeapi.StopInstance{Id: "one"}}},
@@ -31,7 +32,7 @@ func TestMessagesAreHandledInOrder(t *testing.T) {
 	for _, m := range say {
 		s.say(m)
 	}
-	for _, want := range []string{"functions 1", "start one", "expect a", "stop one", "functions 0"} {
+	for _, want := range []string{"functions 1", "start one", "instances 2", "expect a", "stop one", "functions 0"} {
 		select {
 		case got := <-r.handler.calls:
 			if got != want {
@@ -219,4 +220,27 @@ func TestReconnectsArePaced(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// A function that gateways have requests of is not idle, though the daemon has none.
+func TestLoadThatPassesTheDaemonBy(t *testing.T) {
+	r := newRig(t)
+	r.Seen("default/fire", true)
+	r.start()
+	s := r.opened()
+	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: registration(1)}})
+	for _, step := range []struct {
+		do   func()
+		want map[string]int32
+	}{
+		{func() {}, map[string]int32{"default/fire": 1}},
+		{func() { r.Hold("default/fire", 2) }, map[string]int32{"default/fire": 3}},
+		{func() { r.Seen("default/water", true) }, map[string]int32{"default/fire": 3, "default/water": 1}},
+		{func() { r.Seen("default/fire", false) }, map[string]int32{"default/fire": 2, "default/water": 1}},
+		{func() { r.Hold("default/fire", -2) }, map[string]int32{"default/water": 1}},
+		{func() { r.Seen("default/water", true); r.Seen("default/fire", false); r.Seen("default/water", false) }, nil},
+	} {
+		step.do()
+		s.wantLoad(step.want)
+	}
 }

@@ -26,7 +26,18 @@ type config struct {
 	traceSampling    float64
 	otlpForward      string
 	logLevel         string
+
+	platform                                string
+	identityListen, otlpListen, adminListen string
+	namespace, kubeconfig                   string
+	istioRoot, istioRevision                string
 }
+
+// The platforms.
+const (
+	platformLocal      = "local"
+	platformKubernetes = "kubernetes"
+)
 
 func main() {
 	var c config
@@ -38,15 +49,27 @@ func main() {
   ADS (delta) and LRS  to the nodes' Envoys
 and, in --run-dir, unix sockets of mode 0600:
   admin.sock  the CLI's door: apply, status, traces
-  otlp.sock   the collector of traces (OTLP over gRPC) that "headstart trace" reads`,
+  otlp.sock   the collector of traces (OTLP over gRPC) that "headstart trace" reads
+
+With --platform kubernetes it follows a cluster instead, is its own certificate authority,
+writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       nodeapi.Version,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.check(); err != nil {
+				return err
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
-			return run(ctx, c)
+			switch c.platform {
+			case platformLocal:
+				return runLocal(ctx, c)
+			case platformKubernetes:
+				return runKubernetes(ctx, c)
+			}
+			return fmt.Errorf("--platform %q: use %s or %s", c.platform, platformLocal, platformKubernetes)
 		},
 	}
 	f := cmd.Flags()
@@ -63,13 +86,32 @@ and, in --run-dir, unix sockets of mode 0600:
 	f.Float64Var(&c.traceSampling, "trace-sampling", 100, "percentage of requests that start a trace")
 	f.StringVar(&c.otlpForward, "otlp-forward", "", "gRPC target of your own collector, which gets all traces too; empty for none")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
-	for _, required := range []string{"listen", "cert", "key", "ca"} {
-		_ = cmd.MarkFlagRequired(required) // fails only for a flag that is not defined above
-	}
+	f.StringVar(&c.platform, "platform", platformLocal, "what runs the functions: local (one machine) or kubernetes")
+	f.StringVar(&c.identityListen, "identity-listen", ":7444", "ip:port where nodes get their certificates (kubernetes)")
+	f.StringVar(&c.otlpListen, "otlp-listen", ":4317", "ip:port of the collector of traces (kubernetes)")
+	f.StringVar(&c.adminListen, "admin-listen", "127.0.0.1:9466", "ip:port of the CLI's door; keep it on loopback, it is reached by port forwarding (kubernetes)")
+	f.StringVar(&c.namespace, "namespace", "headstart-system", "the control plane's own namespace (kubernetes)")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster to follow; empty: the one it runs in (kubernetes)")
+	f.StringVar(&c.istioRoot, "istio-root-namespace", "istio-system", "Istio's root namespace (kubernetes)")
+	f.StringVar(&c.istioRevision, "istio-revision", "", "mesh revision that sees the EnvoyFilters; empty: all (kubernetes)")
+	_ = cmd.MarkFlagRequired("listen") // fails only for a flag that is not defined above
 	if err := cmd.ExecuteContext(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "headstart-controlplane:", err)
 		os.Exit(1)
 	}
+}
+
+// check says which flag the platform still needs.
+func (c config) check() error {
+	if c.platform != platformLocal {
+		return nil
+	}
+	for flag, value := range map[string]string{"cert": c.cert, "key": c.key, "ca": c.ca} {
+		if value == "" {
+			return fmt.Errorf("--%s is required on the local platform", flag)
+		}
+	}
+	return nil
 }
 
 func (c config) logger() (*slog.Logger, error) {

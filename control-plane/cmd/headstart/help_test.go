@@ -16,7 +16,7 @@ import (
 // Somebody who knows nothing finds the way by the help texts.
 func TestHelpTeaches(t *testing.T) {
 	for command, teaches := range map[string][]string{
-		"":             {"headstart up", "headstart apply -f service.yaml", "headstart status", "headstart trace", "completion", "--run-dir"},
+		"":             {"headstart up", "headstart apply -f service.yaml", "headstart status", "headstart trace", "headstart check --pre", "completion", "--run-dir"},
 		"up":           {"needs root", "until Ctrl-C", "headstart up --nodes 2 --stores stores.yaml", "--state-dir", `default "/var/lib/headstart"`},
 		"apply":        {"serving.knative.dev/v1", "all of them or none", "cat service.yaml | headstart apply -f -", "docs/reference/knative-service.md"},
 		"delete":       {"NAMESPACE/NAME", "namespace default", "headstart delete fire"},
@@ -24,7 +24,8 @@ func TestHelpTeaches(t *testing.T) {
 		"trace":        {"x-headstart-request", "waterfall"},
 		"image":        {"import"},
 		"image import": {"docker save"},
-		"version":      {"Print the version"},
+		"check":        {"--pre", "-o json", "changes nothing", "exit status is 1", "docs/reference/checks.md", "--istio-namespace", "--context"},
+		"version":      {"Print the version", "--client"},
 	} {
 		stdout, _, err := headstart(t, "", append(strings.Fields(command), "--help")...)
 		if err != nil {
@@ -53,7 +54,7 @@ func TestEveryCommandIsDescribed(t *testing.T) {
 			look(sub)
 		}
 	}
-	look(command())
+	look(command("headstart"))
 }
 
 func TestUnknownCommandsAreExplained(t *testing.T) {
@@ -73,8 +74,9 @@ func TestCompletion(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	expect(t, nodeapi.Version+"\n", "version")
-	expect(t, "{\n  \"version\": \""+nodeapi.Version+"\"\n}\n", "version", "-o", "json")
+	expect(t, nodeapi.Version+"\n", "version", "--client")
+	expect(t, "{\n  \"version\": \""+nodeapi.Version+"\"\n}\n", "version", "--client", "-o", "json")
+	expect(t, nodeapi.Version+"\nPART            VERSION\ncontrol plane   v1\n1 node          v1\n1 node          v1.2.3\n", "version", "--run-dir", serve(t, &backend{status: city()}))
 	expect(t, "headstart version "+nodeapi.Version+"\n", "--version")
 }
 

@@ -1,4 +1,5 @@
-// headstart is the command line of Headstart.
+// headstart is the command line of Headstart, and under the name kubectl-headstart a
+// plugin of kubectl.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,6 +19,9 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
+
+// pluginName is what kubectl looks for when it is told `kubectl headstart`.
+const pluginName = "kubectl-headstart"
 
 // output is how a command prints data.
 type output string
@@ -40,39 +45,58 @@ func (o *output) Set(s string) error {
 
 // cli is what all commands share.
 type cli struct {
-	runDir string
-	output output
+	runDir  string
+	output  output
+	cluster cluster
+	// plugin: kubectl has called, so a cluster is meant.
+	plugin bool
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
+	if err := command(os.Args[0]).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "headstart:", err)
 		os.Exit(1)
 	}
 }
 
-func command() *cobra.Command {
-	var c cli
+// command is the whole command line of a program called self.
+func command(self string) *cobra.Command {
+	name := "headstart"
+	c := &cli{plugin: strings.TrimSuffix(filepath.Base(self), ".exe") == pluginName}
+	if c.plugin {
+		name = "kubectl headstart"
+	}
 	root := &cobra.Command{
-		Use:   "headstart",
-		Short: "Everything a cold request waits for, in place while its sandbox starts",
-		Long: `headstart runs serverless functions whose cold requests find their input waiting.
+		Use:         "headstart",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		Short:       "Everything a cold request waits for, in place while its sandbox starts",
+		Long: fmt.Sprintf(`headstart runs serverless functions whose cold requests find their input waiting.
 
-  headstart up                     start the embedded platform on this machine (root)
+On a Kubernetes cluster with Istio:
+
+  %[1]s check --pre          what has to be there before Headstart is installed
+  %[1]s check                what is wrong, and how to mend it
+
+On this machine alone, as root:
+
+  headstart up                     start the embedded platform
   headstart image import fn.tar    bring a function's image, if no registry has it
   headstart apply -f service.yaml  deploy functions (Knative Service manifests)
-  headstart status                 nodes, functions, instances, and what went wrong
-  headstart trace <request>        one request as a waterfall
 
-To see all commands with Tab: source <(headstart completion bash)`,
+On either:
+
+  %[1]s status               nodes, functions, instances, and what went wrong
+  %[1]s trace <request>      one request as a waterfall
+
+To see all commands with Tab: source <(headstart completion bash)`, name),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       nodeapi.Version,
 	}
-	root.PersistentFlags().StringVar(&c.runDir, "run-dir", "/run/headstart", "where the platform's sockets are")
-	root.AddCommand(upCommand(&c), applyCommand(&c), deleteCommand(&c), statusCommand(&c), traceCommand(&c), imageCommand(&c), versionCommand(&c))
+	root.PersistentFlags().StringVar(&c.runDir, "run-dir", "/run/headstart", "where the sockets of a platform on this machine are")
+	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), statusCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
 	return root
 }
 
@@ -86,17 +110,4 @@ func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
-}
-
-func versionCommand(c *cli) *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.output == jsonOutput {
-				return printJSON(cmd.OutOrStdout(), map[string]string{"version": nodeapi.Version})
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), nodeapi.Version)
-			return err
-		}}
-	c.outputFlag(cmd)
-	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,7 +22,11 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Whatever cluster the machine's user has is none of the tests' business.
+	_ = os.Setenv("KUBECONFIG", "/nonexistent/kubeconfig") // it fails for names with a = only
+	goleak.VerifyTestMain(m)
+}
 
 // backend is a control plane that answers as it is told.
 type backend struct {
@@ -79,7 +84,7 @@ func serve(t *testing.T, b *backend) string {
 func headstart(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := command()
+	cmd := command("headstart")
 	cmd.SetArgs(args)
 	cmd.SetIn(strings.NewReader(stdin))
 	cmd.SetOut(&out)

@@ -19,20 +19,38 @@ func statusCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show nodes, functions, instances and events", Args: cobra.NoArgs,
 		Long: `Show the nodes with their gateways, the functions with their instances, what went wrong
-lately and what to mend, and how to call a function.`,
+lately and what to mend, and how to call a function.
+
+It asks the platform on this machine if one runs, else the control plane in the cluster.`,
+		Example: "  headstart status\n  headstart status --context production -n video",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := c.client().Status(cmd.Context())
+			client, err := c.target(cmd)
 			if err != nil {
 				return err
 			}
+			defer client.Close()
+			s, err := client.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			s.Functions = in(c.cluster.namespace, s.Functions)
 			if c.output == jsonOutput {
 				return printJSON(cmd.OutOrStdout(), s)
 			}
 			return printStatus(cmd.OutOrStdout(), s, time.Now())
 		},
 	}
+	c.cluster.flags(cmd)
 	c.outputFlag(cmd)
 	return cmd
+}
+
+// in returns the functions of the namespace, all if it is empty.
+func in(namespace string, functions []admin.Function) []admin.Function {
+	if namespace == "" {
+		return functions
+	}
+	return slices.DeleteFunc(slices.Clone(functions), func(f admin.Function) bool { return !strings.HasPrefix(f.Name, namespace+"/") })
 }
 
 // printStatus writes one table per kind, each with columns of its own.
@@ -41,8 +59,16 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 	for _, n := range s.Nodes {
 		nodes = append(nodes, []string{n.Name, n.Gateway, fmt.Sprint(n.Instances), n.Version})
 	}
+	header := []string{"\nFUNCTION", "HOST", "STATE", "INPUT"}
+	if s.Platform == admin.Kubernetes {
+		header = []string{"\nFUNCTION", "HOST", "STATE", "SCALED BY", "INPUT"}
+	}
 	for _, f := range s.Functions {
-		functions = append(functions, []string{f.Name, host(f), state(f), f.Input})
+		row := []string{f.Name, host(f), state(f), f.Input}
+		if s.Platform == admin.Kubernetes {
+			row = slices.Insert(row, 3, f.Scaler)
+		}
+		functions = append(functions, row)
 		for _, e := range f.Events {
 			what := e.Reason + ": " + e.Message
 			if e.Field != "" {
@@ -52,12 +78,17 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 			events = append(events, []string{f.Name, ago.String(), fmt.Sprint(e.Count), e.Node, what})
 		}
 	}
+	none := "\nNo functions; deploy one by `headstart apply -f service.yaml`."
+	if s.Platform == admin.Kubernetes {
+		none = "\nNo functions; a Service becomes one by an annotation (docs/reference/annotations.md)."
+	}
 	err := errors.Join(
 		printTable(out, "No node is connected; the log of headstart-node says why.", nodes, "NODE", "GATEWAY", "INSTANCES", "VERSION"),
-		printTable(out, "\nNo functions; deploy one by `headstart apply -f service.yaml`.", functions, "\nFUNCTION", "HOST", "STATE", "INPUT"),
-		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"))
+		printTable(out, none, functions, header...),
+		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"),
+		printMesh(out, s.Mesh))
 	i := slices.IndexFunc(s.Functions, func(f admin.Function) bool { return !f.Deleting })
-	if i < 0 || len(s.Nodes) == 0 {
+	if i < 0 || len(s.Nodes) == 0 || s.Nodes[0].Gateway == "" { // a mesh's gateways have addresses that we do not know
 		return err
 	}
 	_, e := fmt.Fprintf(out, "\nTo call a function, name its host to any gateway:\n  curl -H 'Host: %s' %s/\n", printable(host(s.Functions[i])), printable(s.Nodes[0].Gateway))
@@ -72,13 +103,47 @@ func host(f admin.Function) string {
 	return f.Hosts[0]
 }
 
+// printMesh writes what keeps the mesh's gateways from what they need.
+func printMesh(out io.Writer, m *admin.Mesh) error {
+	if m == nil {
+		return nil
+	}
+	if !m.Installed {
+		_, err := fmt.Fprintln(out, "\nIstio is not installed: no gateway sends requests here.")
+		return err
+	}
+	rows := [][]string{}
+	for _, p := range m.Problems {
+		rows = append(rows, []string{p.Object, p.Cause + ": " + p.Message, p.Fix})
+	}
+	return printTable(out, "", rows, "\nMESH", "PROBLEM", "FIX")
+}
+
+// state counts the instances that are equally far on a node.
 func state(f admin.Function) string {
 	var words []string
 	if f.Deleting {
 		words = append(words, "deleting")
 	}
+	if f.Refused {
+		words = append(words, "annotations refused")
+	}
+	count := map[string]int{}
+	var order []string
 	for _, in := range f.Instances {
-		words = append(words, fmt.Sprintf("%s on %s", strings.ToLower(string(in.Phase)), in.Node))
+		word := fmt.Sprintf("%s on %s", strings.ToLower(string(in.Phase)), in.Node)
+		if count[word]++; count[word] == 1 {
+			order = append(order, word)
+		}
+	}
+	for _, word := range order {
+		if n := count[word]; n > 1 {
+			word = fmt.Sprintf("%d %s", n, word)
+		}
+		words = append(words, word)
+	}
+	if n := len(f.Endpoints); n > 0 {
+		words = append(words, fmt.Sprintf("ready at %d %s", n, plural(n, "endpoint")))
 	}
 	if len(words) == 0 {
 		return "cold"

@@ -4,11 +4,13 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
@@ -33,16 +35,23 @@ func waterfallOptions(out io.Writer) trace.WaterfallOptions {
 	return trace.WaterfallOptions{Width: defaultWidth}
 }
 
-// wholeTrace returns the trace once it has the gateway's span, which ends last, or as
-// much of it as there is when that does not come.
-func (c *cli) wholeTrace(ctx context.Context, id string) (trace.Trace, error) {
+// whole says whether the trace has the gateway's span, which ends last. A mesh gives its
+// gateways names of its own.
+func whole(t trace.Trace) bool {
+	root, ok := t.Root()
+	return ok && !slices.Contains([]string{tracing.ServiceNode, tracing.ServiceControlPlane, tracing.ServiceShim}, root.Service)
+}
+
+// wholeTrace returns the trace once it is whole, or as much of it as there is when that
+// does not come.
+func wholeTrace(ctx context.Context, client *admin.Client, id string) (trace.Trace, error) {
 	late := time.NewTimer(spansTimeout)
 	defer late.Stop()
 	tick := time.NewTicker(spansPoll)
 	defer tick.Stop()
 	for {
-		t, err := c.client().Trace(ctx, id)
-		if root, ok := t.Root(); err != nil || ok && root.Service == tracing.ServiceGateway {
+		t, err := client.Trace(ctx, id)
+		if err != nil || whole(t) {
 			return t, err
 		}
 		select {
@@ -61,9 +70,16 @@ func traceCommand(c *cli) *cobra.Command {
 		Long: `Show the spans of one request, from gateway to function, as a waterfall.
 
 ID is a trace id, or the request's own, which is in the x-headstart-request header of
-the answer to a request that was cold.`,
+the answer to a request that was cold.
+
+It asks the platform on this machine if one runs, else the control plane in the cluster.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := c.wholeTrace(cmd.Context(), args[0])
+			client, err := c.target(cmd)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			t, err := wholeTrace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
@@ -73,6 +89,7 @@ the answer to a request that was cold.`,
 			return trace.Waterfall(cmd.OutOrStdout(), t, waterfallOptions(cmd.OutOrStdout()))
 		},
 	}
+	c.cluster.flags(cmd)
 	c.outputFlag(cmd)
 	return cmd
 }

@@ -144,6 +144,8 @@ func (w *world) Deploy(f platform.Function) {
 	}
 }
 
+func (w *world) Deployed(f platform.Function) platform.Function { return f }
+
 func (w *world) Delete(function string) {
 	w.t.Helper()
 	if err := w.p.Delete(function); err != nil {

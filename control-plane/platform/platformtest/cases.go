@@ -223,8 +223,12 @@ func (s suite) scaleToZeroWithdraws() {
 	if st := s.Platform().State(); !withdrawn(Fire().Name)(st) {
 		s.Errorf("still in use: %+v", st.Instances)
 	}
-	s.activateNew(in, "edge")
+	if again := s.activate(in.Function, "edge"); again.ID == in.ID { // it has been taken back
+		s.awaitPhase(in.ID, platform.Ready)
+		return
+	}
 	s.awaitGone(in.ID)
+	s.activateNew(in, "edge")
 }
 
 func (s suite) aLostNodeIsNotUsed() {

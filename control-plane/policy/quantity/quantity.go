@@ -9,12 +9,12 @@ import (
 	"strconv"
 )
 
-// maxLength is longer than any quantity that fits an int64, with room for leading and
-// trailing zeros; it bounds the arithmetic.
-const maxLength = 32
+// MaxLength is longer than any quantity that fits an int64, with room for leading and
+// trailing zeros, in bytes; it bounds the arithmetic.
+const MaxLength = 32
 
-// maxExponent is the largest power of ten that an int64 can hold.
-const maxExponent = 18
+// MaxExponent is the largest power of ten that an int64 can hold.
+const MaxExponent = 18
 
 var (
 	errSyntax = errors.New("is not a quantity")
@@ -60,7 +60,7 @@ func Format(n int64) string {
 
 // scaled returns s times scale; the caller gets inexact when that is no whole number.
 func scaled(s string, scale int64, inexact error) (int64, error) {
-	if len(s) > maxLength {
+	if len(s) > MaxLength {
 		return 0, errSyntax
 	}
 	parts := syntax.FindStringSubmatch(s)
@@ -94,7 +94,7 @@ func factorOf(suffix string) (*big.Rat, error) {
 	if err != nil || (suffix[0] != 'e' && suffix[0] != 'E') {
 		return nil, errSyntax
 	}
-	if exp < -maxExponent || exp > maxExponent {
+	if exp < -MaxExponent || exp > MaxExponent {
 		return nil, errRange
 	}
 	power := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(exp, -exp))), nil))

@@ -57,6 +57,9 @@ func Images(ctx context.Context, s Sources, dir string) ([]string, error) {
 	if err := addIptables(ctx, proxy.Files); err != nil {
 		return nil, err
 	}
+	if err := addLibraries(ctx, proxy.Files, s.Envoy); err != nil {
+		return nil, err
+	}
 	var archives []string
 	for name, image := range map[string]ociimage.Image{"pilot": pilot, "proxyv2": proxy} {
 		archive := filepath.Join(dir, name+".tar")
@@ -99,11 +102,16 @@ func addIptables(ctx context.Context, files map[string]ociimage.File) error {
 	for _, p := range plugins {
 		files[p] = ociimage.File{Source: p, Mode: 0o755}
 	}
-	libraries, err := libraries(ctx, append(plugins, multi))
+	return addLibraries(ctx, files, append(plugins, multi)...)
+}
+
+// addLibraries puts the shared libraries that programs need into files.
+func addLibraries(ctx context.Context, files map[string]ociimage.File, programs ...string) error {
+	all, err := libraries(ctx, programs)
 	if err != nil {
 		return err
 	}
-	for _, l := range libraries {
+	for _, l := range all {
 		files[l] = ociimage.File{Source: l, Mode: 0o755}
 	}
 	return nil

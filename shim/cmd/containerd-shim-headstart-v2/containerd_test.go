@@ -1,4 +1,4 @@
-//go:build integration
+//go:build integration || cluster
 
 package main
 
@@ -34,20 +34,39 @@ const patience = 30 * time.Second
 // node is a private containerd, with the shim of this package in its PATH.
 type node struct {
 	dir    string
+	make   making
 	probe  string // the program that runs in the sandboxes
 	log    *journal
 	cmd    *exec.Cmd
 	client *containerd.Client
 }
 
-// newNode starts a containerd of the machine's own; it ends with the test, which fails
-// if anything is left of it.
-func newNode(t *testing.T) *node {
+// making is what tells one containerd from another.
+type making struct {
+	containerd string // the program
+	// config is what follows the directories in its configuration, %s in it the node's
+	// directory.
+	config string
+	// prepare makes what the configuration names, nil for nothing.
+	prepare func(dir string) error
+}
+
+// plain is the machine's own, without the kubelet's interface.
+var plain = making{containerd: "containerd", config: `version = 2
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]
+`}
+
+// newNode starts a containerd of the machine's own.
+func newNode(t *testing.T) *node { return makeNode(t, plain) }
+
+// makeNode starts a containerd; it ends with the test, which fails if anything is left
+// of it.
+func makeNode(t *testing.T, m making) *node {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test starts containers: run it as root")
 	}
-	for _, program := range []string{"containerd", "runc"} {
+	for _, program := range []string{m.containerd, "runc"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Fatalf("this test needs %s (Debian: apt-get install containerd runc)", program)
 		}
@@ -56,7 +75,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{dir: dir, probe: filepath.Join(dir, "probe"), log: newJournal()}
+	n := &node{dir: dir, make: m, probe: filepath.Join(dir, "probe"), log: newJournal()}
 	t.Cleanup(func() {
 		n.stop(t)
 		if left := mounts(t, dir); len(left) > 0 {
@@ -68,6 +87,11 @@ func newNode(t *testing.T) *node {
 		}
 	})
 	build(t, "./testdata/probe", n.probe)
+	if m.prepare != nil {
+		if err := m.prepare(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
 	n.start(t)
 	return n
 }
@@ -75,17 +99,12 @@ func newNode(t *testing.T) *node {
 // start starts containerd on n's directories, whatever is in them already.
 func (n *node) start(t *testing.T) {
 	t.Helper()
-	config := fmt.Sprintf(`version = 2
-root = %q
-state = %q
-disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]
-[grpc]
-address = %q
-`, filepath.Join(n.dir, "root"), filepath.Join(n.dir, "state"), n.path("c.sock"))
+	config := fmt.Sprintf("root = %q\nstate = %q\n", n.path("root"), n.path("state")) +
+		strings.ReplaceAll(n.make.config, "%s", n.dir) + fmt.Sprintf("[grpc]\naddress = %q\n", n.path("c.sock"))
 	if err := os.WriteFile(n.path("config.toml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.cmd = exec.Command("containerd", "-c", n.path("config.toml"))
+	n.cmd = exec.Command(n.make.containerd, "-c", n.path("config.toml"))
 	n.cmd.Env = append(os.Environ(), "PATH="+shimDir(t)+":"+os.Getenv("PATH"), task.SocketVariable+"="+n.path("node.sock"))
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
 	if err := n.cmd.Start(); err != nil {

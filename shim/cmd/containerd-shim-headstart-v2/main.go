@@ -31,7 +31,7 @@ func main() {
 		fmt.Printf("%s %s %s\n", filepath.Base(os.Args[0]), nodeapi.Version, runtime.Version())
 		return
 	}
-	runc := manager.NewShimManager(name)
+	runc := adapter{manager.NewShimManager(name)}
 	if args.action == "start" {
 		done, err := start(runc, args)
 		if err != nil {

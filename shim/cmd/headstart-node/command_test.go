@@ -16,9 +16,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var complete = []string{"--control-plane", "10.201.0.1:7443", "--cert", "c.pem", "--key", "k.pem", "--ca", "ca.pem",
 	"--pod-subnet", "10.201.1.0/24", "--peer-listen", "10.201.0.11:7443"}
 
+// onKubernetes are those of one on Kubernetes.
+var onKubernetes = []string{"--platform", "kubernetes", "--control-plane", "headstart-controlplane:7443", "--ca", "ca.pem",
+	"--node-name", "edge-1", "--identity", "headstart-controlplane:7444", "--peer-listen", "10.244.1.7:9461"}
+
 // execute runs the command line, and says whether the node would have started.
 func execute(t *testing.T, args ...string) (started bool, err error) {
 	t.Helper()
+	t.Setenv("NODE_NAME", "")
 	cmd := command(func(context.Context, config) error { started = true; return nil })
 	cmd.SetArgs(args)
 	cmd.SetOut(io.Discard)
@@ -26,8 +31,10 @@ func execute(t *testing.T, args ...string) (started bool, err error) {
 }
 
 func TestTheFlagsMakeSense(t *testing.T) {
-	if started, err := execute(t, complete...); !started || err != nil {
-		t.Errorf("it started: %v, %v", started, err)
+	for _, flags := range [][]string{complete, onKubernetes, append(onKubernetes, "--mesh-ca", "istiod.istio-system:15012", "--gateway-uid", "1337")} {
+		if started, err := execute(t, flags...); !started || err != nil {
+			t.Errorf("it started: %v, %v", started, err)
+		}
 	}
 }
 
@@ -37,18 +44,24 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"none":           {nil, []string{"ca", "cert", "control-plane", "key", "peer-listen", "pod-subnet"}},
-		"argument":       {append(complete, "extra"), []string{"extra"}},
-		"unknown":        {append(complete, "--pod-subnets", "x"), []string{"--pod-subnets"}},
-		"level":          {append(complete, "--log-level", "loud"), []string{`--log-level "loud"`, "debug"}},
-		"subnet":         {append(complete, "--pod-subnet", "10.201.1.0"), []string{`--pod-subnet "10.201.1.0"`, "/24"}},
-		"peer":           {append(complete, "--peer-listen", "edge-1:7443"), []string{`--peer-listen "edge-1:7443"`, "ip:port"}},
-		"peer, anywhere": {append(complete, "--peer-listen", "0.0.0.0:7443"), []string{`--peer-listen "0.0.0.0:7443"`}},
-		"peer, any port": {append(complete, "--peer-listen", "10.0.0.1:0"), []string{`--peer-listen "10.0.0.1:0"`}},
-		"control plane":  {append(complete, "--control-plane", "10.201.0.1"), []string{`--control-plane "10.201.0.1"`, "host:port"}},
-		"metrics":        {append(complete, "--metrics-listen", "9464"), []string{`--metrics-listen "9464"`}},
-		"limit":          {append(complete, "--buffer-limit", "0"), []string{`--buffer-limit "0"`}},
-		"directories":    {append(complete, "--state-dir", "state", "--run-dir", ""), []string{`--state-dir "state"`, `--run-dir ""`, "absolute"}},
+		"none":             {nil, []string{"ca", "cert", "control-plane", "key", "peer-listen", "pod-subnet"}},
+		"none, kubernetes": {[]string{"--platform", "kubernetes"}, []string{"ca", "control-plane", "identity", "node-name", "peer-listen"}},
+		"platform":         {append(complete, "--platform", "nomad"), []string{`--platform "nomad"`, "local or kubernetes"}},
+		"not local":        {append(complete, "--gateway-uid", "1337"), []string{"--gateway-uid", "--platform local"}},
+		"not kubernetes":   {append(onKubernetes, "--cert", "c.pem"), []string{"--cert", "--platform kubernetes"}},
+		"mesh":             {append(onKubernetes, "--mesh-ca", "istiod"), []string{`--mesh-ca "istiod"`}},
+		"mesh, no token":   {append(onKubernetes, "--mesh-ca", "istiod:15012", "--mesh-token", ""), []string{"--mesh-token"}},
+		"argument":         {append(complete, "extra"), []string{"extra"}},
+		"unknown":          {append(complete, "--pod-subnets", "x"), []string{"--pod-subnets"}},
+		"level":            {append(complete, "--log-level", "loud"), []string{`--log-level "loud"`, "debug"}},
+		"subnet":           {append(complete, "--pod-subnet", "10.201.1.0"), []string{`--pod-subnet "10.201.1.0"`, "/24"}},
+		"peer":             {append(complete, "--peer-listen", "edge-1:7443"), []string{`--peer-listen "edge-1:7443"`, "ip:port"}},
+		"peer, anywhere":   {append(complete, "--peer-listen", "0.0.0.0:7443"), []string{`--peer-listen "0.0.0.0:7443"`}},
+		"peer, any port":   {append(complete, "--peer-listen", "10.0.0.1:0"), []string{`--peer-listen "10.0.0.1:0"`}},
+		"control plane":    {append(complete, "--control-plane", "10.201.0.1"), []string{`--control-plane "10.201.0.1"`, "host:port"}},
+		"metrics":          {append(complete, "--metrics-listen", "9464"), []string{`--metrics-listen "9464"`}},
+		"limit":            {append(complete, "--buffer-limit", "0"), []string{`--buffer-limit "0"`}},
+		"directories":      {append(complete, "--state-dir", "state", "--run-dir", ""), []string{`--state-dir "state"`, `--run-dir ""`, "absolute"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			started, err := execute(t, c.args...)

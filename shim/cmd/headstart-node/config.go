@@ -13,21 +13,41 @@ import (
 
 // config is what the flags say.
 type config struct {
+	platform                     string
 	stateDir, runDir, secretsDir string
 	controlPlane, controlName    string
-	cert, key, ca                string
-	containerd, cniPlugins       string
-	bridge                       string
-	podSubnet                    string
+	ca                           string
 	peerListen, metricsListen    string
 	bufferLimit                  int64
 	otlp, logLevel               string
+
+	// Of the local platform.
+	cert, key              string
+	containerd, cniPlugins string
+	bridge                 string
+	podSubnet              string
+
+	// Of Kubernetes.
+	nodeName                     string
+	identity, token              string
+	gatewayUID                   int
+	meshCA, meshToken, meshRoot  string
+	meshTrustDomain, meshCluster string
+}
+
+// foreign are the flags that have no meaning on a platform.
+var foreign = map[string][]string{
+	platformLocal:      {"node-name", "identity", "token", "gateway-uid", "mesh-ca", "mesh-token", "mesh-root", "mesh-trust-domain", "mesh-cluster"},
+	platformKubernetes: {"cert", "key", "containerd", "cni-plugins", "bridge", "pod-subnet"},
 }
 
 // check says what is wrong with the flags, all at once.
 func (c config) check() error {
-	var errs []error
-	wrong := func(flag, value, use string) { errs = append(errs, fmt.Errorf("--%s %q: use %s", flag, value, use)) }
+	var errs flagErrors
+	wrong := errs.wrong
+	if foreign[c.platform] == nil {
+		wrong("platform", c.platform, platformLocal+" or "+platformKubernetes)
+	}
 	// Containerd, the shims and Envoy get paths below them.
 	for flag, dir := range map[string]string{"state-dir": c.stateDir, "run-dir": c.runDir} {
 		if !filepath.IsAbs(dir) {
@@ -47,9 +67,54 @@ func (c config) check() error {
 	if c.bufferLimit <= 0 {
 		wrong("buffer-limit", strconv.FormatInt(c.bufferLimit, 10), "a number of bytes above 0")
 	}
-	_, level := c.logger()
-	_, subnet := c.subnet()
-	return errors.Join(append(errs, level, subnet)...)
+	if c.ca == "" {
+		wrong("ca", c.ca, "the file (PEM) with the authority of control plane and nodes")
+	}
+	if _, err := c.logger(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.platform == platformKubernetes {
+		c.checkKubernetes(wrong)
+		return errors.Join(errs...)
+	}
+	if c.cert == "" {
+		wrong("cert", c.cert, "the file (PEM) with this node's certificate")
+	}
+	if c.key == "" {
+		wrong("key", c.key, "the file (PEM) with the key of --cert")
+	}
+	if _, err := c.subnet(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (c config) checkKubernetes(wrong func(flag, value, use string)) {
+	if c.nodeName == "" {
+		wrong("node-name", c.nodeName, "the name that Kubernetes has for this node")
+	}
+	if !isAddress(c.identity) {
+		wrong("identity", c.identity, "host:port of the control plane's Identity service")
+	}
+	if c.token == "" {
+		wrong("token", c.token, "the file with a service account's token for the audience headstart")
+	}
+	if c.meshCA == "" {
+		return
+	}
+	if !isAddress(c.meshCA) {
+		wrong("mesh-ca", c.meshCA, "host:port of the mesh's authority, or nothing for no mesh")
+	}
+	if c.meshToken == "" || c.meshRoot == "" {
+		wrong("mesh-token, --mesh-root", c.meshToken+", "+c.meshRoot, "the files with a token for the mesh's authority and with its certificate")
+	}
+}
+
+// flagErrors are all that is wrong with the flags.
+type flagErrors []error
+
+func (e *flagErrors) wrong(flag, value, use string) {
+	*e = append(*e, fmt.Errorf("--%s %q: use %s", flag, value, use))
 }
 
 func isAddress(s string) bool {

@@ -10,7 +10,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/headstart-mesh/headstart/shim/mesh"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -28,18 +30,29 @@ func command(do func(context.Context, config) error) *cobra.Command {
 		Use:   "headstart-node",
 		Short: "The daemon of one node of Headstart",
 		Long: `headstart-node parks requests for cold functions, fetches their inputs while
-containerd starts their sandboxes, and delivers the requests when both are there.
+their sandboxes start, and delivers the requests when both are there.
 
 It registers with the control plane over one stream (mutual TLS; the node's name is
 the common name of its certificate) and serves, in --run-dir, unix sockets of mode 0600:
   ingress.sock  requests from this node's Envoy
   hints.sock    hints from the prefetch filter
-  node.sock     questions of the containerd shims (HEADSTART_NODE_SOCKET)`,
+  node.sock     questions of the containerd shims (HEADSTART_NODE_SOCKET)
+
+With --platform local it starts the sandboxes itself, by containerd. With --platform
+kubernetes the pods are the kubelet's, its certificate is the control plane's to issue,
+and these sockets are there as well; those for Envoy lie in gateway/ below --run-dir:
+  gateway.sock  endpoints for this node's Envoys (xDS), and their access logs
+  otlp.sock     spans of the shims, with --otlp`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       nodeapi.Version,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, flag := range foreign[c.platform] {
+				if cmd.Flags().Changed(flag) {
+					return fmt.Errorf("--%s has no meaning with --platform %s", flag, c.platform)
+				}
+			}
 			if err := c.check(); err != nil {
 				return err
 			}
@@ -48,7 +61,13 @@ the common name of its certificate) and serves, in --run-dir, unix sockets of mo
 			return do(ctx, c)
 		},
 	}
-	f := cmd.Flags()
+	c.bind(cmd.Flags())
+	return cmd
+}
+
+// bind defines the flags.
+func (c *config) bind(f *pflag.FlagSet) {
+	f.StringVar(&c.platform, "platform", platformLocal, "what runs the instances: local (this daemon) or kubernetes")
 	f.StringVar(&c.stateDir, "state-dir", "/var/lib/headstart", "directory for buffered inputs, instances and logs; it outlives restarts")
 	f.StringVar(&c.runDir, "run-dir", "/run/headstart", "directory for the daemon's unix sockets")
 	f.StringVar(&c.secretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the stores' secret files, one per name")
@@ -66,8 +85,13 @@ the common name of its certificate) and serves, in --run-dir, unix sockets of mo
 	f.Int64Var(&c.bufferLimit, "buffer-limit", 8<<30, "bytes of inputs that may be buffered at a time")
 	f.StringVar(&c.otlp, "otlp", "", "gRPC target that takes traces (OTLP), for example unix:/run/headstart/otlp.sock; empty for none")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
-	for _, required := range []string{"control-plane", "cert", "key", "ca", "pod-subnet", "peer-listen"} {
-		_ = cmd.MarkFlagRequired(required) // fails only for a flag that is not defined above
-	}
-	return cmd
+	f.StringVar(&c.nodeName, "node-name", os.Getenv("NODE_NAME"), "kubernetes: the name of this node; by default NODE_NAME of the environment")
+	f.StringVar(&c.identity, "identity", "", "kubernetes: host:port where the control plane issues this node's certificate")
+	f.StringVar(&c.token, "token", "/var/run/secrets/headstart/token", "kubernetes: file with the service account's token for --identity")
+	f.IntVar(&c.gatewayUID, "gateway-uid", -1, "kubernetes: user of the gateways, who may open their sockets; -1 leaves them to the daemon's")
+	f.StringVar(&c.meshCA, "mesh-ca", "", "kubernetes: host:port of the mesh's authority (istiod), empty for no mesh")
+	f.StringVar(&c.meshToken, "mesh-token", "/var/run/secrets/tokens/istio-token", "kubernetes: file with the token for --mesh-ca")
+	f.StringVar(&c.meshRoot, "mesh-root", "/var/run/secrets/istio/root-cert.pem", "kubernetes: file with the mesh's root certificate (PEM)")
+	f.StringVar(&c.meshTrustDomain, "mesh-trust-domain", mesh.DefaultTrustDomain, "kubernetes: trust domain of the mesh")
+	f.StringVar(&c.meshCluster, "mesh-cluster", "", "kubernetes: the mesh's id of this cluster, empty if it has no other")
 }

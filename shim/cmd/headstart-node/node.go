@@ -9,6 +9,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/pods"
+	"github.com/headstart-mesh/headstart/shim/relay"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 )
 
@@ -16,24 +18,55 @@ import (
 type node struct {
 	functions *ingress.Functions
 	stores    *stores
-	instances *instance.Set
 	uplink    *uplink.Uplink
 	ingress   *ingress.Ingress
+
+	set *instance.Set // nil where the platform runs the instances
+
+	// Both nil where the node itself runs the instances.
+	pods  *pods.Set
+	relay *relay.Relay
 }
 
 func (n *node) Functions(m *nodeapi.Functions) {
 	// Stores first: a function that is known must find its store.
 	n.stores.set(m.GetStores())
 	n.functions.Set(m.GetFunctions())
+	if n.relay != nil {
+		n.relay.SetFunctions(m.GetFunctions())
+	}
 }
 
-func (n *node) Start(m *nodeapi.StartInstance) { n.instances.Start(m) }
+func (n *node) Start(m *nodeapi.StartInstance) {
+	if n.set != nil {
+		n.set.Start(m)
+	}
+}
 
-func (n *node) Stop(m *nodeapi.StopInstance) { n.instances.Stop(m.GetId(), m.GetGrace().AsDuration()) }
+func (n *node) Stop(m *nodeapi.StopInstance) {
+	if n.set != nil {
+		n.set.Stop(m.GetId(), m.GetGrace().AsDuration())
+	}
+}
+
+func (n *node) Instances(m *nodeapi.Instances) {
+	if n.pods != nil {
+		n.pods.Set(m)
+	}
+}
 
 func (n *node) Expect(m *nodeapi.Expect) { n.ingress.Expect(m) }
 
-// sandboxes answers the shims.
+// register is what the node says of itself. What a platform runs, the platform knows.
+func (n *node) register(c config) *nodeapi.Register {
+	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
+	if n.set != nil {
+		r.Instances = n.set.Statuses()
+	}
+	return r
+}
+
+// sandboxes answers the shims of the instances that the node runs.
 type sandboxes struct {
 	nodeapi.UnimplementedSandboxesServer
 	instances *instance.Set
@@ -46,4 +79,9 @@ func (s *sandboxes) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*no
 		return nil, status.Error(codes.NotFound, "not an instance of this node's daemon")
 	}
 	return d, nil
+}
+
+// Gone has nothing to let go of: the instances know their own end.
+func (s *sandboxes) Gone(context.Context, *nodeapi.GoneRequest) (*nodeapi.GoneResponse, error) {
+	return &nodeapi.GoneResponse{}, nil
 }

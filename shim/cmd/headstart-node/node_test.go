@@ -43,7 +43,7 @@ func TestDescribe(t *testing.T) {
 	}
 	defer set.Close()
 	server = &sandboxes{instances: set, otlp: "unix:/run/otlp.sock"}
-	n := &node{instances: set}
+	n := &node{set: set}
 	n.Start(&nodeapi.StartInstance{Id: "video-1", Function: &nodeapi.Function{Name: "default/video", Port: 8080, ReadyTimeout: durationpb.New(1 << 40)}})
 	a := <-answered
 	if a.err != nil {

@@ -40,10 +40,17 @@ func Go(g *errgroup.Group, listen Listen, serve Server) {
 	})
 }
 
+// H2C lets a server of HTTP also take HTTP/2 without TLS, from callers that begin with it.
+func H2C(s *http.Server) {
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+}
+
 // HTTP serves h until ctx ends. Requests under way, those on hijacked connections among
 // them, then get grace to end by themselves. After that their contexts end, their
 // connections are closed, and h is waited for.
-func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Logger) Server {
+func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Logger, options ...func(*http.Server)) Server {
 	return func(l net.Listener) error {
 		life, cut := context.WithCancel(context.WithoutCancel(ctx))
 		defer cut()
@@ -60,6 +67,9 @@ func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Lo
 			ReadHeaderTimeout: headTimeout,
 			MaxHeaderBytes:    headLimit,
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		}
+		for _, set := range options {
+			set(s)
 		}
 		return untilDone(ctx, func() error { return s.Serve(l) }, func() {
 			limit, cancel := context.WithTimeout(life, grace)

@@ -300,3 +300,47 @@ func TestMetrics(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// HTTP/2 without TLS is taken where it is wanted, beside HTTP/1.
+func TestH2C(t *testing.T) {
+	for name, c := range map[string]struct {
+		options []func(*http.Server)
+		h2      bool
+	}{"wanted": {[]func(*http.Server){serve.H2C}, true}, "not wanted": {nil, false}} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				ended <- serve.HTTP(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
+					time.Second, slog.New(slog.DiscardHandler), c.options...)(l)
+			}()
+			get := func(h2 bool) string {
+				tr := &http.Transport{Protocols: new(http.Protocols)}
+				tr.Protocols.SetHTTP1(!h2)
+				tr.Protocols.SetUnencryptedHTTP2(h2)
+				defer tr.CloseIdleConnections()
+				resp, err := (&http.Client{Transport: tr}).Get("http://" + l.Addr().String())
+				if err != nil {
+					return ""
+				}
+				defer resp.Body.Close()
+				b, _ := io.ReadAll(resp.Body)
+				return string(b)
+			}
+			if got := get(false); got != "HTTP/1.1" {
+				t.Errorf("HTTP/1: %q", got)
+			}
+			if got := get(true); (got == "HTTP/2.0") != c.h2 {
+				t.Errorf("HTTP/2: %q", got)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

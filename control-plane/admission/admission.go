@@ -1,0 +1,125 @@
+// Package admission writes the ValidatingAdmissionPolicies that refuse wrong annotations
+// when they come to the API server of Kubernetes. The rules are CEL, made from the table
+// that policy.Parse checks by: there is no webhook to run, and none that could be away.
+package admission
+
+import (
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+)
+
+// Policy is one policy with what makes it count.
+type Policy struct {
+	Policy  admissionv1.ValidatingAdmissionPolicy
+	Binding admissionv1.ValidatingAdmissionPolicyBinding
+}
+
+// kind is one kind of object that functions are made of.
+type kind struct {
+	name  string
+	rule  admissionv1.Rule
+	extra []variable
+	// problems are names of variables of its own.
+	problems []string
+}
+
+// The kinds. Knative's may not exist in a cluster; a rule for it then matches nothing.
+var kinds = []kind{
+	{
+		name: "headstart-services",
+		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
+	},
+	{
+		name:     "headstart-knative-services",
+		rule:     admissionv1.Rule{APIGroups: []string{"serving.knative.dev"}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
+		extra:    template,
+		problems: []string{"templateProblem"},
+	},
+}
+
+// Stores are the operator's stores as a CEL expression: a list of maps with the store's
+// "name", its "buckets", and the "namespaces" that it is granted to, all if empty. Each is
+// a list, since Kubernetes has the values of a map be of one type.
+type Stores string
+
+// Placeholder stands for the stores in the file that is part of the chart.
+const Placeholder Stores = "STORES"
+
+// Policies returns the policies for the operator's stores.
+func Policies(stores Stores) []Policy {
+	var all []Policy
+	for _, k := range kinds {
+		all = append(all, k.policy(stores))
+	}
+	return all
+}
+
+func (k kind) policy(stores Stores) Policy {
+	// What Headstart cannot judge goes on as without it: the control plane looks again.
+	ignore := admissionv1.Ignore
+	exact := admissionv1.Equivalent
+	return Policy{
+		Policy: admissionv1.ValidatingAdmissionPolicy{
+			TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
+			ObjectMeta: metav1.ObjectMeta{Name: k.name},
+			Spec: admissionv1.ValidatingAdmissionPolicySpec{
+				FailurePolicy: &ignore,
+				MatchConstraints: &admissionv1.MatchResources{
+					MatchPolicy: &exact,
+					ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+						Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+						Rule:       k.rule,
+					}}},
+				},
+				MatchConditions: []admissionv1.MatchCondition{{Name: "an-annotation-of-headstart-changes", Expression: changed}},
+				Variables:       k.variables(stores),
+				Validations: []admissionv1.Validation{{
+					Expression:        "variables.problems.size() == 0",
+					Message:           "an annotation of headstart.dev/ is wrong",
+					MessageExpression: "variables.problems.join('; and ')",
+				}},
+			},
+		},
+		Binding: admissionv1.ValidatingAdmissionPolicyBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
+			ObjectMeta: metav1.ObjectMeta{Name: k.name},
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName:        k.name,
+				ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			},
+		},
+	}
+}
+
+// variables are the policy's, each of which is defined for every object: whichever of
+// them is looked at, none fails.
+func (k kind) variables(stores Stores) []admissionv1.Variable {
+	all := []variable{
+		{"annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"},
+		{"stores", "dyn(\n  " + string(stores) + "\n)"},
+		{"unknown", unknownKeys},
+		{"unknownProblem", unknownProblem()},
+	}
+	problems := []string{"unknownProblem"}
+	for _, a := range policy.Annotations() {
+		vs := rules(a)
+		all = append(all, vs...)
+		problems = append(problems, vs[len(vs)-1].name)
+	}
+	all = append(all, granted...)
+	all = append(all, k.extra...)
+	problems = append(append(problems, "grantProblem"), k.problems...)
+	for i, p := range problems {
+		problems[i] = "variables." + p
+	}
+	all = append(all, variable{"problems", "[" + strings.Join(problems, ", ") + "].filter(p, p != '')"})
+	out := make([]admissionv1.Variable, len(all))
+	for i, v := range all {
+		out[i] = admissionv1.Variable{Name: v.name, Expression: v.expression}
+	}
+	return out
+}

@@ -1,0 +1,253 @@
+package admission_test
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/control-plane/admission"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+)
+
+var update = flag.Bool("update", false, "write the chart's file instead of comparing with it")
+
+// services and knative return the evaluators of the two policies.
+func services(t testing.TB) *evaluator { return compile(t, admission.Policies(allowedCEL)[0].Policy) }
+func knative(t testing.TB) *evaluator  { return compile(t, admission.Policies(allowedCEL)[1].Policy) }
+
+// object is a Service with the annotations.
+func object(annotations map[string]string) map[string]any {
+	if annotations == nil {
+		return map[string]any{"metadata": map[string]any{}}
+	}
+	return map[string]any{"metadata": map[string]any{"annotations": annotations}}
+}
+
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// agree checks that the policy refuses exactly what policy.Parse does, and names the key.
+func agree(t fataler, e *evaluator, annotations map[string]string) {
+	t.Helper()
+	_, wrong := policy.Parse(annotations, allowed)
+	message, err := e.admit(nil, object(annotations), "default")
+	switch {
+	case err != nil:
+		t.Fatalf("%q: %v", annotations, err)
+	case wrong == nil && message != "":
+		t.Fatalf("%q: CEL refuses what Go accepts: %s", annotations, message)
+	case wrong != nil && message == "":
+		t.Fatalf("%q: CEL accepts what Go refuses: %v", annotations, wrong)
+	case strings.ContainsAny(message, "\r\n"):
+		t.Fatalf("%q: Kubernetes drops a message of several lines: %s", annotations, message)
+	case len(message) > 5<<10:
+		t.Fatalf("%q: Kubernetes drops a message of %d bytes", annotations, len(message))
+	}
+}
+
+func TestGoAndCELAgreeOnTheTable(t *testing.T) {
+	e := services(t)
+	for key, values := range seeds() {
+		for _, v := range values {
+			agree(t, e, map[string]string{key: v})
+			agree(t, e, map[string]string{policy.KeyInput: "s3://videos/a", key: v})
+		}
+	}
+	for _, key := range unknown {
+		agree(t, e, map[string]string{key: "hunter2"})
+	}
+	for _, store := range names {
+		for _, input := range references {
+			agree(t, e, map[string]string{policy.KeyInput: input, policy.KeyStore: store})
+		}
+	}
+}
+
+// Values that are made of the pieces that matter find more than random bytes do.
+func TestGoAndCELAgree(t *testing.T) {
+	e := services(t)
+	pieces := map[policy.Kind][]string{
+		policy.Duration:  {"0", "00000", "1", "9", "24", "86400", ".", "h", "m", "s", "ms", "us", "µs", "ns", "+", "-", " ", "e", "600000000001"},
+		policy.Bytes:     {"0", "000", "1", "5", "9", "25", "53687", "09120", ".", "e", "E", "+", "-", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "m", "M", "G", "u", "n", "T", "i", "125", "0009765625", "48828125"},
+		policy.Store:     {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
+		policy.Reference: {"s3://", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		annotations := map[string]string{}
+		for _, a := range policy.Annotations() {
+			if rapid.Bool().Draw(t, "given") {
+				seed := rapid.SampledFrom(seeds()[a.Key])
+				made := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(pieces[a.Kind]), 0, 9), func(s []string) string { return strings.Join(s, "") })
+				// A seed with one more piece in it is nearly right.
+				near := rapid.Custom(func(t *rapid.T) string {
+					s := seed.Draw(t, "seed")
+					at := rapid.IntRange(0, len(s)).Draw(t, "at")
+					return strings.ToValidUTF8(s[:at]+rapid.SampledFrom(pieces[a.Kind]).Draw(t, "piece")+s[at:], "")
+				})
+				annotations[a.Key] = rapid.OneOf(seed, made, near, rapid.String()).Draw(t, a.Key)
+			}
+		}
+		if rapid.IntRange(0, 9).Draw(t, "unknown") == 0 {
+			annotations[rapid.OneOf(rapid.SampledFrom(unknown), rapid.StringMatching(`[hH]eadstart\.dev/[a-z-]{0,20}`)).Draw(t, "key")] = ""
+		}
+		agree(t, e, annotations)
+	})
+}
+
+func FuzzGoAndCELAgree(f *testing.F) {
+	for _, v := range references {
+		f.Add("input", v, "default", "512Mi", "30s")
+	}
+	for i, v := range quantities {
+		f.Add("ready-timeout", "5m", names[i%len(names)], v, durations[i%len(durations)])
+	}
+	e := services(f)
+	f.Fuzz(func(t *testing.T, key, value, store, limit, duration string) {
+		annotations := map[string]string{
+			policy.KeyStore: store, policy.KeyInputLimit: limit, policy.KeyScaleToZero: duration, policy.KeyInput: value, policy.Prefix + key: value,
+		}
+		for k, v := range annotations {
+			// Neither JSON nor protobuf brings anything else to the API server.
+			if !utf8.ValidString(k) || !utf8.ValidString(v) {
+				t.Skip()
+			}
+		}
+		agree(t, e, annotations)
+	})
+}
+
+// The chart has the policies with a place for the operator's stores.
+func TestTheChartIsUpToDate(t *testing.T) {
+	const file = "../../manifests/charts/headstart/files/admission.yaml"
+	text, err := admission.YAML(admission.Policies(admission.Placeholder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append([]byte("# Made by \"make generate\" from control-plane/admission. Do not edit.\n"), text...)
+	if *update {
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(there), string(text)); d != "" {
+		t.Errorf("make generate brings the file up to date (-file +source):\n%s", d)
+	}
+}
+
+// Most messages are those of the command line, word for word.
+func TestMessages(t *testing.T) {
+	e := services(t)
+	for _, annotations := range []map[string]string{
+		{"headstart.dev/inputs": "s3://videos/a"},
+		{"headstart.dev/password": "hunter2"},
+		{"Headstart.dev/Input-Limit": "1Gi"},
+		{policy.KeyInput: ""},
+		{policy.KeyInput: "/etc/passwd"},
+		{policy.KeyInput: "s3://videos"},
+		{policy.KeyInput: "s3://videos/../{header.x-key}"},
+		{policy.KeyInput: "s3://AKIA:secret@videos/a"},
+		{policy.KeyInput: "s3://private/a"},
+		{policy.KeyInput: "s3://videos/a", policy.KeyStore: "nowhere"},
+		{policy.KeyStore: "http://10.0.0.1"},
+		{policy.KeyInputLimit: "lots"},
+		{policy.KeyInputLimit: "512m"},
+		{policy.KeyInputLimit: "0"},
+		{policy.KeyInputLimit: "6Gi"},
+		{policy.KeyInputLimit: "1e19"},
+		{policy.KeyScaleToZero: "30"},
+		{policy.KeyScaleToZero: "25h"},
+		{policy.KeyScaleToZero: strings.Repeat("0", 80) + "30s"},
+		{policy.KeyReadyTimeout: "-5s"},
+		{policy.KeyReadyTimeout: "10m1ns"},
+		{policy.KeyReadyTimeout: "1h", policy.KeyScaleToZero: "0s", "headstart.dev/x": ""},
+	} {
+		_, wrong := policy.Parse(annotations, allowed)
+		if wrong == nil {
+			t.Errorf("%q is accepted", annotations)
+			continue
+		}
+		got, err := e.admit(nil, object(annotations), "default")
+		if err != nil {
+			t.Errorf("%q: %v", annotations, err)
+		}
+		want := strings.ReplaceAll(wrong.Error(), "\n", "; and ")
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%q (-Go +CEL):\n%s", annotations, d)
+		}
+	}
+}
+
+func TestStoresAreGrantedToNamespaces(t *testing.T) {
+	e := services(t)
+	annotations := map[string]string{policy.KeyInput: "s3://old/a", policy.KeyStore: "archive"}
+	for _, namespace := range []string{"default", "other", "third"} {
+		want := ""
+		if _, err := policy.Parse(annotations, allowed.For(namespace)); err != nil {
+			want = err.Error()
+		}
+		got, err := e.admit(nil, object(annotations), namespace)
+		if err != nil || got != want {
+			t.Errorf("namespace %s: got %q, %v, want %q", namespace, got, err, want)
+		}
+	}
+}
+
+func TestWithoutStoresNoInputIsAllowed(t *testing.T) {
+	e := compile(t, admission.Policies(`[]`)[0].Policy)
+	const want = `headstart.dev/store: "default" is not among the operator's stores; ask the operator to allow it`
+	if got, err := e.admit(nil, object(map[string]string{policy.KeyInput: "s3://videos/a"}), "default"); err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// What was wrong before the policy came may be changed in every other way.
+func TestOnlyChangesAreLookedAt(t *testing.T) {
+	e := services(t)
+	wrong := map[string]string{policy.KeyReadyTimeout: "1h", "other": "x"}
+	for _, tt := range []struct {
+		name     string
+		old, new map[string]string
+		refused  bool
+	}{
+		{"nothing of ours", nil, map[string]string{"other": "x"}, false},
+		{"unchanged", wrong, wrong, false},
+		{"another annotation", wrong, map[string]string{policy.KeyReadyTimeout: "1h", "other": "y"}, false},
+		{"the wrong one changes", wrong, map[string]string{policy.KeyReadyTimeout: "2h"}, true},
+		{"one more comes", wrong, map[string]string{policy.KeyReadyTimeout: "1h", policy.KeyScaleToZero: "30s"}, true},
+		{"it goes", wrong, map[string]string{"other": "x"}, false},
+		{"all go", wrong, nil, false},
+		{"it comes", nil, wrong, true},
+		{"a store goes on which the input relies", map[string]string{policy.KeyInput: "s3://old/a", policy.KeyStore: "archive"}, map[string]string{policy.KeyInput: "s3://old/a"}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			message, err := e.admit(object(tt.old), object(tt.new), "default")
+			if err != nil || (message != "") != tt.refused {
+				t.Errorf("got %q, %v; refused should be %t", message, err, tt.refused)
+			}
+		})
+	}
+}
+
+func TestARevisionHasNoAnnotationsOfItsOwn(t *testing.T) {
+	e := knative(t)
+	o := object(map[string]string{policy.KeyScaleToZero: "30s"})
+	if got, err := e.admit(nil, o, "default"); err != nil || got != "" {
+		t.Errorf("without a template: %q, %v", got, err)
+	}
+	o["spec"] = map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]string{policy.KeyInput: "s3://videos/a", "autoscaling.knative.dev/min-scale": "0"}}}}
+	const want = "spec.template.metadata.annotations[headstart.dev/input]: does not belong here; move it to metadata.annotations"
+	if got, err := e.admit(nil, o, "default"); err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}

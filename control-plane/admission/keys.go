@@ -1,0 +1,54 @@
+package admission
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+)
+
+// maxUnknown is how many unknown keys a message names: it has at most 5 KiB.
+const maxUnknown = 4
+
+// unknownKeys are the keys of our domain that mean nothing.
+var unknownKeys = "variables.annotations.map(k, k).filter(k, " + own + " && !(k in " + list(policy.Keys()) + "))"
+
+// template refuses what stands at a revision's template.
+var template = []variable{
+	{"templateKeys", "has(object.spec) && has(object.spec.template) && has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations)\n" +
+		"  ? object.spec.template.metadata.annotations.map(k, k).filter(k, " + own + ")\n: []"},
+	{"templateProblem", "variables.templateKeys.size() == 0 ? '' : 'spec.template.metadata.annotations[' + variables.templateKeys[0] + ']: does not belong here; move it to metadata.annotations'"},
+}
+
+// unknownProblem names them, and what each may be a misspelling of.
+func unknownProblem() string {
+	known := strings.Join(policy.Keys(), ", ")
+	var near strings.Builder
+	for _, key := range policy.Keys() {
+		fmt.Fprintf(&near, "k.lowerAscii().matches(%s) ? %s\n  : ", raw(misspelt(key)), quote("did you mean "+key+"? Known keys are "))
+	}
+	return fmt.Sprintf("(variables.unknown.size() <= %d ? variables.unknown : [variables.unknown[0]]).map(k,\n"+
+		"  k + ': is no annotation of Headstart; ' + (%s'remove it; known keys are ') + %s).join('; and ')", maxUnknown, near.String(), quote(known))
+}
+
+// misspelt matches keys that are one letter off. That is what a regular expression can
+// do; policy.Parse looks further.
+func misspelt(key string) string {
+	name := strings.TrimPrefix(key, policy.Prefix)
+	forms := []string{regexp.QuoteMeta(name) + "."}
+	for i := range name {
+		// Left out, another one, or one more before it.
+		forms = append(forms, regexp.QuoteMeta(name[:i])+".?"+regexp.QuoteMeta(name[i+1:]), regexp.QuoteMeta(name[:i])+"."+regexp.QuoteMeta(name[i:]))
+	}
+	return "^" + regexp.QuoteMeta(policy.Prefix) + "(" + strings.Join(forms, "|") + ")$"
+}
+
+// list is a CEL list of strings.
+func list(items []string) string {
+	quoted := make([]string, len(items))
+	for i, s := range items {
+		quoted[i] = quote(s)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

@@ -1,0 +1,357 @@
+package check_test
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/check"
+	"github.com/headstart-mesh/headstart/control-plane/check/objects"
+	"github.com/headstart-mesh/headstart/control-plane/event"
+)
+
+func TestAHealthyClusterPasses(t *testing.T) {
+	c := healthy(t)
+	for _, checks := range [][]check.Check{check.Before(), check.After()} {
+		for _, r := range c.run(t, checks, "") {
+			if r.Status != check.Pass || r.Message == "" || r.Hint != "" || r.Docs != "" || len(r.Problems) > 0 {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+}
+
+func without(c *cluster, resources ...schema.GroupVersionResource) {
+	c.served = slices.DeleteFunc(c.served, func(r schema.GroupVersionResource) bool { return slices.Contains(resources, r) })
+	for name, o := range c.objects {
+		group, _, _ := strings.Cut(o["apiVersion"].(string), "/")
+		for _, r := range resources {
+			if group == r.Group && strings.EqualFold(strings.TrimSuffix(r.Resource, "s"), o["kind"].(string)) {
+				delete(c.objects, name)
+			}
+		}
+	}
+}
+
+// Each case breaks one thing; its check says so, and no other fails that does not need it.
+func TestBeforeTheInstallation(t *testing.T) {
+	runTable(t, check.Before(), map[string]broken{
+		"an old API server": {"kubernetes", check.Fail, "v1.29.0 is older than 1.30", func(t *testing.T, c *cluster) { c.version = "v1.29.0" }},
+		"a vendor's suffix": {"kubernetes", check.Pass, "v1.33.5-gke.100", func(t *testing.T, c *cluster) { c.version = "v1.33.5-gke.100" }},
+		"no policies":       {"admission-api", check.Fail, "validatingadmissionpolicies of admissionregistration.k8s.io/v1 are not served", func(t *testing.T, c *cluster) { without(c, objects.AdmissionPolicies) }},
+		"few rights": {"rights", check.Fail, "you may not create runtimeclasses.node.k8s.io|you may not delete secrets in namespace headstart-system", func(t *testing.T, c *cluster) {
+			c.denied = []string{"create runtimeclasses", "delete secrets"}
+		}},
+		"one node with CRI-O": {"containerd", check.Warn, "cri-o 1.31.0 (1 node)|Node node-2: its containers are not run by containerd", func(t *testing.T, c *cluster) {
+			c.change(t, "Node node-2", "cri-o://1.31.0", "status", "nodeInfo", "containerRuntimeVersion")
+		}},
+		"an old containerd": {"containerd", check.Warn, "Node node-2: it is older than containerd 1.6", func(t *testing.T, c *cluster) {
+			c.change(t, "Node node-2", "containerd://1.4.13", "status", "nodeInfo", "containerRuntimeVersion")
+		}},
+		"a Windows node": {"containerd", check.Warn, "Node node-2: it runs windows", func(t *testing.T, c *cluster) {
+			c.change(t, "Node node-2", "windows", "status", "nodeInfo", "operatingSystem")
+		}},
+		"another processor": {"containerd", check.Warn, "its processor is s390x", func(t *testing.T, c *cluster) {
+			c.change(t, "Node node-2", "s390x", "status", "nodeInfo", "architecture")
+		}},
+		"no containerd at all": {"containerd", check.Fail, "docker 20.10", func(t *testing.T, c *cluster) {
+			c.change(t, "Node node-1", "docker://20.10", "status", "nodeInfo", "containerRuntimeVersion")
+			c.change(t, "Node node-2", "docker://20.10", "status", "nodeInfo", "containerRuntimeVersion")
+		}},
+		"an old kernel": {"kernel", check.Warn, "Node node-1: 4.18.0-553.el8 is older than 5.4", func(t *testing.T, c *cluster) {
+			c.change(t, "Node node-1", "4.18.0-553.el8", "status", "nodeInfo", "kernelVersion")
+		}},
+		"nodes hidden": {"kernel", check.Skip, "you may not look at the nodes", func(t *testing.T, c *cluster) { c.forbidden = []string{"nodes"} }},
+		"no Istio":     {"istio", check.Fail, "Istio is not installed", func(t *testing.T, c *cluster) { without(c, objects.EnvoyFilters) }},
+		"no istiod": {"istio", check.Warn, "no istiod in namespace istio-system", func(t *testing.T, c *cluster) {
+			delete(c.objects, "Deployment istiod")
+		}},
+		"an old Istio": {"istio", check.Warn, "1.24.3 is older than 1.30", func(t *testing.T, c *cluster) {
+			c.add(t, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: istiod, namespace: istio-system, labels: {app: istiod}}\nspec: {template: {spec: {containers: [{name: discovery, image: \"registry:5000/pilot:1.24.3@sha256:00\"}]}}}")
+		}},
+		"WasmPlugin only": {"filter-api", check.Pass, "wasmplugins", func(t *testing.T, c *cluster) { without(c, objects.TrafficExtensions) }},
+		"no filter's API": {"filter-api", check.Fail, "neither TrafficExtensions nor WasmPlugins", func(t *testing.T, c *cluster) { without(c, objects.TrafficExtensions, objects.WasmPlugins) }},
+		"KEDA only":       {"autoscalers", check.Pass, "KEDA; what they scale", func(t *testing.T, c *cluster) { without(c, objects.KnativeServices) }},
+		"no overlay": {"overlay", check.Warn, "none of 1 gateway pods has it", func(t *testing.T, c *cluster) {
+			delete(c.objects, "Pod gateway-1")
+		}},
+	})
+}
+
+// gateway is gateway-1's pod without a part of the overlay.
+func gateway(t *testing.T, c *cluster, lacks string) {
+	t.Helper()
+	o := c.objects["Pod gateway-1"]
+	spec := o["spec"].(map[string]any)
+	proxy := spec["containers"].([]any)[0].(map[string]any)
+	switch lacks {
+	case "variable":
+		delete(proxy, "env")
+	case "mount":
+		delete(proxy, "volumeMounts")
+	case "volume":
+		delete(spec, "volumes")
+	case "label":
+		delete(o["metadata"].(map[string]any)["labels"].(map[string]any), "headstart.dev/gateway")
+	}
+}
+
+func TestAfterTheInstallation(t *testing.T) {
+	const gatewayPod = "Pod istio-system/gateway-1: "
+	runTable(t, check.After(), map[string]broken{
+		"not installed": {"control-plane", check.Fail, "Headstart is not installed: namespace headstart-system has no Deployment headstart-controlplane", func(t *testing.T, c *cluster) {
+			delete(c.objects, "Deployment headstart-controlplane")
+		}},
+		"control plane starting": {"control-plane", check.Fail, "Deployment headstart-system/headstart-controlplane has no available replica|Pod headstart-system/controlplane-1: it is pending on node node-1; container controlplane: ImagePullBackOff Back-off pulling", func(t *testing.T, c *cluster) {
+			c.change(t, "Deployment headstart-controlplane", nil, "status", "availableReplicas")
+			c.add(t, `{apiVersion: v1, kind: Pod, metadata: {name: controlplane-1, namespace: headstart-system, labels: {app: controlplane}}, spec: {nodeName: node-1, containers: [{name: controlplane}]},
+				status: {phase: Pending, containerStatuses: [{name: controlplane, state: {waiting: {reason: ImagePullBackOff, message: Back-off pulling}}}]}}`)
+		}},
+		"no answer":     {"admin", check.Fail, "looking at its status: no route", func(t *testing.T, c *cluster) { c.statusErr = errors.New("no route") }},
+		"not permitted": {"admin", check.Skip, "you may not look at its status", func(t *testing.T, c *cluster) { c.statusErr = apierrors.NewForbidden(schema.GroupResource{}, "", nil) }},
+		"another version": {"admin", check.Warn, "it is version v0.9.0, and this program v1.0.0", func(t *testing.T, c *cluster) {
+			c.status.Version = "v0.9.0"
+			c.status.Nodes[0].Version, c.status.Nodes[1].Version = "v0.9.0", "v0.9.0"
+		}},
+		"no authority": {"authority", check.Fail, "ConfigMap headstart-system/headstart-ca has none", func(t *testing.T, c *cluster) { delete(c.objects, "ConfigMap headstart-ca") }},
+		"broken authority": {"authority", check.Fail, "holds no certificate", func(t *testing.T, c *cluster) {
+			c.change(t, "ConfigMap headstart-ca", "x", "data", "ca.crt")
+		}},
+		"no authority's certificate": {"authority", check.Fail, "is of no authority", func(t *testing.T, c *cluster) {
+			c.change(t, "ConfigMap headstart-ca", authority(t, time.Hour, false), "data", "ca.crt")
+		}},
+		"authority ends": {"authority", check.Warn, "it ends on 20", func(t *testing.T, c *cluster) {
+			c.change(t, "ConfigMap headstart-ca", authority(t, 80*24*time.Hour, true), "data", "ca.crt")
+		}},
+		"authority has ended": {"authority", check.Fail, "it has ended on 20", func(t *testing.T, c *cluster) {
+			c.change(t, "ConfigMap headstart-ca", authority(t, -time.Hour, true), "data", "ca.crt")
+		}},
+		"a daemon dies": {"daemons", check.Fail, "1 of 2 ready|Pod headstart-system/node-b: it is running on node node-2; container node ended with 1: Error bad flag", func(t *testing.T, c *cluster) {
+			c.change(t, "DaemonSet headstart-node", int64(1), "status", "numberReady")
+			c.add(t, `{apiVersion: v1, kind: Pod, metadata: {name: node-b, namespace: headstart-system, labels: {app: node}}, spec: {nodeName: node-2, containers: [{name: node}]},
+				status: {phase: Running, containerStatuses: [{name: node, ready: false, lastState: {terminated: {exitCode: 1, reason: Error, message: bad flag}}}]}}`)
+		}},
+		"an update stands still": {"daemons", check.Warn, "2 of 2 ready, 1 of an earlier version", func(t *testing.T, c *cluster) {
+			c.change(t, "DaemonSet headstart-node", int64(1), "status", "updatedNumberScheduled")
+		}},
+		"no daemon": {"daemons", check.Fail, "no node is to have one", func(t *testing.T, c *cluster) {
+			c.change(t, "DaemonSet headstart-node", nil, "status")
+		}},
+		"a node without label": {"nodes", check.Fail, "1 of 2 labelled|Node node-2: it has a daemon, and not the label headstart.dev/node=ready", func(t *testing.T, c *cluster) {
+			c.change(t, "Node node-2", nil, "metadata", "labels")
+		}},
+		"a daemon away":           {"connected", check.Fail, "1 is|Node node-2: its daemon is not connected", func(t *testing.T, c *cluster) { c.status.Nodes = c.status.Nodes[:1] }},
+		"a daemon's version":      {"connected", check.Warn, "2 connected, 1 of another version|Node node-2: its daemon is version v0.9.0, the control plane v1.0.0", func(t *testing.T, c *cluster) { c.status.Nodes[1].Version = "v0.9.0" }},
+		"no RuntimeClass":         {"runtime-class", check.Fail, "there is no RuntimeClass headstart", func(t *testing.T, c *cluster) { delete(c.objects, "RuntimeClass headstart") }},
+		"another handler":         {"runtime-class", check.Fail, `its handler is "runc"`, func(t *testing.T, c *cluster) { c.change(t, "RuntimeClass headstart", "runc", "handler") }},
+		"RuntimeClass everywhere": {"runtime-class", check.Warn, "pods may come to nodes that cannot start them", func(t *testing.T, c *cluster) { c.change(t, "RuntimeClass headstart", nil, "scheduling") }},
+		"a policy gone": {"admission", check.Fail, "ValidatingAdmissionPolicy headstart-services: it is not there", func(t *testing.T, c *cluster) {
+			delete(c.objects, "ValidatingAdmissionPolicy headstart-services")
+		}},
+		"a binding gone": {"admission", check.Fail, "ValidatingAdmissionPolicyBinding headstart-services: it is not there, so the policy has no effect", func(t *testing.T, c *cluster) {
+			delete(c.objects, "ValidatingAdmissionPolicyBinding headstart-services")
+		}},
+		"a policy that only warns": {"admission", check.Warn, "its actions do not have Deny", func(t *testing.T, c *cluster) {
+			c.change(t, "ValidatingAdmissionPolicyBinding headstart-services", []any{"Warn"}, "spec", "validationActions")
+		}},
+		"a policy with a mistake": {"admission", check.Warn, "spec.validations[0]: undefined field 'x'", func(t *testing.T, c *cluster) {
+			c.change(t, "ValidatingAdmissionPolicy headstart-services", []any{map[string]any{"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}}, "status", "typeChecking", "expressionWarnings")
+		}},
+		"a Secret gone":    {"stores", check.Fail, "2 in ConfigMap headstart-system/headstart-stores|store default: its credentials, Secret headstart-system/s3-default, are not there", func(t *testing.T, c *cluster) { delete(c.objects, "Secret s3-default") }},
+		"a Secret empty":   {"stores", check.Fail, "Secret headstart-system/s3-default, are empty", func(t *testing.T, c *cluster) { c.change(t, "Secret s3-default", nil, "data") }},
+		"Secrets hidden":   {"stores", check.Pass, "you may not look at their Secrets", func(t *testing.T, c *cluster) { c.forbidden = []string{"secrets"} }},
+		"a namespace gone": {"stores", check.Fail, "store archive: it is granted to namespace video, which is not there", func(t *testing.T, c *cluster) { delete(c.objects, "Namespace video") }},
+		"the list gone":    {"stores", check.Fail, `configmaps "headstart-stores" not found`, func(t *testing.T, c *cluster) { delete(c.objects, "ConfigMap headstart-stores") }},
+		"the list is wrong": {"stores", check.Fail, "not a list of stores", func(t *testing.T, c *cluster) {
+			c.change(t, "ConfigMap headstart-stores", "x: y", "data", "stores.yaml")
+		}},
+		"wrong annotations": {"annotations", check.Fail, `1 of 2 annotated Services is refused|Service default/fire: headstart.dev/scale-to-zero: "30" is not a duration; write it like 90s or 5m|Service default/fire: headstart.dev/inputs: is no annotation of Headstart; did you mean headstart.dev/input?`, func(t *testing.T, c *cluster) {
+			c.change(t, "Service fire", map[string]any{"headstart.dev/scale-to-zero": "30", "headstart.dev/inputs": "a"}, "metadata", "annotations")
+		}},
+		"a store of others": {"annotations", check.Fail, `Service default/fire: headstart.dev/store: "archive" is not among the operator's stores; use one of default`, func(t *testing.T, c *cluster) {
+			c.change(t, "Service fire", map[string]any{"headstart.dev/store": "archive", "headstart.dev/input": "s3://old/{header.x-key}"}, "metadata", "annotations")
+		}},
+		"wrong Knative annotations": {"annotations", check.Fail, `Knative Service video/scene: headstart.dev/store: "nowhere" is not among the operator's stores; use one of default, archive`, func(t *testing.T, c *cluster) {
+			c.change(t, "Service scene", "nowhere", "metadata", "annotations", "headstart.dev/store")
+		}},
+		"no Knative":     {"annotations", check.Pass, "1 annotated Service", func(t *testing.T, c *cluster) { without2(c) }},
+		"Knative's copy": {"annotations", check.Pass, "2 annotated Services", knativeCopy},
+		"an HPA":         {"scaling", check.Fail, "1 of 1 is not scaled|Service default/fire: headstart.dev/scale-to-zero has no effect: HorizontalPodAutoscaler fire scales Deployment default/fire", autoscaler},
+		"another's HPA": {"scaling", check.Pass, "1", func(t *testing.T, c *cluster) {
+			autoscaler(t, c)
+			c.change(t, "HorizontalPodAutoscaler fire", "other", "spec", "scaleTargetRef", "name")
+		}},
+		"KEDA": {"scaling", check.Fail, "KEDA's ScaledObject fire scales Deployment default/fire", func(t *testing.T, c *cluster) {
+			c.add(t, "{apiVersion: keda.sh/v1alpha1, kind: ScaledObject, metadata: {name: fire, namespace: default}, spec: {scaleTargetRef: {name: fire}}}")
+		}},
+		"Knative scales": {"scaling", check.Fail, "Knative Service video/scene: headstart.dev/scale-to-zero has no effect: Knative scales it", func(t *testing.T, c *cluster) {
+			c.change(t, "Service scene", "60s", "metadata", "annotations", "headstart.dev/scale-to-zero")
+		}},
+		"two workloads": {"scaling", check.Fail, "it selects the pods of Deployment default/fire and of StatefulSet default/fire-set", func(t *testing.T, c *cluster) {
+			c.add(t, "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: fire-set, namespace: default}, spec: {template: {metadata: {labels: {app: fire}}}}}")
+		}},
+		"no workload": {"scaling", check.Fail, "there is nothing to scale", func(t *testing.T, c *cluster) { delete(c.objects, "Deployment fire") }},
+		"no gateway":  {"gateways", check.Fail, "0 of 1 gateway pods have the overlay", func(t *testing.T, c *cluster) { delete(c.objects, "Pod gateway-1") }},
+		"no variable": {"gateways", check.Fail, gatewayPod + "it has no ISTIO_META_HEADSTART", func(t *testing.T, c *cluster) { gateway(t, c, "variable") }},
+		"no mount":    {"gateways", check.Fail, gatewayPod + "ISTIO_META_HEADSTART tells it of sockets that are not mounted", func(t *testing.T, c *cluster) { gateway(t, c, "mount") }},
+		"no volume":   {"gateways", check.Fail, gatewayPod + "ISTIO_META_HEADSTART tells it of sockets that are not mounted", func(t *testing.T, c *cluster) { gateway(t, c, "volume") }},
+		"no label":    {"gateways", check.Fail, gatewayPod + "its pods lack the label headstart.dev/gateway=true", func(t *testing.T, c *cluster) { gateway(t, c, "label") }},
+		"a gateway alone": {"gateways", check.Fail, gatewayPod + "it runs on node node-3, which has no daemon", func(t *testing.T, c *cluster) {
+			c.change(t, "Pod gateway-1", "node-3", "spec", "nodeName")
+		}},
+		"no filter": {"prefetch-filter", check.Fail, "namespace istio-system has neither TrafficExtension nor WasmPlugin headstart-prefetch", func(t *testing.T, c *cluster) {
+			delete(c.objects, "TrafficExtension headstart-prefetch")
+		}},
+		"two filters": {"prefetch-filter", check.Fail, "the filter runs twice", func(t *testing.T, c *cluster) {
+			c.add(t, "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: headstart-prefetch, namespace: istio-system}}")
+		}},
+		"a filter without configuration": {"prefetch-filter", check.Fail, "TrafficExtension has no configuration yet", func(t *testing.T, c *cluster) {
+			c.change(t, "TrafficExtension headstart-prefetch", nil, "spec", "wasm", "pluginConfig")
+		}},
+		"a filter's configuration of another version": {"prefetch-filter", check.Fail, "does not do for this version", func(t *testing.T, c *cluster) {
+			c.change(t, "TrafficExtension headstart-prefetch", "v99", "spec", "wasm", "pluginConfig", "version")
+		}},
+		"a filter that fails closed": {"prefetch-filter", check.Warn, `its failStrategy is "FAIL_CLOSE"`, func(t *testing.T, c *cluster) {
+			c.change(t, "TrafficExtension headstart-prefetch", "FAIL_CLOSE", "spec", "wasm", "failStrategy")
+		}},
+		"no EnvoyFilter": {"envoy-filters", check.Fail, "has no EnvoyFilter headstart-gateways", func(t *testing.T, c *cluster) { delete(c.objects, "EnvoyFilter headstart-gateways") }},
+		"an EnvoyFilter refused": {"envoy-filters", check.Fail, "Istio does not accept 1 of 1|EnvoyFilter headstart.default.fire: IST0101 ReferencedResourceNotFound", func(t *testing.T, c *cluster) {
+			c.change(t, "EnvoyFilter headstart.default.fire", []any{map[string]any{"level": "ERROR", "type": map[string]any{"code": "IST0101", "name": "ReferencedResourceNotFound"}}}, "status", "validationMessages")
+		}},
+		"a function refused": {"functions", check.Fail, "default/fire: it is refused, and runs as if it had no annotations: no such store", func(t *testing.T, c *cluster) {
+			c.status.Functions[0].Refused, c.status.Functions[0].Events = true, []event.Event{{Message: "older"}, {Message: "no such store"}}
+		}},
+		"the mesh is not written": {"functions", check.Fail, "EnvoyFilter istio-system/x: Forbidden: may not; grant it", func(t *testing.T, c *cluster) {
+			c.status.Mesh.Problems = []admin.MeshProblem{{Object: "EnvoyFilter istio-system/x", Cause: "Forbidden", Message: "may not", Fix: "grant it"}}
+		}},
+	})
+}
+
+func autoscaler(t *testing.T, c *cluster) {
+	t.Helper()
+	c.add(t, "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: fire, namespace: default}, spec: {scaleTargetRef: {kind: Deployment, name: fire}}}")
+}
+
+func knativeCopy(t *testing.T, c *cluster) {
+	t.Helper()
+	c.add(t, `{apiVersion: v1, kind: Service, metadata: {name: scene-00001, namespace: video, labels: {serving.knative.dev/service: scene}, annotations: {headstart.dev/wrong: x}}}`)
+}
+
+func without2(c *cluster) {
+	c.served = slices.DeleteFunc(c.served, func(r schema.GroupVersionResource) bool { return r == objects.KnativeServices })
+}
+
+// broken is a cluster with one thing that is wrong.
+type broken struct {
+	id     string
+	status check.Status
+	says   string // with | between what has to be said
+	change func(*testing.T, *cluster)
+}
+
+func runTable(t *testing.T, checks []check.Check, table map[string]broken) {
+	t.Helper()
+	tried := map[string]bool{}
+	for what, b := range table {
+		t.Run(what, func(t *testing.T) {
+			c := healthy(t)
+			b.change(t, c)
+			tried[b.id] = true
+			r, ok := c.run(t, checks, "")[b.id]
+			if !ok || r.Status != b.status {
+				t.Errorf("result %+v", r)
+			}
+			text := r.Message
+			for _, p := range r.Problems {
+				text += "\n" + p.Object + ": " + p.Message
+			}
+			for says := range strings.SplitSeq(b.says, "|") {
+				if !strings.Contains(text, says) {
+					t.Errorf("it does not say %q:\n%s", says, text)
+				}
+			}
+			bad := r.Status == check.Fail || r.Status == check.Warn
+			if bad != (r.Docs != "") || bad && b.id != "autoscalers" && r.Hint == "" {
+				t.Errorf("hint %q, docs %q", r.Hint, r.Docs)
+			}
+		})
+	}
+	for _, c := range checks {
+		if !tried[c.ID] && c.ID != "kubernetes" {
+			t.Errorf("no case for %s", c.ID)
+		}
+	}
+}
+
+// What builds on something broken is not reported again.
+func TestWhatNeedsSomethingBrokenIsSkipped(t *testing.T) {
+	c := healthy(t)
+	delete(c.objects, "Deployment headstart-controlplane")
+	results := c.run(t, check.After(), "")
+	for id, why := range map[string]string{"admin": "needs: Control plane", "connected": "needs: Control plane's answers", "stores": "needs: Control plane"} {
+		if r := results[id]; r.Status != check.Skip || r.Message != why {
+			t.Errorf("%s: %+v", id, r)
+		}
+	}
+	if r := results["annotations"]; r.Status != check.Pass { // with any store
+		t.Errorf("%+v", r)
+	}
+	c.version = "v1.20.0"
+	for id, r := range c.run(t, check.After(), "") {
+		if id != "kubernetes" && r.Status != check.Skip {
+			t.Errorf("%s: %+v", id, r)
+		}
+	}
+}
+
+func TestOneNamespace(t *testing.T) {
+	c := healthy(t)
+	c.change(t, "Service fire", "30", "metadata", "annotations", "headstart.dev/scale-to-zero")
+	c.status.Functions[0].Refused = true
+	results := c.run(t, check.After(), "video")
+	for _, id := range []string{"annotations", "scaling", "functions"} {
+		if r := results[id]; r.Status != check.Pass {
+			t.Errorf("%s: %+v", id, r)
+		}
+	}
+	if got := check.Failed([]check.Result{{Status: check.Fail}, {Status: check.Warn}, {Status: check.Fail}, {Status: check.Skip}}); got != 2 {
+		t.Errorf("%d failed", got)
+	}
+}
+
+// The reference page lists all checks with their section of the troubleshooting page, and
+// no others.
+func TestChecksAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reference/checks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|.*troubleshooting(?:\\.md)?#([a-z-]+)").FindAllStringSubmatch(string(text), -1) {
+		documented[m[1]] = m[2]
+	}
+	all := append(check.Before(), check.After()...)
+	for i, c := range all {
+		if documented[c.ID] != c.Anchor {
+			t.Errorf("%s: the page has section %q, the check %q", c.ID, documented[c.ID], c.Anchor)
+		}
+		for _, need := range c.Needs {
+			if !slices.ContainsFunc(all[:i], func(o check.Check) bool { return o.ID == need }) {
+				t.Errorf("%s needs %s, which is not before it", c.ID, need)
+			}
+		}
+	}
+	for id := range documented {
+		if !slices.ContainsFunc(all, func(c check.Check) bool { return c.ID == id }) {
+			t.Errorf("the page has %s, which is no check", id)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/headstart-mesh/headstart/control-plane/check/objects"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+)
+
+// knativeOwned is the label of what Knative makes of its Services; the annotations on it
+// are copies.
+const knativeOwned = "serving.knative.dev/service"
+
+// function is an object with annotations of ours.
+type function struct {
+	object      string
+	namespace   string
+	knative     bool
+	annotations map[string]string
+	service     corev1.Service // unless knative
+}
+
+// functions are the Services and Knative Services with an annotation of ours.
+func (l *look) functions(ctx context.Context) ([]function, error) {
+	services, err := objects.List[corev1.Service](ctx, l.Objects, objects.Services, l.Only, "!"+knativeOwned)
+	if err != nil {
+		return nil, err
+	}
+	var found []function
+	for _, s := range services {
+		if asks(s.Annotations) {
+			found = append(found, function{object: "Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, annotations: s.Annotations, service: s})
+		}
+	}
+	served, err := l.Objects.Serves(ctx, objects.KnativeServices)
+	if err != nil || !served {
+		return found, err
+	}
+	knative, err := objects.List[metav1.PartialObjectMetadata](ctx, l.Objects, objects.KnativeServices, l.Only, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range knative {
+		if asks(s.Annotations) {
+			found = append(found, function{object: "Knative Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, annotations: s.Annotations, knative: true})
+		}
+	}
+	return found, nil
+}
+
+func asks(annotations map[string]string) bool {
+	for key := range annotations {
+		if policy.InDomain(key) {
+			return true
+		}
+	}
+	return false
+}
+
+func lookAnnotations(ctx context.Context, l *look) Outcome {
+	functions, err := l.functions(ctx)
+	if err != nil {
+		return unknown("the Services", err)
+	}
+	configured, storesErr := l.stores(ctx)
+	var problems []Problem
+	wrong := 0
+	for _, f := range functions {
+		allowed := configured.stores.For(f.namespace)
+		if storesErr != nil { // another check's
+			allowed = anyStore(f.annotations)
+		}
+		_, err := policy.Parse(f.annotations, allowed)
+		if err == nil {
+			continue
+		}
+		wrong++
+		var all field.Errors
+		if !errors.As(err, &all) {
+			problems = append(problems, Problem{Object: f.object, Message: err.Error()})
+		}
+		for _, e := range all {
+			problems = append(problems, Problem{Object: f.object, Message: e.Error()})
+		}
+	}
+	if wrong > 0 {
+		return fail("%d of %d annotated Services %s refused", wrong, len(functions), plural(wrong, "is", "are")).with(problems)
+	}
+	return pass("%d annotated %s", len(functions), plural(len(functions), "Service", "Services"))
+}
+
+// anyStore allows what the annotations ask for.
+func anyStore(annotations map[string]string) stores.Stores {
+	name := annotations[policy.KeyStore]
+	if name == "" {
+		name = policy.DefaultStore
+	}
+	bucket, _, _ := strings.Cut(strings.TrimPrefix(annotations[policy.KeyInput], "s3://"), "/")
+	return stores.Stores{{Name: name, Buckets: []string{bucket}}}
+}
+
+// workload is what can be scaled.
+type workload struct {
+	kind, namespace, name string
+	labels                map[string]string // of its pods
+}
+
+func (w workload) String() string { return w.kind + " " + w.namespace + "/" + w.name }
+
+func lookScaling(ctx context.Context, l *look) Outcome {
+	functions, err := l.functions(ctx)
+	if err != nil {
+		return unknown("the Services", err)
+	}
+	workloads, err := l.workloads(ctx)
+	if err != nil {
+		return unknown("Deployments and StatefulSets", err)
+	}
+	scalers, err := l.scalers(ctx)
+	if err != nil {
+		return unknown("the autoscalers", err)
+	}
+	var problems []Problem
+	count := 0
+	for _, f := range functions {
+		if _, asks := f.annotations[policy.KeyScaleToZero]; !asks {
+			continue
+		}
+		count++
+		if m := scalingProblem(f, workloads, scalers); m != "" {
+			problems = append(problems, Problem{Object: f.object, Message: m})
+		}
+	}
+	if len(problems) > 0 {
+		return fail("%d of %d %s not scaled", len(problems), count, plural(len(problems), "is", "are")).with(problems)
+	}
+	if count == 0 {
+		return pass("no function asks for it")
+	}
+	return pass("%d", count)
+}
+
+func scalingProblem(f function, workloads []workload, scalers map[string]string) string {
+	if f.knative {
+		return policy.KeyScaleToZero + " has no effect: Knative scales it; remove it"
+	}
+	var of []workload
+	for _, w := range workloads {
+		if w.namespace == f.namespace && selects(f.service.Spec.Selector, w.labels) {
+			of = append(of, w)
+		}
+	}
+	switch {
+	case len(of) == 0:
+		return "it selects the pods of no Deployment or StatefulSet: there is nothing to scale"
+	case len(of) > 1:
+		return fmt.Sprintf("it selects the pods of %s and of %s, and only one can be scaled", of[0], of[1])
+	}
+	if scaler := scalers[of[0].String()]; scaler != "" {
+		return policy.KeyScaleToZero + " has no effect: " + scaler + " scales " + of[0].String()
+	}
+	return ""
+}
+
+// selects says whether a Service's selector selects pods with the labels. The empty one
+// selects nothing.
+func selects(selector, labels map[string]string) bool {
+	for key, value := range selector {
+		if got, ok := labels[key]; !ok || got != value {
+			return false
+		}
+	}
+	return len(selector) > 0
+}
+
+func (l *look) workloads(ctx context.Context) ([]workload, error) {
+	var all []workload
+	deployments, err := objects.List[appsv1.Deployment](ctx, l.Objects, objects.Deployments, l.Only, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range deployments {
+		all = append(all, workload{"Deployment", d.Namespace, d.Name, d.Spec.Template.Labels})
+	}
+	sets, err := objects.List[appsv1.StatefulSet](ctx, l.Objects, objects.StatefulSets, l.Only, "")
+	for _, s := range sets {
+		all = append(all, workload{"StatefulSet", s.Namespace, s.Name, s.Spec.Template.Labels})
+	}
+	return all, err
+}
+
+// scaledObject is KEDA's, as far as it says what it scales.
+type scaledObject struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Target struct {
+			Kind string `json:"kind"`
+			Name string `json:"name"`
+		} `json:"scaleTargetRef"`
+	} `json:"spec"`
+}
+
+// scalers returns who scales a workload, by its String.
+func (l *look) scalers(ctx context.Context) (map[string]string, error) {
+	by := map[string]string{}
+	autoscalers, err := objects.List[autoscalingv2.HorizontalPodAutoscaler](ctx, l.Objects, objects.Autoscalers, l.Only, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range autoscalers {
+		target := workload{kind: a.Spec.ScaleTargetRef.Kind, namespace: a.Namespace, name: a.Spec.ScaleTargetRef.Name}
+		by[target.String()] = "HorizontalPodAutoscaler " + a.Name
+	}
+	served, err := l.Objects.Serves(ctx, objects.ScaledObjects)
+	if err != nil || !served {
+		return by, err
+	}
+	scaled, err := objects.List[scaledObject](ctx, l.Objects, objects.ScaledObjects, l.Only, "")
+	for _, s := range scaled {
+		target := workload{kind: "Deployment", namespace: s.Namespace, name: s.Spec.Target.Name}
+		if s.Spec.Target.Kind != "" {
+			target.kind = s.Spec.Target.Kind
+		}
+		by[target.String()] = "KEDA's ScaledObject " + s.Name // its HorizontalPodAutoscaler is KEDA's own
+	}
+	return by, err
+}

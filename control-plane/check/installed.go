@@ -1,0 +1,303 @@
+package check
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/headstart-mesh/headstart/control-plane/check/objects"
+)
+
+// expiryWarning is how long before its end the authority is to be replaced: time to plan.
+const expiryWarning = 90 * 24 * time.Hour
+
+func lookControlPlane(ctx context.Context, l *look) Outcome {
+	d, err := objects.Get[appsv1.Deployment](ctx, l.Objects, objects.Deployments, l.Namespace, controlPlaneName)
+	if apierrors.IsNotFound(err) {
+		return fail("Headstart is not installed: namespace %s has no Deployment %s", l.Namespace, controlPlaneName)
+	}
+	if err != nil {
+		return unknown("the control plane", err)
+	}
+	if d.Status.AvailableReplicas > 0 {
+		return pass("%d of %d available", d.Status.AvailableReplicas, d.Status.Replicas)
+	}
+	o := fail("Deployment %s/%s has no available replica", l.Namespace, controlPlaneName)
+	selector := labels(d.Spec.Selector.MatchLabels)
+	pods, err := objects.List[corev1.Pod](ctx, l.Objects, objects.Pods, l.Namespace, selector)
+	if err != nil || selector == "" {
+		return o
+	}
+	return o.with(waiting(pods))
+}
+
+// labels is the selector of exactly these labels.
+func labels(all map[string]string) string {
+	var parts []string
+	for key, value := range all {
+		parts = append(parts, key+"="+value)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
+
+// waiting says why pods are not ready.
+func waiting(pods []corev1.Pod) []Problem {
+	var problems []Problem
+	for _, p := range pods {
+		if podReady(p) {
+			continue
+		}
+		message := "it is " + strings.ToLower(string(p.Status.Phase))
+		if p.Spec.NodeName != "" {
+			message += " on node " + p.Spec.NodeName
+		}
+		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			switch w, e := c.State.Waiting, c.LastTerminationState.Terminated; {
+			case w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating":
+				message += fmt.Sprintf("; container %s: %s %s", c.Name, w.Reason, w.Message)
+			case e != nil && !c.Ready:
+				message += fmt.Sprintf("; container %s ended with %d: %s %s", c.Name, e.ExitCode, e.Reason, e.Message)
+			}
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				message += "; " + c.Message
+			}
+		}
+		problems = append(problems, Problem{Object: "Pod " + p.Namespace + "/" + p.Name, Message: strings.TrimSpace(message)})
+	}
+	return problems
+}
+
+func podReady(p corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func lookAdmin(ctx context.Context, l *look) Outcome {
+	s, err := l.status(ctx)
+	if err != nil {
+		return unknown("its status", err)
+	}
+	if s.Version != l.Version {
+		return warn("it is version %s, and this program %s", s.Version, l.Version)
+	}
+	return pass("%s", s.Version)
+}
+
+func lookAuthority(ctx context.Context, l *look) Outcome {
+	c, err := objects.Get[corev1.ConfigMap](ctx, l.Objects, objects.ConfigMaps, l.Namespace, authorityName)
+	if apierrors.IsNotFound(err) || err == nil && c.Data[authorityKey] == "" {
+		return fail("ConfigMap %s/%s has none", l.Namespace, authorityName)
+	}
+	if err != nil {
+		return unknown("ConfigMap "+authorityName, err)
+	}
+	block, _ := pem.Decode([]byte(c.Data[authorityKey]))
+	if block == nil {
+		return fail("ConfigMap %s/%s holds no certificate", l.Namespace, authorityName)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fail("ConfigMap %s/%s holds no certificate: %v", l.Namespace, authorityName, err)
+	}
+	end := cert.NotAfter.Format(time.DateOnly)
+	switch left := time.Until(cert.NotAfter); {
+	case !cert.IsCA:
+		return fail("the certificate in ConfigMap %s/%s is of no authority", l.Namespace, authorityName)
+	case left <= 0:
+		return fail("it has ended on %s", end)
+	case left < expiryWarning:
+		return warn("it ends on %s", end)
+	}
+	return pass("until %s", end)
+}
+
+func lookDaemons(ctx context.Context, l *look) Outcome {
+	d, err := objects.Get[appsv1.DaemonSet](ctx, l.Objects, objects.DaemonSets, l.Namespace, daemonName)
+	if apierrors.IsNotFound(err) {
+		return fail("namespace %s has no DaemonSet %s", l.Namespace, daemonName)
+	}
+	if err != nil {
+		return unknown("the daemons", err)
+	}
+	s := d.Status
+	count := fmt.Sprintf("%d of %d ready", s.NumberReady, s.DesiredNumberScheduled)
+	switch {
+	case s.DesiredNumberScheduled == 0:
+		return fail("no node is to have one; see the DaemonSet's node selector and tolerations")
+	case s.NumberReady == s.DesiredNumberScheduled && s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
+		return warn("%s, %d of an earlier version", count, s.DesiredNumberScheduled-s.UpdatedNumberScheduled)
+	case s.NumberReady == s.DesiredNumberScheduled:
+		return pass("%s", count)
+	}
+	pods, err := l.daemonPods(ctx)
+	if err != nil {
+		return fail("%s", count)
+	}
+	return fail("%s", count).with(waiting(pods))
+}
+
+// daemonPods are the pods of the DaemonSet.
+func (l *look) daemonPods(ctx context.Context) ([]corev1.Pod, error) {
+	return l.podsOnce.get(func() ([]corev1.Pod, error) {
+		d, err := objects.Get[appsv1.DaemonSet](ctx, l.Objects, objects.DaemonSets, l.Namespace, daemonName)
+		if err != nil {
+			return nil, err
+		}
+		return objects.List[corev1.Pod](ctx, l.Objects, objects.Pods, l.Namespace, labels(d.Spec.Selector.MatchLabels))
+	})
+}
+
+func lookNodes(ctx context.Context, l *look) Outcome {
+	ready, err := l.readyNodes(ctx)
+	if err != nil {
+		return unknown("the nodes", err)
+	}
+	pods, err := l.daemonPods(ctx)
+	if err != nil {
+		return unknown("the daemons", err)
+	}
+	var problems []Problem
+	for _, p := range pods {
+		if p.Spec.NodeName != "" && !ready[p.Spec.NodeName] {
+			problems = append(problems, Problem{Object: "Node " + p.Spec.NodeName, Message: "it has a daemon, and not the label " + nodeLabel + "=" + nodeReady})
+		}
+	}
+	if len(problems) > 0 {
+		return fail("%d of %d labelled", len(pods)-len(problems), len(pods)).with(problems)
+	}
+	return pass("%d labelled %s=%s", len(ready), nodeLabel, nodeReady)
+}
+
+func lookConnected(ctx context.Context, l *look) Outcome {
+	s, err := l.status(ctx)
+	if err != nil {
+		return unknown("its status", err)
+	}
+	pods, err := l.daemonPods(ctx)
+	if err != nil {
+		return unknown("the daemons", err)
+	}
+	versions := map[string]string{}
+	for _, n := range s.Nodes {
+		versions[n.Name] = n.Version
+	}
+	var away, other []Problem
+	for _, p := range pods {
+		v, connected := versions[p.Spec.NodeName]
+		switch {
+		case !podReady(p): // another check's
+		case !connected:
+			away = append(away, Problem{Object: "Node " + p.Spec.NodeName, Message: "its daemon is not connected to the control plane"})
+		case v != s.Version:
+			other = append(other, Problem{Object: "Node " + p.Spec.NodeName, Message: "its daemon is version " + v + ", the control plane " + s.Version})
+		}
+	}
+	switch {
+	case len(away) > 0:
+		return fail("%d %s", len(s.Nodes), plural(len(s.Nodes), "is", "are")).with(away)
+	case len(other) > 0:
+		return warn("%d connected, %d of another version", len(s.Nodes), len(other)).with(other)
+	case len(s.Nodes) == 0:
+		return fail("none is")
+	}
+	return pass("%d", len(s.Nodes))
+}
+
+func lookRuntimeClass(ctx context.Context, l *look) Outcome {
+	c, err := objects.Get[nodev1.RuntimeClass](ctx, l.Objects, objects.RuntimeClasses, "", runtimeName)
+	if apierrors.IsNotFound(err) {
+		return fail("there is no RuntimeClass %s", runtimeName)
+	}
+	if err != nil {
+		return unknown("the RuntimeClass", err)
+	}
+	if c.Handler != runtimeName {
+		return fail("its handler is %q, not %s", c.Handler, runtimeName)
+	}
+	if c.Scheduling == nil || c.Scheduling.NodeSelector[nodeLabel] != nodeReady {
+		return warn("it does not select nodes by %s=%s: pods may come to nodes that cannot start them", nodeLabel, nodeReady)
+	}
+	return pass("handler %s", c.Handler)
+}
+
+// admissionNames are the policies; their bindings have the same names.
+var admissionNames = []string{"headstart-services", "headstart-knative-services"}
+
+func lookAdmission(ctx context.Context, l *look) Outcome {
+	var missing, doubtful []Problem
+	for _, name := range admissionNames {
+		p, err := objects.Get[admissionv1.ValidatingAdmissionPolicy](ctx, l.Objects, objects.AdmissionPolicies, "", name)
+		b, errB := objects.Get[admissionv1.ValidatingAdmissionPolicyBinding](ctx, l.Objects, objects.AdmissionBindings, "", name)
+		switch {
+		case apierrors.IsNotFound(err):
+			missing = append(missing, Problem{Object: "ValidatingAdmissionPolicy " + name, Message: "it is not there"})
+		case err != nil:
+			return unknown("the admission policies", err)
+		case apierrors.IsNotFound(errB):
+			missing = append(missing, Problem{Object: "ValidatingAdmissionPolicyBinding " + name, Message: "it is not there, so the policy has no effect"})
+		case errB != nil:
+			return unknown("the bindings of the admission policies", errB)
+		case !slices.Contains(b.Spec.ValidationActions, admissionv1.Deny):
+			doubtful = append(doubtful, Problem{Object: "ValidatingAdmissionPolicyBinding " + name, Message: "its actions do not have Deny: wrong annotations are not refused"})
+		}
+		if p.Status.TypeChecking == nil {
+			continue
+		}
+		for _, w := range p.Status.TypeChecking.ExpressionWarnings {
+			doubtful = append(doubtful, Problem{Object: "ValidatingAdmissionPolicy " + name, Message: w.FieldRef + ": " + w.Warning})
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return fail("wrong annotations are not refused").with(append(missing, doubtful...))
+	case len(doubtful) > 0:
+		return warn("wrong annotations may not be refused").with(doubtful)
+	}
+	return pass("in effect")
+}
+
+func lookFunctions(ctx context.Context, l *look) Outcome {
+	s, err := l.status(ctx)
+	if err != nil {
+		return unknown("its status", err)
+	}
+	var problems []Problem
+	for _, f := range s.Functions {
+		if !f.Refused || !l.wanted(f.Name) {
+			continue
+		}
+		p := Problem{Object: f.Name, Message: "it is refused, and runs as if it had no annotations"}
+		if n := len(f.Events); n > 0 {
+			p.Message += ": " + f.Events[n-1].Message
+		}
+		problems = append(problems, p)
+	}
+	if s.Mesh != nil {
+		for _, p := range s.Mesh.Problems {
+			problems = append(problems, Problem{Object: p.Object, Message: p.Cause + ": " + p.Message + "; " + p.Fix})
+		}
+	}
+	if len(problems) > 0 {
+		return fail("%d %s", len(problems), plural(len(problems), "problem", "problems")).with(problems)
+	}
+	return pass("%d", len(s.Functions))
+}
+
+// wanted says whether namespace/name is to be looked at.
+func (l *look) wanted(function string) bool {
+	return l.Only == "" || strings.HasPrefix(function, l.Only+"/")
+}

@@ -1,0 +1,113 @@
+package check
+
+// The checks' IDs.
+const (
+	idKubernetes   = "kubernetes"
+	idAdmissionAPI = "admission-api"
+	idRights       = "rights"
+	idContainerd   = "containerd"
+	idKernel       = "kernel"
+	idIstio        = "istio"
+	idFilterAPI    = "filter-api"
+	idAutoscalers  = "autoscalers"
+	idOverlay      = "overlay"
+
+	idControlPlane = "control-plane"
+	idAdmin        = "admin"
+	idAuthority    = "authority"
+	idDaemons      = "daemons"
+	idNodes        = "nodes"
+	idConnected    = "connected"
+	idRuntimeClass = "runtime-class"
+	idAdmission    = "admission"
+	idStores       = "stores"
+	idAnnotations  = "annotations"
+	idScaling      = "scaling"
+	idGateways     = "gateways"
+	idFilter       = "prefetch-filter"
+	idEnvoyFilters = "envoy-filters"
+	idFunctions    = "functions"
+)
+
+// Sections of the Docs page.
+const (
+	anchorCluster      = "the-cluster-cannot-be-reached"
+	anchorOld          = "kubernetes-is-too-old"
+	anchorRights       = "the-installation-lacks-rights"
+	anchorNode         = "a-node-does-not-get-ready"
+	anchorIstio        = "istio-is-missing-or-too-old"
+	anchorScaling      = "a-function-is-not-scaled-to-zero"
+	anchorControlPlane = "the-control-plane-is-not-available"
+	anchorAuthority    = "certificates-are-not-issued"
+	anchorConnected    = "a-daemon-does-not-connect"
+	anchorRuntimeClass = "pods-with-the-runtime-class-do-not-start"
+	anchorAnnotations  = "annotations-are-refused"
+	anchorStores       = "inputs-are-refused"
+	anchorGateways     = "a-gateway-does-not-use-headstart"
+	anchorFilter       = "inputs-are-not-prefetched"
+	anchorMesh         = "gateways-do-not-get-the-configuration"
+)
+
+var kubernetes = Check{ID: idKubernetes, Title: "Kubernetes", Anchor: anchorOld, run: lookKubernetes,
+	Hint: "Upgrade the cluster to Kubernetes 1.30 or later, or name another one by --context."}
+
+// Before returns the checks before the installation.
+func Before() []Check {
+	need := []string{idKubernetes}
+	return []Check{
+		kubernetes,
+		{ID: idAdmissionAPI, Title: "Admission policies", Needs: need, Anchor: anchorOld, run: lookAdmissionAPI,
+			Hint: "Enable admissionregistration.k8s.io/v1 in the API server; without it wrong annotations are found by `headstart check` only."},
+		{ID: idRights, Title: "Rights to install", Needs: need, Anchor: anchorRights, run: lookRights,
+			Hint: "Install as a cluster administrator, or have one grant you these rights."},
+		{ID: idContainerd, Title: "Container runtimes", Needs: need, Anchor: anchorNode, run: lookContainerd,
+			Hint: "Headstart leaves these nodes alone. Use nodes with Linux and containerd 1.6 or later."},
+		{ID: idKernel, Title: "Kernels", Needs: need, Anchor: anchorNode, run: lookKernel,
+			Hint: "Upgrade these nodes; Headstart is not tested with kernels before 5.4."},
+		{ID: idIstio, Title: "Istio", Needs: need, Anchor: anchorIstio, run: lookIstio,
+			Hint: "Install Istio 1.30 or later. Without it no request comes to Headstart; with an older one use the WasmPlugin."},
+		{ID: idFilterAPI, Title: "Filter's API", Needs: []string{idKubernetes, idIstio}, Anchor: anchorIstio, run: lookFilterAPI,
+			Hint: "Install all CRDs of your Istio version."},
+		{ID: idAutoscalers, Title: "Other autoscalers", Needs: need, Anchor: anchorScaling, run: lookAutoscalers},
+		{ID: idOverlay, Title: "Gateways' overlay", Needs: []string{idKubernetes, idIstio}, Anchor: anchorGateways, run: lookOverlay,
+			Hint: "Install the gateways with the overlay: `istioctl install -f your-own.yaml -f manifests/istio/install.yaml`."},
+	}
+}
+
+// After returns the checks of an installation.
+func After() []Check {
+	need := []string{idKubernetes}
+	return []Check{
+		kubernetes,
+		{ID: idControlPlane, Title: "Control plane", Needs: need, Anchor: anchorControlPlane, run: lookControlPlane,
+			Hint: "Install Headstart, or name its namespace by --headstart-namespace. If it is installed, see the Deployment's events and log."},
+		{ID: idAdmin, Title: "Control plane's answers", Needs: []string{idControlPlane}, Anchor: anchorControlPlane, run: lookAdmin,
+			Hint: "See the control plane's log. It needs the right to create pods/portforward in its namespace to ask it."},
+		{ID: idAuthority, Title: "Certificate authority", Needs: []string{idControlPlane}, Anchor: anchorAuthority, run: lookAuthority,
+			Hint: "Restart the control plane, which makes and publishes it. To get a new one, remove Secret headstart-ca before."},
+		{ID: idDaemons, Title: "Node daemons", Needs: []string{idControlPlane}, Anchor: anchorNode, run: lookDaemons,
+			Hint: "See the events of these pods, and the log of their containers installer and node."},
+		{ID: idNodes, Title: "Nodes", Needs: []string{idDaemons}, Anchor: anchorNode, run: lookNodes,
+			Hint: "See the log of the installer on these nodes: it labels a node when a sandbox has run there."},
+		{ID: idConnected, Title: "Daemons connected", Needs: []string{idAdmin}, Anchor: anchorConnected, run: lookConnected,
+			Hint: "See the log of the daemons on these nodes: it says why the control plane does not take them."},
+		{ID: idRuntimeClass, Title: "RuntimeClass", Needs: need, Anchor: anchorRuntimeClass, run: lookRuntimeClass,
+			Hint: "Apply the chart again: it brings the RuntimeClass."},
+		{ID: idAdmission, Title: "Admission policies", Needs: need, Anchor: anchorAnnotations, run: lookAdmission,
+			Hint: "Apply the chart again: it brings policies and bindings. Until then wrong annotations are not refused."},
+		{ID: idStores, Title: "Stores", Needs: []string{idControlPlane}, Anchor: anchorStores, run: lookStores,
+			Hint: "Mend the list of stores, or make what it names."},
+		{ID: idAnnotations, Title: "Annotations", Needs: need, Anchor: anchorAnnotations, run: lookAnnotations,
+			Hint: "Until they are mended, these functions run as if they had no annotations."},
+		{ID: idScaling, Title: "Scaling to zero", Needs: need, Anchor: anchorScaling, run: lookScaling,
+			Hint: "Only one may scale a workload: remove headstart.dev/scale-to-zero or the other autoscaler."},
+		{ID: idGateways, Title: "Gateways", Needs: need, Anchor: anchorGateways, run: lookGateways,
+			Hint: "Install the gateways with the overlay: `istioctl install -f your-own.yaml -f manifests/istio/install.yaml`, on nodes with a daemon."},
+		{ID: idFilter, Title: "Prefetch filter", Needs: need, Anchor: anchorFilter, run: lookFilter,
+			Hint: "Apply manifests/istio/traffic-extension.yaml, or wasm-plugin.yaml for Istio before 1.30. Its configuration comes from the control plane."},
+		{ID: idEnvoyFilters, Title: "EnvoyFilters", Needs: need, Anchor: anchorMesh, run: lookEnvoyFilters,
+			Hint: "Apply manifests/istio/gateways.yaml. The others are the control plane's: its log says what Istio does not take."},
+		{ID: idFunctions, Title: "Functions", Needs: []string{idAdmin}, Anchor: anchorMesh, run: lookFunctions,
+			Hint: "`headstart status` shows the events of these functions."},
+	}
+}

@@ -1,0 +1,41 @@
+package objects
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// The resources that Headstart has to do with.
+var (
+	Namespaces   = core("namespaces")
+	Nodes        = core("nodes")
+	Pods         = core("pods")
+	Services     = core("services")
+	Secrets      = core("secrets")
+	ConfigMaps   = core("configmaps")
+	Accounts     = core("serviceaccounts")
+	Deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	StatefulSets = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
+	DaemonSets   = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
+
+	Roles               = rbac("roles")
+	RoleBindings        = rbac("rolebindings")
+	ClusterRoles        = rbac("clusterroles")
+	ClusterRoleBindings = rbac("clusterrolebindings")
+
+	RuntimeClasses    = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
+	AdmissionPolicies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
+	AdmissionBindings = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}
+	Autoscalers       = schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
+
+	ScaledObjects     = schema.GroupVersionResource{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}
+	KnativeServices   = schema.GroupVersionResource{Group: "serving.knative.dev", Version: "v1", Resource: "services"}
+	EnvoyFilters      = schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1alpha3", Resource: "envoyfilters"}
+	TrafficExtensions = schema.GroupVersionResource{Group: "extensions.istio.io", Version: "v1alpha1", Resource: "trafficextensions"}
+	WasmPlugins       = schema.GroupVersionResource{Group: "extensions.istio.io", Version: "v1alpha1", Resource: "wasmplugins"}
+)
+
+func core(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: resource}
+}
+
+func rbac(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}
+}

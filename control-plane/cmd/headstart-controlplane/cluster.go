@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headstart-mesh/headstart/control-plane/activation"
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// cluster joins the parts on Kubernetes: it hands what nodes (nodes.Handler) say and what
+// operators (admin.Backend) ask to the platform, and the platform's state to nodes,
+// gateways and the mesh.
+type cluster struct {
+	nodes     *nodes.Server
+	gateways  *xds.MeshServer
+	mesh      *istio.Writer
+	platform  *kube.Platform
+	activator *activation.Activator
+	events    *event.Log
+	stores    stores.Stores
+	traces    *trace.Store
+	log       *slog.Logger
+
+	mu        sync.Mutex // who tells others of a state tells the newest
+	functions *nodeapi.Functions
+	told      map[string]*nodeapi.Instances // by node that is connected
+}
+
+// What the nodes say.
+
+// Joined tells the node what runs on it: from then on it hears of changes.
+func (c *cluster) Joined(node string, _ *nodeapi.Register) {
+	c.platform.NodeJoined(node)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told[node] = nil
+	c.tellInstances(node)
+}
+
+// Left forgets what the node was told.
+func (c *cluster) Left(node string) {
+	c.platform.NodeLeft(node)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.told, node)
+}
+
+// Instance is nothing to go by: the API server says how pods are.
+func (c *cluster) Instance(string, *nodeapi.InstanceStatus) {}
+
+func (c *cluster) Activate(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage {
+	return c.activator.Activate(ctx, node, a)
+}
+
+func (c *cluster) Load(node string, inFlight map[string]int32) { c.platform.Load(node, inFlight) }
+
+func (c *cluster) Event(node string, e *nodeapi.Event) {
+	c.platform.Event(e.GetFunction(), event.Event{Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node})
+}
+
+// What is told to them.
+
+// publishChanges keeps nodes, gateways and the mesh up to date until ctx ends.
+func (c *cluster) publishChanges(ctx context.Context) {
+	changes := c.platform.Watch(ctx)
+	c.publish()
+	for range changes {
+		c.publish()
+	}
+}
+
+// publish tells gateways first where instances are: that is what requests wait for.
+func (c *cluster) publish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.platform.State()
+	if err := c.gateways.Update(state); err != nil {
+		c.log.Error("some endpoints cannot be told to the gateways", "error", err)
+	}
+	c.tellFunctions(state.Functions)
+	for node := range c.told {
+		c.tellInstances(node)
+	}
+	config, err := xds.PluginConfig(state, hintCluster, ingressSocket)
+	if err != nil {
+		c.log.Error("the filter keeps its last configuration", "error", err)
+		return
+	}
+	c.mesh.Set(istio.Desired{Functions: meshFunctions(state.Functions), PluginConfig: config})
+}
+
+// tellFunctions tells all nodes which functions there are; the caller holds mu.
+func (c *cluster) tellFunctions(functions []platform.Function) {
+	m := &nodeapi.Functions{}
+	for _, f := range functions {
+		m.Functions = append(m.Functions, kube.Message(f))
+	}
+	for _, s := range c.stores {
+		m.Stores = append(m.Stores, &nodeapi.Store{Name: s.Name, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle, Buckets: s.Buckets, Secret: s.Secret})
+	}
+	if c.functions != nil && proto.Equal(c.functions, m) {
+		return
+	}
+	c.functions = m
+	c.nodes.SetFunctions(m)
+}
+
+// tellInstances tells a node what has changed of its own; the caller holds mu.
+func (c *cluster) tellInstances(node string) {
+	m := c.platform.InstancesOf(node)
+	if before := c.told[node]; before != nil && proto.Equal(before, m) {
+		return
+	}
+	if err := c.nodes.Send(node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{Instances: m}}); err != nil {
+		return // it is told again when it is back
+	}
+	c.told[node] = m
+}
+
+// meshFunctions are those that a mesh's registry has.
+func meshFunctions(functions []platform.Function) []istio.Function {
+	var out []istio.Function
+	for _, f := range functions {
+		if f.Service == "" {
+			continue
+		}
+		out = append(out, istio.Function{Name: f.Name, Services: []istio.Service{{Host: f.Service, Port: f.ServicePort, Endpoints: xds.AssignmentName(f)}}})
+	}
+	return out
+}
+
+// What the operator asks.
+
+var errUseKubectl = &platform.Refusal{Status: http.StatusMethodNotAllowed, Reason: "UseKubectl",
+	Message: "on Kubernetes functions are Services; annotate and delete those with kubectl"}
+
+// Apply refuses: the API server is where functions are deployed.
+func (c *cluster) Apply(io.Reader) ([]admin.Applied, error) { return nil, errUseKubectl }
+
+// Delete refuses as well.
+func (c *cluster) Delete(string) error { return errUseKubectl }
+
+// Trace returns a trace by its id or by its request's.
+func (c *cluster) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id) }
+
+// Status is all that the control plane knows, as of now.
+func (c *cluster) Status() admin.Status {
+	state := c.platform.State()
+	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus()}
+	connected := c.nodes.Connected()
+	for _, name := range slices.Sorted(maps.Keys(connected)) {
+		n := admin.Node{Name: name, Version: connected[name].GetVersion()}
+		for _, in := range state.Instances {
+			if in.Node == name {
+				n.Instances++
+			}
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	for _, f := range state.Functions {
+		s.Functions = append(s.Functions, c.function(f, state))
+	}
+	for _, name := range c.platform.Refused() {
+		s.Functions = append(s.Functions, admin.Function{Name: name, Refused: true, Hosts: []string{}, Instances: []admin.Instance{}, Events: c.events.Of(name)})
+	}
+	return s
+}
+
+func (c *cluster) function(f platform.Function, state platform.State) admin.Function {
+	about := c.platform.About(f.Name)
+	fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Workload: about.Workload, Scaler: about.Scaler,
+		Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
+	for _, in := range state.Instances {
+		if in.Function == f.Name {
+			fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Pod: podName(in.ID), Node: in.Node, Phase: in.Phase, Address: in.Address})
+		}
+	}
+	for _, e := range state.Endpoints {
+		if e.Function == f.Name {
+			fn.Endpoints = append(fn.Endpoints, e.Address)
+		}
+	}
+	return fn
+}
+
+// podName is the middle of namespace_name_uid, none of which has an underscore.
+func podName(id string) string {
+	parts := strings.Split(id, "_")
+	if len(parts) != 3 {
+		return ""
+	}
+	return parts[1]
+}
+
+func (c *cluster) meshStatus() *admin.Mesh {
+	s := c.mesh.Status()
+	m := &admin.Mesh{Installed: s.Installed, Objects: s.Objects}
+	for _, p := range s.Problems {
+		m.Problems = append(m.Problems, admin.MeshProblem{Object: p.Object, Cause: string(p.Cause), Message: p.Message, Fix: p.Fix})
+	}
+	if err := c.platform.Healthy(); err != nil {
+		m.Problems = append(m.Problems, admin.MeshProblem{Object: "Kubernetes API", Cause: string(istio.Unavailable), Message: err.Error(), Fix: "see the message"})
+	}
+	return m
+}

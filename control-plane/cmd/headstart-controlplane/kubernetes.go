@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/headstart-mesh/headstart/control-plane/activation"
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/identity"
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+)
+
+const (
+	// hintCluster and ingressSocket are what gateways know their node's daemon by:
+	// manifests/istio/gateways.yaml has both.
+	hintCluster   = "headstart-hints"
+	ingressSocket = "/run/headstart/gateway/ingress.sock"
+	// authorityTimeout bounds the first words with the API server, which a new cluster's
+	// may take a while to answer.
+	authorityTimeout = 30 * time.Second
+)
+
+// runKubernetes is the control plane of a cluster, from what it is told to what it tells.
+func runKubernetes(ctx context.Context, c config) (err error) {
+	log, err := c.logger()
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	allowed, err := c.allowedStores()
+	if err != nil {
+		return err
+	}
+	server, err := c.apiServer()
+	if err != nil {
+		return err
+	}
+	clients, err := kube.Connect(server)
+	if err != nil {
+		return err
+	}
+	meshObjects, err := istio.Connect(server)
+	if err != nil {
+		return err
+	}
+	authority, err := openAuthority(ctx, clients, c.namespace)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+
+	// Traces: everybody's spans come here, the control plane's own too.
+	traces, err := collect(ctx, g, c.otlpForward, serve.TCP(c.otlpListen), log)
+	if err != nil {
+		return err
+	}
+	own, err := loopback(c.otlpListen)
+	if err != nil {
+		return fmt.Errorf("--otlp-listen: %w", err)
+	}
+	stopTracing, err := tracing.Start(ctx, tracing.ServiceControlPlane, nodeapi.Version, own)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, stopTracing)) }()
+
+	// The cluster -> platform -> nodes, and by them the gateways; the mesh's configuration.
+	cp := newCluster(clients, kube.Config{Stores: allowed}, traces, log)
+	cp.gateways = xds.NewMesh(xds.MeshConfig{IngressSocket: ingressSocket, Verify: verifyGateway}, log)
+	cp.mesh = istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)
+	cp.activator = activation.New(cp.platform, cp.nodes, registry, log)
+
+	// A state that is not known yet is told to nobody: hot functions would look cold.
+	g.Go(func() error { cp.platform.Run(ctx); return nil })
+	select {
+	case <-cp.platform.Recovered():
+		cp.publish()
+	case <-ctx.Done():
+		return g.Wait()
+	}
+	g.Go(func() error { cp.publishChanges(ctx); return nil })
+	g.Go(func() error { cp.mesh.Run(ctx); return nil })
+
+	// The ways in.
+	mutual := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(authority.ServerTLS())), grpc.WaitForHandlers(true))...)
+	defer cp.nodes.Wait()
+	nodeapi.RegisterControlPlaneServer(mutual, cp.nodes)
+	cp.gateways.Register(mutual)
+	serve.Go(g, serve.TCP(c.listen), serve.GRPC(ctx, mutual))
+	newcomers := grpc.NewServer(authority.IdentityOptions()...)
+	nodeapi.RegisterIdentityServer(newcomers, authority.Server(identity.NewCluster(clients.Kubernetes, c.namespace), log))
+	serve.Go(g, serve.TCP(c.identityListen), serve.GRPC(ctx, newcomers))
+	serve.Go(g, serve.TCP(c.adminListen), serve.HTTP(ctx, admin.Handler(cp), shutdownTimeout, log))
+	if c.metrics != "" {
+		serve.Go(g, serve.TCP(c.metrics), serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
+	}
+	log.Info("control plane is up", "platform", c.platform, "listen", c.listen, "version", nodeapi.Version)
+	return g.Wait()
+}
+
+// newCluster joins what needs no network.
+func newCluster(clients kube.Clients, config kube.Config, traces *trace.Store, log *slog.Logger) *cluster {
+	cp := &cluster{nodes: nodes.New(log), events: &event.Log{}, stores: config.Stores, traces: traces, log: log, told: map[string]*nodeapi.Instances{}}
+	cp.platform = kube.New(clients, config, cp.events, log)
+	cp.nodes.SetHandler(cp)
+	return cp
+}
+
+func openAuthority(ctx context.Context, clients kube.Clients, namespace string) (*identity.Authority, error) {
+	ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
+	defer cancel()
+	return identity.Open(ctx, identity.NewSecretStore(clients.Kubernetes, namespace), namespace)
+}
+
+// apiServer is the cluster that the control plane runs in, or that --kubeconfig names.
+func (c config) apiServer() (*rest.Config, error) {
+	if c.kubeconfig != "" {
+		server, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("--kubeconfig: %w", err)
+		}
+		return server, nil
+	}
+	server, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("not inside a cluster (set --kubeconfig): %w", err)
+	}
+	return server, nil
+}
+
+func (c config) allowedStores() (stores.Stores, error) {
+	if c.stores == "" {
+		return nil, nil
+	}
+	return stores.Load(c.stores)
+}
+
+// loopback is how this process reaches its own listener on address.
+func loopback(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", err
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port), nil
+}

@@ -1,0 +1,193 @@
+// Package apiservertest runs a Kubernetes API server of a test's own, with its etcd, on
+// free ports of 127.0.0.1. There is no controller and no kubelet: pods stay as a test
+// writes them. Tests that use it have the build tag cluster.
+package apiservertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Binaries is the environment variable with the directory of etcd and kube-apiserver.
+const Binaries = "HEADSTART_CLUSTER_BIN"
+
+const (
+	// readyTimeout covers a machine that compiles at the same time.
+	readyTimeout = 1 * time.Minute
+	readyPoll    = 100 * time.Millisecond
+	// stopTimeout is what each process gets after SIGTERM.
+	stopTimeout = 10 * time.Second
+)
+
+// Server is one API server. It ends with its test.
+type Server struct {
+	// Config is the cluster administrator's.
+	Config *rest.Config
+	// Client is the cluster administrator's.
+	Client kubernetes.Interface
+}
+
+// Start returns a ready API server.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	bin := os.Getenv(Binaries)
+	if bin == "" {
+		t.Fatalf("%s names no directory with etcd and kube-apiserver", Binaries)
+	}
+	dir := t.TempDir()
+	token := secrets(t, dir)
+	etcd, peer, secure := freePort(t), freePort(t), freePort(t)
+	run(t, dir, filepath.Join(bin, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync=true", "--log-level=warn",
+		"--listen-client-urls=http://"+etcd, "--advertise-client-urls=http://"+etcd,
+		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
+	_, port, _ := net.SplitHostPort(secure) // it is host:port
+	run(t, dir, filepath.Join(bin, "kube-apiserver"), "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--secure-port="+port,
+		"--cert-dir="+filepath.Join(dir, "apiserver"), "--token-auth-file="+filepath.Join(dir, "tokens.csv"),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+filepath.Join(dir, "sa.pub"), "--service-account-signing-key-file="+filepath.Join(dir, "sa.key"),
+		"--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=Node,RBAC", "--allow-privileged=true",
+		// Nothing makes service accounts here, and tests make what they need.
+		"--disable-admission-plugins=ServiceAccount")
+	s := &Server{Config: &rest.Config{Host: "https://" + secure, BearerToken: token,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(dir, "apiserver", "apiserver.crt")},
+		QPS:             -1}}
+	s.waitUntilReady(t)
+	client, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Client = client
+	return s
+}
+
+func (s *Server) waitUntilReady(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
+	defer cancel()
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	var reason error
+	for {
+		err := s.ready(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			reason = err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("the API server is not ready: %v", reason)
+		}
+	}
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	// The file comes with the server.
+	client, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		return err
+	}
+	_, err = client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	return err
+}
+
+// secrets writes what the API server reads at its start, and returns the
+// administrator's token.
+func secrets(t testing.TB, dir string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	random := make([]byte, 16)
+	rand.Read(random) // it does not fail
+	token := hex.EncodeToString(random)
+	for name, content := range map[string][]byte{
+		"sa.key":     pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}),
+		"sa.pub":     pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
+		"tokens.csv": []byte(token + `,admin,admin,"system:masters"` + "\n"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return token
+}
+
+// freePort returns an address that nobody listened at a moment ago.
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// run starts a process that ends with the test, or with the test's process.
+func run(t testing.TB, dir, program string, args ...string) {
+	t.Helper()
+	name := filepath.Base(program)
+	log, err := os.Create(filepath.Join(dir, name+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // it is killed by a signal
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+		select {
+		case <-ended:
+		case <-time.After(stopTimeout):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+		text, err := os.ReadFile(log.Name())
+		if errors.Join(err, log.Close()) == nil && t.Failed() {
+			t.Log(fmt.Sprintf("the end of %s's log:\n", name) + last(text, 30))
+		}
+	})
+}
+
+func last(text []byte, lines int) string {
+	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return strings.TrimSpace(string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))))
+}

@@ -1,0 +1,91 @@
+package identity
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	// identityMessageMost is the largest message that Identity takes, in bytes: a
+	// request is a public key and a few addresses.
+	identityMessageMost = 32 << 10
+	// identityHeaderMost bounds the metadata of a call, in bytes: tokens have about 1 KiB.
+	identityHeaderMost = 32 << 10
+	// identityStreamsMost bounds the calls at a time on one connection; a daemon makes one.
+	identityStreamsMost = 4
+	// identityHandshake bounds a connection's start.
+	identityHandshake = 10 * time.Second
+	// identityIdle closes connections that nobody needs: a daemon comes twice a day.
+	identityIdle = 30 * time.Second
+)
+
+// ServerTLS is for the listener of nodes and their relays (mutual TLS 1.3): whoever has
+// no certificate of the authority is refused. The control plane's certificate is made
+// and renewed as connections come.
+func (a *Authority) ServerTLS() *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	conf := a.IdentityTLS()
+	conf.ClientAuth, conf.ClientCAs = tls.RequireAndVerifyClientCert, pool
+	return conf
+}
+
+// IdentityTLS is for the listener of Identity, whose callers have no certificate yet.
+func (a *Authority) IdentityTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.servingCertificate() },
+	}
+}
+
+// IdentityOptions are those of Identity's gRPC server: IdentityTLS, and limits, since
+// everybody in the cluster may connect to it.
+func (a *Authority) IdentityOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(credentials.NewTLS(a.IdentityTLS())),
+		grpc.MaxRecvMsgSize(identityMessageMost),
+		grpc.MaxHeaderListSize(identityHeaderMost),
+		grpc.MaxConcurrentStreams(identityStreamsMost),
+		grpc.ConnectionTimeout(identityHandshake),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: identityIdle}),
+		grpc.WaitForHandlers(true),
+	}
+}
+
+// servingCertificate returns the control plane's own, a new one when two thirds of the
+// last one's life are over. It stays in memory: a restart makes another.
+func (a *Authority) servingCertificate() (*tls.Certificate, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.serving != nil && time.Now().Before(a.renew) {
+		return a.serving, nil
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making the control plane's key: %w", err)
+	}
+	tmpl, err := template(ServiceName, Lifetime)
+	if err != nil {
+		return nil, err
+	}
+	tmpl.KeyUsage = x509.KeyUsageDigitalSignature
+	// Not a client's: with it nobody is a node.
+	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	tmpl.DNSNames = a.names
+	der, err := a.sign(tmpl, key.Public())
+	if err != nil {
+		return nil, err
+	}
+	a.serving = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	a.renew = time.Now().Add(Lifetime * 2 / 3)
+	return a.serving, nil
+}

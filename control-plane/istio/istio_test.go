@@ -1,0 +1,167 @@
+package istio_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protojson"
+	networking "istio.io/api/networking/v1alpha3"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+)
+
+var update = flag.Bool("update", false, "write the expected objects anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestWriterOnAFakeServer(t *testing.T) {
+	runSuite(t, func(t *testing.T, body func(t *testing.T, s server)) {
+		synctest.Test(t, func(t *testing.T) { body(t, newFake()) })
+	})
+}
+
+func TestAnUnchangedMeshIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.create(t, istio.TrafficExtension, extension())
+		w, stop := start(t, f, istio.Config{})
+		d := istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config("s3://a/{header.x}")}
+		for range 5 {
+			w.Set(d)
+			synctest.Wait()
+		}
+		eventually(t, "a status", func() bool { return w.Status().Objects == 1 })
+		stop()
+		if f.applied != 2 {
+			t.Errorf("%d writes, expected one per object", f.applied)
+		}
+	})
+}
+
+// cases are the functions whose objects lie in testdata.
+var cases = map[string]struct {
+	cfg istio.Config
+	f   istio.Function
+}{
+	"service":  {istio.Config{}, fire(fireHost)},
+	"knative":  {istio.Config{RootNamespace: "mesh"}, fire("fire-00001.default.svc.cluster.local", "fire-00002.default.svc.cluster.local")},
+	"revision": {istio.Config{Revision: "canary"}, fire(fireHost)},
+}
+
+func TestObjects(t *testing.T) {
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			objects, err := istio.Objects(c.cfg, []istio.Function{c.f})
+			if err != nil || len(objects) != 1 {
+				t.Fatal(objects, err)
+			}
+			got, err := yaml.Marshal(objects[0].Object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("testdata", name+".yaml")
+			if *update {
+				if err := os.WriteFile(file, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(want), string(got)); d != "" {
+				t.Errorf("go test -update if this is meant:\n%s", d)
+			}
+		})
+	}
+}
+
+// Istio drops, and Envoy refuses, what it does not know: both types are strict here.
+func TestObjectsAreWhatIstioAndEnvoyRead(t *testing.T) {
+	objects, err := istio.Objects(istio.Config{}, []istio.Function{fire(fireHost)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(objects[0].Object["spec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec networking.EnvoyFilter
+	if err := protojson.Unmarshal(data, &spec); err != nil {
+		t.Fatal(err)
+	}
+	patch := spec.ConfigPatches[0]
+	if m := patch.Match.Proxy.Metadata; m["HEADSTART"] != "true" {
+		t.Errorf("applies to gateways without our sockets: %v", m)
+	}
+	value, err := protojson.Marshal(patch.Patch.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c cluster.Cluster
+	if err := protojson.Unmarshal(value, &c); err != nil {
+		t.Fatal(err)
+	}
+	c.Name = patch.Match.GetCluster().GetName()
+	if err := c.ValidateAll(); err != nil {
+		t.Error(err)
+	}
+	if c.GetTransportSocket() != nil || c.TypedExtensionProtocolOptions != nil || c.CircuitBreakers != nil {
+		t.Error("replaces what is Istio's to say")
+	}
+}
+
+func TestNamesAreValidAndDistinct(t *testing.T) {
+	functions := []string{"a-b/c", "a/b-c", "a/b", "default/fire", string(slices.Repeat([]byte("n"), 63)) + "/" + string(slices.Repeat([]byte("f"), 63))}
+	seen := map[string]string{}
+	for _, f := range functions {
+		name := istio.ObjectName(f)
+		if other, taken := seen[name]; taken {
+			t.Errorf("%s and %s are both %s", f, other, name)
+		}
+		seen[name] = f
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+			t.Errorf("%s: %v", name, problems)
+		}
+	}
+}
+
+func TestOrderDoesNotMatter(t *testing.T) {
+	a, b := fire(fireHost), istio.Function{Name: "default/a", Services: fire("a.default.svc.cluster.local").Services}
+	one, err := istio.Objects(istio.Config{}, []istio.Function{a, b})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := istio.Objects(istio.Config{}, []istio.Function{b, a, {Name: "default/unrouted"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(one, two); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestFunctionsAreThoseOfTheRegistry(t *testing.T) {
+	st := platform.State{Functions: []platform.Function{
+		{Name: "default/fire", Service: fireHost, ServicePort: 80, Port: 8080},
+		{Name: "default/local"},
+	}}
+	got := istio.Functions(st, func(f platform.Function) string { return f.Name + ":80" })
+	if d := cmp.Diff([]istio.Function{fire(fireHost)}, got); d != "" {
+		t.Error(d)
+	}
+}

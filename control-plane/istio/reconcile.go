@@ -1,0 +1,205 @@
+package istio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// reconcile makes the mesh as d says, as far as it goes: one object's failure does not
+// keep the others from theirs.
+func (w *Writer) reconcile(ctx context.Context, d Desired) Status {
+	have, err := w.generated(ctx)
+	if apierrors.IsNotFound(err) {
+		return Status{}
+	}
+	if err != nil {
+		return Status{Problems: []Problem{problem(EnvoyFilter.String(), err)}}
+	}
+	s := Status{Installed: true}
+	want, err := Objects(w.cfg, d.Functions)
+	if err != nil {
+		s.Problems = append(s.Problems, Problem{Object: EnvoyFilter.String(), Cause: Rejected, Message: err.Error()})
+		return s
+	}
+	for _, o := range want {
+		old, exists := have[o.GetName()]
+		delete(have, o.GetName())
+		if err := w.put(ctx, o, old, exists); err != nil {
+			s.Problems = append(s.Problems, asProblem(EnvoyFilter, o, err))
+			continue
+		}
+		s.Objects++
+	}
+	for _, o := range have {
+		if err := w.remove(ctx, o); err != nil {
+			s.Problems = append(s.Problems, asProblem(EnvoyFilter, &o, err))
+		}
+	}
+	if err := w.configure(ctx, d.PluginConfig); err != nil {
+		s.Problems = append(s.Problems, *err)
+	}
+	return s
+}
+
+// generated returns our objects by their names.
+func (w *Writer) generated(ctx context.Context) (map[string]unstructured.Unstructured, error) {
+	list, err := w.list(ctx, EnvoyFilter, Query{Labels: Selector})
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]unstructured.Unstructured, len(list))
+	for _, o := range list {
+		out[o.GetName()] = o
+	}
+	return out, nil
+}
+
+// put applies o unless it is so already. What bears our labels is ours: whoever has
+// changed a field of it loses.
+func (w *Writer) put(ctx context.Context, o *unstructured.Unstructured, old unstructured.Unstructured, exists bool) error {
+	switch {
+	case exists && contains(old.Object, o.Object) && old.GetLabels()[labelRevision] == w.cfg.Revision:
+		return nil
+	case !exists:
+		namesakes, err := w.list(ctx, EnvoyFilter, Query{Name: o.GetName()})
+		if err != nil {
+			return err
+		}
+		if len(namesakes) > 0 && !ours(namesakes[0]) {
+			return Problem{
+				Object: describe(EnvoyFilter, o), Cause: NotOurs,
+				Message: "is there without the labels of a generated object",
+				Fix:     "delete or rename it: the name belongs to the function",
+			}
+		}
+	}
+	return w.apply(ctx, EnvoyFilter, o, true)
+}
+
+func ours(o unstructured.Unstructured) bool {
+	l := o.GetLabels()
+	return l[labelManagedBy] == managedBy && l[labelComponent] == component
+}
+
+// Remove deletes all generated objects, so that the gateways go back to Istio's
+// endpoints. It is for the end of the installation, when no Writer runs.
+func (w *Writer) Remove(ctx context.Context) error {
+	have, err := w.generated(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return problem(EnvoyFilter.String(), err)
+	}
+	var errs []error
+	for _, o := range have {
+		if err := w.remove(ctx, o); err != nil {
+			errs = append(errs, asProblem(EnvoyFilter, &o, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *Writer) remove(ctx context.Context, o unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := w.api.Delete(ctx, EnvoyFilter, o.GetNamespace(), o.GetName(), o.GetUID())
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// configure gives the filter its configuration, in the TrafficExtension or the
+// WasmPlugin, whichever is there. The object is not ours: a field that another manager
+// holds is left to it.
+func (w *Writer) configure(ctx context.Context, config []byte) *Problem {
+	if config == nil {
+		return nil
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(config, &fields); err != nil {
+		return &Problem{Object: PrefetchName, Cause: Rejected, Message: fmt.Sprintf("plugin configuration: %v", err)}
+	}
+	found := false
+	for _, c := range carriers {
+		list, err := w.list(ctx, c.kind, Query{Name: PrefetchName})
+		if apierrors.IsNotFound(err) {
+			continue // an Istio without this kind
+		}
+		if err != nil {
+			return new(problem(c.kind.String(), err))
+		}
+		for _, old := range list {
+			found = true
+			if err := w.putConfig(ctx, c, old, fields); err != nil {
+				return new(asProblem(c.kind, &old, err))
+			}
+		}
+	}
+	if !found {
+		return &Problem{
+			Object: fmt.Sprintf("%s %s/%s", TrafficExtension, w.cfg.namespace(), PrefetchName), Cause: Missing,
+			Message: "is not there: gateways name no inputs",
+			Fix:     "install the chart with its Istio part, or apply manifests/istio/traffic-extension.yaml",
+		}
+	}
+	return nil
+}
+
+// carriers are the kinds that bring the filter, with the place of its configuration.
+var carriers = []carrier{
+	{TrafficExtension, []string{"spec", "wasm", "pluginConfig"}},
+	{WasmPlugin, []string{"spec", "pluginConfig"}},
+}
+
+type carrier struct {
+	kind Kind
+	path []string
+}
+
+func (w *Writer) putConfig(ctx context.Context, c carrier, old unstructured.Unstructured, config map[string]any) error {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetGroupVersionKind(c.kind.GVK)
+	o.SetNamespace(old.GetNamespace())
+	o.SetName(old.GetName())
+	if err := unstructured.SetNestedMap(o.Object, config, c.path...); err != nil {
+		return err
+	}
+	// Equal, not only contained: the filter refuses what it does not know, so what an
+	// older control plane has written must go.
+	if has, _, _ := unstructured.NestedMap(old.Object, c.path...); reflect.DeepEqual(has, config) {
+		return nil
+	}
+	o.SetUID(old.GetUID())
+	return w.apply(ctx, c.kind, o, false)
+}
+
+func (w *Writer) list(ctx context.Context, k Kind, q Query) ([]unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return w.api.List(ctx, k, w.cfg.namespace(), q)
+}
+
+func (w *Writer) apply(ctx context.Context, k Kind, o *unstructured.Unstructured, force bool) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return w.api.Apply(ctx, k, o, force)
+}
+
+func describe(k Kind, o *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s/%s", k, o.GetNamespace(), o.GetName())
+}
+
+func asProblem(k Kind, o *unstructured.Unstructured, err error) Problem {
+	if p, ok := errors.AsType[Problem](err); ok {
+		return p
+	}
+	return problem(describe(k, o), err)
+}

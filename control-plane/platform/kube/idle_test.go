@@ -1,0 +1,249 @@
+package kube_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/platformtest"
+)
+
+const (
+	fire    = "default/fire"
+	address = "10.1.0.2:8080"
+	// window is fire's idle window, drained how long a withdrawn workload is watched, and
+	// moment more than it takes to hear of something.
+	window  = 30 * time.Second
+	drained = 4 * time.Second
+	moment  = 500 * time.Millisecond
+	// graceful is how long after a start nothing counts as idle.
+	graceful = 10 * time.Second
+)
+
+// hot has a ready instance of fire on node edge, idle from now on.
+func (w *world) hot() platform.Instance {
+	w.t.Helper()
+	<-w.p.Recovered()
+	w.Join("edge")
+	w.Deploy(platformtest.Fire())
+	w.settle()
+	time.Sleep(graceful)
+	in := w.activate()
+	w.Ready(in, address)
+	w.settle()
+	return in
+}
+
+// settle lets everybody hear of what has happened.
+func (w *world) settle() { time.Sleep(moment); synctest.Wait() }
+
+func (w *world) activate() platform.Instance {
+	w.t.Helper()
+	in, err := w.p.Activate(w.t.Context(), platform.Request{Function: fire, Node: "edge"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return in
+}
+
+// wantPhases are those of all instances, by id.
+func (w *world) wantPhases(want ...platform.Phase) {
+	w.t.Helper()
+	var got []platform.Phase
+	for _, in := range w.p.State().Instances {
+		got = append(got, in.Phase)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		w.t.Errorf("the instances' phases: -want +got\n%s", d)
+	}
+}
+
+func wantScales(t *testing.T, a *fakeAPI, want ...int32) {
+	t.Helper()
+	if d := cmp.Diff(want, a.scales()); d != "" {
+		t.Errorf("scaled to: -want +got\n%s", d)
+	}
+}
+
+func TestAnIdleFunctionIsWithdrawnThenScaledToZero(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		time.Sleep(window - 2*moment)
+		w.wantPhases(platform.Ready)
+		time.Sleep(3 * moment)
+		w.wantPhases(platform.Stopping)
+		wantScales(t, a, 1)
+		time.Sleep(drained + moment)
+		w.wantPhases()
+		wantScales(t, a, 1, 0)
+		w.activate() // and from zero again
+		wantScales(t, a, 1, 0, 1)
+	})
+}
+
+func TestABusyFunctionIsLeftRunning(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		w.p.Load("edge", map[string]int32{fire: 1})
+		time.Sleep(3 * window)
+		w.wantPhases(platform.Ready)
+		w.p.Load("edge", nil) // its window begins now
+		time.Sleep(window - moment)
+		w.wantPhases(platform.Ready)
+		time.Sleep(2 * moment)
+		w.wantPhases(platform.Stopping)
+		// A request that was on its way to it, which the gateway reports.
+		w.p.Load("edge", map[string]int32{fire: 1})
+		time.Sleep(moment)
+		w.wantPhases(platform.Ready)
+		wantScales(t, a, 1)
+	})
+}
+
+func TestARequestTakesWithdrawnInstancesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		before := w.hot()
+		time.Sleep(window + moment)
+		w.wantPhases(platform.Stopping)
+		if in := w.activate(); in.ID != before.ID || in.Phase != platform.Ready {
+			t.Errorf("bound to %+v", in)
+		}
+		w.wantPhases(platform.Ready)
+		time.Sleep(window - moment)
+		w.wantPhases(platform.Ready)
+		wantScales(t, a, 1)
+	})
+}
+
+func TestIdleWindowsDoNotRunWhileADaemonIsAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.p.NodeJoined("edge")
+		w.hot()
+		time.Sleep(window / 2)
+		w.p.NodeLeft("edge")
+		time.Sleep(window)
+		w.wantPhases(platform.Ready)
+		w.p.NodeJoined("edge")
+		time.Sleep(window - moment)
+		w.wantPhases(platform.Ready)
+		time.Sleep(2*moment + drained)
+		wantScales(t, a, 1, 0)
+	})
+}
+
+func TestTheIdleWindowBeginsAnewWithTheControlPlane(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		time.Sleep(window - moment)
+		w.end()
+		w.start()
+		time.Sleep(window + graceful - moment)
+		w.wantPhases(platform.Ready)
+		time.Sleep(2 * moment)
+		w.wantPhases(platform.Stopping)
+	})
+}
+
+// A node connects, and says what it has in hand, before the cluster has told of functions.
+func TestARestartedControlPlaneHearsOfRequestsUnderWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		w.end()
+		a.fault("*", errAway)
+		w.start()
+		w.p.Load("edge", map[string]int32{fire: 1})
+		a.fault("*", nil)
+		<-w.p.Recovered()
+		time.Sleep(3 * window)
+		w.wantPhases(platform.Ready)
+	})
+}
+
+func TestAnotherAutoscalerIsLeftAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "fire"},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "fire"}}}
+		if _, err := a.client.AutoscalingV2().HorizontalPodAutoscalers(namespace).Create(t.Context(), hpa, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * window)
+		w.wantPhases(platform.Ready)
+		if got := w.p.Problems(); len(got) != 1 || got[0].Reason != "ScaleToZeroNoEffect" || got[0].Refused {
+			t.Errorf("problems: %+v", got)
+		}
+		w.scaleTo(0)
+		w.settle()
+		w.wantRefused(503, "ScaledByAnother", "HorizontalPodAutoscaler fire scales Deployment fire")
+		wantScales(t, a, 1)
+	})
+}
+
+func TestWithoutTheAnnotationNothingIsScaled(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		s := serviceOf(namespace, "fire", platformtest.Fire())
+		delete(s.Annotations, "headstart.dev/scale-to-zero")
+		w.applyService(s)
+		time.Sleep(3 * window)
+		w.wantPhases(platform.Ready)
+		w.scaleTo(0)
+		w.settle()
+		w.wantRefused(503, "NoInstance", "headstart.dev/scale-to-zero")
+		wantScales(t, a, 1)
+	})
+}
+
+func TestAWorkloadThatMayNotBeStoppedIsUsedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		a.fault("update deployments/scale.apps", forbidden("deployments/scale"))
+		time.Sleep(window + drained + 2*moment)
+		w.wantPhases(platform.Ready)
+		if events := w.events.Of(fire); len(events) == 0 || events[0].Reason != "ScaleToZeroFailed" {
+			t.Errorf("events: %+v", events)
+		}
+	})
+}
+
+func TestAWorkloadIsIdleWithTheLastOfItsFunctions(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		twin := serviceOf(namespace, "twin", platformtest.Fire())
+		twin.Spec.Selector = map[string]string{"app": "fire"}
+		delete(twin.Annotations, "headstart.dev/scale-to-zero")
+		w.applyService(twin)
+		w.p.Load("edge", map[string]int32{"default/twin": 1})
+		time.Sleep(3 * window)
+		w.wantPhases(platform.Ready, platform.Ready) // the pod, as either's
+		w.p.Load("edge", nil)
+		time.Sleep(window + drained + 2*moment)
+		w.wantPhases()
+		if _, err := w.p.Activate(t.Context(), platform.Request{Function: "default/twin"}); err != nil {
+			t.Error(err)
+		}
+		wantScales(t, a, 1, 0, 1)
+	})
+}
+
+func TestAnOperatorScalesToZero(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		w.p.Load("edge", map[string]int32{fire: 1})
+		if err := w.p.ScaleToZero(t.Context(), fire); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(window)
+		w.wantPhases(platform.Stopping) // until the request is over
+		w.p.Load("edge", nil)
+		time.Sleep(drained + 2*moment)
+		w.wantPhases()
+		wantScales(t, a, 1, 0)
+	})
+}

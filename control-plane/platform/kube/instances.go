@@ -1,0 +1,196 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
+)
+
+// instance is a pod with a node, as one function sees it.
+type instance struct {
+	platform.Instance
+	failure *object.Failure // why it does not come up
+	sound   bool            // its node is ready
+	ready   bool            // also if it is withdrawn
+	ending  bool            // it has been told to end
+}
+
+// podID is an instance's id: the pod as the kubelet names its log directory.
+func podID(pod *object.Pod) string {
+	return pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
+}
+
+// podChanged looks at the functions that select the pod; mu is held.
+func (p *Platform) podChanged(before, now *object.Pod) {
+	if !p.open {
+		return
+	}
+	for _, pod := range []*object.Pod{before, now} {
+		if pod == nil || pod == now && before != nil && maps.Equal(before.Labels, now.Labels) {
+			continue
+		}
+		for _, f := range p.inside[pod.Namespace] {
+			if catalog.Matches(f.Selector, pod.Labels) {
+				p.refresh(f)
+			}
+		}
+	}
+}
+
+// nodeChanged looks at all functions when a node comes, goes, or changes its state; mu is
+// held.
+func (p *Platform) nodeChanged(before, now *object.Node) {
+	if now == nil {
+		p.gone[before.Name] = time.Now()
+	} else {
+		delete(p.gone, now.Name)
+	}
+	if !p.open || before != nil && now != nil && before.Ready == now.Ready && before.Lost == now.Lost {
+		return
+	}
+	for _, f := range p.functions {
+		p.refresh(f)
+	}
+}
+
+// endpointsChanged looks at the functions of Knative's; mu is held.
+func (p *Platform) endpointsChanged(before, now *object.Endpoints) {
+	for _, e := range []*object.Endpoints{before, now} {
+		if e == nil || !p.open {
+			continue
+		}
+		for _, f := range p.inside[e.Namespace] {
+			if f.Relay != nil && f.Revision == e.Service {
+				p.refresh(f)
+			}
+		}
+	}
+}
+
+// refresh looks at the function's instances anew; the caller holds mu.
+func (p *Platform) refresh(f *function) {
+	defer f.wake()
+	namespace, _, _ := strings.Cut(f.Name, "/")
+	if f.Relay != nil {
+		if endpoints := p.endpointsOf(namespace, f); !slices.Equal(f.endpoints, endpoints) {
+			f.endpoints = endpoints
+			p.changed()
+		}
+		return
+	}
+	var instances []*instance
+	f.pending, f.lost = nil, 0
+	for _, pod := range p.mirrors.pods.Of(namespace) {
+		switch {
+		case pod.Ended || !catalog.Matches(f.Selector, pod.Labels):
+		case pod.Node == "":
+			if !pod.Terminating() {
+				f.pending = append(f.pending, pod)
+			}
+		default:
+			if in := p.instanceOf(f, pod); in != nil {
+				instances = append(instances, in)
+			} else if p.unheard(pod.Node) {
+				f.pending = append(f.pending, pod)
+			} else if !pod.Terminating() {
+				f.lost++
+			}
+		}
+	}
+	slices.SortFunc(instances, func(a, b *instance) int { return cmp.Compare(a.ID, b.ID) })
+	if !slices.EqualFunc(f.instances, instances, func(a, b *instance) bool { return reflect.DeepEqual(a, b) }) {
+		p.noteReadiness(f, instances)
+		f.instances = instances
+		p.changed()
+	}
+}
+
+// noteReadiness begins the idle window of instances that have become ready; the caller
+// holds mu.
+func (p *Platform) noteReadiness(f *function, instances []*instance) {
+	for _, in := range instances {
+		if in.Phase == platform.Ready && !slices.ContainsFunc(f.instances, func(old *instance) bool { return old.ID == in.ID && old.Phase == platform.Ready }) {
+			p.activity.touch(f.Name)
+		}
+	}
+}
+
+// instanceOf is the pod as an instance of the function, nil if its node is lost; the
+// caller holds mu.
+func (p *Platform) instanceOf(f *function, pod *object.Pod) *instance {
+	node := p.mirrors.nodes.Get("", pod.Node)
+	if node == nil || node.Lost {
+		return nil
+	}
+	in := &instance{failure: pod.Failure, sound: node.Ready, ready: pod.Ready, ending: pod.Terminating(), Instance: platform.Instance{
+		ID: podID(pod), Function: f.Name, Node: pod.Node, Phase: platform.Starting, Address: address(pod, f.Target)}}
+	if pod.MeshTLS {
+		in.MeshSNI = fmt.Sprintf("outbound_.%d_._.%s", f.ServicePort, f.Service)
+	}
+	switch {
+	case pod.Terminating() || f.workload != nil && p.withdrawn(f.workload, string(pod.UID)):
+		in.Phase = platform.Stopping
+	case pod.Ready && in.Address != "":
+		in.Phase = platform.Ready
+	}
+	return in
+}
+
+// unheard says that the watch of nodes has not told of this one yet, as it may lag behind
+// that of pods; the caller holds mu.
+func (p *Platform) unheard(node string) bool {
+	_, gone := p.gone[node]
+	return !gone && p.mirrors.nodes.Get("", node) == nil
+}
+
+// withdrawn says that the workload's pod is not to be used any more; the caller holds mu.
+func (p *Platform) withdrawn(w *workload, uid string) bool {
+	_, doomed := w.doomed[uid]
+	return w.down != nil || doomed || p.current(w).Replicas == 0
+}
+
+// address is where the pod takes the function's requests, empty while that is not known.
+func address(pod *object.Pod, target intstr.IntOrString) string {
+	port := target.IntVal
+	if target.Type == intstr.String {
+		port = pod.Ports[target.StrVal]
+	}
+	ip, err := netip.ParseAddr(pod.IP)
+	if err != nil || port <= 0 || port > 65535 {
+		return ""
+	}
+	return netip.AddrPortFrom(ip, uint16(port)).String()
+}
+
+// endpointsOf are where a function of Knative's takes requests: its pods, or the activator
+// while Knative has that in their way; the caller holds mu.
+func (p *Platform) endpointsOf(namespace string, f *function) []platform.Endpoint {
+	var all []platform.Endpoint
+	for _, slice := range p.mirrors.endpoints.Of(namespace) {
+		if slice.Service != f.Revision {
+			continue
+		}
+		for _, e := range slice.Ready {
+			ip, err := netip.ParseAddr(e.IP)
+			if err != nil || slice.Port <= 0 || slice.Port > 65535 {
+				continue
+			}
+			pod := p.mirrors.pods.Get(e.PodNamespace, e.Pod)
+			all = append(all, platform.Endpoint{Function: f.Name, Address: netip.AddrPortFrom(ip, uint16(slice.Port)).String(),
+				Node: e.Node, MeshTLS: pod != nil && pod.MeshTLS})
+		}
+	}
+	slices.SortFunc(all, func(a, b platform.Endpoint) int { return cmp.Compare(a.Address, b.Address) })
+	return slices.CompactFunc(all, func(a, b platform.Endpoint) bool { return a.Address == b.Address })
+}

@@ -1,0 +1,165 @@
+// Package kube is the platform of a Kubernetes cluster. Services that carry headstart.dev/
+// annotations, and Knative Services that do, are functions; their pods are instances. What
+// the cluster says comes by watches and is in State within the same moment. What is asked
+// of the cluster is one thing only: another number of replicas.
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+)
+
+// Config is what the operator says.
+type Config struct {
+	Stores stores.Stores
+	// Domain is the cluster's DNS domain; empty: cluster.local.
+	Domain string
+}
+
+// Platform implements platform.Platform.
+type Platform struct {
+	clients  Clients
+	reader   catalog.Reader
+	events   *event.Log
+	reporter *reporter
+	log      *slog.Logger
+
+	recovered chan struct{}
+	// life ends with Run, and with it what is under way in the background.
+	life       context.Context
+	end        context.CancelFunc
+	background sync.WaitGroup
+
+	mu         sync.Mutex // guards all that follows
+	mirrors    mirrors
+	open       bool  // the mirrors had their first lists
+	generation int64 // the last one given to a function
+	functions  map[string]*function
+	inside     map[string]map[string]*function // by namespace, then name
+	workloads  map[workloadKey]*workload
+	problems   map[string][]catalog.Problem // by namespace
+	activity   activity
+	joined     map[string]bool      // nodes whose daemon is connected
+	left       map[string]time.Time // since when another node's daemon is away
+	gone       map[string]time.Time // since when a node's object is no more
+	watchers   map[chan struct{}]bool
+}
+
+// New returns a platform that knows nothing until Run.
+func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platform {
+	p := &Platform{clients: c, reader: catalog.Reader{Stores: config.Stores, Domain: config.Domain}, events: events, log: log,
+		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}),
+		// Nodes may compare generations with those that they had of the control plane before.
+		generation: time.Now().Unix(),
+		functions:  map[string]*function{}, inside: map[string]map[string]*function{}, workloads: map[workloadKey]*workload{},
+		problems: map[string][]catalog.Problem{}, activity: newActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{},
+		watchers: map[chan struct{}]bool{}}
+	p.life, p.end = context.WithCancel(context.Background())
+	p.mirrors = p.newMirrors()
+	return p
+}
+
+// State implements platform.Platform. It is sorted by name and id.
+func (p *Platform) State() platform.State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var s platform.State
+	for _, name := range slices.Sorted(maps.Keys(p.functions)) {
+		f := p.functions[name]
+		s.Functions = append(s.Functions, f.Function.Function)
+		for _, in := range f.instances {
+			s.Instances = append(s.Instances, in.Instance)
+		}
+		s.Endpoints = append(s.Endpoints, f.endpoints...)
+	}
+	return s
+}
+
+// Watch implements platform.Platform.
+func (p *Platform) Watch(ctx context.Context) <-chan struct{} {
+	c := make(chan struct{}, 1)
+	p.mu.Lock()
+	p.watchers[c] = true
+	p.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.watchers, c)
+		close(c)
+	})
+	return c
+}
+
+// changed tells the watchers; the caller holds mu.
+func (p *Platform) changed() {
+	for c := range p.watchers {
+		select {
+		case c <- struct{}{}:
+		default: // a token is there already
+		}
+	}
+}
+
+// Recovered is closed when State can be believed: when the cluster has said all that it
+// had to say at the start.
+func (p *Platform) Recovered() <-chan struct{} { return p.recovered }
+
+// Run follows the cluster and scales idle functions to zero, until ctx ends. It is called
+// once.
+func (p *Platform) Run(ctx context.Context) {
+	defer p.close()
+	stop := context.AfterFunc(ctx, p.end)
+	defer stop()
+	p.mirrors.start(p.life, &p.background)
+	p.background.Go(func() { p.reporter.run(p.life) })
+	p.background.Go(p.recover)
+	tick := time.NewTicker(sweepTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.life.Done():
+			return
+		case <-tick.C:
+			p.sweep()
+		}
+	}
+}
+
+func (p *Platform) close() {
+	p.mu.Lock()
+	p.end() // under mu: nothing begins in the background after this
+	p.mu.Unlock()
+	p.background.Wait()
+}
+
+// recover reads the whole cluster once all of it is there.
+func (p *Platform) recover() {
+	for _, settled := range p.mirrors.settled() {
+		select {
+		case <-settled:
+		case <-p.life.Done():
+			return
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open = true
+	p.activity.pause(startGrace)
+	namespaces := map[string]bool{}
+	p.mirrors.services.Namespaces(func(ns string) { namespaces[ns] = true })
+	p.mirrors.knativeServices.Namespaces(func(ns string) { namespaces[ns] = true })
+	for ns := range namespaces {
+		p.resolve(ns)
+	}
+	close(p.recovered)
+	p.changed()
+}

@@ -1,0 +1,105 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Phase is how a mirror is.
+type Phase string
+
+// The phases of a mirror.
+const (
+	Opening   Phase = ""          // nothing was heard yet
+	Following Phase = "Following" // it has all changes
+	Absent    Phase = "Absent"    // the cluster has no such kind
+	Denied    Phase = "Denied"    // the control plane may not read it
+	Away      Phase = "Away"      // the API server does not answer, or not as it should
+)
+
+// Status says how a mirror is.
+type Status struct {
+	Resource string // as kubectl names it
+	Optional bool
+	Phase    Phase
+	Message  string // what is wrong, and what to do
+}
+
+// OK says whether all is as it should be, as far as the cluster has the kind.
+func (s Status) OK() bool {
+	return s.Phase == Following || s.Optional && s.Phase == Absent
+}
+
+// observed is the source, whose failures are noted.
+type observed[T metav1.Object] struct{ m *Mirror[T] }
+
+// List implements cache.Lister.
+func (o *observed[T]) List(opts metav1.ListOptions) (runtime.Object, error) {
+	return o.ListWithContext(context.Background(), opts)
+}
+
+// ListWithContext implements cache.ListerWithContext.
+func (o *observed[T]) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	list, err := o.m.kind.Source.List(ctx, opts)
+	if err != nil { // the watch that follows says when all is well
+		o.m.note(ctx, "list", err)
+	}
+	return list, err
+}
+
+// Watch implements cache.Watcher.
+func (o *observed[T]) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+	return o.WatchWithContext(context.Background(), opts)
+}
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (o *observed[T]) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	w, err := o.m.kind.Source.Watch(ctx, opts)
+	o.m.note(ctx, "watch", err)
+	return w, err
+}
+
+// IsWatchListSemanticsUnSupported implements what the reflector asks of its source.
+func (o *observed[T]) IsWatchListSemanticsUnSupported() bool {
+	return o.m.kind.Source.IsWatchListSemanticsUnSupported()
+}
+
+// note takes the outcome of a call.
+func (m *Mirror[T]) note(ctx context.Context, verb string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		m.status.Phase, m.status.Message = Following, ""
+	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
+		m.status.Phase, m.status.Message = Absent, "the cluster has no "+m.status.Resource
+	case apierrors.IsForbidden(err):
+		m.status.Phase, m.status.Message = Denied, m.denial(verb)
+	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+		return // it is listed anew
+	default:
+		m.status.Phase, m.status.Message = Away, fmt.Sprintf("cannot %s %s: %v", verb, m.status.Resource, err)
+	}
+	if m.status.Phase == Absent {
+		(*store[T])(m).forget(func(string, string) bool { return true })
+	}
+	// What was there before a denial is kept: an API server that has just started may deny
+	// everything for a moment.
+	if m.kind.Optional && (m.status.Phase == Absent || m.status.Phase == Denied) {
+		m.settle()
+	}
+}
+
+// denial names what the cluster's owner has to allow.
+func (m *Mirror[T]) denial(verb string) string {
+	return fmt.Sprintf("the control plane may not %s %s; allow its service account the verbs list and watch on resource %q of API group %q",
+		verb, m.status.Resource, m.kind.Resource, m.kind.Group)
+}

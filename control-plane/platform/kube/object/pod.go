@@ -1,0 +1,98 @@
+package object
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// tlsMode is the label by which Istio's injection says that a pod's sidecar takes
+	// mutual TLS.
+	tlsMode      = "security.istio.io/tlsMode"
+	tlsModeIstio = "istio"
+)
+
+// Failure is why a pod's program does not come up, although the pod has a node.
+type Failure struct{ Reason, Message string }
+
+// Pod is a Kubernetes Pod.
+type Pod struct {
+	metav1.ObjectMeta // with its labels, and the times of its creation and deletion
+	Node              string
+	IP                string
+	Ready             bool
+	Ended             bool // succeeded or failed, for good
+	// Unschedulable is the scheduler's message, empty: it has not given up.
+	Unschedulable string
+	Failure       *Failure
+	// Ports are the named ports of its containers.
+	Ports map[string]int32
+	// MeshTLS: it has a sidecar that takes the mesh's mutual TLS.
+	MeshTLS bool
+}
+
+// Terminating says that the pod has been told to end.
+func (p *Pod) Terminating() bool { return p.DeletionTimestamp != nil }
+
+// PodOf reads a *corev1.Pod.
+func PodOf(o any) (*Pod, error) {
+	switch p := o.(type) {
+	case *Pod:
+		return p, nil
+	case *corev1.Pod:
+		kept := &Pod{ObjectMeta: identity(p), Node: p.Spec.NodeName, IP: p.Status.PodIP, Ports: namedPorts(&p.Spec),
+			Ended:   p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+			MeshTLS: p.Labels[tlsMode] == tlsModeIstio, Failure: failureOf(&p.Status)}
+		kept.Labels, kept.CreationTimestamp, kept.DeletionTimestamp = p.Labels, p.CreationTimestamp, p.DeletionTimestamp
+		for _, c := range p.Status.Conditions {
+			switch {
+			case c.Type == corev1.PodReady:
+				kept.Ready = c.Status == corev1.ConditionTrue
+			case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable:
+				kept.Unschedulable = c.Message
+			}
+		}
+		return kept, nil
+	}
+	return nil, otherKind(o, "Pod")
+}
+
+func namedPorts(spec *corev1.PodSpec) map[string]int32 {
+	var ports map[string]int32
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		for _, p := range c.Ports {
+			if p.Name == "" {
+				continue
+			}
+			if ports == nil {
+				ports = map[string]int32{}
+			}
+			ports[p.Name] = p.ContainerPort
+		}
+	}
+	return ports
+}
+
+// waiting are the kubelet's reasons for a container that does not run and will not by
+// itself soon, and what they are to the function's callers.
+var waiting = map[string]string{
+	"ErrImagePull": "ImageUnavailable", "ImagePullBackOff": "ImageUnavailable", "InvalidImageName": "ImageUnavailable",
+	"ErrImageNeverPull": "ImageUnavailable", "ImageInspectError": "ImageUnavailable",
+	"CrashLoopBackOff": "FunctionExited",
+	// The first is also a Secret or ConfigMap that does not exist.
+	"CreateContainerConfigError": "SandboxFailed", "CreateContainerError": "SandboxFailed", "RunContainerError": "SandboxFailed",
+}
+
+func failureOf(s *corev1.PodStatus) *Failure {
+	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
+		if c.State.Waiting == nil {
+			continue
+		}
+		if reason, ok := waiting[c.State.Waiting.Reason]; ok {
+			return &Failure{Reason: reason, Message: "container " + c.Name + ": " + c.State.Waiting.Reason + ": " + c.State.Waiting.Message}
+		}
+	}
+	return nil
+}

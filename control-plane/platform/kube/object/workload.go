@@ -1,0 +1,118 @@
+package object
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// The kinds of workloads that can be scaled from and to zero.
+const (
+	Deployment  = "Deployment"
+	StatefulSet = "StatefulSet"
+)
+
+// Workload is a Deployment or a StatefulSet.
+type Workload struct {
+	metav1.ObjectMeta
+	Kind     string
+	Replicas int32 // as desired
+	Labels   map[string]string
+	Template Template
+	// Refused is why its controller cannot make pods, in the API server's words: a quota,
+	// or admission. Empty: it can.
+	Refused string
+}
+
+// Template is what a workload's pods, or a revision's, are made of.
+type Template struct {
+	Image        string
+	NodeSelector map[string]string
+	Containers   []Container // the sidecars among the init containers included
+	// Gated: something outside the pod decides on its readiness, too.
+	Gated bool
+}
+
+// Container is one container of a pod.
+type Container struct {
+	Name  string
+	Image string
+	Ports []corev1.ContainerPort
+	Probe *corev1.Probe // readiness
+}
+
+// WorkloadOf reads an *appsv1.Deployment or *appsv1.StatefulSet.
+func WorkloadOf(o any) (*Workload, error) {
+	switch w := o.(type) {
+	case *Workload:
+		return w, nil
+	case *appsv1.Deployment:
+		kept := &Workload{ObjectMeta: identity(w), Kind: Deployment, Replicas: replicas(w.Spec.Replicas), Labels: w.Spec.Template.Labels, Template: templateOf(&w.Spec.Template.Spec)}
+		for _, c := range w.Status.Conditions {
+			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+				kept.Refused = c.Message
+			}
+		}
+		return kept, nil
+	case *appsv1.StatefulSet:
+		return &Workload{ObjectMeta: identity(w), Kind: StatefulSet, Replicas: replicas(w.Spec.Replicas), Labels: w.Spec.Template.Labels, Template: templateOf(&w.Spec.Template.Spec)}, nil
+	}
+	return nil, otherKind(o, "Deployment or StatefulSet")
+}
+
+// replicas is 1 where nothing is said, as the API server has it.
+func replicas(n *int32) int32 {
+	if n == nil {
+		return 1
+	}
+	return *n
+}
+
+func templateOf(spec *corev1.PodSpec) Template {
+	t := Template{NodeSelector: spec.NodeSelector, Gated: len(spec.ReadinessGates) > 0}
+	for _, c := range spec.Containers {
+		t.Containers = append(t.Containers, containerOf(&c))
+	}
+	for _, c := range spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			t.Containers = append(t.Containers, containerOf(&c))
+		}
+	}
+	return t
+}
+
+func containerOf(c *corev1.Container) Container {
+	return Container{Name: c.Name, Image: c.Image, Ports: c.Ports, Probe: c.ReadinessProbe}
+}
+
+// Scaler is an autoscaler of a workload: a HorizontalPodAutoscaler or KEDA's ScaledObject.
+type Scaler struct {
+	metav1.ObjectMeta
+	Kind                   string
+	TargetKind, TargetName string
+}
+
+// ScalerOf reads an *autoscalingv2.HorizontalPodAutoscaler or a ScaledObject.
+func ScalerOf(o any) (*Scaler, error) {
+	switch s := o.(type) {
+	case *Scaler:
+		return s, nil
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		return &Scaler{ObjectMeta: identity(s), Kind: "HorizontalPodAutoscaler", TargetKind: s.Spec.ScaleTargetRef.Kind, TargetName: s.Spec.ScaleTargetRef.Name}, nil
+	case *unstructured.Unstructured:
+		kept := &Scaler{ObjectMeta: identity(s), Kind: "ScaledObject", TargetKind: text(s, "spec", "scaleTargetRef", "kind"), TargetName: text(s, "spec", "scaleTargetRef", "name")}
+		if kept.TargetKind == "" {
+			kept.TargetKind = Deployment // KEDA's default
+		}
+		return kept, nil
+	}
+	return nil, otherKind(o, "HorizontalPodAutoscaler or ScaledObject")
+}
+
+// text is a string field, empty if there is none.
+func text(u *unstructured.Unstructured, fields ...string) string {
+	s, _, _ := unstructured.NestedString(u.Object, fields...) // of another type is as good as absent
+	return s
+}

@@ -1,0 +1,205 @@
+package kube
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
+)
+
+// function is a function with what is known of it now. Its fields but moved are replaced,
+// never changed in place.
+type function struct {
+	*catalog.Function
+	instances []*instance // by id
+	endpoints []platform.Endpoint
+	pending   []*object.Pod // its pods without a node
+	lost      int           // its pods on nodes that are lost
+	workload  *workload     // nil: none, or several
+	since     time.Time     // when it was first seen
+	turn      int           // of the equally good instances
+	// moved is closed, and replaced, when something that an activation may wait for has
+	// changed.
+	moved chan struct{}
+}
+
+// wake has those look again who wait for the function; the caller holds mu.
+func (f *function) wake() {
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// workloadKey names a workload.
+type workloadKey struct{ kind, namespace, name string }
+
+func keyOf(w *object.Workload) workloadKey { return workloadKey{w.Kind, w.Namespace, w.Name} }
+
+// workload is what makes the pods of one or several functions, as it is scaled by us.
+type workload struct {
+	workloadKey
+	functions []*function
+	// window is how long all its functions have to be idle before it is scaled to zero;
+	// 0: it is not ours to scale.
+	window time.Duration
+	up     *attempt
+	down   *withdrawal
+	doomed map[string]time.Time // pods by their UID, which are going; until when that is believed
+}
+
+// again returns what is done when the object may have changed the namespace's functions.
+func again[T interface {
+	comparable
+	metav1.Object
+}](p *Platform) func(before, now T) {
+	return func(before, now T) {
+		var none T
+		if now == none {
+			now = before
+		}
+		if p.open {
+			p.resolve(now.GetNamespace())
+		}
+	}
+}
+
+// serviceChanged looks at the namespace of a Service that is, or was, of interest; mu is
+// held.
+func (p *Platform) serviceChanged(before, now *object.Service) {
+	for _, s := range []*object.Service{before, now} {
+		if s != nil && (s.Knative || len(s.Annotations) > 0) {
+			again[*object.Service](p)(before, now)
+			return
+		}
+	}
+}
+
+// resolve reads a namespace anew; the caller holds mu.
+func (p *Platform) resolve(namespace string) {
+	m := &p.mirrors
+	read, problems := p.reader.Read(namespace, catalog.Objects{
+		Services: m.services.Of(namespace), Deployments: m.deployments.Of(namespace), StatefulSets: m.statefulSets.Of(namespace),
+		Autoscalers: m.autoscalers.Of(namespace), ScaledObjects: m.scaledObjects.Of(namespace),
+		KnativeServices: m.knativeServices.Of(namespace), Revisions: m.revisions.Of(namespace)})
+	wanted := map[string]*catalog.Function{}
+	for _, f := range read {
+		wanted[f.Name] = f
+	}
+	for name, f := range p.inside[namespace] {
+		if wanted[name] == nil {
+			p.remove(namespace, f)
+		}
+	}
+	for _, f := range read {
+		p.take(namespace, f)
+	}
+	p.regroup(namespace)
+	for _, f := range p.inside[namespace] {
+		p.refresh(f)
+	}
+	p.tell(namespace, problems)
+}
+
+// take makes the function what it was read as; the caller holds mu.
+func (p *Platform) take(namespace string, read *catalog.Function) {
+	f := p.functions[read.Name]
+	if f == nil {
+		f = &function{Function: &catalog.Function{}, moved: make(chan struct{}), since: time.Now()}
+		if p.inside[namespace] == nil {
+			p.inside[namespace] = map[string]*function{}
+		}
+		p.functions[read.Name], p.inside[namespace][read.Name] = f, f
+		p.activity.touch(read.Name)
+	}
+	read.Generation = f.Generation
+	if !reflect.DeepEqual(f.Function.Function, read.Function) {
+		p.generation++
+		read.Generation = p.generation
+		p.changed()
+	}
+	f.Function = read
+}
+
+// remove forgets a function and with it its instances; the caller holds mu.
+func (p *Platform) remove(namespace string, f *function) {
+	delete(p.functions, f.Name)
+	if delete(p.inside[namespace], f.Name); len(p.inside[namespace]) == 0 {
+		delete(p.inside, namespace)
+	}
+	p.activity.forget(f.Name)
+	p.events.Forget(f.Name)
+	f.wake()
+	p.changed()
+}
+
+// regroup finds the workloads of a namespace's functions; the caller holds mu.
+func (p *Platform) regroup(namespace string) {
+	for key, w := range p.workloads {
+		if key.namespace == namespace {
+			w.functions, w.window = nil, 0
+		}
+	}
+	for _, f := range p.inside[namespace] {
+		f.workload = nil
+		if f.Workload == nil {
+			continue
+		}
+		key := keyOf(f.Workload)
+		w := p.workloads[key]
+		if w == nil {
+			w = &workload{workloadKey: key, doomed: map[string]time.Time{}}
+			p.workloads[key] = w
+		}
+		f.workload = w
+		w.functions = append(w.functions, f)
+		if f.ScalesToZero {
+			w.window = f.Policy.ScaleToZero
+		}
+	}
+	for key, w := range p.workloads {
+		if key.namespace == namespace && len(w.functions) == 0 {
+			delete(p.workloads, key)
+		}
+	}
+}
+
+// tell has the namespace's problems known, as far as they are new; the caller holds mu.
+func (p *Platform) tell(namespace string, problems []catalog.Problem) {
+	for _, problem := range problems {
+		if slices.Contains(p.problems[namespace], problem) {
+			continue
+		}
+		p.events.Add(problem.Function, event.Event{Reason: problem.Reason, Message: problem.Message, Field: problem.Field})
+		p.report(problem.Function, problem.Knative, problem.Reason, problem.Message)
+	}
+	for _, old := range p.problems[namespace] {
+		if p.functions[old.Function] == nil && !slices.ContainsFunc(problems, func(now catalog.Problem) bool { return now.Function == old.Function }) {
+			p.events.Forget(old.Function)
+		}
+	}
+	if p.problems[namespace] = problems; len(problems) == 0 {
+		delete(p.problems, namespace)
+	}
+}
+
+// Problems are what is wrong now with what Services ask for.
+func (p *Platform) Problems() []catalog.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []catalog.Problem
+	for _, of := range p.problems {
+		all = append(all, of...)
+	}
+	slices.SortStableFunc(all, func(a, b catalog.Problem) int {
+		if a.Function < b.Function {
+			return -1
+		}
+		return 1
+	})
+	return all
+}

@@ -1,0 +1,133 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+// Prefix is the domain of Headstart's annotations. Parse ignores all others.
+const Prefix = "headstart.dev/"
+
+// The annotations, in the order of the reference documentation.
+const (
+	KeyInput        = Prefix + "input"
+	KeyStore        = Prefix + "store"
+	KeyInputLimit   = Prefix + "input-limit"
+	KeyScaleToZero  = Prefix + "scale-to-zero"
+	KeyReadyTimeout = Prefix + "ready-timeout"
+)
+
+// Kind is the form of an annotation's value.
+type Kind int
+
+// The kinds of values.
+const (
+	// Reference is a template of filterapi.
+	Reference Kind = iota + 1
+	// Store is the name of one of the operator's stores.
+	Store
+	// Bytes is a quantity in bytes, in the syntax of Kubernetes.
+	Bytes
+	// Duration is a duration in the syntax of Go.
+	Duration
+)
+
+// MaxDuration is longer than any sensible spelling of a duration, in bytes.
+const MaxDuration = 32
+
+// Annotation is all that is to be said about one annotation. Parse, the reference page
+// and the admission policy of Kubernetes are made of it.
+type Annotation struct {
+	Key  string
+	Kind Kind
+	// Default is the value that counts when there is none, empty for none.
+	Default string
+	// Example is a value as people write it.
+	Example string
+	// Shortest and Longest bound a Duration.
+	Shortest, Longest time.Duration
+	// Largest bounds Bytes; the smallest is 1.
+	Largest int64
+	// Meaning explains it to a function's owner, in Markdown.
+	Meaning string
+	// set puts a valid value into the policy, and the zero value for a wrong one: what
+	// is wrong counts as absent in the checks that follow, not as the default.
+	set func(*Policy, value)
+}
+
+// value is a value as it was written and, for quantities and durations, what it means.
+type value struct {
+	text   string
+	number int64
+}
+
+// annotations are all that are known, in the order of the reference.
+var annotations = []Annotation{
+	{
+		Key: KeyInput, Kind: Reference, Example: "s3://videos/{header.x-key}", Meaning: inputMeaning,
+		set: func(p *Policy, v value) { p.Input = v.text },
+	},
+	{
+		Key: KeyStore, Kind: Store, Default: DefaultStore, Example: "archive", Meaning: storeMeaning,
+		set: func(p *Policy, v value) { p.Store = v.text },
+	},
+	{
+		Key: KeyInputLimit, Kind: Bytes, Default: quantity.Format(DefaultInputLimit), Example: "512Mi",
+		Largest: MaxInputLimit, Meaning: inputLimitMeaning,
+		set: func(p *Policy, v value) { p.InputLimit = v.number },
+	},
+	{
+		Key: KeyScaleToZero, Kind: Duration, Default: Span(DefaultScaleToZero), Example: "90s",
+		Shortest: MinScaleToZero, Longest: MaxScaleToZero, Meaning: scaleToZeroMeaning,
+		set: func(p *Policy, v value) { p.ScaleToZero = time.Duration(v.number) },
+	},
+	{
+		Key: KeyReadyTimeout, Kind: Duration, Default: Span(DefaultReadyTimeout), Example: "5m",
+		Shortest: MinReadyTimeout, Longest: MaxReadyTimeout, Meaning: readyTimeoutMeaning,
+		set: func(p *Policy, v value) { p.ReadyTimeout = time.Duration(v.number) },
+	},
+}
+
+// Annotations returns all that are known, in the order of the reference.
+func Annotations() []Annotation { return slices.Clone(annotations) }
+
+// Keys returns their keys.
+func Keys() []string {
+	keys := make([]string, len(annotations))
+	for i, a := range annotations {
+		keys[i] = a.Key
+	}
+	return keys
+}
+
+// Bounds says in Markdown what values may be.
+func (a Annotation) Bounds() string {
+	switch a.Kind {
+	case Reference:
+		return fmt.Sprintf("%d bytes, %d placeholders", filterapi.MaxTemplateBytes, filterapi.MaxPlaceholders)
+	case Store:
+		return "a DNS label"
+	case Bytes:
+		return "1 byte to `" + quantity.Format(a.Largest) + "`"
+	case Duration:
+		return "`" + Span(a.Shortest) + "` to `" + Span(a.Longest) + "`"
+	}
+	return ""
+}
+
+// Span writes a duration as people do: 90s, not 1m30s0ms; 5m, not 5m0s.
+func Span(d time.Duration) string {
+	s := d.String()
+	if rest, ok := strings.CutSuffix(s, "m0s"); ok {
+		s = rest + "m"
+	}
+	if rest, ok := strings.CutSuffix(s, "h0m"); ok {
+		s = rest + "h"
+	}
+	return s
+}

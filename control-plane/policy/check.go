@@ -1,0 +1,67 @@
+package policy
+
+import (
+	"strings"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+// check reads a value, or says what is wrong with it.
+func (a Annotation) check(text string) (v value, problem, fix string) {
+	switch a.Kind {
+	case Reference:
+		problem, fix = a.checkReference(text)
+	case Store:
+		if !field.IsLabel(text) {
+			problem, fix = "is not the name of a store", field.LabelFix
+		}
+	case Bytes:
+		return a.checkBytes(text)
+	case Duration:
+		return a.checkDuration(text)
+	}
+	return value{text: text}, problem, fix
+}
+
+func (a Annotation) checkReference(text string) (problem, fix string) {
+	if strings.Contains(bucketOf(text), "@") {
+		return "holds a user or password", "remove it; the operator's store has the credentials"
+	}
+	if _, err := filterapi.ParseTemplate(text); err != nil {
+		return "is no input reference: " + err.Error(), "write it like " + a.Example
+	}
+	return "", ""
+}
+
+func (a Annotation) checkBytes(text string) (v value, problem, fix string) {
+	n, err := quantity.Bytes(text)
+	switch {
+	case err != nil:
+		return v, err.Error(), "write it like " + a.Example
+	case n < 1:
+		return v, "is no room for any input", "remove the annotation or write it like " + a.Example
+	case n > a.Largest:
+		return v, "is more than " + quantity.Format(a.Largest), "use at most " + quantity.Format(a.Largest)
+	}
+	return value{text, n}, "", ""
+}
+
+func (a Annotation) checkDuration(text string) (v value, problem, fix string) {
+	d, err := time.ParseDuration(text)
+	if err != nil || len(text) > MaxDuration {
+		return v, "is not a duration", "write it like 90s or 5m"
+	}
+	if d < a.Shortest || d > a.Longest {
+		return v, "is out of range", "use " + Span(a.Shortest) + " to " + Span(a.Longest)
+	}
+	return value{text, int64(d)}, "", ""
+}
+
+// bucketOf returns what stands where a reference has its bucket.
+func bucketOf(reference string) string {
+	bucket, _, _ := strings.Cut(strings.TrimPrefix(reference, "s3://"), "/")
+	return bucket
+}

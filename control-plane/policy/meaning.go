@@ -1,0 +1,33 @@
+package policy
+
+// What the annotations mean, in Markdown, as the reference page has it.
+const (
+	inputMeaning = `names the object that a request needs, so that it is fetched while the sandbox starts. The
+bucket is a literal or one ` + "`{header.<name>}`" + `; the key mixes literals and placeholders. Header names are lower case.
+
+` + "```yaml" + `
+headstart.dev/input: s3://videos/{header.x-camera}/{header.x-frame}.mjpeg
+` + "```" + `
+
+A literal bucket must be in the store's list when the function is deployed. A bucket that a header names is checked
+for each request, on the node.`
+
+	storeMeaning = `says which of the operator's stores the input is read from. The store must exist if the
+function has an input. On Kubernetes the operator also grants each store to namespaces, and the function's must be one
+of them.`
+
+	inputLimitMeaning = "is the largest object that is fetched; a larger one fails the request with `InputTooLarge`" + `
+(413). The bound of 5Gi is the largest object that S3 takes in one PUT; over 100 Mbit/s it takes 430 s, which
+still fits the longest request timeout. A fraction of a byte is refused: ` + "`512m`" + ` is half a byte in Kubernetes' syntax,
+and ` + "`512Mi` or `512M`" + ` is what was meant.`
+
+	scaleToZeroMeaning = `is how long the function's instance stays idle before it is stopped. On Kubernetes only a
+Service that has this annotation is scaled to zero and back, through the scale subresource of the Deployment or
+StatefulSet behind it, and never one that an autoscaler (HorizontalPodAutoscaler, KEDA) has; the default is the embedded
+platform's. Knative Services are scaled by Knative's own autoscaler, and the annotation has no effect there.`
+
+	readyTimeoutMeaning = `bounds a cold start, from the choice of the node to readiness. All that a request
+waits for before it is delivered (node, readiness, and its input, which may be large or far away) must be there within
+this time and 2 s of its arrival; the function then has its whole ` + "`timeoutSeconds`" + `. An input that comes later fails the
+request with ` + "`StoreTimeout`" + `.`
+)

@@ -1,0 +1,131 @@
+// Package reference writes docs/reference/annotations.md from what package policy checks,
+// so that the page says what the code does.
+package reference
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+)
+
+const intro = `<!-- Made by "make generate" from control-plane/policy. Do not edit. -->
+# Annotations
+
+A function opts in with annotations in its ` + "`metadata.annotations`" + `: those of a Knative Service, or on Kubernetes of any
+Service. They state intent: they never hold a host path, a secret, or a URL outside what the operator allowed. Every value
+is a string (quote numbers). ` + "`headstart apply`" + ` reports all problems of all documents together and deploys nothing while
+there is one; on Kubernetes the API server refuses the object, by a ValidatingAdmissionPolicy that is made from the same
+table as this page.
+
+| key | type | default | bounds |
+|---|---|---|---|
+`
+
+const afterTable = "\nA key under `headstart.dev/`" + ` that is not in this table is an error, which names the key it most likely misspells.
+Annotations of other domains have no effect on Headstart.
+
+## What they mean
+
+`
+
+const beforeErrors = `## Errors
+
+Each names the key, the value (cut to 64 characters, without the userinfo of a URL) and what to do. The value of an
+unknown key is not repeated.
+
+| you wrote | the error says |
+|---|---|
+`
+
+const outro = `
+In a manifest the key stands with its path, document and line:
+` + "`document 1, line 7: function default/fire: metadata.annotations[headstart.dev/store]: …`" + `
+
+## On Kubernetes
+
+- The admission policy looks at an object when an annotation of ` + "`headstart.dev/`" + ` is new, changed or removed. Whatever else
+  of the object changes is not its business, so an object from before the installation stays usable.
+- The API server ends the message with that of the first rule that is broken. It repeats the value as above.
+- Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are refused: they would be a revision's, not the function's.
+- If the policy is not installed, or was not there when the object was made, the control plane finds the same problems: the
+  function runs as if it had no annotation of Headstart, with an event, and ` + "`headstart check`" + ` fails.
+`
+
+// kinds are the types as the table has them.
+var kinds = map[policy.Kind]string{
+	policy.Reference: "input reference template",
+	policy.Store:     "name of a [store](stores.md)",
+	policy.Bytes:     "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
+	policy.Duration:  "Go duration (`90s`, `1h30m`)",
+}
+
+// allowed are the stores of the examples.
+var allowed = stores.Stores{
+	{Name: "default", Buckets: []string{"videos"}},
+	{Name: "archive", Buckets: []string{"old-videos"}},
+}
+
+// mistakes are annotations that people write, each in one way wrong.
+var mistakes = []struct{ key, value string }{
+	{policy.Prefix + "inputs", "…"},
+	{policy.KeyInput, "/data/a"},
+	{policy.KeyInput, "s3://me:pw@videos/a"},
+	{policy.KeyInput, "s3://private/a"},
+	{policy.KeyInput, "s3://videos/{key}"},
+	{policy.KeyStore, "nowhere"},
+	{policy.KeyInputLimit, "6Gi"},
+	{policy.KeyInputLimit, "512m"},
+	{policy.KeyScaleToZero, "30"},
+	{policy.KeyReadyTimeout, "1h"},
+}
+
+// Page returns the page in Markdown.
+func Page() string {
+	var b strings.Builder
+	b.WriteString(intro)
+	all := policy.Annotations()
+	for _, a := range all {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.Key, kinds[a.Kind], standard(a), a.Bounds())
+	}
+	b.WriteString(afterTable)
+	for _, a := range all {
+		fmt.Fprintf(&b, "**`%s`** %s\n\n", a.Key, a.Meaning)
+	}
+	b.WriteString(beforeErrors)
+	for _, m := range mistakes {
+		fmt.Fprintf(&b, "| `%s: %s` | `%s` |\n", m.key, quoted(m.value), said(m.key, m.value))
+	}
+	b.WriteString(outro)
+	return b.String()
+}
+
+func standard(a policy.Annotation) string {
+	if a.Default == "" {
+		return "none: the function has no stored input"
+	}
+	return "`" + a.Default + "`"
+}
+
+// quoted writes a number as YAML needs it to be a string.
+func quoted(value string) string {
+	if strings.Trim(value, "0123456789") == "" {
+		return `"` + value + `"`
+	}
+	return value
+}
+
+// said returns what Parse says of one annotation. The list of keys is above it.
+func said(key, value string) string {
+	given := map[string]string{key: value}
+	if key == policy.KeyStore {
+		given[policy.KeyInput] = "s3://videos/a" // which makes the store matter
+	}
+	_, err := policy.Parse(given, allowed)
+	if err == nil {
+		return ""
+	}
+	list := strings.Join(policy.Keys(), ", ")
+	return strings.ReplaceAll(err.Error(), list, "…")
+}

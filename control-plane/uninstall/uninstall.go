@@ -1,0 +1,108 @@
+// Package uninstall takes Headstart out of a cluster before its chart is deleted: what
+// the control plane wrote, and what the installer put on the nodes. What of it has
+// happened already is not done again, so it can be interrupted and repeated.
+//
+// The order keeps requests working: idle functions get an instance while the control
+// plane can still deliver to it, then the gateways get back Istio's own endpoints, and
+// only then the daemons go.
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+)
+
+const (
+	// poll is how often the cluster is asked for what is awaited.
+	poll = 500 * time.Millisecond
+	// callTimeout bounds one call to the API server.
+	callTimeout = 10 * time.Second
+)
+
+// Names of what the chart makes.
+const (
+	controlPlane = "headstart-controlplane"
+	daemons      = "headstart-node"
+	// nameLabel is the label that finds the pods of each by its name.
+	nameLabel = "app.kubernetes.io/name"
+)
+
+// Mesh is the part of istio.API that is needed.
+type Mesh interface {
+	List(ctx context.Context, k istio.Kind, namespace string, q istio.Query) ([]unstructured.Unstructured, error)
+	Delete(ctx context.Context, k istio.Kind, namespace, name string, uid types.UID) error
+}
+
+// Uninstaller works on one cluster.
+type Uninstaller struct {
+	Client kubernetes.Interface
+	Mesh   Mesh
+	// Namespace is Headstart's, RootNamespace Istio's.
+	Namespace, RootNamespace string
+	// Node is the DaemonSet, in YAML, whose pods' init containers take Headstart off
+	// their nodes.
+	Node []byte
+	Log  *slog.Logger
+}
+
+// Run does all of it, or says what is left to do.
+func (u *Uninstaller) Run(ctx context.Context) error {
+	for _, step := range []struct {
+		does string
+		do   func(context.Context) error
+	}{
+		{"giving idle functions an instance", u.wake},
+		{"stopping the control plane", u.stopControlPlane},
+		{"giving functions an instance that became idle meanwhile", u.wakeAgain},
+		{"removing functions from the mesh", u.leaveMesh},
+		{"stopping the nodes' daemons", u.stopDaemons},
+		{"taking Headstart off the nodes", u.cleanNodes},
+	} {
+		u.Log.Info(step.does)
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.does, err)
+		}
+	}
+	u.Log.Info("nothing of Headstart is left but what the chart has")
+	return nil
+}
+
+// await asks until done, an error, or ctx's end; then last says what was missing.
+func await(ctx context.Context, ask func(context.Context) (done bool, last string, err error)) error {
+	for {
+		done, last, err := ask(ctx)
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", last, context.Cause(ctx))
+		case <-time.After(poll):
+		}
+	}
+}
+
+// call bounds one call.
+func call(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// all joins what went wrong with several objects.
+func all[T any](items []T, do func(*T) error) error {
+	var errs []error
+	for i := range items {
+		errs = append(errs, do(&items[i]))
+	}
+	return errors.Join(errs...)
+}

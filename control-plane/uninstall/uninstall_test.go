@@ -1,0 +1,216 @@
+package uninstall_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/uninstall"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	ns      = "headstart-system"
+	node    = "kind: DaemonSet\napiVersion: apps/v1\nmetadata: {name: headstart-uninstall}\nspec: {template: {spec: {initContainers: [{name: uninstall}]}}}\n"
+	timeout = 5 * time.Minute
+)
+
+// mesh has the EnvoyFilters by name.
+type mesh struct{ names []string }
+
+func (m *mesh) List(_ context.Context, _ istio.Kind, namespace string, _ istio.Query) ([]unstructured.Unstructured, error) {
+	var list []unstructured.Unstructured
+	for _, n := range m.names {
+		o := unstructured.Unstructured{}
+		o.SetName(n)
+		o.SetNamespace(namespace)
+		list = append(list, o)
+	}
+	return list, nil
+}
+
+func (m *mesh) Delete(_ context.Context, _ istio.Kind, _, name string, _ types.UID) error {
+	m.names = slices.DeleteFunc(m.names, func(n string) bool { return n == name })
+	return nil
+}
+
+// cluster plays the controllers and kubelets.
+type cluster struct {
+	*fake.Clientset
+	mesh *mesh
+	// steps are the changes that were asked for, in order.
+	steps []string
+	// answer is the state of a node's init container.
+	answer func(node string) corev1.ContainerState
+}
+
+func deployment(namespace, name string, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app.kubernetes.io/name": name}
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:   appsv1.DeploymentSpec{Replicas: &replicas, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}}},
+		Status: appsv1.DeploymentStatus{ReadyReplicas: replicas}}
+}
+
+func service(namespace, name string, annotations map[string]string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotations},
+		Spec: corev1.ServiceSpec{Selector: map[string]string{"app.kubernetes.io/name": name}}}
+}
+
+func pod(of, node string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: of + "-" + node, Labels: map[string]string{"app.kubernetes.io/name": of}}, Spec: corev1.PodSpec{NodeName: node}}
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	asks := map[string]string{"headstart.dev/scale-to-zero": "30s"}
+	c := &cluster{mesh: &mesh{names: []string{"headstart.video.fire"}}, answer: func(string) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	}}
+	c.Clientset = fake.NewClientset(
+		deployment(ns, "headstart-controlplane", 1), pod("headstart-controlplane", "n1"),
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "headstart-node"}}, pod("headstart-node", "n1"), pod("headstart-node", "n2"),
+		deployment("video", "fire", 0), service("video", "fire", asks),
+		deployment("video", "busy", 1), service("video", "busy", asks),
+		deployment("video", "other", 0), service("video", "other", nil),
+	)
+	c.PrependReactor("*", "*", c.react)
+	return c
+}
+
+// react notes changes, and lets them have the consequences that they have in a cluster.
+func (c *cluster) react(a kubetesting.Action) (bool, runtime.Object, error) {
+	gvr, tracker := a.GetResource(), c.Tracker()
+	switch a.GetVerb() {
+	case "update":
+		scale, is := a.(kubetesting.UpdateAction).GetObject().(*autoscalingv1.Scale)
+		if !is {
+			return false, nil, nil
+		}
+		c.steps = append(c.steps, "scale "+scale.Name)
+		o, err := tracker.Get(gvr, a.GetNamespace(), scale.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		d := o.(*appsv1.Deployment)
+		d.Spec.Replicas, d.Status.ReadyReplicas = &scale.Spec.Replicas, scale.Spec.Replicas
+		if err := tracker.Update(gvr, d, a.GetNamespace()); err != nil {
+			return true, nil, err
+		}
+		if scale.Name == "headstart-controlplane" {
+			return true, scale, tracker.Delete(corev1.SchemeGroupVersion.WithResource("pods"), ns, "headstart-controlplane-n1")
+		}
+		return true, scale, nil
+	case "create":
+		set, is := a.(kubetesting.CreateAction).GetObject().(*appsv1.DaemonSet)
+		if !is {
+			return false, nil, nil
+		}
+		c.steps = append(c.steps, "create "+set.Name)
+		set = set.DeepCopy()
+		set.Status.DesiredNumberScheduled = 2
+		for _, n := range []string{"n1", "n2"} {
+			p := pod(set.Name, n)
+			state := c.answer(n)
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: state}}
+			if state.Terminated != nil && state.Terminated.ExitCode == 0 {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}}
+			}
+			if err := tracker.Add(p); err != nil {
+				return true, nil, err
+			}
+		}
+		return true, set, tracker.Add(set)
+	case "delete":
+		if gvr.Resource != "daemonsets" {
+			return false, nil, nil
+		}
+		a := a.(kubetesting.DeleteAction)
+		if _, err := tracker.Get(gvr, ns, a.GetName()); err != nil {
+			return true, nil, err
+		}
+		c.steps = append(c.steps, "delete "+a.GetName())
+		for _, n := range []string{"n1", "n2"} {
+			if err := tracker.Delete(corev1.SchemeGroupVersion.WithResource("pods"), ns, a.GetName()+"-"+n); err != nil {
+				return true, nil, err
+			}
+		}
+		return true, nil, tracker.Delete(gvr, ns, a.GetName())
+	}
+	return false, nil, nil
+}
+
+func (c *cluster) run(t *testing.T) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	u := &uninstall.Uninstaller{Client: c, Mesh: c.mesh, Namespace: ns, RootNamespace: "istio-system", Node: []byte(node), Log: slog.New(slog.DiscardHandler)}
+	return u.Run(ctx)
+}
+
+func TestWhatHeadstartHasMadeIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		if err := c.run(t); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"scale fire", "scale headstart-controlplane", "delete headstart-node", "create headstart-uninstall", "delete headstart-uninstall"}
+		if !slices.Equal(c.steps, want) {
+			t.Errorf("got the steps %q, want %q", c.steps, want)
+		}
+		if len(c.mesh.names) > 0 {
+			t.Errorf("EnvoyFilters are left: %q", c.mesh.names)
+		}
+		d, err := c.AppsV1().Deployments("video").Get(t.Context(), "fire", metav1.GetOptions{})
+		if err != nil || *d.Spec.Replicas != 1 {
+			t.Errorf("a function that was at zero has %v, %v", d.Spec.Replicas, err)
+		}
+		if o, err := c.AppsV1().Deployments("video").Get(t.Context(), "other", metav1.GetOptions{}); err != nil || *o.Spec.Replicas != 0 {
+			t.Errorf("somebody else's deployment at zero was touched: %v", err)
+		}
+	})
+}
+
+func TestItCanBeRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		for range 2 {
+			if err := c.run(t); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// The installer's reason reaches whoever uninstalls, with the node's name.
+func TestANodeThatRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.answer = func(node string) corev1.ContainerState {
+			if node == "n1" {
+				return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+			}
+			return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "log\n2 pods of this node use the runtime headstart"}}
+		}
+		err := c.run(t)
+		if err == nil || !strings.Contains(err.Error(), "node n2: 2 pods of this node use the runtime headstart") || strings.Contains(err.Error(), "n1") {
+			t.Errorf("got %v", err)
+		}
+	})
+}

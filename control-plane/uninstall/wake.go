@@ -1,0 +1,233 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+)
+
+// readyTimeout is how long functions get to start. One that does not start is no reason
+// to keep Headstart.
+const readyTimeout = time.Minute
+
+// workload is what makes a function's pods.
+type workload struct {
+	kind, namespace, name string
+	ready                 int32
+}
+
+func (w workload) String() string { return w.kind + " " + w.namespace + "/" + w.name }
+
+// wake scales the functions to one instance that Headstart has scaled to zero: nobody
+// else would do it any more. It waits until they are ready.
+func (u *Uninstaller) wake(ctx context.Context) error {
+	asleep, err := u.scaled(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if err := u.scaleUp(ctx, asleep); err != nil {
+		return err
+	}
+	within, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	woken := map[string]bool{}
+	for _, w := range asleep {
+		woken[w.String()] = true
+	}
+	err = await(within, func(ctx context.Context) (bool, string, error) {
+		now, err := u.scaled(ctx, 1)
+		if err != nil {
+			return false, "", err
+		}
+		for _, w := range now {
+			if woken[w.String()] && w.ready == 0 {
+				return false, w.String() + " is not ready", nil
+			}
+		}
+		return true, "", nil
+	})
+	if err != nil && ctx.Err() == nil {
+		u.Log.Warn("going on without it", "cause", err)
+		return nil
+	}
+	return err
+}
+
+// wakeAgain is for those that the control plane scaled down before it was stopped.
+func (u *Uninstaller) wakeAgain(ctx context.Context) error {
+	asleep, err := u.scaled(ctx, 0)
+	if err != nil {
+		return err
+	}
+	return u.scaleUp(ctx, asleep)
+}
+
+func (u *Uninstaller) scaleUp(ctx context.Context, asleep []workload) error {
+	return all(asleep, func(w *workload) error {
+		u.Log.Info("scaling to one instance", "workload", w.String())
+		scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: w.name, Namespace: w.namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 1}}
+		err := call(ctx, func(ctx context.Context) (err error) {
+			if w.kind == "StatefulSet" {
+				_, err = u.Client.AppsV1().StatefulSets(w.namespace).UpdateScale(ctx, w.name, scale, metav1.UpdateOptions{})
+			} else {
+				_, err = u.Client.AppsV1().Deployments(w.namespace).UpdateScale(ctx, w.name, scale, metav1.UpdateOptions{})
+			}
+			return err
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("scaling %s to one instance: %w", w, err)
+		}
+		return nil
+	})
+}
+
+// scaled returns the workloads of functions that Headstart scales, which have that many
+// replicas.
+func (u *Uninstaller) scaled(ctx context.Context, replicas int32) (found []workload, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	services, err := u.Client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing services: %w", err)
+	}
+	deployments, err := u.Client.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing deployments: %w", err)
+	}
+	sets, err := u.Client.AppsV1().StatefulSets("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing stateful sets: %w", err)
+	}
+	selectors := selectorsOf(services.Items)
+	for i := range deployments.Items {
+		d := &deployments.Items[i]
+		if want(d.Spec.Replicas, replicas) && selected(selectors[d.Namespace], d.Spec.Template.Labels) {
+			found = append(found, workload{"Deployment", d.Namespace, d.Name, d.Status.ReadyReplicas})
+		}
+	}
+	for i := range sets.Items {
+		s := &sets.Items[i]
+		if want(s.Spec.Replicas, replicas) && selected(selectors[s.Namespace], s.Spec.Template.Labels) {
+			found = append(found, workload{"StatefulSet", s.Namespace, s.Name, s.Status.ReadyReplicas})
+		}
+	}
+	return found, nil
+}
+
+// selectorsOf returns the selectors of the Services that ask to be scaled to zero, by
+// namespace.
+func selectorsOf(services []corev1.Service) map[string][]labels.Selector {
+	selectors := map[string][]labels.Selector{}
+	for _, s := range services {
+		if _, asks := s.Annotations[policy.KeyScaleToZero]; asks && len(s.Spec.Selector) > 0 {
+			selectors[s.Namespace] = append(selectors[s.Namespace], labels.SelectorFromSet(s.Spec.Selector))
+		}
+	}
+	return selectors
+}
+
+func want(replicas *int32, want int32) bool { return replicas != nil && *replicas == want }
+
+func selected(selectors []labels.Selector, of map[string]string) bool {
+	for _, s := range selectors {
+		if s.Matches(labels.Set(of)) {
+			return true
+		}
+	}
+	return false
+}
+
+// stopControlPlane has it end, so that it does not write again what is removed.
+func (u *Uninstaller) stopControlPlane(ctx context.Context) error {
+	deployments := u.Client.AppsV1().Deployments(u.Namespace)
+	err := call(ctx, func(ctx context.Context) error {
+		_, err := deployments.UpdateScale(ctx, controlPlane, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: controlPlane, Namespace: u.Namespace}}, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("scaling deployment %s to zero: %w", controlPlane, err)
+	}
+	return u.awaitNoPods(ctx, controlPlane)
+}
+
+func (u *Uninstaller) awaitNoPods(ctx context.Context, name string) error {
+	return await(ctx, func(ctx context.Context) (bool, string, error) {
+		pods, err := u.pods(ctx, name)
+		if err != nil || len(pods) == 0 {
+			return true, "", err
+		}
+		return false, fmt.Sprintf("%d pods are still there, such as %s", len(pods), pods[0].Name), nil
+	})
+}
+
+func (u *Uninstaller) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pods, err := u.Client.CoreV1().Pods(u.Namespace).List(ctx, metav1.ListOptions{LabelSelector: nameLabel + "=" + name})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", name, err)
+	}
+	return pods.Items, nil
+}
+
+// leaveMesh removes the objects that the control plane has made in Istio's namespace.
+func (u *Uninstaller) leaveMesh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	objects, err := u.Mesh.List(ctx, istio.EnvoyFilter, u.RootNamespace, istio.Query{Labels: istio.Selector})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		// Without Istio there is nothing, and without the chart's role for it neither.
+		u.Log.Info("there is no mesh", "cause", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listing EnvoyFilters: %w", err)
+	}
+	for _, o := range objects {
+		err := u.Mesh.Delete(ctx, istio.EnvoyFilter, o.GetNamespace(), o.GetName(), o.GetUID())
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting EnvoyFilter %s/%s: %w", o.GetNamespace(), o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// stopDaemons ends them on all nodes.
+func (u *Uninstaller) stopDaemons(ctx context.Context) error { return u.remove(ctx, daemons) }
+
+// remove deletes a DaemonSet with its pods.
+func (u *Uninstaller) remove(ctx context.Context, name string) error {
+	foreground := metav1.DeletePropagationForeground
+	err := call(ctx, func(ctx context.Context) error {
+		return u.Client.AppsV1().DaemonSets(u.Namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &foreground})
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting daemon set %s: %w", name, err)
+	}
+	if err := u.awaitNoPods(ctx, name); err != nil {
+		return err
+	}
+	return await(ctx, func(ctx context.Context) (bool, string, error) {
+		_, err := u.daemonSet(ctx, name)
+		if apierrors.IsNotFound(err) {
+			return true, "", nil
+		}
+		return false, "daemon set " + name + " is still there", err
+	})
+}
+
+func (u *Uninstaller) daemonSet(ctx context.Context, name string) (*appsv1.DaemonSet, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return u.Client.AppsV1().DaemonSets(u.Namespace).Get(ctx, name, metav1.GetOptions{})
+}

@@ -1,0 +1,152 @@
+package xds
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/testing/protocmp"
+	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+const ingressPath = "/run/headstart/gateway/ingress.sock"
+
+// inMesh is a function that has a Kubernetes Service.
+func inMesh(f platform.Function) platform.Function {
+	f.Service, f.ServicePort = strings.ReplaceAll(f.Name, "/", ".")+".svc.cluster.local", 80
+	return f
+}
+
+// assigned reads an assignment named default/video:80.
+func assigned(t *testing.T, endpoints string) *endpoint.ClusterLoadAssignment {
+	t.Helper()
+	var a endpoint.ClusterLoadAssignment
+	if err := protojson.Unmarshal([]byte(`{"cluster_name":"default/video:80","endpoints":[`+endpoints+`]}`), &a); err != nil {
+		t.Fatal(err)
+	}
+	return &a
+}
+
+const daemonBelow = `{"priority":1,"load_balancing_weight":1,"lb_endpoints":[{"endpoint":{"address":{"pipe":{"path":"` + ingressPath + `"}}},
+	"metadata":{"filter_metadata":{"envoy.transport_socket_match":{"headstart":"node"}}}}]}`
+
+func TestMeshAssignment(t *testing.T) {
+	at := func(phase platform.Phase, address, sni string) platform.Instance {
+		return platform.Instance{ID: "i", Function: video().Name, Node: "edge", Phase: phase, Address: address, MeshSNI: sni}
+	}
+	plain := func(address string) string {
+		return `{"endpoint":{"address":{"socket_address":{"address":"` + address + `","port_value":8080}}}}`
+	}
+	const tls = `{"endpoint":{"address":{"socket_address":{"address":"10.0.0.3","port_value":8080}}},
+		"metadata":{"filter_metadata":{"envoy.transport_socket_match":{"tlsMode":"istio"}}}}`
+	for name, c := range map[string]struct {
+		instances []platform.Instance
+		endpoints []platform.Endpoint
+		want      string
+	}{
+		"no instance":     {nil, nil, daemonBelow},
+		"starting":        {[]platform.Instance{at(platform.Starting, "10.0.0.1:8080", "")}, nil, daemonBelow},
+		"withdrawn":       {[]platform.Instance{at(platform.Stopping, "10.0.0.1:8080", "")}, nil, daemonBelow},
+		"another's":       {[]platform.Instance{{Function: "default/thumbs", Phase: platform.Ready, Address: "10.0.0.1:8080"}}, nil, daemonBelow},
+		"ready":           {[]platform.Instance{at(platform.Ready, "10.0.0.1:8080", "")}, nil, `{"load_balancing_weight":1,"lb_endpoints":[` + plain("10.0.0.1") + `]},` + daemonBelow},
+		"with a sidecar":  {[]platform.Instance{at(platform.Ready, "10.0.0.3:8080", "outbound_.80_._.video")}, nil, `{"load_balancing_weight":1,"lb_endpoints":[` + tls + `]},` + daemonBelow},
+		"two, one of all": {[]platform.Instance{at(platform.Ready, "10.0.0.3:8080", "x"), at(platform.Ready, "10.0.0.1:8080", ""), at(platform.Starting, "10.0.0.9:8080", "")}, nil, `{"load_balancing_weight":2,"lb_endpoints":[` + plain("10.0.0.1") + `,` + tls + `]},` + daemonBelow},
+		"an address twice": {[]platform.Instance{at(platform.Ready, "10.0.0.3:8080", ""), at(platform.Ready, "10.0.0.3:8080", "x")}, nil,
+			`{"load_balancing_weight":1,"lb_endpoints":[` + tls + `]},` + daemonBelow},
+		"another autoscaler's": {nil, []platform.Endpoint{{Function: video().Name, Address: "10.0.0.3:8080", MeshTLS: true}, {Function: video().Name, Address: "10.0.0.1:8080"}},
+			`{"load_balancing_weight":2,"lb_endpoints":[` + plain("10.0.0.1") + `,` + tls + `]},` + daemonBelow},
+		"IPv6": {[]platform.Instance{at(platform.Ready, "[fd00::1]:8080", "")}, nil, `{"load_balancing_weight":1,"lb_endpoints":[` + plain("fd00::1") + `]},` + daemonBelow},
+	} {
+		got, err := MeshAssignments(platform.State{Functions: []platform.Function{inMesh(video())}, Instances: c.instances, Endpoints: c.endpoints}, ingressPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]*endpoint.ClusterLoadAssignment{"default/video:80": assigned(t, c.want)}, got, protocmp.Transform()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// One function's mistake is not the others'.
+func TestWrongAddressesAreLeftOut(t *testing.T) {
+	st := platform.State{Functions: []platform.Function{inMesh(video()), inMesh(thumbs()), func() platform.Function { f := video(); f.Name = "default/local"; return f }()},
+		Instances: []platform.Instance{ready(video(), "a", "10.0.0.1:8080"), ready(video(), "b", ""), ready(thumbs(), "c", "thumbs:80")},
+		Endpoints: []platform.Endpoint{{Function: video().Name, Address: "10.0.0.1:0"}}}
+	got, err := MeshAssignments(st, ingressPath)
+	for _, part := range []string{`default/video: address "" is not ip:port`, `default/thumbs: address "thumbs:80"`, `"10.0.0.1:0"`} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("error %v does not say %s", err, part)
+		}
+	}
+	if len(got) != 2 || len(got["default/video:80"].GetEndpoints()) != 2 || len(got["default/thumbs:80"].GetEndpoints()) != 1 {
+		t.Errorf("got %v", got)
+	}
+	for _, path := range []string{"", "/" + strings.Repeat("a", 107)} {
+		if got, err := MeshAssignments(st, path); err == nil || got != nil {
+			t.Errorf("socket %q: %v, %v", path, got, err)
+		}
+	}
+}
+
+// What Envoy gets is valid and the same for the same state, whatever its order.
+func TestMeshAssignmentsAreStable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		st := platform.State{Functions: []platform.Function{inMesh(video()), inMesh(thumbs())}}
+		address := rapid.SampledFrom([]string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.2:81", "[fd00::1]:80", "wrong", ""})
+		for range rapid.IntRange(0, 6).Draw(t, "instances") {
+			st.Instances = append(st.Instances, platform.Instance{
+				Function: rapid.SampledFrom([]string{"default/video", "default/thumbs", "default/unknown"}).Draw(t, "function"),
+				Phase:    rapid.SampledFrom([]platform.Phase{platform.Starting, platform.Ready, platform.Stopping}).Draw(t, "phase"),
+				Address:  address.Draw(t, "address"),
+				MeshSNI:  rapid.SampledFrom([]string{"", "x"}).Draw(t, "sni"),
+			})
+		}
+		want, _ := MeshAssignments(st, ingressPath)
+		for _, a := range want {
+			if err := a.ValidateAll(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slices.Reverse(st.Functions)
+		slices.Reverse(st.Instances)
+		got, _ := MeshAssignments(st, ingressPath)
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			t.Errorf("in another order (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestPluginConfig(t *testing.T) {
+	clash := thumbs()
+	clash.Name, clash.Hosts = "default/zebra", []string{"zebra.default", video().Hosts[0]}
+	shadow := thumbs()
+	shadow.Name, shadow.Hosts = "default/zulu", video().Hosts
+	data, err := PluginConfig(platform.State{Functions: []platform.Function{shadow, clash, video(), thumbs()}}, "headstart-hints", ingressPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := filterapi.ParseConfig(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &filterapi.Config{Version: filterapi.Version, HintCluster: "headstart-hints", IngressEndpoint: ingressPath, Functions: []filterapi.Function{
+		{Name: "default/thumbs", Hosts: thumbs().Hosts},
+		{Name: "default/video", Hosts: video().Hosts, Input: video().Policy.Input},
+		{Name: "default/zebra", Hosts: []string{"zebra.default"}},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	if data, err := PluginConfig(platform.State{}, "headstart-hints", ingressPath); err != nil || !strings.Contains(string(data), `"functions":[]`) {
+		t.Errorf("without functions: %s, %v", data, err)
+	}
+	if _, err := PluginConfig(platform.State{}, "headstart-hints", "no path"); err == nil {
+		t.Error("an endpoint that is no path is taken")
+	}
+}

@@ -1,0 +1,6 @@
+// Package docs holds the documentation. Its tests keep it true to the source.
+package docs
+
+//go:generate go test ../control-plane/policy/reference -run TestThePageIsUpToDate -update
+//go:generate go test ../control-plane/admission -run TestTheChartIsUpToDate -update
+//go:generate go test ../manifests/charts -run TestTheMeshsObjectsAreUpToDate -update

@@ -1,0 +1,311 @@
+//go:build integration
+
+// Package relay tests the way from the platform's state to a mesh's gateway: control plane,
+// the daemon's relay, and a real Envoy whose configuration is that of a mesh.
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/relay"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 30 * time.Second
+
+// bed is one node of a mesh, with its control plane.
+type bed struct {
+	t        *testing.T
+	dir      string
+	activity *activity
+	address  string // of the control plane
+
+	controlPlane *xds.MeshServer
+	// The ends of what runs.
+	stopControlPlane, stopDaemon, stopEnvoy func()
+	url                                     string
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0"}
+	b.startControlPlane()
+	b.startDaemon()
+	return b
+}
+
+func (b *bed) socket(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *bed) log(who string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(b.t.Output(), nil)).With("of", who)
+}
+
+// serve serves g until stop, which the test's end calls at the latest.
+func (b *bed) serve(g *grpc.Server, network, address string) (string, func()) {
+	b.t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = g.Serve(l) })
+	stop := sync.OnceFunc(func() { g.Stop(); wg.Wait() })
+	b.t.Cleanup(stop)
+	return l.Addr().String(), stop
+}
+
+func (b *bed) startControlPlane() {
+	b.t.Helper()
+	b.controlPlane = xds.NewMesh(xds.MeshConfig{IngressSocket: b.socket("ingress.sock"), Verify: func(_ context.Context, node string) error {
+		if node != "edge" {
+			return errors.New("another's certificate")
+		}
+		return nil
+	}}, b.log("control plane"))
+	g := grpc.NewServer(xds.ServerOptions()...)
+	b.controlPlane.Register(g)
+	b.address, b.stopControlPlane = b.serve(g, "tcp", b.address)
+}
+
+// startDaemon runs what of the daemon the gateway sees.
+func (b *bed) startDaemon() {
+	b.t.Helper()
+	conn, err := grpc.NewClient(b.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: patience, Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, MaxDelay: time.Second}}))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r := relay.New(relay.Config{Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity,
+		Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: b.log("daemon")})
+	r.SetFunctions([]*nodeapi.Function{{Name: "default/fire", Hosts: []string{fireHost}}})
+	g := grpc.NewServer(relay.ServerOptions()...)
+	r.Register(g)
+	_, stop := b.serve(g, "unix", b.socket("gateway.sock"))
+	ctx, cancel := context.WithCancel(b.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { r.Run(ctx) })
+	b.stopDaemon = sync.OnceFunc(func() { stop(); cancel(); wg.Wait(); conn.Close() })
+	b.t.Cleanup(b.stopDaemon)
+}
+
+func (b *bed) update(st platform.State) {
+	b.t.Helper()
+	if err := b.controlPlane.Update(st); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// activity is the last word on each function.
+type activity struct {
+	mu     sync.Mutex
+	active map[string]bool
+}
+
+func (a *activity) Seen(function string, active bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.active == nil {
+		a.active = map[string]bool{}
+	}
+	a.active[function] = active
+}
+
+func (a *activity) of(function string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.active[function]
+}
+
+func (b *bed) eventually(what string, ok func() bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("waited %v in vain: %s", patience, what)
+		}
+	}
+}
+
+// startEnvoy starts a fresh gateway, with the prefetch filter if it is given a
+// configuration.
+func (b *bed) startEnvoy(plugin []byte) {
+	b.t.Helper()
+	port := freePort(b.t)
+	b.url = fmt.Sprintf("http://127.0.0.1:%d/", port)
+	path, logPath := b.socket("envoy.json"), b.socket("envoy.log")
+	if err := os.WriteFile(path, b.bootstrap(port, plugin), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	logFile, err := os.Create(logPath)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	envoy := exec.Command(binary(b.t, "envoy"), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
+	envoy.Stdout, envoy.Stderr = logFile, logFile
+	if err := envoy.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.stopEnvoy = sync.OnceFunc(func() {
+		_ = envoy.Process.Kill()
+		_ = envoy.Wait() // killed
+		logFile.Close()
+		if said, err := os.ReadFile(logPath); err == nil && b.t.Failed() {
+			b.t.Logf("envoy said:\n%s", said)
+		}
+	})
+	b.t.Cleanup(b.stopEnvoy)
+	b.eventually("Envoy listens", func() bool {
+		c, err := net.Dial("tcp", strings.Trim(strings.TrimPrefix(b.url, "http://"), "/"))
+		if err != nil {
+			return false
+		}
+		c.Close()
+		return true
+	})
+}
+
+// bootstrap is a mesh's gateway with what Headstart adds to it.
+func (b *bed) bootstrap(port int, plugin []byte) []byte {
+	b.t.Helper()
+	text, err := os.ReadFile("testdata/gateway.yaml")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	filter := "" // none
+	if plugin != nil {
+		filter = fmt.Sprintf(`- {name: headstart-prefetch, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
+			name: headstart-prefetch, failure_policy: FAIL_RELOAD, vm_config: {vm_id: headstart, runtime: envoy.wasm.runtime.v8, code: {local: {filename: %q}}},
+			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, binary(b.t, "prefetch.wasm"), plugin)
+	}
+	var g gateway
+	g.read(b.t, []byte(strings.NewReplacer("20000", fmt.Sprint(port), "# FILTER", filter).Replace(string(text))))
+	manifest, err := os.ReadFile("../../manifests/istio/gateways.yaml")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	functions, err := istio.Objects(istio.Config{}, []istio.Function{{Name: "default/fire",
+		Services: []istio.Service{{Host: fireHost, Port: 80, Endpoints: xds.AssignmentName(at().Functions[0])}}}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	generated, err := functions[0].MarshalJSON()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, object := range [][]byte{manifest, generated} {
+		g.apply(b.t, bytes.ReplaceAll(object, []byte("/run/headstart/gateway"), []byte(b.dir)))
+	}
+	return g.write(b.t)
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// binary finds what HEADSTART_BIN holds.
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(os.Getenv("HEADSTART_BIN"), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("HEADSTART_BIN must name the directory that holds envoy and prefetch.wasm: %v", err)
+	}
+	return path
+}
+
+// backend serves on an address and says its name; it keeps the last request.
+type backend struct {
+	address string
+	mu      sync.Mutex
+	last    *http.Request
+	count   int
+}
+
+func (b *bed) listen(network, address string, answer http.HandlerFunc) *backend {
+	b.t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s := &backend{address: l.Addr().String()}
+	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.last, s.count = r, s.count+1
+		s.mu.Unlock()
+		answer(w, r)
+	})}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = h.Serve(l) })
+	b.t.Cleanup(func() { _ = h.Close(); wg.Wait() })
+	return s
+}
+
+func (s *backend) request() (*http.Request, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.count
+}
+
+func says(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }
+}
+
+// client keeps one connection open, as a busy client does.
+var client = &http.Client{Timeout: patience}
+
+// get asks the gateway; headers are pairs. It returns the answer's body, or its status if
+// that is not 200.
+func (b *bed) get(headers ...string) string {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.url, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.Host = "video.example"
+	for i := 0; i < len(headers); i += 2 {
+		r.Header[headers[i]] = []string{headers[i+1]} // as written
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return answer.Status + " " + string(body)
+	}
+	return string(body)
+}

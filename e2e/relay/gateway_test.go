@@ -1,0 +1,170 @@
+//go:build integration
+
+package relay
+
+import (
+	"encoding/json"
+	"testing"
+
+	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"sigs.k8s.io/yaml"
+
+	// Types that a gateway's configuration has in it.
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+)
+
+const routerFilter = "envoy.filters.http.router"
+
+// gateway is an Envoy's configuration, to which patches are applied as Istio does.
+type gateway struct {
+	bootstrap bootstrap.Bootstrap
+	manager   hcm.HttpConnectionManager
+}
+
+// patch is one of an EnvoyFilter's.
+type patch struct {
+	ApplyTo string `json:"applyTo"`
+	Match   struct {
+		Cluster  struct{ Name string }
+		Listener struct {
+			FilterChain struct {
+				Filter struct {
+					SubFilter struct{ Name string } `json:"subFilter"`
+				}
+			} `json:"filterChain"`
+		}
+	}
+	Patch struct {
+		Operation string
+		Value     json.RawMessage
+	}
+}
+
+func (g *gateway) read(t *testing.T, text []byte) {
+	t.Helper()
+	unmarshal(t, text, &g.bootstrap)
+	if err := g.filters().UnmarshalTo(&g.manager); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// filters is where the listener's only filter has its configuration.
+func (g *gateway) filters() *anypb.Any {
+	return g.bootstrap.GetStaticResources().GetListeners()[0].GetFilterChains()[0].GetFilters()[0].GetTypedConfig()
+}
+
+func (g *gateway) write(t *testing.T) []byte {
+	t.Helper()
+	if err := g.filters().MarshalFrom(&g.manager); err != nil {
+		t.Fatal(err)
+	}
+	data, err := protojson.Marshal(&g.bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// apply applies an EnvoyFilter. Patches of the prefetch filter are not for this gateway,
+// which has it from its own configuration.
+func (g *gateway) apply(t *testing.T, envoyFilter []byte) {
+	t.Helper()
+	var object struct {
+		Spec struct {
+			ConfigPatches []patch `json:"configPatches"`
+		}
+	}
+	if err := yaml.Unmarshal(envoyFilter, &object); err != nil {
+		t.Fatal(err)
+	}
+	if len(object.Spec.ConfigPatches) == 0 {
+		t.Fatal("the EnvoyFilter has no patches")
+	}
+	for _, p := range object.Spec.ConfigPatches {
+		switch p.ApplyTo + " " + p.Patch.Operation {
+		case "CLUSTER ADD":
+			var c clusterv3.Cluster
+			unmarshal(t, p.Patch.Value, &c)
+			g.bootstrap.StaticResources.Clusters = append(g.bootstrap.GetStaticResources().GetClusters(), &c)
+		case "CLUSTER MERGE":
+			g.mergeCluster(t, p)
+		case "NETWORK_FILTER MERGE":
+			var m hcm.HttpConnectionManager
+			p.typedConfig(t, &m)
+			proto.Merge(&g.manager, &m)
+		case "HTTP_FILTER MERGE":
+			g.mergeRouter(t, p)
+		}
+	}
+}
+
+func (g *gateway) mergeCluster(t *testing.T, p patch) {
+	t.Helper()
+	for _, c := range g.bootstrap.GetStaticResources().GetClusters() {
+		if c.GetName() == p.Match.Cluster.Name {
+			var added clusterv3.Cluster
+			unmarshal(t, p.Patch.Value, &added)
+			proto.Merge(c, &added)
+			return
+		}
+	}
+	t.Fatalf("the gateway has no cluster %q", p.Match.Cluster.Name)
+}
+
+func (g *gateway) mergeRouter(t *testing.T, p patch) {
+	t.Helper()
+	if p.Match.Listener.FilterChain.Filter.SubFilter.Name != routerFilter {
+		return
+	}
+	filter := g.manager.GetHttpFilters()[len(g.manager.GetHttpFilters())-1].GetTypedConfig()
+	var base, added router.Router
+	if err := filter.UnmarshalTo(&base); err != nil {
+		t.Fatal(err)
+	}
+	p.typedConfig(t, &added)
+	proto.Merge(&base, &added)
+	if err := filter.MarshalFrom(&base); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// typedConfig reads a filter's configuration.
+func (p patch) typedConfig(t *testing.T, m proto.Message) {
+	t.Helper()
+	var value struct {
+		TypedConfig json.RawMessage `json:"typed_config"`
+	}
+	if err := json.Unmarshal(p.Patch.Value, &value); err != nil {
+		t.Fatal(err)
+	}
+	var typed anypb.Any
+	unmarshal(t, value.TypedConfig, &typed)
+	if err := typed.UnmarshalTo(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unmarshal reads YAML, of which JSON is a part.
+func unmarshal(t *testing.T, text []byte, m proto.Message) {
+	t.Helper()
+	data, err := yaml.YAMLToJSON(text)
+	if err == nil {
+		err = protojson.Unmarshal(data, m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,193 @@
+//go:build integration
+
+package relay
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(int) { client.CloseIdleConnections() }))
+}
+
+const fireHost = "fire.default.svc.cluster.local"
+
+// at is the platform's state with the function ready at these addresses.
+func at(addresses ...string) platform.State {
+	st := platform.State{Functions: []platform.Function{{Name: "default/fire", Hosts: []string{fireHost}, Service: fireHost, ServicePort: 80,
+		Policy: policy.Policy{Input: "s3://videos/{header.x-key}"}}}}
+	for _, a := range addresses {
+		st.Instances = append(st.Instances, platform.Instance{ID: a, Function: "default/fire", Node: "edge", Phase: platform.Ready, Address: a})
+	}
+	return st
+}
+
+func (b *bed) plugin() []byte {
+	b.t.Helper()
+	data, err := xds.PluginConfig(at(), "headstart-hints", b.socket("ingress.sock"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return data
+}
+
+// comes waits until the gateway's answers are of who.
+func (b *bed) comes(who string, headers ...string) {
+	b.t.Helper()
+	var got string
+	b.eventually("an answer of "+who, func() bool { got = b.get(headers...); return got == who })
+}
+
+func TestGatewayGoesWhereTheFunctionIs(t *testing.T) {
+	b := newBed(t)
+	ingress, hints := b.listen("unix", b.socket("ingress.sock"), says("daemon")), b.listen("unix", b.socket("hints.sock"), says(""))
+	one, two := b.listen("tcp", "127.0.0.1:0", says("one")), b.listen("tcp", "127.0.0.1:0", says("two"))
+	b.update(at())
+	b.startEnvoy(b.plugin())
+	b.comes("daemon")
+	b.update(at(one.address))
+	b.comes("one")
+
+	// With an input: to the daemon, hot or cold, and with a hint.
+	forged := []string{"x-headstart-function", "default/other", "x-headstart-endpoint", two.address, "x_headstart_input", "s3://secret/a"}
+	if got := b.get(append(forged, "x-key", "a")...); got != "daemon" {
+		t.Errorf("with an input: %s", got)
+	}
+	r, _ := ingress.request()
+	for name, want := range map[string]string{"x-headstart-function": "default/fire", "x-headstart-input": "s3://videos/a", "x-headstart-endpoint": b.socket("ingress.sock"), "x_headstart_input": ""} {
+		if got := strings.Join(r.Header[http.CanonicalHeaderKey(name)], ","); got != want {
+			t.Errorf("the daemon gets %s: %q, want %q", name, got, want)
+		}
+	}
+	b.eventually("a hint", func() bool { _, n := hints.request(); return n > 0 })
+	if hint, n := hints.request(); n != 1 || hint.Header.Get("x-headstart-request") != r.Header.Get("x-headstart-request") || hint.Header.Get("x-headstart-function") != "default/fire" {
+		t.Errorf("%d hints, the last %v", n, hint.Header)
+	}
+	// Without: straight to the instance, whatever the client claims.
+	if got := b.get(forged...); got != "one" {
+		t.Errorf("a forged endpoint: %s", got)
+	}
+	if r, _ := one.request(); r.Header.Get("x-headstart-function") != "default/fire" || r.Header.Get("x-headstart-endpoint") != "" {
+		t.Errorf("the instance gets %v", r.Header)
+	}
+
+	b.update(at(one.address, two.address))
+	b.comes("two")
+	b.comes("one")
+	b.update(at())
+	b.comes("daemon")
+	b.update(at(two.address))
+	b.comes("two")
+	b.update(platform.State{}) // no function any more: its cluster is the mesh's to take away
+	for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
+		if got := b.get(); got != "two" {
+			t.Fatalf("a function that is gone: %s", got)
+		}
+	}
+	b.update(at(one.address))
+	b.comes("one")
+}
+
+// A gateway that starts while the control plane is away has what the daemon has, and what
+// a daemon has that started then, too.
+func TestFreshGatewayWithoutControlPlane(t *testing.T) {
+	b := newBed(t)
+	one, two := b.listen("tcp", "127.0.0.1:0", says("one")), b.listen("tcp", "127.0.0.1:0", says("two"))
+	b.update(at(one.address))
+	b.startEnvoy(nil)
+	b.comes("one")
+	b.stopControlPlane()
+	b.stopEnvoy()
+	b.startEnvoy(nil)
+	b.comes("one")
+	b.stopDaemon()
+	for range 20 {
+		if got := b.get(); got != "one" {
+			t.Fatalf("without the daemon: %s", got)
+		}
+	}
+	b.stopEnvoy()
+	b.startDaemon()
+	b.startEnvoy(nil)
+	b.comes("one")
+	b.startControlPlane()
+	b.update(at(two.address))
+	b.comes("two")
+}
+
+func TestRequestsAreActivity(t *testing.T) {
+	for name, filter := range map[string]bool{"with the filter": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			finish := make(chan struct{})
+			one := b.listen("tcp", "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("x-slow") != "" {
+					<-finish
+				}
+				_, _ = io.WriteString(w, "one")
+			})
+			b.update(at(one.address))
+			var plugin []byte
+			if filter {
+				plugin = b.plugin()
+			}
+			b.startEnvoy(plugin)
+			b.comes("one")
+			b.eventually("the function is in use", func() bool { return b.activity.of("default/fire") })
+			b.eventually("the function is no longer in use", func() bool { return !b.activity.of("default/fire") })
+			done := make(chan string, 1)
+			go func() { done <- b.get("x-slow", "1") }()
+			began := time.Now()
+			b.eventually("the function is in use", func() bool { return b.activity.of("default/fire") })
+			t.Logf("a request is activity after %v", time.Since(began).Round(time.Millisecond))
+			for time.Since(began) < 5*time.Second { // longer than a function stays active by itself
+				if !b.activity.of("default/fire") {
+					t.Fatalf("not in use %v after a request's start", time.Since(began))
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			close(finish)
+			if got := <-done; got != "one" {
+				t.Error(got)
+			}
+			b.eventually("the function is no longer in use", func() bool { return !b.activity.of("default/fire") })
+		})
+	}
+}
+
+// From the control plane's knowledge to an answer by the new instance, as a busy client
+// sees it.
+func TestLatencyOfAChange(t *testing.T) {
+	const changes = 200
+	b := newBed(t)
+	b.listen("unix", b.socket("ingress.sock"), says("daemon"))
+	one, two := b.listen("tcp", "127.0.0.1:0", says("one")), b.listen("tcp", "127.0.0.1:0", says("two"))
+	b.update(at(one.address))
+	b.startEnvoy(nil)
+	b.comes("one")
+	var took []time.Duration
+	for i := range changes {
+		next, who := two.address, "two"
+		if i%2 == 1 {
+			next, who = one.address, "one"
+		}
+		began := time.Now()
+		b.update(at(next))
+		for b.get() != who {
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	t.Logf("a change is in effect after p50 %v, p99 %v, at most %v", took[changes/2], took[changes*99/100], took[changes-1])
+}

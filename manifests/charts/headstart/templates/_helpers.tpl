@@ -1,0 +1,56 @@
+{{- define "headstart.labels" -}}
+app.kubernetes.io/part-of: headstart
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- /* headstart.image (list $ "node") is an image's reference. */}}
+{{- define "headstart.image" -}}
+{{- $root := index . 0 }}
+{{- $image := index $root.Values.image (index . 1) }}
+{{- $name := $image.repository }}
+{{- with $root.Values.image.registry }}{{ $name = printf "%s/%s" (trimSuffix "/" .) $name }}{{ end }}
+{{- if $image.digest }}{{ $name }}@{{ $image.digest }}
+{{- else }}{{ $name }}:{{ $root.Values.image.tag | default $root.Chart.AppVersion }}
+{{- end }}
+{{- end }}
+
+{{- define "headstart.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* headstart.stores is the list of stores as CEL, which has JSON's syntax. */}}
+{{- define "headstart.stores" -}}
+{{- $list := list }}
+{{- range .Values.stores }}
+{{- $list = append $list (dict "name" (list .name) "buckets" .s3.buckets "namespaces" (.namespaces | default list)) }}
+{{- end }}
+{{- $list | toJson }}
+{{- end }}
+
+{{- /* What the API server's credentials are mounted from, where a container needs them. */}}
+{{- define "headstart.apiAccess" -}}
+- name: api-access
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3607}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+{{- end }}
+
+{{- /* headstart.istio (list $ "gateways.yaml") is a file of manifests/istio for this mesh. */}}
+{{- define "headstart.istio" -}}
+{{- $root := index . 0 }}
+{{- $istio := $root.Values.istio }}
+{{- $text := $root.Files.Get (printf "files/istio/%s" (index . 1)) }}
+{{- $text = regexReplaceAll "(?m)^  namespace: istio-system.*$" $text (printf "  namespace: %s" (index . 2)) }}
+{{- with $istio.revision }}{{ $text = replace "  labels:\n" (printf "  labels:\n    istio.io/rev: %s\n" .) $text }}{{ end }}
+{{- $url := $istio.extensionURL | default (printf "oci://%s" (include "headstart.image" (list $root "prefetch"))) }}
+{{- $text = regexReplaceAll "(?m)^( *)url: .*$" $text (printf "${1}url: %s%s" $url (ternary (printf "\n${1}imagePullSecret: %s" $istio.extensionPullSecret) "" (ne $istio.extensionPullSecret ""))) }}
+{{- $text }}
+{{- end }}

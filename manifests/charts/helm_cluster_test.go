@@ -1,0 +1,172 @@
+//go:build cluster
+
+package charts_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+)
+
+const namespace = "headstart-system"
+
+// values are an operator's, with something of everything.
+const values = `
+image: {registry: "registry.example.com/mirror/", tag: v1}
+stores:
+  - name: default
+    namespaces: [video]
+    s3: {endpoint: "https://s3.example.com", region: eu-central-1, buckets: [videos, models], credentialsSecret: default-s3}
+  - name: archive
+    namespaces: [video, other]
+    s3: {endpoint: "http://10.0.0.1:9000", pathStyle: true, buckets: [old], credentialsSecret: default-s3}
+`
+
+// program runs one of the cluster's programs; its standard error is part of the answer
+// only if it fails.
+func program(t *testing.T, stdin, name string, args ...string) (string, error) {
+	t.Helper()
+	bin := os.Getenv(apiservertest.Binaries)
+	if bin == "" {
+		t.Fatalf("%s names no directory with helm, kubectl and istioctl", apiservertest.Binaries)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, name), args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String() + errs.String(), err
+	}
+	return out.String(), nil
+}
+
+func must(t *testing.T, stdin, name string, args ...string) string {
+	t.Helper()
+	out, err := program(t, stdin, name, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func TestLint(t *testing.T) {
+	out := must(t, values, "helm", "lint", "--strict", "headstart", "-f", "-")
+	if strings.Contains(out, "[WARNING]") || strings.Contains(out, "[ERROR]") {
+		t.Error(out)
+	}
+}
+
+// What a schema can find is found before anything is installed.
+func TestWrongValuesAreRefused(t *testing.T) {
+	for _, set := range []string{
+		"image.node.digest=latest", "node.bufferLimit=1", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
+		"stores[0].name=default", "controlplane.logLevel=loud", "istio.extensionURL=ghcr", "image.registry=https://registry.example.com",
+	} {
+		if out, err := program(t, "", "helm", "template", "headstart", "--set", set); err == nil || !strings.Contains(out, "don't meet the specifications of the schema") {
+			t.Errorf("--set %s: %v\n%.300s", set, err, out)
+		}
+	}
+}
+
+// document returns the rendered object of that kind and name.
+func document(t *testing.T, rendered, kind, name string) map[string]any {
+	t.Helper()
+	for _, text := range strings.Split(rendered, "\n---") {
+		var o map[string]any
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if meta, _ := o["metadata"].(map[string]any); o["kind"] == kind && meta["name"] == name {
+			return o
+		}
+	}
+	t.Fatalf("there is no %s %s", kind, name)
+	return nil
+}
+
+func TestTheControlPlaneTakesTheStores(t *testing.T) {
+	out := must(t, values, "helm", "template", "headstart", "-n", namespace, "-f", "-")
+	data, _ := document(t, out, "ConfigMap", "headstart-stores")["data"].(map[string]any)
+	text, _ := data["stores.yaml"].(string)
+	ss, err := stores.Parse([]byte(text))
+	if err != nil || len(ss) != 2 || ss[1].Namespaces[1] != "other" || !ss[1].PathStyle {
+		t.Errorf("got %+v, %v", ss, err)
+	}
+	out = must(t, "", "helm", "template", "headstart", "-n", namespace)
+	data, _ = document(t, out, "ConfigMap", "headstart-stores")["data"].(map[string]any)
+	text, _ = data["stores.yaml"].(string)
+	if ss, err := stores.Parse([]byte(text)); err != nil || len(ss) != 0 {
+		t.Errorf("without stores: %+v, %v", ss, err)
+	}
+}
+
+// Only the installer has power over the node; the daemon has neither capabilities beyond
+// one, nor credentials for the API server.
+func TestTheDaemonHasLittlePower(t *testing.T) {
+	out := must(t, values, "helm", "template", "headstart", "-n", namespace, "-f", "-")
+	text, err := json.Marshal(document(t, out, "DaemonSet", "headstart-node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					AutomountServiceAccountToken bool
+					Containers                   []struct {
+						SecurityContext struct {
+							AllowPrivilegeEscalation, ReadOnlyRootFilesystem, Privileged bool
+							Capabilities                                                 struct{ Drop, Add []string }
+						}
+						VolumeMounts []struct{ Name, MountPath string }
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(text, &set); err != nil {
+		t.Fatal(err)
+	}
+	pod := set.Spec.Template.Spec
+	c := pod.Containers[0]
+	s := c.SecurityContext
+	if pod.AutomountServiceAccountToken || s.AllowPrivilegeEscalation || s.Privileged || !s.ReadOnlyRootFilesystem ||
+		strings.Join(s.Capabilities.Drop, " ") != "ALL" || strings.Join(s.Capabilities.Add, " ") != "CHOWN" {
+		t.Errorf("the daemon may do more than it needs: %+v", s)
+	}
+	for _, m := range c.VolumeMounts {
+		if m.Name == "host" || m.Name == "api-access" {
+			t.Errorf("the daemon has %s at %s", m.Name, m.MountPath)
+		}
+	}
+}
+
+// kubeconfig writes the administrator's.
+func kubeconfig(t *testing.T, c *rest.Config) string {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"clusters": []any{map[string]any{"name": "c", "cluster": map[string]any{"server": c.Host, "certificate-authority": c.CAFile, "tls-server-name": c.ServerName}}},
+		"users":    []any{map[string]any{"name": "u", "user": map[string]any{"token": c.BearerToken}}},
+		"contexts": []any{map[string]any{"name": "c", "context": map[string]any{"cluster": "c", "user": "u"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}

@@ -1,0 +1,202 @@
+// Package istio_test checks what is shipped for Istio: that it says what the control
+// plane and the filter take it to say. What Istio thinks of it is in cluster_test.go.
+package istio_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	extensions "istio.io/api/extensions/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+	telemetry "istio.io/api/telemetry/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	grpclog "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
+	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+
+	// What the patches name by their types.
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
+
+// document is one object as it is shipped.
+type document struct {
+	Metadata struct {
+		Name, Namespace string
+	}
+	Spec json.RawMessage
+}
+
+func load(t *testing.T, file string, spec proto.Message) document {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d document
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	if err := protojson.Unmarshal(d.Spec, spec); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return d
+}
+
+func gateways(t *testing.T) []*networking.EnvoyFilter_EnvoyConfigObjectPatch {
+	t.Helper()
+	var spec networking.EnvoyFilter
+	load(t, "gateways.yaml", &spec)
+	return spec.ConfigPatches
+}
+
+func TestGatewaysWithoutOurSocketsStayAsTheyAre(t *testing.T) {
+	want := map[string]string{istio.MetadataKey: istio.MetadataValue}
+	for i, p := range gateways(t) {
+		if p.Match.Context != networking.EnvoyFilter_GATEWAY || !cmp.Equal(p.Match.GetProxy().GetMetadata(), want) {
+			t.Errorf("patch %d is for %v", i, p.Match)
+		}
+	}
+	text, err := os.ReadFile("install.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "ISTIO_META_"+istio.MetadataKey) {
+		t.Error("the overlay does not set the metadata")
+	}
+}
+
+// Envoy refuses a listener or a cluster as a whole for one field that it does not know.
+func TestPatchesAreWhatEnvoyReads(t *testing.T) {
+	clusters := map[string]bool{}
+	for i, p := range gateways(t) {
+		var m proto.Message
+		switch p.ApplyTo {
+		case networking.EnvoyFilter_CLUSTER:
+			m = &cluster.Cluster{}
+		case networking.EnvoyFilter_NETWORK_FILTER:
+			m = &listener.Filter{}
+		case networking.EnvoyFilter_HTTP_FILTER:
+			m = &hcm.HttpFilter{}
+		default:
+			t.Fatalf("patch %d applies to %v", i, p.ApplyTo)
+		}
+		value, err := protojson.Marshal(p.Patch.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := protojson.Unmarshal(value, m); err != nil {
+			t.Fatalf("patch %d: %v", i, err)
+		}
+		if c, ok := m.(*cluster.Cluster); ok {
+			clusters[c.Name] = true
+			if err := c.ValidateAll(); err != nil {
+				t.Errorf("patch %d: %v", i, err)
+			}
+		}
+		if f, ok := m.(*hcm.HttpFilter); ok && f.GetTypedConfig() != nil {
+			checkLog(t, f)
+		}
+	}
+	for _, name := range []string{istio.GatewayCluster, "headstart-ingress", "headstart-hints"} {
+		if !clusters[name] {
+			t.Errorf("there is no cluster %s", name)
+		}
+	}
+}
+
+func checkLog(t *testing.T, f *hcm.HttpFilter) {
+	t.Helper()
+	var r router.Router
+	if err := f.GetTypedConfig().UnmarshalTo(&r); err != nil {
+		t.Fatal(err)
+	}
+	var als grpclog.HttpGrpcAccessLogConfig
+	if err := r.UpstreamLog[0].GetTypedConfig().UnmarshalTo(&als); err != nil {
+		t.Fatal(err)
+	}
+	if err := als.ValidateAll(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheFilterTakesWhatIsShipped(t *testing.T) {
+	var te extensions.TrafficExtension
+	var wp extensions.WasmPlugin
+	for name, d := range map[string]document{
+		"TrafficExtension": load(t, "traffic-extension.yaml", &te),
+		"WasmPlugin":       load(t, "wasm-plugin.yaml", &wp),
+	} {
+		if d.Metadata.Name != istio.PrefetchName || d.Metadata.Namespace != istio.DefaultRootNamespace {
+			t.Errorf("%s is %s/%s", name, d.Metadata.Namespace, d.Metadata.Name)
+		}
+	}
+	if te.GetWasm().FailStrategy != extensions.FailStrategy_FAIL_OPEN || wp.FailStrategy != extensions.FailStrategy_FAIL_OPEN {
+		t.Error("the filter can take a gateway down")
+	}
+	if te.GetWasm().Url != wp.Url || !strings.Contains(wp.Url, "@sha256:") {
+		t.Errorf("%s and %s", te.GetWasm().Url, wp.Url)
+	}
+	for _, config := range []proto.Message{te.GetWasm().PluginConfig, wp.PluginConfig} {
+		data, err := protojson.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := filterapi.ParseConfig(data); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Istio composes the filter's name of the object's kind, namespace and name.
+func TestTheStandInIsForTheFilterThatIsShipped(t *testing.T) {
+	want := map[string]bool{
+		"extensions.istio.io/trafficextension/" + istio.DefaultRootNamespace + "." + istio.PrefetchName:                                  true,
+		"extensions.istio.io/trafficextension/" + istio.DefaultRootNamespace + "." + istio.PrefetchName + "~istio-translated-wasmplugin": true,
+		"extensions.istio.io/wasmplugin/" + istio.DefaultRootNamespace + "." + istio.PrefetchName:                                        true,
+	}
+	got := map[string]bool{}
+	for _, p := range gateways(t) {
+		if p.Patch.Operation == networking.EnvoyFilter_Patch_REPLACE {
+			got[p.Match.GetListener().FilterChain.Filter.SubFilter.Name] = true
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestTraceTagsAreTheHeadersOfTheGateway(t *testing.T) {
+	var spec telemetry.Telemetry
+	load(t, "telemetry.yaml", &spec)
+	for tag, header := range map[string]string{"headstart.function": filterapi.HeaderFunction, "headstart.request": filterapi.HeaderRequest} {
+		if got := spec.Tracing[0].CustomTags[tag].GetHeader().GetName(); got != header {
+			t.Errorf("%s is of the header %q", tag, got)
+		}
+	}
+}
+
+// All files, so that one that is new is checked by somebody.
+func TestEveryFileIsKnown(t *testing.T) {
+	files, err := filepath.Glob("*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"gateways.yaml", "install.yaml", "telemetry.yaml", "traffic-extension.yaml", "wasm-plugin.yaml"}, files); d != "" {
+		t.Error(d)
+	}
+}

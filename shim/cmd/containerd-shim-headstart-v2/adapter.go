@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/v2/pkg/shim"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/headstart-mesh/headstart/shim/task"
+)
+
+// adapter is runc's shim, for a runtime whose options containerd may send in another form
+// than runc's.
+type adapter struct{ shim.Shim }
+
+// Start starts the shim's server.
+func (a adapter) Start(ctx context.Context, p *bootapi.BootstrapParams) (*bootapi.BootstrapResult, error) {
+	for _, e := range p.GetExtensions() {
+		if !task.GenericOptions(e.GetValue()) {
+			continue
+		}
+		o, err := convert(e.GetValue())
+		if err != nil {
+			return nil, err
+		}
+		e.Value = o
+	}
+	return a.Shim.Start(ctx, p)
+}
+
+// Info tells of runc and its features; from them containerd knows whether pods of this
+// runtime may have user namespaces.
+func (a adapter) Info(ctx context.Context, options io.Reader) (*types.RuntimeInfo, error) {
+	sent, err := io.ReadAll(io.LimitReader(options, maxInput))
+	if err != nil {
+		return nil, fmt.Errorf("reading the runtime's options: %w", err)
+	}
+	if len(sent) > 0 {
+		if sent, err = convertBytes(sent); err != nil {
+			return nil, err
+		}
+	}
+	return a.Shim.Info(ctx, bytes.NewReader(sent))
+}
+
+func convertBytes(sent []byte) ([]byte, error) {
+	var options anypb.Any
+	if err := proto.Unmarshal(sent, &options); err != nil {
+		return nil, fmt.Errorf("reading the runtime's options: %w", err)
+	}
+	o, err := convert(&options)
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(o)
+}
+
+func convert(sent *anypb.Any) (*anypb.Any, error) {
+	o, err := task.RuncOptions(sent, false)
+	if err != nil {
+		return nil, err
+	}
+	a, err := anypb.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("passing the runtime's options on: %w", err)
+	}
+	return a, nil
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/headstart-mesh/headstart/shim/install"
+	"github.com/headstart-mesh/headstart/shim/install/containerd"
+	"github.com/headstart-mesh/headstart/shim/install/layout"
+	"github.com/headstart-mesh/headstart/shim/install/node"
+	"github.com/headstart-mesh/headstart/shim/install/tree"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+const (
+	// dataEnv is where images made by ko have their files, dataDefault where ko puts them.
+	dataEnv, dataDefault = "KO_DATA_PATH", "/var/run/ko"
+	shimName             = "containerd-shim-headstart-v2"
+	nodeEnv              = "NODE_NAME"
+	restartAuto          = "auto"
+	restartNever         = "never"
+	defaultTimeout       = 3 * time.Minute
+)
+
+// options are what the flags say.
+type options struct {
+	hostRoot, layout, restart, nodeName string
+	restartTimeout                      time.Duration
+	output                              string
+	settings                            install.Settings
+}
+
+// command is the command line.
+func command() *cobra.Command {
+	var o options
+	root := &cobra.Command{
+		Use:   "headstart-installer",
+		Short: "Puts Headstart's shim and containerd runtime on a node, and takes them off again",
+		Long: `headstart-installer works on one node, whose file system is below --host-root. It needs
+to be root there, and the node's process ids (hostPID: true).`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       nodeapi.Version,
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&o.hostRoot, "host-root", "/host", "directory below which the node's file system is")
+	f.StringVar(&o.nodeName, "node-name", os.Getenv(nodeEnv), "name of this node in Kubernetes (default $"+nodeEnv+"); empty: no label, no events")
+	f.StringVar(&o.settings.Socket, "socket", "", "containerd's socket on the node (default by layout)")
+	f.DurationVar(&o.restartTimeout, "restart-timeout", defaultTimeout, "how long containerd may take to come back")
+	f.StringVar(&o.restart, "restart", restartAuto, "auto: restart containerd when its configuration has changed; never: leave it to you")
+	root.AddCommand(installCommand(&o), uninstallCommand(&o), statusCommand(&o))
+	return root
+}
+
+func installCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Put the shim and the runtime on the node, verify them, label the node",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd, (*install.Installer).Install)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.settings.Shim, "shim", filepath.Join(dataPath(), shimName), "the shim to install, in this container")
+	f.StringVar(&o.layout, "layout", "", "how the node keeps containerd's configuration: "+strings.Join(layout.Kinds(), ", ")+" (default: found out)")
+	f.StringVar(&o.settings.Config, "config", "", "containerd's configuration on the node (default by layout)")
+	f.BoolVar(&o.settings.Verify, "verify", true, "run a sandbox before the node is labelled")
+	return cmd
+}
+
+func uninstallCommand(o *options) *cobra.Command {
+	var pod string
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Take all of it off the node, and put back what was there before",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if pod != "" {
+				return everywhere(cmd, pod)
+			}
+			return o.run(cmd, (*install.Installer).Uninstall)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.settings.Force, "force", false, "also while pods use the runtime; they cannot be cleaned up then")
+	f.StringVar(&pod, "all-nodes", "", "file with a pod (YAML) that uninstalls: run it on each node that its nodeSelector takes, and wait; needs no --host-root")
+	return cmd
+}
+
+// everywhere runs a pod on all nodes.
+func everywhere(cmd *cobra.Command, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading the pod that uninstalls: %w", err)
+	}
+	var pod corev1.Pod
+	if err := yaml.UnmarshalStrict(text, &pod); err != nil {
+		return fmt.Errorf("reading the pod that uninstalls: %s: %w", file, err)
+	}
+	client, err := connect()
+	if err != nil {
+		return err
+	}
+	return node.Everywhere(cmd.Context(), client, &pod, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+}
+
+func statusCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Say what is on the node; exits with 1 unless all is as it should be",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.output != "text" && o.output != "json" {
+				return fmt.Errorf("--output %q: it is text or json", o.output)
+			}
+			o.nodeName = "" // nothing is asked of Kubernetes
+			return o.run(cmd, func(i *install.Installer, ctx context.Context) error {
+				s, err := i.Status(ctx)
+				if err != nil {
+					return err
+				}
+				if err := show(cmd.OutOrStdout(), s, o.output); err != nil {
+					return err
+				}
+				if !s.Sound() {
+					return errors.New("the node is not as an installation leaves it; run the installer again (delete the node's headstart-node pod)")
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+// run makes the installer that the flags describe, and has it do something.
+func (o *options) run(cmd *cobra.Command, do func(*install.Installer, context.Context) error) (err error) {
+	if o.restart != restartAuto && o.restart != restartNever {
+		return fmt.Errorf("--restart %q: it is %s or %s", o.restart, restartAuto, restartNever)
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	kubernetes, err := o.kubernetes(log)
+	if err != nil {
+		return err
+	}
+	files, err := tree.Open(o.hostRoot)
+	if err != nil {
+		return fmt.Errorf("%w; mount the node's / there, or say where it is with --host-root", err)
+	}
+	defer func() { err = errors.Join(err, files.Close()) }()
+	o.settings.Layout, o.settings.Restart, o.settings.Version = layout.Kind(o.layout), o.restart == restartAuto, nodeapi.Version
+	return do(&install.Installer{
+		Settings: o.settings,
+		Tree:     files,
+		Connect:  func(socket string) install.Runtime { return containerd.New(socket, o.restartTimeout) },
+		Node:     kubernetes,
+		Log:      log,
+	}, cmd.Context())
+}
+
+// kubernetes is the node in the cluster that this container runs in.
+func (o *options) kubernetes(log *slog.Logger) (install.Node, error) {
+	if o.nodeName == "" {
+		return node.None{}, nil
+	}
+	client, err := connect()
+	if err != nil {
+		return nil, err
+	}
+	return &node.Node{Name: o.nodeName, Client: client, Log: log}, nil
+}
+
+// connect reaches the cluster that this container runs in.
+func connect() (corev1client.CoreV1Interface, error) {
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reaching Kubernetes: %w; without a cluster, use --node-name ''", err)
+	}
+	client, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("reaching Kubernetes: %w", err)
+	}
+	return client, nil
+}
+
+// show prints a status.
+func show(w io.Writer, s *install.Status, format string) error {
+	if format == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(s)
+	}
+	if !s.Installed {
+		fmt.Fprintln(w, "nothing is installed on this node")
+		return nil
+	}
+	fmt.Fprintf(w, "Headstart %s, layout %s, containerd at %s\n", s.Version, s.Layout, s.Socket)
+	for _, f := range s.Files {
+		fmt.Fprintf(w, "  %-9s %s\n", f.State, f.Path)
+	}
+	if !s.Containerd {
+		fmt.Fprintln(w, "containerd does not answer")
+	}
+	if s.RestartPending {
+		fmt.Fprintln(w, "containerd has not read its configuration yet: restart it")
+	}
+	return nil
+}
+
+func dataPath() string {
+	if p := os.Getenv(dataEnv); p != "" {
+		return p
+	}
+	return dataDefault
+}

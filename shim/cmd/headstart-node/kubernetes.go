@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/headstart-mesh/headstart/shim/identity"
+	"github.com/headstart-mesh/headstart/shim/mesh"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/pods"
+	"github.com/headstart-mesh/headstart/shim/relay"
+)
+
+// endpointsFile has what the gateways were told last, for a time without control plane.
+const endpointsFile = "endpoints.pb"
+
+// issuedParty is who the control plane says, by a certificate that it issues.
+func issuedParty(c config, log *slog.Logger) (party, error) {
+	at, err := netip.ParseAddrPort(c.peerListen)
+	if err != nil {
+		return party{}, fmt.Errorf("--peer-listen: %w", err)
+	}
+	id := identity.New(identity.Config{Address: c.identity, ServerName: c.controlName, TokenFile: c.token, AuthorityFile: c.ca,
+		Addresses: []netip.Addr{at.Addr()}, Log: log})
+	return party{name: c.nodeName, server: id.Server(), client: id.Client, controlPlane: id.Credentials(c.controlName), run: id.Run}, nil
+}
+
+// openPods follows the pods that Kubernetes runs on the node, and stands between the
+// control plane and the node's gateways.
+func openPods(ctx context.Context, c config, n *node, controlPlane *grpc.ClientConn, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
+	if err := makeOpen(c.gateway("")); err != nil {
+		return nil, err
+	}
+	set, err := pods.Open(pods.Config{Dir: c.state("instances"), Functions: n.functions.Lookup, OTLP: c.shimsOTLP(), Log: log})
+	if err != nil {
+		return nil, err
+	}
+	n.pods = set
+	n.relay = relay.New(relay.Config{Node: c.nodeName, ControlPlane: controlPlane, StateFile: c.state(endpointsFile), Activity: n.uplink,
+		Metrics: relay.NewMetrics(registry), Log: log})
+	p := &platform{instances: set, shims: pods.Shims{Pods: set}}
+	p.serve = func(ctx context.Context, g *errgroup.Group) {
+		gateways := grpc.NewServer(relay.ServerOptions()...)
+		n.relay.Register(gateways)
+		serve.Go(g, c.gatewaySocket("gateway.sock"), serve.GRPC(ctx, gateways))
+		if c.otlp != "" {
+			serveOTLP(ctx, g, c)
+		}
+		g.Go(func() error { n.relay.Run(ctx); return nil })
+		g.Go(func() error { set.Run(ctx); return nil })
+	}
+	p.close = func() error { set.Close(); return nil }
+	if c.meshCA == "" {
+		return p, nil
+	}
+	workload, err := mesh.New(ctx, mesh.Config{Authority: c.meshCA, RootFile: c.meshRoot, TokenFile: c.meshToken,
+		TrustDomain: c.meshTrustDomain, Cluster: c.meshCluster, Log: log})
+	if err != nil {
+		set.Close()
+		return nil, err
+	}
+	p.mesh = workload
+	p.close = func() error { workload.Close(); set.Close(); return nil }
+	return p, nil
+}
+
+// makeOpen makes a directory that everybody may pass, and nobody but its owner list.
+func makeOpen(dir string) error {
+	err := os.MkdirAll(dir, 0o711)
+	if err == nil {
+		err = os.Chmod(dir, 0o711) // the mode given before has passed the umask
+	}
+	if err != nil {
+		return fmt.Errorf("making the directory for the gateways' sockets: %w", err)
+	}
+	return nil
+}
+
+// owned hands a socket to the gateways' user; uid below 0 leaves it to the daemon's own.
+func owned(path string, uid int, listen serve.Listen) serve.Listen {
+	return func() (net.Listener, error) {
+		l, err := listen()
+		if err != nil || uid < 0 {
+			return l, err
+		}
+		if err := os.Lchown(path, uid, -1); err != nil {
+			return nil, errors.Join(fmt.Errorf("handing a socket to the gateways: %w", err), l.Close())
+		}
+		return l, nil
+	}
+}
+
+// gateway is the path of something for the gateways, which have one directory for it.
+func (c config) gateway(name string) string {
+	if c.platform == platformLocal {
+		return c.socket(name)
+	}
+	return filepath.Join(c.runDir, "gateway", name)
+}
+
+func (c config) gatewaySocket(name string) serve.Listen {
+	path := c.gateway(name)
+	return owned(path, c.gatewayUID, serve.Unix(path))
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+const (
+	// patience is how long the machine may take for what takes it milliseconds.
+	patience = 30 * time.Second
+	podID    = "default_fire-x_u-1"
+)
+
+// cluster is a control plane for one node, which runs one pod.
+type cluster struct {
+	nodeapi.UnimplementedIdentityServer
+	nodeapi.UnimplementedControlPlaneServer
+	coltracepb.UnimplementedTraceServiceServer
+	t       *testing.T
+	ca      *x509.Certificate
+	caKey   *ecdsa.PrivateKey
+	pod     string // address
+	names   chan string
+	spans   chan string
+	running sync.WaitGroup
+}
+
+func newCluster(t *testing.T, pod string) *cluster {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{t: t, ca: ca, caKey: key, pod: pod, names: make(chan string, 8), spans: make(chan string, 1024)}
+	t.Cleanup(c.running.Wait)
+	return c
+}
+
+func (c *cluster) sign(public any, name string, ips []net.IP) ([]byte, error) {
+	return x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		IPAddresses: ips, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, c.ca, public, c.caKey)
+}
+
+func (c *cluster) Issue(_ context.Context, r *nodeapi.IssueRequest) (*nodeapi.IssueResponse, error) {
+	csr, err := x509.ParseCertificateRequest(r.GetCertificateRequest())
+	if err != nil {
+		return nil, err
+	}
+	der, err := c.sign(csr.PublicKey, "edge-1", csr.IPAddresses)
+	return &nodeapi.IssueResponse{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, err
+}
+
+func (c *cluster) Connect(s nodeapi.ControlPlane_ConnectServer) error {
+	name, err := peertls.Peer(s.Context())
+	if err != nil {
+		return err
+	}
+	say := func(m *nodeapi.ControlMessage) { _ = s.Send(m) } // the stream's end is told by Recv
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		switch {
+		case m.GetRegister() != nil:
+			c.names <- name + " " + m.GetRegister().GetIngressSocket()
+			say(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: &nodeapi.Functions{Functions: []*nodeapi.Function{{
+				Name: "default/fire", Hosts: []string{"fire.default"}, ReadyTimeout: durationpb.New(patience), RequestTimeout: durationpb.New(patience)}}}}})
+		case m.GetActivate() != nil:
+			say(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{Instances: &nodeapi.Instances{Instances: []*nodeapi.InstanceStatus{
+				{Id: podID, Function: "default/fire", Phase: nodeapi.Phase_PHASE_STARTING, Address: c.pod}}}}})
+			say(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: &nodeapi.Bound{
+				Request: m.GetActivate().GetRequest(), Instance: podID, Node: name, Cold: true}}})
+		}
+	}
+}
+
+func (c *cluster) Export(_ context.Context, r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+	for _, rs := range r.GetResourceSpans() {
+		for _, ss := range rs.GetScopeSpans() {
+			for _, span := range ss.GetSpans() {
+				c.spans <- span.GetName()
+			}
+		}
+	}
+	return &coltracepb.ExportTraceServiceResponse{}, nil
+}
+
+// serve serves everything on one port and returns it.
+func (c *cluster) serve(options ...grpc.ServerOption) string {
+	c.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s := grpc.NewServer(options...)
+	nodeapi.RegisterIdentityServer(s, c)
+	nodeapi.RegisterControlPlaneServer(s, c)
+	coltracepb.RegisterTraceServiceServer(s, c)
+	c.running.Go(func() {
+		if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			c.t.Error(err)
+		}
+	})
+	c.t.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+// tls is the control plane's own side.
+func (c *cluster) tls(auth tls.ClientAuthType) grpc.ServerOption {
+	c.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	der, err := c.sign(key.Public(), "headstart-controlplane", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(c.ca)
+	return grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		ClientAuth: auth, ClientCAs: pool}))
+}
+
+// A node of a cluster, from nothing but a token to the answer of a request that waited for
+// its pod.
+func TestANodeOfACluster(t *testing.T) {
+	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fire!") }))
+	defer function.Close()
+	cp := newCluster(t, strings.TrimPrefix(function.URL, "http://"))
+	dir, err := os.MkdirTemp("", "hs") // unix sockets need a short path
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.WriteFile(in("token"), []byte("token"), 0o600),
+		os.WriteFile(in("ca"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cp.ca.Raw}), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, config{platform: platformKubernetes, stateDir: in("state"), runDir: in("run"), secretsDir: in("none"),
+			controlPlane: cp.serve(cp.tls(tls.RequireAndVerifyClientCert)), controlName: "headstart-controlplane", ca: in("ca"),
+			identity: cp.serve(cp.tls(tls.NoClientCert)), token: in("token"), nodeName: "edge-1", peerListen: "127.0.0.1:" + freePort(t),
+			bufferLimit: 1 << 20, gatewayUID: os.Getuid(), otlp: cp.serve(), logLevel: "warn"})
+	}()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	if name, want := <-cp.names, "edge-1 "+in("run/gateway/ingress.sock"); name != want {
+		t.Errorf("registered as %s, want %s", name, want)
+	}
+
+	// The pod's container asks, as its shim does, and sends its spans.
+	shim := dial(t, in("run/node.sock"))
+	d, err := nodeapi.NewSandboxesClient(shim).Describe(ctx, &nodeapi.DescribeRequest{Sandbox: "a",
+		Pod: &nodeapi.Pod{Namespace: "default", Name: "fire-x", Uid: "u-1", Container: "fire"}})
+	if err != nil || d.GetMounts()[0].GetSource() != in("state/instances/"+podID+"/input") {
+		t.Fatalf("%v, %v", d, err)
+	}
+	collector := dial(t, strings.TrimPrefix(d.GetOtlpTarget(), "unix:"))
+	if _, err := coltracepb.NewTraceServiceClient(collector).Export(ctx, &coltracepb.ExportTraceServiceRequest{}); err != nil {
+		t.Error(err)
+	}
+
+	// A request from a gateway without filter.
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", in("run/gateway/ingress.sock"))
+	}}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Get("http://fire.default:80/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "fire!" {
+		t.Errorf("%d %s, %v", resp.StatusCode, body, err)
+	}
+	want := map[string]bool{"sandbox.create": true, "runtime.start": true, "activation": true, "execute": true}
+	for late := time.After(patience); len(want) > 0; {
+		select {
+		case name := <-cp.spans:
+			delete(want, name)
+		case <-late:
+			t.Fatalf("no spans %v", want)
+		}
+	}
+
+	for path, mode := range map[string]fs.FileMode{"run/gateway": 0o711, "run/gateway/ingress.sock": 0o600, "run/gateway/hints.sock": 0o600,
+		"run/gateway/gateway.sock": 0o600, "run/node.sock": 0o600, "run/otlp.sock": 0o600} {
+		if info, err := os.Stat(in(path)); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+}
+
+func dial(t *testing.T, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/instance"
+	"github.com/headstart-mesh/headstart/shim/instance/containerd"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+// trimInterval is how often the functions' logs are looked at; at disk speed a log can be
+// over its limit by a few hundred megabytes until then.
+const trimInterval = 5 * time.Second
+
+// localParty is who the node's certificate says, from its file.
+func localParty(c config) (party, error) {
+	server, client, err := peertls.Load(c.cert, c.key, c.ca)
+	if err != nil {
+		return party{}, err
+	}
+	return party{
+		name:         server.Certificates[0].Leaf.Subject.CommonName,
+		server:       server,
+		client:       func(host string) (*tls.Config, error) { return peertls.ClientFor(client, host), nil },
+		controlPlane: credentials.NewTLS(peertls.ClientFor(client, c.controlName)),
+		run:          func(context.Context) {},
+	}, nil
+}
+
+// openLocal runs the node's instances itself, by containerd.
+func openLocal(ctx context.Context, c config, n *node, log *slog.Logger) (*platform, error) {
+	subnet, err := c.subnet()
+	if err != nil {
+		return nil, err
+	}
+	runtime, err := containerd.New(containerd.Config{Socket: c.containerd, StateDir: c.stateDir, PluginDir: c.cniPlugins, Bridge: c.bridge, PodSubnet: subnet})
+	if err != nil {
+		return nil, err
+	}
+	n.set, err = instance.Open(ctx, runtime, c.state("instances"), n.uplink.Report, log)
+	if err != nil {
+		return nil, errors.Join(err, runtime.Close())
+	}
+	return &platform{
+		instances: localInstances{n.set},
+		shims:     &sandboxes{instances: n.set, otlp: c.otlp},
+		serve: func(ctx context.Context, g *errgroup.Group) {
+			g.Go(func() error { return trimLogs(ctx, runtime, log) })
+		},
+		close: func() error { n.set.Close(); return runtime.Close() },
+	}, nil
+}
+
+// localInstances are in no mesh, and each has its directory.
+type localInstances struct{ set *instance.Set }
+
+func (l localInstances) Ready(ctx context.Context, id string) (ingress.Endpoint, error) {
+	at, err := l.set.Ready(ctx, id)
+	return ingress.Endpoint{Address: at}, err
+}
+
+func (l localInstances) Inputs(id string) (*os.Root, bool) {
+	dir := l.set.Inputs(id)
+	return dir, dir != nil
+}
+
+func trimLogs(ctx context.Context, r *containerd.Runtime, log *slog.Logger) error {
+	tick := time.NewTicker(trimInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := r.TrimLogs(); err != nil {
+				log.Warn("logs of functions could not be trimmed", "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package ingress_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// h2c are the protocols of a server or client that speaks HTTP/2 without TLS.
+func h2c(also bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(also)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// runH2 makes function the rig's instance, by HTTP/2 alone.
+func (i *instances) runH2(t *testing.T, function http.HandlerFunc) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(function)
+	s.Config.Protocols = h2c(false)
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.Start()
+	t.Cleanup(s.Close)
+	i.address = s.Listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// gatewayH2 is a gateway whose cluster speaks HTTP/2.
+func gatewayH2(t *testing.T, h http.Handler) *http.Client {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = h2c(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	transport := &http.Transport{Protocols: h2c(false), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", s.Listener.Addr().String())
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// grpcLike streams both ways, and says by a trailer how it went.
+func grpcLike(t *testing.T) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		if req.ProtoMajor != 2 || req.Header.Get("x-headstart-protocol") != "" {
+			t.Errorf("it came by %s with %v", req.Proto, req.Header)
+		}
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.Copy(w, req.Body)
+		w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+	}
+}
+
+// A gateway talks to the daemon as it would to the function, and so the daemon does.
+func TestAFunctionThatSpeaksHTTP2(t *testing.T) {
+	r := newRig(t, nil)
+	r.instances.runH2(t, grpcLike(t))
+	gateway := gatewayH2(t, r.Gateway())
+	resp := do(t, gateway, request(t, "POST", withoutInput, newID(), "", io.MultiReader(strings.NewReader("message"))))
+	if got := read(t, resp.Body); got != "message" || resp.Trailer.Get("Grpc-Status") != "0" {
+		t.Errorf("%d %q, trailers %v", resp.StatusCode, got, resp.Trailer)
+	}
+	resp = do(t, gateway, request(t, "POST", withInput, newID(), r.put("some", "", []byte("input")), nil))
+	if got := read(t, resp.Body); got != "input" {
+		t.Errorf("%d %q", resp.StatusCode, got)
+	}
+}
+
+// Another node's daemon learns what the function speaks.
+func TestAFunctionOfAnotherNodeThatSpeaksHTTP2(t *testing.T) {
+	there := newRig(t, nil)
+	there.instances.runH2(t, grpcLike(t))
+	peer := httptest.NewTLSServer(there.Peers())
+	t.Cleanup(peer.Close)
+	toPeer := peer.Client().Transport.(*http.Transport)
+	toPeer.TLSClientConfig = &tls.Config{RootCAs: toPeer.TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS13}
+	here := newNode(t, toPeer)
+	here.cp.activate = func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
+		return &nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: peer.Listener.Addr().String()}, nil
+	}
+	resp := do(t, gatewayH2(t, here.Gateway()), request(t, "POST", withoutInput, newID(), "", io.MultiReader(strings.NewReader("message"))))
+	if got := read(t, resp.Body); got != "message" || resp.Trailer.Get("Grpc-Status") != "0" {
+		t.Errorf("%d %q, trailers %v", resp.StatusCode, got, resp.Trailer)
+	}
+}
+
+// Whoever says what the function speaks, without being a peer, is not believed.
+func TestOnlyPeersSayTheProtocol(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, req *http.Request) { _, _ = io.WriteString(w, req.Proto) })
+	req := request(t, "GET", withoutInput, "", "", nil)
+	req.Header.Set("x-headstart-protocol", "h2")
+	if got := read(t, r.do(t, req).Body); got != "HTTP/1.1" {
+		t.Error(got)
+	}
+}

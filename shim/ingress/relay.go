@@ -1,0 +1,55 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// relayDialTimeout: a relay is a service of the cluster, that is there all the time.
+const relayDialTimeout = 5 * time.Second
+
+// relay sends the request to where another autoscaler takes requests while it starts the
+// function. Nobody here knows when that is; so the request goes at once, and its input
+// follows as it arrives. A fetch that fails on the way breaks the request off.
+func (in *Ingress) relay(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, bound *nodeapi.Bound) error {
+	if err := in.sized(ctx, p); err != nil {
+		return err
+	}
+	// The cold start is part of the other side's answer.
+	ctx, cancel := context.WithDeadline(ctx, p.deadline.Add(p.function.GetRequestTimeout().AsDuration()))
+	defer cancel()
+	return in.send(ctx, w, r, p, target{via: in.relaySide[protocol(r)], scheme: "http", address: bound.GetRelayAddress(),
+		header: bound.GetRelayHeaders(), explain: relayFailed})
+}
+
+// sized waits until the input's size is known, which goes before its bytes.
+func (in *Ingress) sized(ctx context.Context, p *parked) error {
+	if p.input == nil {
+		return nil
+	}
+	ctx, cancel := in.waiting(ctx)
+	defer cancel()
+	before, overdue := context.WithDeadline(ctx, p.deadline)
+	defer overdue()
+	_, err := p.input.Object(before)
+	if _, said := errors.AsType[*problem.Problem](err); err != nil && !said && errors.Is(before.Err(), context.DeadlineExceeded) {
+		return because(tooLate(p.function, true), before.Err())
+	}
+	return err
+}
+
+func relayFailed(err error, midway bool) *problem.Problem {
+	what := "closed the connection without a valid answer"
+	if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
+		what = "takes no connections"
+	} else if midway {
+		what = "broke its answer off"
+	}
+	return problem.New(http.StatusBadGateway, "RelayFailed", "", "the autoscaler that starts the function "+what)
+}

@@ -1,0 +1,56 @@
+package ingress
+
+import (
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// functionDialTimeout: the function is on this node and has just been ready.
+	functionDialTimeout = 2 * time.Second
+	// continueTimeout is how long a request with Expect: 100-continue waits for the
+	// function's word before its body is sent anyway; many programs never say it.
+	continueTimeout = time.Second
+	// answerHeadLimit bounds an answer's headers, in bytes: as many as Envoy takes.
+	answerHeadLimit = 60 << 10
+)
+
+// What a function speaks. A gateway talks to the daemon as it talks to the function
+// itself: both are endpoints of one cluster.
+const (
+	protocolH1 = "h1"
+	protocolH2 = "h2" // without TLS, by prior knowledge
+)
+
+// transports are by protocol.
+type transports map[string]http.RoundTripper
+
+// protocol is what the function of a request speaks.
+func protocol(r *http.Request) string {
+	if r.ProtoMajor == 2 || r.TLS != nil && r.Header.Get(headerProtocol) == protocolH2 {
+		return protocolH2
+	}
+	return protocolH1
+}
+
+func newTransports(dial time.Duration) transports {
+	h2 := newTransport(dial)
+	h2.Protocols = new(http.Protocols)
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	return transports{protocolH1: newTransport(dial), protocolH2: h2}
+}
+
+// newTransport keeps no connections: one over the node's own bridge takes some ten
+// microseconds, while a kept one may be closed by the function just as the next request is
+// written, and what is no GET cannot be sent twice.
+func newTransport(dial time.Duration) *http.Transport {
+	return &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: dial}).DialContext,
+		DisableKeepAlives:      true,
+		DisableCompression:     true, // the answer is the client's, as the function wrote it
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: answerHeadLimit,
+		WriteBufferSize:        128 << 10,
+	}
+}

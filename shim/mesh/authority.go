@@ -1,0 +1,137 @@
+package mesh
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	ca "istio.io/api/security/v1alpha1"
+)
+
+const (
+	// requestTimeout bounds one attempt, with the connection's making.
+	requestTimeout = 10 * time.Second
+	// maxFile is in bytes: far more than a token or a bundle of roots has.
+	maxFile = 1 << 20
+	// maxAnswer is in bytes: a chain and its roots.
+	maxAnswer = 1 << 20
+)
+
+// request asks the authority for a certificate for a new key.
+func (c *Client) request(ctx context.Context) (*credential, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	rootsPEM, err := read(c.cfg.RootFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the mesh's roots: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(rootsPEM) {
+		return nil, fmt.Errorf("reading the mesh's roots: %s has no certificate", c.cfg.RootFile)
+	}
+	token, err := read(c.cfg.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the service account's token: %w", err)
+	}
+	key, csr, err := certificateRequest()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.call(ctx, roots, strings.TrimSpace(string(token)), csr)
+	if err != nil {
+		return nil, err
+	}
+	cred, err := newCredential(key, answer.GetCertChain(), roots)
+	if err != nil {
+		return nil, fmt.Errorf("the authority's answer: %w", err)
+	}
+	if id, err := identityOf(cred.leaf); err != nil || id.trustDomain != c.cfg.TrustDomain {
+		return nil, fmt.Errorf("the authority's answer: certificate for %v, which is not in the trust domain %s", cred.leaf.URIs, c.cfg.TrustDomain)
+	}
+	return cred, nil
+}
+
+func (c *Client) call(ctx context.Context, roots *x509.CertPool, token, csr string) (*ca.IstioCertificateResponse, error) {
+	host, _, err := net.SplitHostPort(c.cfg.Authority)
+	if err != nil {
+		return nil, err
+	}
+	// A connection per certificate: it is needed once in hours, with the roots of then.
+	conn, err := grpc.NewClient(c.cfg.Authority,
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: roots})),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the authority: %w", err)
+	}
+	defer conn.Close()
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	if c.cfg.Cluster != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "clusterid", c.cfg.Cluster)
+	}
+	answer, err := ca.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, &ca.IstioCertificateRequest{
+		Csr: csr, ValidityDuration: int64(lifetime / time.Second),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("asking the authority: %w", err)
+	}
+	return answer, nil
+}
+
+// certificateRequest is for a new key. It names nobody: the authority takes the identity
+// from the token.
+func certificateRequest() (*ecdsa.PrivateKey, string, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, "", fmt.Errorf("making a key: %w", err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, "", fmt.Errorf("making a certificate request: %w", err)
+	}
+	return key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), nil
+}
+
+// newCredential takes the chain as Istio's API says it: our certificate first, the roots
+// last. The roots are trusted beside those of the file, as either may be the newer.
+func newCredential(key *ecdsa.PrivateKey, chain []string, roots *x509.CertPool) (*credential, error) {
+	if len(chain) < 2 {
+		return nil, fmt.Errorf("a chain of %d, at least a certificate and a root are needed", len(chain))
+	}
+	own, last := chain[:len(chain)-1], chain[len(chain)-1]
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair([]byte(strings.Join(own, "\n")), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+	if err != nil {
+		return nil, err
+	}
+	roots = roots.Clone()
+	if !roots.AppendCertsFromPEM([]byte(last)) {
+		return nil, errors.New("its last part has no root")
+	}
+	return &credential{certificate: pair, leaf: pair.Leaf, roots: roots}, nil
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile))
+}

@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	logdata "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+const (
+	// activeFor is how long a function counts as in use after the last word of it: twice
+	// the interval at which gateways log a request that goes on.
+	activeFor = 2 * time.Second
+	// expireInterval is how late the end of that time may be noticed.
+	expireInterval = 250 * time.Millisecond
+)
+
+// activity tells which functions are in use.
+type activity struct {
+	sink Activity
+
+	mu     sync.Mutex
+	known  map[string]bool
+	byHost map[string]string
+	last   map[string]time.Time // of functions in use
+}
+
+func newActivity(sink Activity) *activity {
+	return &activity{sink: sink, last: map[string]time.Time{}}
+}
+
+// setFunctions replaces what is known. A function that is gone goes out of use by itself.
+func (a *activity) setFunctions(functions []*nodeapi.Function) {
+	known, byHost := make(map[string]bool, len(functions)), make(map[string]string)
+	for _, f := range functions {
+		known[f.GetName()] = true
+		for _, h := range f.GetHosts() {
+			byHost[h] = f.GetName()
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known, a.byHost = known, byHost
+}
+
+// seen takes a batch of log entries. The sink is called under the lock, so that it hears
+// of a function's changes in their order.
+func (a *activity) seen(entries []*logdata.HTTPAccessLogEntry) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, entry := range entries {
+		function := functionOf(entry, a.byHost)
+		if !a.known[function] {
+			continue // what callers make up must not grow anything
+		}
+		if _, active := a.last[function]; !active {
+			a.sink.Seen(function, true)
+		}
+		a.last[function] = now
+	}
+}
+
+// expire tells of functions that have gone out of use, until ctx ends.
+func (a *activity) expire(ctx context.Context) {
+	tick := time.NewTicker(expireInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			a.expireAt(now)
+		}
+	}
+}
+
+func (a *activity) expireAt(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for function, last := range a.last {
+		if now.Sub(last) >= activeFor {
+			delete(a.last, function)
+			a.sink.Seen(function, false)
+		}
+	}
+}

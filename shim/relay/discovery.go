@@ -1,0 +1,159 @@
+package relay
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// maxRefusalBytes is the part of an Envoy's words that is logged.
+const maxRefusalBytes = 1024
+
+// edsService serves Envoys whose clusters name the relay as their source of endpoints.
+type edsService struct {
+	endpointservice.UnimplementedEndpointDiscoveryServiceServer
+	relay *Relay
+}
+
+func (s *edsService) DeltaEndpoints(str endpointservice.EndpointDiscoveryService_DeltaEndpointsServer) error {
+	return s.relay.serve(str, resource.EndpointType)
+}
+
+// adsService serves the same over one stream for all clusters.
+type adsService struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	relay *Relay
+}
+
+func (s *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.relay.serve(str, resource.AnyType)
+}
+
+// serve is one stream of an Envoy. It says nothing while the relay knows nothing: an
+// Envoy that has endpoints shall not be told that there are none.
+func (r *Relay) serve(str stream.DeltaStream, typeURL string) error {
+	leave, err := r.limits.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	select {
+	case <-r.endpoints.primed:
+	case <-str.Context().Done():
+		return status.FromContextError(str.Context().Err()).Err()
+	}
+	r.cfg.Metrics.streams.Inc()
+	defer r.cfg.Metrics.streams.Dec()
+	guarded := &guarded{DeltaStream: str, relay: r, names: map[string]struct{}{}}
+	defer guarded.close()
+	if err := r.streams.DeltaStreamHandler(guarded, typeURL); err != nil {
+		return err
+	}
+	return guarded.why()
+}
+
+// limits count what all peers together have open.
+type limits struct{ streams, names atomic.Int64 }
+
+func (l *limits) enter() (leave func(), err error) {
+	if l.streams.Add(1) > maxStreams {
+		l.streams.Add(-1)
+		return nil, status.Errorf(codes.ResourceExhausted, "%d streams are open", maxStreams)
+	}
+	return func() { l.streams.Add(-1) }, nil
+}
+
+// guarded is a stream whose requests are looked at before they are believed.
+type guarded struct {
+	stream.DeltaStream
+	relay *Relay
+
+	mu      sync.Mutex
+	names   map[string]struct{} // subscribed to
+	closed  bool
+	refused error
+	warned  bool
+}
+
+// Recv returns the next request, or why the stream ends.
+func (g *guarded) Recv() (*discovery.DeltaDiscoveryRequest, error) {
+	r, err := g.DeltaStream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	// Nobody asks who it is, and each of its streams would hold some 100 KiB of it.
+	r.Node = nil
+	if err := g.check(r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (g *guarded) check(r *discovery.DeltaDiscoveryRequest) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.refused = g.account(r); g.refused != nil {
+		return g.refused
+	}
+	if r.GetErrorDetail() != nil && !g.warned {
+		g.warned = true // once a stream: its words are as many as the peer likes
+		text := strings.ToValidUTF8(r.GetErrorDetail().GetMessage(), "")
+		g.relay.cfg.Log.Error("a gateway refused its endpoints", "error", text[:min(len(text), maxRefusalBytes)])
+	}
+	return nil
+}
+
+// account books the names that a request adds and takes away; g.mu is held.
+func (g *guarded) account(r *discovery.DeltaDiscoveryRequest) error {
+	if t := r.GetTypeUrl(); t != "" && t != resource.EndpointType {
+		return status.Error(codes.InvalidArgument, "resources of this type are not served")
+	}
+	for name := range r.GetInitialResourceVersions() {
+		if len(name) > maxNameBytes {
+			return status.Errorf(codes.InvalidArgument, "a name of over %d bytes", maxNameBytes)
+		}
+	}
+	for _, name := range r.GetResourceNamesSubscribe() {
+		if len(name) > maxNameBytes {
+			return status.Errorf(codes.InvalidArgument, "a name of over %d bytes", maxNameBytes)
+		}
+		if _, ok := g.names[name]; ok || g.closed {
+			continue
+		}
+		if g.relay.limits.names.Add(1) > maxNames {
+			g.relay.limits.names.Add(-1)
+			return status.Errorf(codes.ResourceExhausted, "%d names are subscribed to", maxNames)
+		}
+		g.names[name] = struct{}{}
+	}
+	for _, name := range r.GetResourceNamesUnsubscribe() {
+		if _, ok := g.names[name]; ok {
+			delete(g.names, name)
+			g.relay.limits.names.Add(-1)
+		}
+	}
+	return nil
+}
+
+// why is the reason for which Recv ended the stream, nil if the peer did.
+func (g *guarded) why() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refused
+}
+
+// close gives back what the stream's names took.
+func (g *guarded) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	g.relay.limits.names.Add(int64(-len(g.names)))
+	g.names = nil
+}

@@ -1,0 +1,36 @@
+package relay
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics of the relay; docs/reference/metrics.md describes them.
+type Metrics struct {
+	connected   prometheus.Gauge
+	assignments prometheus.Gauge
+	updates     *prometheus.CounterVec
+	streams     prometheus.Gauge
+}
+
+// What became of an update of the control plane's.
+const (
+	updateAccepted = "accepted"
+	updateRefused  = "refused" // malformed, or too large
+)
+
+// NewMetrics registers the relay's metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		connected: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "headstart_relay_connected", Help: "1 while the control plane sends endpoints, 0 while it is away."}),
+		assignments: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "headstart_relay_functions", Help: "Functions whose endpoints the node has for its gateways."}),
+		updates: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_relay_updates_total", Help: "Updates of the endpoints by the control plane: accepted or refused."}, []string{"result"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "headstart_relay_streams", Help: "Streams over which gateways hear of endpoints."}),
+	}
+	for _, result := range []string{updateAccepted, updateRefused} {
+		m.updates.WithLabelValues(result) // the first one refused is an increase, too
+	}
+	r.MustRegister(m.connected, m.assignments, m.updates, m.streams)
+	return m
+}
