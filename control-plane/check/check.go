@@ -33,8 +33,8 @@ const (
 // Check is one thing that has to be so.
 type Check struct {
 	// ID names it for scripts, for other checks' Needs, and in docs/reference/checks.md.
-	ID    string
-	Title string
+	ID   string
+	Name string
 	// Needs are the checks without which this one says nothing: it is skipped when one
 	// of them has failed or was skipped.
 	Needs []string
@@ -67,7 +67,7 @@ type Problem struct {
 // Result is a check with its outcome.
 type Result struct {
 	ID       string    `json:"id"`
-	Title    string    `json:"title"`
+	Name     string    `json:"name"`
 	Status   Status    `json:"status"`
 	Message  string    `json:"message,omitempty"`
 	Problems []Problem `json:"problems,omitempty"`
@@ -105,10 +105,10 @@ func Run(ctx context.Context, checks []Check, e Env, each func(Result)) []Result
 }
 
 func (c Check) result(ctx context.Context, l *look, before []Result) Result {
-	r := Result{ID: c.ID, Title: c.Title}
+	r := Result{ID: c.ID, Name: c.Name}
 	for _, b := range before {
 		if slices.Contains(c.Needs, b.ID) && (b.Status == Fail || b.Status == Skip) {
-			r.Status, r.Message = Skip, "needs: "+b.Title
+			r.Status, r.Message = Skip, "needs: "+b.Name
 			return r
 		}
 	}

@@ -3,6 +3,7 @@ package check_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -166,7 +167,7 @@ func TestAfterTheInstallation(t *testing.T) {
 			c.change(t, "ValidatingAdmissionPolicy headstart-services", []any{map[string]any{"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}}, "status", "typeChecking", "expressionWarnings")
 		}},
 		"a Secret gone":    {"stores", check.Fail, "2 in ConfigMap headstart-system/headstart-stores|store default: its credentials, Secret headstart-system/s3-default, are not there", func(t *testing.T, c *cluster) { delete(c.objects, "Secret s3-default") }},
-		"a Secret empty":   {"stores", check.Fail, "Secret headstart-system/s3-default, are empty", func(t *testing.T, c *cluster) { c.change(t, "Secret s3-default", nil, "data") }},
+		"a Secret empty":   {"stores", check.Fail, "Secret headstart-system/s3-default has nothing under credentials", func(t *testing.T, c *cluster) { c.change(t, "Secret s3-default", nil, "data") }},
 		"Secrets hidden":   {"stores", check.Pass, "you may not look at their Secrets", func(t *testing.T, c *cluster) { c.forbidden = []string{"secrets"} }},
 		"a namespace gone": {"stores", check.Fail, "store archive: it is granted to namespace video, which is not there", func(t *testing.T, c *cluster) { delete(c.objects, "Namespace video") }},
 		"the list gone":    {"stores", check.Fail, `configmaps "headstart-stores" not found`, func(t *testing.T, c *cluster) { delete(c.objects, "ConfigMap headstart-stores") }},
@@ -204,7 +205,7 @@ func TestAfterTheInstallation(t *testing.T) {
 		"no mount":    {"gateways", check.Fail, gatewayPod + "ISTIO_META_HEADSTART tells it of sockets that are not mounted", func(t *testing.T, c *cluster) { gateway(t, c, "mount") }},
 		"no volume":   {"gateways", check.Fail, gatewayPod + "ISTIO_META_HEADSTART tells it of sockets that are not mounted", func(t *testing.T, c *cluster) { gateway(t, c, "volume") }},
 		"no label":    {"gateways", check.Fail, gatewayPod + "its pods lack the label headstart.dev/gateway=true", func(t *testing.T, c *cluster) { gateway(t, c, "label") }},
-		"a gateway alone": {"gateways", check.Fail, gatewayPod + "it runs on node node-3, which has no daemon", func(t *testing.T, c *cluster) {
+		"a gateway alone": {"gateways", check.Fail, gatewayPod + "it runs on node node-3, which has no daemon that is ready", func(t *testing.T, c *cluster) {
 			c.change(t, "Pod gateway-1", "node-3", "spec", "nodeName")
 		}},
 		"no filter": {"prefetch-filter", check.Fail, "namespace istio-system has neither TrafficExtension nor WasmPlugin headstart-prefetch", func(t *testing.T, c *cluster) {
@@ -287,6 +288,29 @@ func runTable(t *testing.T, checks []check.Check, table map[string]broken) {
 	for _, c := range checks {
 		if !tried[c.ID] && c.ID != "kubernetes" {
 			t.Errorf("no case for %s", c.ID)
+		}
+	}
+}
+
+// Whatever the chart makes, the rights to make it are asked for.
+func TestRightsAreThoseOfTheChart(t *testing.T) {
+	c := healthy(t)
+	c.run(t, check.Before(), "")
+	const templates = "../../manifests/charts/headstart/templates/*.yaml"
+	files, err := filepath.Glob(templates)
+	istio, istioErr := filepath.Glob("../../manifests/istio/*.yaml")
+	if err != nil || istioErr != nil || len(files) == 0 || len(istio) == 0 {
+		t.Fatal(err, istioErr, files, istio)
+	}
+	for _, file := range append(files, istio...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^kind: (\w+)`).FindAllStringSubmatch(string(text), -1) {
+			if m[1] != "IstioOperator" && !slices.Contains(c.asked, "create "+plural(m[1])) {
+				t.Errorf("%s: the right to create a %s is not asked for", file, m[1])
+			}
 		}
 	}
 }

@@ -47,13 +47,15 @@ type cluster struct {
 	forbidden, denied []string
 	status            admin.Status
 	statusErr         error
+
+	asked []string // for rights
 }
 
 var all = []schema.GroupVersionResource{
 	objects.Namespaces, objects.Nodes, objects.Pods, objects.Services, objects.Secrets, objects.ConfigMaps, objects.Accounts, objects.Deployments,
 	objects.StatefulSets, objects.DaemonSets, objects.Roles, objects.RoleBindings, objects.ClusterRoles, objects.ClusterRoleBindings,
 	objects.RuntimeClasses, objects.AdmissionPolicies, objects.AdmissionBindings, objects.Autoscalers, objects.ScaledObjects, objects.KnativeServices,
-	objects.EnvoyFilters, objects.TrafficExtensions, objects.WasmPlugins,
+	objects.EnvoyFilters, objects.TrafficExtensions, objects.WasmPlugins, objects.Telemetries, objects.Jobs,
 	{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"},
 }
 
@@ -109,6 +111,7 @@ func (c *cluster) reader(t *testing.T) *objects.Reader {
 		if r.Resource == "selfsubjectaccessreviews" {
 			u := a.(kubetesting.CreateAction).GetObject().(*unstructured.Unstructured).DeepCopy()
 			asked, _, _ := unstructured.NestedStringMap(u.Object, "spec", "resourceAttributes")
+			c.asked = append(c.asked, asked["verb"]+" "+asked["resource"])
 			_ = unstructured.SetNestedField(u.Object, !slices.Contains(c.denied, asked["verb"]+" "+asked["resource"]), "status", "allowed")
 			return true, u, nil
 		}
@@ -131,22 +134,27 @@ func jsonNumbers(t *testing.T, o map[string]any) map[string]any {
 	return u.Object
 }
 
+// plural is what the API server calls a kind.
+func plural(kind string) string {
+	kind = strings.ToLower(kind)
+	switch {
+	case strings.HasSuffix(kind, "y"):
+		return strings.TrimSuffix(kind, "y") + "ies"
+	case strings.HasSuffix(kind, "s"):
+		return kind + "es"
+	}
+	return kind + "s"
+}
+
 func resourceOf(t *testing.T, u *unstructured.Unstructured) schema.GroupVersionResource {
 	t.Helper()
-	plural := strings.ToLower(u.GetKind()) + "s"
-	switch {
-	case strings.HasSuffix(u.GetKind(), "Policy"):
-		plural = strings.TrimSuffix(plural, "ys") + "ies"
-	case strings.HasSuffix(u.GetKind(), "Class"):
-		plural = strings.ToLower(u.GetKind()) + "es"
-	}
 	gv := u.GroupVersionKind().GroupVersion()
 	for _, r := range all {
-		if r == gv.WithResource(plural) {
+		if r == gv.WithResource(plural(u.GetKind())) {
 			return r
 		}
 	}
-	t.Fatalf("%s of %s is not known", plural, gv)
+	t.Fatalf("%s of %s is not known", u.GetKind(), gv)
 	return schema.GroupVersionResource{}
 }
 

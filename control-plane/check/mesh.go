@@ -133,15 +133,19 @@ func lookGateways(ctx context.Context, l *look) Outcome {
 	if err != nil {
 		return unknown("the gateways", err)
 	}
-	ready, err := l.readyNodes(ctx)
-	if err != nil {
-		return unknown("the nodes", err)
+	daemons, err := l.daemonPods(ctx)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return unknown("the daemons", err)
+	}
+	ready := map[string]bool{}
+	for _, d := range daemons {
+		ready[d.Spec.NodeName] = ready[d.Spec.NodeName] || podReady(d)
 	}
 	with, problems := overlays(pods)
 	for _, p := range with {
 		if p.Spec.NodeName != "" && !ready[p.Spec.NodeName] {
 			problems = append(problems, Problem{Object: "Pod " + p.Namespace + "/" + p.Name,
-				Message: "it runs on node " + p.Spec.NodeName + ", which has no daemon: it cannot reach any function"})
+				Message: "it runs on node " + p.Spec.NodeName + ", which has no daemon that is ready: it cannot reach any function"})
 		}
 	}
 	count := fmt.Sprintf("%d of %d gateway pods have the overlay", len(with), len(pods))

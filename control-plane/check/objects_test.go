@@ -56,12 +56,12 @@ data:
 apiVersion: v1
 kind: Secret
 metadata: {name: s3-default, namespace: headstart-system}
-data: {access_key_id: YQ==}
+data: {credentials: YQ==}
 ---
 apiVersion: v1
 kind: Secret
 metadata: {name: s3-archive, namespace: headstart-system}
-data: {access_key_id: YQ==}
+data: {credentials: YQ==}
 ---
 apiVersion: apps/v1
 kind: DaemonSet

@@ -14,6 +14,9 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 )
 
+// secretKey is the key of a store's Secret that becomes the daemons' file.
+const secretKey = "credentials"
+
 // configuredStores is the operator's list, as the control plane has it.
 type configuredStores struct {
 	// from is the ConfigMap; empty: the control plane is told of none.
@@ -119,8 +122,8 @@ func lookStores(ctx context.Context, l *look) Outcome {
 			missing = append(missing, Problem{Object: "store " + s.Name, Message: "its credentials, Secret " + l.Namespace + "/" + s.Secret + ", are not there"})
 		case err != nil:
 			return unknown("Secret "+s.Secret, err)
-		case len(secret.Data) == 0 && len(secret.StringData) == 0:
-			missing = append(missing, Problem{Object: "store " + s.Name, Message: "its credentials, Secret " + l.Namespace + "/" + s.Secret + ", are empty"})
+		case len(secret.Data[secretKey]) == 0:
+			missing = append(missing, Problem{Object: "store " + s.Name, Message: "Secret " + l.Namespace + "/" + s.Secret + " has nothing under " + secretKey})
 		}
 		for _, n := range s.Namespaces {
 			if _, err := objects.Get[corev1.Namespace](ctx, l.Objects, objects.Namespaces, "", n); apierrors.IsNotFound(err) {

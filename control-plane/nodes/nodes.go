@@ -19,9 +19,14 @@ import (
 // long is cut off; it registers anew and is told everything again.
 const outboxSize = 4096
 
+// activationsMost is how many activations of one node wait at a time: as many requests
+// as a gateway has open to its daemon. Further ones wait in the stream.
+const activationsMost = 8192
+
 // Handler acts on what the nodes say. For one node its methods are called one after
 // the other: Joined, what one stream says in its order, Left; then perhaps Joined again.
-// They must not block, but Activate may until its context ends.
+// They must not block. Activate may until its context ends; calls of it run side by side,
+// between Joined and Left.
 type Handler interface {
 	Joined(node string, r *nodeapi.Register)
 	Left(node string)
@@ -138,6 +143,11 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 	}
 	s.join(st)
 	defer s.leave(st)
+	var activations sync.WaitGroup
+	defer activations.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	slots := make(chan struct{}, activationsMost)
 	for {
 		m, err := c.Recv()
 		if err != nil {
@@ -148,9 +158,16 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 		}
 		switch k := m.GetKind().(type) {
 		case *nodeapi.NodeMessage_Activate:
-			if err := st.send(s.handler.Activate(ctx, st.node, k.Activate)); err != nil {
-				return err
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return context.Cause(ctx)
 			}
+			activations.Go(func() {
+				defer func() { <-slots }()
+				// A stream that is too slow is cut off, and asks again when it is back.
+				_ = st.send(s.handler.Activate(ctx, st.node, k.Activate))
+			})
 		case *nodeapi.NodeMessage_Instance:
 			s.handler.Instance(st.node, k.Instance)
 		case *nodeapi.NodeMessage_Load:

@@ -5,9 +5,12 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
 var update = flag.Bool("update", false, "copy the files instead of comparing them")
@@ -31,6 +34,49 @@ func TestTheMeshsObjectsAreUpToDate(t *testing.T) {
 		}
 		if d := cmp.Diff(string(want), string(got)); d != "" {
 			t.Errorf("make generate copies manifests/istio/%s (-want +chart):\n%s", name, d)
+		}
+	}
+}
+
+// Every value is in the page, and the page has no other.
+func TestValuesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("headstart", "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/reference/chart.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z]+[A-Za-z.`, ]*) \\| .* \\|.*\\|$").FindAllStringSubmatch(string(page), -1) {
+		for name := range strings.SplitSeq(row[1], ", ") {
+			documented[strings.Trim(name, "`")] = true
+		}
+	}
+	// These are documented as a whole.
+	whole := regexp.MustCompile(`^(stores|image\.(controlplane|node|installer|prefetch)|.*\.(resources|nodeSelector|tolerations|affinity))$`)
+	var visit func(path string, v any)
+	visit = func(path string, v any) {
+		if fields, ok := v.(map[string]any); ok && !whole.MatchString(path) {
+			for name, field := range fields {
+				visit(strings.TrimPrefix(path+"."+name, "."), field)
+			}
+			return
+		}
+		if !documented[path] {
+			t.Errorf("docs/reference/chart.md lacks %s", path)
+		}
+		delete(documented, path)
+	}
+	visit("", values)
+	for name := range documented {
+		if strings.Contains(name, ".") {
+			t.Errorf("docs/reference/chart.md has %s, which is no value", name)
 		}
 	}
 }

@@ -14,6 +14,7 @@ var (
 	Deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	StatefulSets = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
 	DaemonSets   = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
+	Jobs         = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 
 	Roles               = rbac("roles")
 	RoleBindings        = rbac("rolebindings")
@@ -29,6 +30,7 @@ var (
 	KnativeServices   = schema.GroupVersionResource{Group: "serving.knative.dev", Version: "v1", Resource: "services"}
 	EnvoyFilters      = schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1alpha3", Resource: "envoyfilters"}
 	TrafficExtensions = schema.GroupVersionResource{Group: "extensions.istio.io", Version: "v1alpha1", Resource: "trafficextensions"}
+	Telemetries       = schema.GroupVersionResource{Group: "telemetry.istio.io", Version: "v1", Resource: "telemetries"}
 	WasmPlugins       = schema.GroupVersionResource{Group: "extensions.istio.io", Version: "v1alpha1", Resource: "wasmplugins"}
 )
 

@@ -296,7 +296,7 @@ skip  Control plane            needs: Kubernetes
 	if jsonErr := json.Unmarshal([]byte(stdout), &results); jsonErr != nil || err == nil {
 		t.Fatalf("%v, %v", jsonErr, err)
 	}
-	want := map[string]any{"id": "kubernetes", "title": "Kubernetes", "status": "fail", "message": "v1.29.4 is older than 1.30",
+	want := map[string]any{"id": "kubernetes", "name": "Kubernetes", "status": "fail", "message": "v1.29.4 is older than 1.30",
 		"hint": "Upgrade the cluster to Kubernetes 1.30 or later, or name another one by --context.", "docs": "docs/operations/troubleshooting.md#kubernetes-is-too-old"}
 	if d := cmp.Diff(want, results[0]); d != "" {
 		t.Error(d)

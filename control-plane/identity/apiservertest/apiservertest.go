@@ -27,8 +27,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Binaries is the environment variable with the directory of etcd and kube-apiserver.
-const Binaries = "HEADSTART_CLUSTER_BIN"
+// binariesVariable names the directory of etcd and kube-apiserver; without it, they are
+// where e2e/cluster keeps them.
+const binariesVariable = "HEADSTART_CLUSTER_BIN"
+
+// binariesDefault is in the user's cache directory.
+const binariesDefault = "headstart/cluster-1.36.3"
 
 const (
 	// readyTimeout covers a machine that compiles at the same time.
@@ -49,10 +53,7 @@ type Server struct {
 // Start returns a ready API server.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	bin := os.Getenv(Binaries)
-	if bin == "" {
-		t.Fatalf("%s names no directory with etcd and kube-apiserver", Binaries)
-	}
+	bin := binaries(t)
 	dir := t.TempDir()
 	token := secrets(t, dir)
 	etcd, peer, secure := freePort(t), freePort(t), freePort(t)
@@ -76,6 +77,22 @@ func Start(t testing.TB) *Server {
 	}
 	s.Client = client
 	return s
+}
+
+func binaries(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv(binariesVariable)
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir = filepath.Join(cache, binariesDefault)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kube-apiserver")); err != nil {
+		t.Fatalf("$%s: %v", binariesVariable, err)
+	}
+	return dir
 }
 
 func (s *Server) waitUntilReady(t testing.TB) {

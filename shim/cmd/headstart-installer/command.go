@@ -168,9 +168,13 @@ func (o *options) run(cmd *cobra.Command, do func(*install.Installer, context.Co
 	return do(&install.Installer{
 		Settings: o.settings,
 		Tree:     files,
-		Connect:  func(socket string) install.Runtime { return containerd.New(socket, o.restartTimeout) },
-		Node:     kubernetes,
-		Log:      log,
+		Connect: func(socket string) install.Runtime {
+			c := containerd.New(socket, o.restartTimeout)
+			c.Files = files
+			return c
+		},
+		Node: kubernetes,
+		Log:  log,
 	}, cmd.Context())
 }
 

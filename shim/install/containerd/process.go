@@ -25,7 +25,8 @@ const (
 	name = "containerd"
 	// startField is the process's start in /proc/PID/stat, counted after the name:
 	// proc_pid_stat(5) has it as number 22.
-	startField = 22 - 3
+	startField  = 22 - 3
+	parentField = 4 - 3
 )
 
 // process is a running containerd.
@@ -33,6 +34,8 @@ type process struct {
 	pid    int
 	id     string
 	config string
+	parent int
+	cgroup []byte // /proc/PID/cgroup
 }
 
 // process finds who listens on the socket. It needs the node's process ids, so hostPID.
@@ -101,8 +104,18 @@ func inspect(pid int, socket string) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
+	parent, err := strconv.Atoi(string(fields[parentField]))
+	if err != nil {
+		return process{}, fmt.Errorf("%s/stat is not what it should be: %w", dir, err)
+	}
+	cgroup, err := os.ReadFile(path.Join(dir, "cgroup"))
+	if err != nil {
+		return process{}, err
+	}
 	return process{
 		pid:    pid,
+		parent: parent,
+		cgroup: cgroup,
 		id:     fmt.Sprintf("%s/%d/%s", bytes.TrimSpace(boot), pid, fields[startField]),
 		config: configOf(strings.Split(string(args), "\x00")),
 	}, nil
@@ -129,8 +142,12 @@ func (c *Containerd) Process(ctx context.Context) (install.Process, error) {
 	return install.Process{ID: p.id, Config: p.config}, err
 }
 
-// terminate asks the process to end, unless it is another one by now.
-func (c *Containerd) terminate(p process) error {
+// end ends the process, unless it is another one by now.
+func (c *Containerd) end(p process) error {
+	signal, err := ending(c.Files, p)
+	if err != nil {
+		return err
+	}
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -143,7 +160,7 @@ func (c *Containerd) terminate(p process) error {
 	if now, err := inspect(p.pid, c.socket); err != nil || now.id != p.id {
 		return nil
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("ending process %d: %w", p.pid, err)
 	}
 	return nil

@@ -33,7 +33,7 @@ func (c *Containerd) Restart(ctx context.Context, was string, watched bool) erro
 	}
 	p, err := c.process(ctx)
 	if err == nil && p.id == was {
-		if err := c.terminate(p); err != nil {
+		if err := c.end(p); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/install"
 	"github.com/headstart-mesh/headstart/shim/install/layout"
+	"github.com/headstart-mesh/headstart/shim/install/tree"
 )
 
 const (
@@ -38,11 +39,13 @@ type Containerd struct {
 	socket string
 	// RestartTimeout is how long a restart may take until the next process answers.
 	RestartTimeout time.Duration
+	// Files are the node's, to see what systemd does when containerd ends; may be nil.
+	Files *tree.Tree
 }
 
 // New returns the containerd at socket, a path of this container.
 func New(socket string, restartTimeout time.Duration) *Containerd {
-	return &Containerd{socket, restartTimeout}
+	return &Containerd{socket: socket, RestartTimeout: restartTimeout}
 }
 
 // call calls do with a connection of its own: the one before a restart is of no use.
