@@ -22,6 +22,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -31,8 +32,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"crypto/tls"
 )
 
 const (

@@ -76,7 +76,7 @@ func (d *document) metadata(v value, f *platform.Function, st stores.Stores) (na
 		d.function = namespace + "/" + name
 	}
 	o.take("labels").object().texts()
-	f.Policy = d.policy(o.take("annotations").object(), st)
+	f.Policy = d.policy(o.take("annotations").object(), st.For(namespace))
 	o.close()
 	return name, namespace
 }

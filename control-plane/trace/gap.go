@@ -66,9 +66,10 @@ func (t Trace) explaining(root string) []Span {
 	for _, s := range t.Spans {
 		parents[s.Parent] = true
 	}
+	gateway := t.gatewayService()
 	var spans []Span
 	for _, s := range t.Spans {
-		umbrella := s.ID == root || isGateway(s) || s.Name == tracing.Activation
+		umbrella := s.ID == root || s.Service == gateway || s.Name == tracing.Activation
 		if !umbrella && (work[s.Name] || !parents[s.ID]) {
 			spans = append(spans, s)
 		}

@@ -119,8 +119,8 @@ func New(id string, spans []Span) Trace {
 // Root is the span that stands for the whole request: the gateway's first, or, if the
 // gateway's is not known, the first of all. It is false for a trace without spans.
 func (t Trace) Root() (Span, bool) {
-	if i := slices.IndexFunc(t.Spans, isGateway); i >= 0 {
-		return t.Spans[i], true
+	if s, ok := t.Gateway(); ok {
+		return s, true
 	}
 	if len(t.Spans) == 0 {
 		return Span{}, false
@@ -128,7 +128,50 @@ func (t Trace) Root() (Span, bool) {
 	return t.Spans[0], true
 }
 
-func isGateway(s Span) bool { return s.Service == tracing.ServiceGateway }
+// Gateway is the gateway's first span, which arrives last; it is false before.
+func (t Trace) Gateway() (Span, bool) {
+	service := t.gatewayService()
+	i := slices.IndexFunc(t.Spans, func(s Span) bool { return service != "" && s.Service == service })
+	if i < 0 {
+		return Span{}, false
+	}
+	return t.Spans[i], true
+}
+
+// gatewayService is the service.name of the trace's gateways, empty if they have no span. In
+// a mesh each gateway has its workload's name; it is known by what the mesh's Telemetry adds
+// to its spans, or as what called a daemon, or, if nobody of Headstart's took part, as the
+// first of all.
+func (t Trace) gatewayService() string {
+	services := map[string]string{} // by span
+	var first, called string
+	for _, s := range t.Spans {
+		switch {
+		case s.Service == tracing.ServiceGateway, foreign(s.Service) && s.request() != "":
+			return s.Service
+		case foreign(s.Service):
+			if _, below := services[s.Parent]; !below {
+				first = cmp.Or(first, s.Service)
+			}
+			services[s.ID] = s.Service
+		default:
+			if s.Name == tracing.Activation {
+				called = cmp.Or(called, services[s.Parent])
+			}
+			services[s.ID] = ""
+		}
+	}
+	return cmp.Or(called, first)
+}
+
+// foreign says that the service is none of Headstart's own.
+func foreign(service string) bool {
+	switch service {
+	case "", tracing.ServiceGateway, tracing.ServiceNode, tracing.ServiceControlPlane, tracing.ServiceShim:
+		return false
+	}
+	return true
+}
 
 // Of returns the part of the trace that belongs to one request. A client may send
 // several requests under one traceparent, and a function may call another: then it is
@@ -141,9 +184,10 @@ func (t Trace) Of(request string) Trace {
 		return t
 	}
 	// The gateway's span lacks the id when the daemon had to make it.
+	gateway := t.gatewayService()
 	for top > 0 {
 		up := slices.IndexFunc(t.Spans[:top], func(s Span) bool { return s.ID == t.Spans[top].Parent })
-		if up < 0 || !isGateway(t.Spans[up]) || t.Spans[up].request() != "" {
+		if up < 0 || t.Spans[up].Service != gateway || t.Spans[up].request() != "" {
 			break
 		}
 		top = up

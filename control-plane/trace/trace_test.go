@@ -98,7 +98,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestRootIsTheGateway(t *testing.T) {
-	const gateway, node = tracing.ServiceGateway, tracing.ServiceNode
+	const gateway, node, mesh = tracing.ServiceGateway, tracing.ServiceNode, "istio-ingressgateway.istio-system"
 	for name, tc := range map[string]struct {
 		spans []trace.Span
 		want  string
@@ -109,6 +109,13 @@ func TestRootIsTheGateway(t *testing.T) {
 		"above its own calls": {[]trace.Span{span("01", "", gateway, "gateway", 0, 9), span("02", "01", gateway, "router", 1, 8)}, "01"},
 		"orphan before it":    {[]trace.Span{span("02", "lost", node, "fetch", 0, 9), span("01", "", gateway, "gateway", 1, 8)}, "01"},
 		"gateway's lost":      {[]trace.Span{span("02", "lost", node, "activation", 0, 9), span("03", "02", node, "fetch", 1, 8)}, "02"},
+		"a mesh's":            {[]trace.Span{span("02", "01", node, "activation", 1, 8), span("01", "", mesh, "router", 0, 9)}, "01"},
+		"a mesh's hot":        {[]trace.Span{span("01", "", mesh, "router", 0, 9), span("02", "01", mesh, "egress", 1, 8)}, "01"},
+		"a mesh's, below the client": {[]trace.Span{span("01", "", "client", "GET", 0, 9), span("02", "01", mesh, "router", 1, 8, "headstart.request", one),
+			span("03", "02", node, "activation", 2, 7, "headstart.request", one)}, "02"},
+		"a mesh's without the filter, below the client": {[]trace.Span{span("01", "", "client", "GET", 0, 9), span("02", "01", mesh, "router", 1, 8),
+			span("03", "02", node, "activation", 2, 7, "headstart.request", one)}, "02"},
+		"a mesh's lost": {[]trace.Span{span("02", "lost", node, "activation", 0, 9), span("03", "02", "function", "work", 1, 8)}, "02"},
 	} {
 		root, ok := trace.New(traceID, tc.spans).Root()
 		if root.ID != tc.want || ok != (tc.want != "") {
@@ -118,7 +125,16 @@ func TestRootIsTheGateway(t *testing.T) {
 }
 
 func TestOfSeparatesRequestsUnderOneTraceparent(t *testing.T) {
-	const gateway, node = tracing.ServiceGateway, tracing.ServiceNode
+	for _, gateway := range []string{tracing.ServiceGateway, "istio-ingressgateway.istio-system"} {
+		t.Run(gateway, func(t *testing.T) { separatesRequests(t, gateway) })
+	}
+	if d := cmp.Diff(cold(), cold().Of(requestID)); d != "" {
+		t.Errorf("a trace of one request is the request's: %s", d)
+	}
+}
+
+func separatesRequests(t *testing.T, gateway string) {
+	const node = tracing.ServiceNode
 	tr := trace.New(traceID, []trace.Span{
 		span("01", "client", gateway, "gateway 1", 0, 10, "headstart.request", "-"),
 		span("02", "01", node, "activation 1", 1, 9, "headstart.request", one),
@@ -139,9 +155,6 @@ func TestOfSeparatesRequestsUnderOneTraceparent(t *testing.T) {
 		if d := cmp.Diff(want, names(tr.Of(request))); d != "" {
 			t.Errorf("%s: %s", request, d)
 		}
-	}
-	if d := cmp.Diff(cold(), cold().Of(requestID)); d != "" {
-		t.Errorf("a trace of one request is the request's: %s", d)
 	}
 }
 

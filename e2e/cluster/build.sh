@@ -137,6 +137,9 @@ programs() {
 	program pilot-agent tools/istio 1 plain istio.io/istio/pilot/cmd/pilot-agent
 	program istioctl tools/istio 2 plain istio.io/istio/istioctl/cmd/istioctl
 	program helm tools/istio 1 plain helm.sh/helm/v4/cmd/helm
+	for p in activator autoscaler controller queue webhook; do
+		program "knative/$p" tools/knative 1 plain "knative.dev/serving/cmd/$p"
+	done
 }
 programs
 if [ "$number" = 0 ]; then

@@ -161,7 +161,7 @@ func (run Run) awaitTrace(ctx context.Context, id string, fetched bool) (t trace
 		if t, err = run.World.Trace(ctx, id); err != nil {
 			return err
 		}
-		if root, ok := t.Root(); !ok || root.Service != tracing.ServiceGateway {
+		if _, ok := t.Gateway(); !ok {
 			return errors.New("the gateway's span has not come yet")
 		}
 		p, err = t.Phases()

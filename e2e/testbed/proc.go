@@ -13,7 +13,7 @@ import (
 // Growth returns by how many bytes the process's resident memory grew at most while fn
 // ran: its peak (proc(5), VmHWM), which is reset before, less what it had.
 func Growth(pid int, fn func() error) (int64, error) {
-	before, err := memory(pid, "VmRSS")
+	before, err := Memory(pid, "VmRSS")
 	if err != nil {
 		return 0, err
 	}
@@ -24,11 +24,12 @@ func Growth(pid int, fn func() error) (int64, error) {
 	if err := fn(); err != nil {
 		return 0, err
 	}
-	peak, err := memory(pid, "VmHWM")
+	peak, err := Memory(pid, "VmHWM")
 	return peak - before, err
 }
 
-func memory(pid int, field string) (int64, error) {
+// Memory is a field of a process's memory in bytes, as proc(5) calls it: VmRSS, VmHWM.
+func Memory(pid int, field string) (int64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err

@@ -25,27 +25,53 @@ const annotationImageName = "io.containerd.image.name"
 // built is the time of everything.
 var built = time.Unix(0, 0).UTC()
 
-// forgetBase takes out of an image where its base came from: a port of this machine, which
-// is another one each time.
-func forgetBase(layout string) error {
+// amend takes out of ko's image where its base came from, if that is a port of this machine
+// and another one each time, and adds the file, if there is one, as a layer.
+//
+// ko itself would take files from a directory beside the source, where a build that is
+// killed leaves them behind, and a commit takes them along.
+func amend(layout string, forgetBase bool, file string, content []byte) error {
 	var index v1.Index
-	var manifest v1.Manifest
 	if err := readJSON(filepath.Join(layout, v1.ImageIndexFile), &index); err != nil {
 		return err
 	}
-	for i, m := range index.Manifests {
-		file := filepath.Join(layout, v1.ImageBlobsDir, "sha256", m.Digest.Encoded())
-		if err := readJSON(file, &manifest); err != nil {
-			return err
-		}
+	if len(index.Manifests) != 1 {
+		return fmt.Errorf("the layout has %d images, not one", len(index.Manifests))
+	}
+	old := index.Manifests[0]
+	blobs := filepath.Join(layout, v1.ImageBlobsDir, "sha256")
+	var manifest v1.Manifest
+	if err := readJSON(filepath.Join(blobs, old.Digest.Encoded()), &manifest); err != nil {
+		return err
+	}
+	added := &image{blobs: map[digest.Digest][]byte{}}
+	gone := []digest.Digest{old.Digest}
+	if forgetBase {
 		delete(manifest.Annotations, v1.AnnotationBaseImageName)
-		text, err := json.Marshal(manifest)
-		if err != nil {
+	}
+	if file != "" {
+		var config v1.Image
+		gone = append(gone, manifest.Config.Digest)
+		if err := readJSON(filepath.Join(blobs, manifest.Config.Digest.Encoded()), &config); err != nil {
 			return err
 		}
-		d := digest.NewDigestFromBytes(digest.SHA256, sum(text))
-		index.Manifests[i].Digest, index.Manifests[i].Size = d, int64(len(text))
-		if err := errors.Join(os.Remove(file), os.WriteFile(filepath.Join(filepath.Dir(file), d.Encoded()), text, 0o644)); err != nil {
+		if err := added.append(&manifest, &config, file, content); err != nil {
+			return err
+		}
+	}
+	now, err := added.json(old.MediaType, manifest)
+	if err != nil {
+		return err
+	}
+	old.Digest, old.Size = now.Digest, now.Size
+	index.Manifests[0] = old
+	for _, d := range gone {
+		if err := os.Remove(filepath.Join(blobs, d.Encoded())); err != nil {
+			return err
+		}
+	}
+	for d, content := range added.blobs {
+		if err := os.WriteFile(filepath.Join(blobs, d.Encoded()), content, 0o644); err != nil {
 			return err
 		}
 	}
@@ -54,6 +80,39 @@ func forgetBase(layout string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(layout, v1.ImageIndexFile), text, 0o644)
+}
+
+// append adds a layer with one executable file.
+func (i *image) append(manifest *v1.Manifest, config *v1.Image, file string, content []byte) error {
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	if err := errors.Join(add(w, file, content, 0o755), w.Close()); err != nil {
+		return err
+	}
+	packed, err := compress(layer.Bytes())
+	if err != nil {
+		return err
+	}
+	manifest.Layers = append(manifest.Layers, i.blob(manifest.Layers[len(manifest.Layers)-1].MediaType, packed))
+	config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, digest.NewDigestFromBytes(digest.SHA256, sum(layer.Bytes())))
+	config.History = append(config.History, v1.History{Created: &built, CreatedBy: "headstart"})
+	manifest.Config, err = i.json(manifest.Config.MediaType, config)
+	return err
+}
+
+func compress(layer []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := z.Write(layer); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
 }
 
 func readJSON(file string, into any) error {
@@ -128,19 +187,12 @@ type image struct {
 
 // newImage makes an image of one layer, an uncompressed tar archive.
 func newImage(layer []byte, platform v1.Platform, config v1.ImageConfig) (*image, error) {
-	var packed bytes.Buffer
-	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	packed, err := compress(layer)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := z.Write(layer); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
 	i := &image{blobs: map[digest.Digest][]byte{}}
-	layerBlob := i.blob(v1.MediaTypeImageLayerGzip, packed.Bytes())
+	layerBlob := i.blob(v1.MediaTypeImageLayerGzip, packed)
 	diff := digest.NewDigestFromBytes(digest.SHA256, sum(layer))
 	configBlob, err := i.json(v1.MediaTypeImageConfig, v1.Image{
 		Created: &built, Platform: platform, Config: config,

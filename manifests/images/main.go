@@ -139,12 +139,14 @@ func (b *build) values(digests map[string]digest.Digest) []byte {
 
 // program builds one image with ko, and pushes it if there is a registry.
 func (b *build) program(ctx context.Context, pkg string) (digest.Digest, error) {
+	file, content := "", []byte(nil)
 	if pkg == installer {
-		remove, err := b.shim(ctx)
-		if err != nil {
+		var err error
+		if content, err = b.shim(ctx); err != nil {
 			return "", err
 		}
-		defer remove()
+		// Where the installer looks: ko sets KO_DATA_PATH to this directory.
+		file = "var/run/ko/" + filepath.Base(shim)
 	}
 	layout, err := os.MkdirTemp("", "headstart-image")
 	if err != nil {
@@ -157,10 +159,8 @@ func (b *build) program(ctx context.Context, pkg string) (digest.Digest, error) 
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("ko: %w", err)
 	}
-	if b.ownBase {
-		if err := forgetBase(layout); err != nil {
-			return "", err
-		}
+	if err := amend(layout, b.ownBase, file, content); err != nil {
+		return "", fmt.Errorf("completing ko's image: %w", err)
 	}
 	return b.finish(ctx, layout, filepath.Base(pkg))
 }
@@ -179,20 +179,19 @@ func (b *build) finish(ctx context.Context, layout, name string) (digest.Digest,
 	return d, nil
 }
 
-// shim builds the shim to where ko looks for an image's files, and returns what removes it.
-func (b *build) shim(ctx context.Context) (remove func(), err error) {
-	data := filepath.Join(b.dir, installer, "kodata")
-	if err := os.Mkdir(data, 0o755); err != nil {
-		return nil, fmt.Errorf("%w; another build is under way, or was killed: remove the directory", err)
+// shim builds the shim that the installer's image has.
+func (b *build) shim(ctx context.Context) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "headstart-shim")
+	if err != nil {
+		return nil, err
 	}
-	remove = func() { _ = os.RemoveAll(data) } // the next build says so if it failed
-	cmd := b.command(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", b.ldflags(), "-o", filepath.Join(installer, "kodata")+"/", "./"+shim)
+	defer os.RemoveAll(dir)
+	cmd := b.command(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", b.ldflags(), "-o", dir+"/", "./"+shim)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOARCH="+b.arch)
 	if err := cmd.Run(); err != nil {
-		remove()
 		return nil, fmt.Errorf("building the shim: %w", err)
 	}
-	return remove, nil
+	return os.ReadFile(filepath.Join(dir, filepath.Base(shim)))
 }
 
 // filter makes the artefact that Istio's agent pulls: an OCI image whose one layer has the

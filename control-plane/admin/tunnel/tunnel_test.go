@@ -18,7 +18,11 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin/tunnel/tunneltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// A connection that the other side has closed first stays for a second, then goes by
+	// itself.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/moby/spdystream.(*Connection).shutdown"))
+}
 
 // admin is what listens in the pod.
 func admin(t *testing.T) string {

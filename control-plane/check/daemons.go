@@ -1,0 +1,141 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/headstart-mesh/headstart/control-plane/check/objects"
+)
+
+func lookDaemons(ctx context.Context, l *look) Outcome {
+	d, err := objects.Get[appsv1.DaemonSet](ctx, l.Objects, objects.DaemonSets, l.Namespace, daemonName)
+	if apierrors.IsNotFound(err) {
+		return fail("namespace %s has no DaemonSet %s", l.Namespace, daemonName)
+	}
+	if err != nil {
+		return unknown("the daemons", err)
+	}
+	s := d.Status
+	count := fmt.Sprintf("%d of %d ready", s.NumberReady, s.DesiredNumberScheduled)
+	switch {
+	case s.DesiredNumberScheduled == 0:
+		return fail("no node is to have one; see the DaemonSet's node selector and tolerations")
+	case s.NumberReady == s.DesiredNumberScheduled && s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
+		return warn("%s, %d of an earlier version", count, s.DesiredNumberScheduled-s.UpdatedNumberScheduled)
+	case s.NumberReady == s.DesiredNumberScheduled:
+		return pass("%s", count)
+	}
+	pods, err := l.daemonPods(ctx)
+	if err != nil {
+		return fail("%s", count)
+	}
+	return fail("%s", count).with(waiting(pods))
+}
+
+// daemonPods are the pods of the DaemonSet.
+func (l *look) daemonPods(ctx context.Context) ([]corev1.Pod, error) {
+	return l.podsOnce.get(func() ([]corev1.Pod, error) {
+		d, err := objects.Get[appsv1.DaemonSet](ctx, l.Objects, objects.DaemonSets, l.Namespace, daemonName)
+		if err != nil {
+			return nil, err
+		}
+		return objects.List[corev1.Pod](ctx, l.Objects, objects.Pods, l.Namespace, labels(d.Spec.Selector.MatchLabels))
+	})
+}
+
+func lookNodes(ctx context.Context, l *look) Outcome {
+	ready, err := l.readyNodes(ctx)
+	if err != nil {
+		return unknown("the nodes", err)
+	}
+	pods, err := l.daemonPods(ctx)
+	if err != nil {
+		return unknown("the daemons", err)
+	}
+	var problems []Problem
+	for _, p := range pods {
+		if p.Spec.NodeName != "" && !ready[p.Spec.NodeName] {
+			problems = append(problems, Problem{Object: "Node " + p.Spec.NodeName, Message: "it has a daemon, and not the label " + nodeLabel + "=" + nodeReady})
+		}
+	}
+	if len(problems) > 0 {
+		return fail("%d of %d labelled", len(pods)-len(problems), len(pods)).with(problems)
+	}
+	return pass("%d labelled %s=%s", len(ready), nodeLabel, nodeReady)
+}
+
+func lookConnected(ctx context.Context, l *look) Outcome {
+	s, err := l.status(ctx)
+	if err != nil {
+		return unknown("its status", err)
+	}
+	pods, err := l.daemonPods(ctx)
+	if err != nil {
+		return unknown("the daemons", err)
+	}
+	versions := map[string]string{}
+	for _, n := range s.Nodes {
+		versions[n.Name] = n.Version
+	}
+	var away, other []Problem
+	for _, p := range pods {
+		v, connected := versions[p.Spec.NodeName]
+		switch {
+		case !podReady(p): // another check's
+		case !connected:
+			away = append(away, Problem{Object: "Node " + p.Spec.NodeName, Message: "its daemon is not connected to the control plane"})
+		case v != s.Version:
+			other = append(other, Problem{Object: "Node " + p.Spec.NodeName, Message: "its daemon is version " + v + ", the control plane " + s.Version})
+		}
+	}
+	switch {
+	case len(away) > 0:
+		return fail("%d %s", len(s.Nodes), plural(len(s.Nodes), "is", "are")).with(away)
+	case len(other) > 0:
+		return warn("%d connected, %d of another version", len(s.Nodes), len(other)).with(other)
+	case len(s.Nodes) == 0:
+		return fail("none is")
+	}
+	return pass("%d", len(s.Nodes))
+}
+
+// waiting says why pods are not ready.
+func waiting(pods []corev1.Pod) []Problem {
+	var problems []Problem
+	for _, p := range pods {
+		if podReady(p) {
+			continue
+		}
+		message := "it is " + strings.ToLower(string(p.Status.Phase))
+		if p.Spec.NodeName != "" {
+			message += " on node " + p.Spec.NodeName
+		}
+		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+			switch w, e := c.State.Waiting, c.LastTerminationState.Terminated; {
+			case w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating":
+				message += fmt.Sprintf("; container %s: %s %s", c.Name, w.Reason, w.Message)
+			case e != nil && !c.Ready:
+				message += fmt.Sprintf("; container %s ended with %d: %s %s", c.Name, e.ExitCode, e.Reason, e.Message)
+			}
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				message += "; " + c.Message
+			}
+		}
+		problems = append(problems, Problem{Object: "Pod " + p.Namespace + "/" + p.Name, Message: strings.TrimSpace(message)})
+	}
+	return problems
+}
+
+func podReady(p corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}

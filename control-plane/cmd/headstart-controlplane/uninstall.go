@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
+	"github.com/headstart-mesh/headstart/control-plane/uninstall"
+)
+
+// uninstallTimeout is for a node that takes its time to give back its containerd.
+const uninstallTimeout = 10 * time.Minute
+
+// uninstallCommand is what the chart's hook runs before the chart is deleted.
+func uninstallCommand(c *config) *cobra.Command {
+	var manifest string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Take Headstart out of the cluster, before its chart is deleted",
+		Long: `uninstall takes back what the control plane wrote and what the installer put on the
+nodes, in an order in which requests go on: functions without an instance get one, the
+gateways get Istio's own endpoints, and then the daemons end. What is done already is not
+done again: it can be interrupted and repeated.
+
+The chart runs it as its pre-delete hook.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			return runUninstall(ctx, *c, manifest)
+		},
+	}
+	cmd.Flags().StringVar(&manifest, "node-manifest", "", "file with the DaemonSet that cleans the nodes (YAML)")
+	cmd.Flags().DurationVar(&timeout, "timeout", uninstallTimeout, "how long all of it may take")
+	_ = cmd.MarkFlagRequired("node-manifest") // fails only for a flag that is not defined above
+	return cmd
+}
+
+func runUninstall(ctx context.Context, c config, manifest string) error {
+	log, err := c.logger()
+	if err != nil {
+		return err
+	}
+	node, err := os.ReadFile(manifest)
+	if err != nil {
+		return fmt.Errorf("--node-manifest: %w", err)
+	}
+	server, err := c.apiServer()
+	if err != nil {
+		return err
+	}
+	clients, err := kube.Connect(server)
+	if err != nil {
+		return err
+	}
+	objects, err := istio.Connect(server)
+	if err != nil {
+		return err
+	}
+	u := &uninstall.Uninstaller{Client: clients.Kubernetes, Mesh: objects, Namespace: c.namespace, RootNamespace: c.istioRoot, Node: node, Log: log}
+	return u.Run(ctx)
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/e2e/cluster/world"
+	"github.com/headstart-mesh/headstart/e2e/coldrun"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+)
+
+const (
+	// repetitions of each case; the table shows medians.
+	repetitions = 3
+	// totalSlack is what a total may exceed its bound by in any case.
+	totalSlack = 100 * time.Millisecond
+	// idleWindow is short, because the functions have to be cold again.
+	idleWindow = "2s"
+	// slowStart is a function that takes longer to start, as one on a JVM does.
+	slowStart = 1500 * time.Millisecond
+)
+
+// sizes of the inputs in MB.
+var sizes = []int64{1, 32, 128}
+
+// gatewayWorld is the cluster as coldrun sees it, with one connection to the control plane.
+type gatewayWorld struct {
+	*world.World
+	admin   *admin.Client
+	gateway netip.AddrPort
+}
+
+func (g gatewayWorld) Request(ctx context.Context, method, function string) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+g.gateway.String()+"/", nil)
+	if err == nil {
+		r.Host = world.Function{Name: function}.Host()
+	}
+	return r, err
+}
+
+func (g gatewayWorld) Status(ctx context.Context) (admin.Status, error) { return g.admin.Status(ctx) }
+
+func (g gatewayWorld) Trace(ctx context.Context, id string) (trace.Trace, error) {
+	return g.admin.Trace(ctx, id)
+}
+
+// Input and annotations of a function with a stored input.
+func withInput(idle string) map[string]string {
+	return map[string]string{"headstart.dev/scale-to-zero": idle, "headstart.dev/input": testbed.Input, "headstart.dev/store": world.StoreName}
+}
+
+func (b *bench) cold(ctx context.Context) error {
+	var cases []coldrun.Case
+	var functions []world.Function
+	add := func(c coldrun.Case, env map[string]string) {
+		cases = append(cases, c)
+		functions = append(functions, world.Function{Name: c.Off, Env: env, Annotations: map[string]string{"headstart.dev/scale-to-zero": idleWindow}},
+			world.Function{Name: c.On, Env: env, Annotations: withInput(idleWindow)})
+	}
+	for _, mb := range sizes {
+		progress(fmt.Sprintf("video of %d MB", mb))
+		c, err := coldrun.Generated(ctx, b.Cloud.S3, mb)
+		if err != nil {
+			return err
+		}
+		add(c, nil)
+		if mb == 32 {
+			c.Label, c.Key, c.Off, c.On = c.Label+", slow start", c.Key+"_slow", c.Off+"-slow", c.On+"-slow"
+			add(c, map[string]string{"FIRE_STARTUP": slowStart.String()})
+		}
+	}
+	if err := b.Deploy(ctx, functions...); err != nil {
+		return err
+	}
+	g := gatewayWorld{World: b.World}
+	var err error
+	if g.gateway, err = b.Gateway(ctx); err != nil {
+		return err
+	}
+	if g.admin, err = b.Admin(); err != nil {
+		return err
+	}
+	defer g.admin.Close()
+	results, err := coldrun.Run{World: g, Repetitions: repetitions, Bucket: testbed.Bucket, Progress: progress}.Measure(ctx, cases)
+	if err != nil {
+		return err
+	}
+	return b.count("deployment_", results)
+}
+
+// count takes the results of a kind of functions into the summary.
+func (b *bench) count(prefix string, results []coldrun.Result) error {
+	for _, r := range results {
+		row := r.Row(totalSlack)
+		b.rows = append(b.rows, row)
+		b.summary["answers_wrong"] += float64(r.Wrong)
+		b.summary["total_to_bound_max"] = max(b.summary["total_to_bound_max"], row.Ratio)
+		maps.Copy(b.summary, row.Numbers(prefix))
+	}
+	return nil
+}

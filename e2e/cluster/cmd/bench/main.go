@@ -1,0 +1,206 @@
+// Command bench measures Headstart on the test cluster: the main job off and on, how fast
+// readiness and annotations take effect, what an installation costs, and what is lost when
+// parts fail. It writes out/bench/cluster.json.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headstart-mesh/headstart/e2e/cluster/world"
+	"github.com/headstart-mesh/headstart/e2e/coldrun"
+)
+
+// bounds are those of the issue that this benchmark answers; a figure above its bound is
+// said plainly.
+var bounds = map[string]float64{
+	"total_to_bound_max":          1.15,
+	"ready_to_envoy_p99_ms":       50,
+	"annotation_to_effect_p99_ms": 1000,
+	"install_s":                   60,
+	"uninstall_residue":           0,
+	"daemon_rss_mib":              40,
+	"daemon_cpu_percent":          0.5,
+	"controlplane_rss_mib":        64,
+	"requests_lost":               0,
+	"answers_wrong":               0,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	var o options
+	flag.StringVar(&o.source, "source", ".", "the repository's root")
+	flag.StringVar(&o.out, "out", "out/bench", "directory for cluster.json and the SVG")
+	flag.BoolVar(&o.reuse, "reuse", false, "take a cluster that runs already, and leave it running")
+	flag.StringVar(&o.only, "only", "", "comma-separated parts: "+strings.Join(partNames(), ",")+"; empty: all")
+	flag.Parse()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	source, out, only string
+	reuse             bool
+}
+
+func progress(step string) { fmt.Fprintln(os.Stderr, "·", step) }
+
+// bench is what the parts share.
+type bench struct {
+	*world.World
+	options
+	summary map[string]float64
+	rows    []coldrun.Row
+	notes   []string
+}
+
+// parts in their order: what leaves the cluster as it was comes first.
+var parts = []struct {
+	name string
+	run  func(*bench, context.Context) error
+}{
+	{"idle", (*bench).idle},
+	{"cold", (*bench).cold},
+	{"readiness", (*bench).readiness},
+	{"annotation", (*bench).annotation},
+	{"faults", (*bench).faults},
+}
+
+func partNames() []string {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+func run(ctx context.Context, o options) (err error) {
+	if o.source, err = filepath.Abs(o.source); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	w, err := world.Open(ctx, world.Config{Source: o.source, WorkDir: filepath.Join(o.source, "out/cluster"), Reuse: o.reuse, Progress: progress})
+	if err != nil {
+		return err
+	}
+	b := &bench{World: w, options: o, summary: map[string]float64{"seed": coldrun.Seed, "link_delay_ms": float64(world.LinkDelay.Milliseconds()), "link_rate_mbit_s": world.LinkRate / 1e6}}
+	defer func() {
+		progress("removing everything")
+		if closed := w.Close(); err == nil {
+			err = closed
+		}
+	}()
+	before, err := w.TakeSnapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.install(ctx); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), p.name) {
+			continue
+		}
+		if err := p.run(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	if err := b.uninstall(ctx, before); err != nil {
+		return err
+	}
+	if err := b.write(); err != nil {
+		return err
+	}
+	return b.show()
+}
+
+// install measures the chart's way from nothing to ready, with the images in the
+// cluster's registry.
+func (b *bench) install(ctx context.Context) error {
+	progress("images of Headstart")
+	values, err := b.BuildImages(ctx, "bench")
+	if err != nil {
+		return err
+	}
+	progress("helm install")
+	took, err := b.Install(ctx, values)
+	b.summary["install_s"] = took.Seconds()
+	return err
+}
+
+func (b *bench) uninstall(ctx context.Context, before world.Snapshot) error {
+	progress("helm uninstall")
+	began := time.Now()
+	if err := b.Uninstall(ctx); err != nil {
+		return err
+	}
+	b.summary["uninstall_s"] = time.Since(began).Seconds()
+	residue, err := b.Residue(ctx, before)
+	if err != nil {
+		return err
+	}
+	b.summary["uninstall_residue"] = float64(len(residue))
+	b.notes = append(b.notes, residue...)
+	return nil
+}
+
+func (b *bench) write() error {
+	machine := map[string]any{"cpus": runtime.NumCPU(), "os": runtime.GOOS, "arch": runtime.GOARCH, "go": runtime.Version()}
+	if v, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		machine["kernel"] = strings.TrimSpace(string(v))
+	}
+	j, err := json.MarshalIndent(map[string]any{"summary": b.summary, "machine": machine, "seed": coldrun.Seed, "notes": b.notes}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if len(b.rows) > 0 {
+		if err := coldrun.DrawTimelines(filepath.Join(b.out, "cluster.svg"), b.rows); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(b.out, "cluster.json"), append(j, '\n'), 0o644)
+}
+
+func (b *bench) show() error {
+	fmt.Printf("\nCold requests through Istio's gateway, input across a link of %d ms and %d Mbit/s, in ms\n\n", 2*world.LinkDelay.Milliseconds(), int64(world.LinkRate)/1_000_000)
+	if err := coldrun.Table(os.Stdout, b.rows); err != nil {
+		return err
+	}
+	fmt.Println()
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, name := range slices.Sorted(maps.Keys(bounds)) {
+		got, measured := b.summary[name]
+		verdict := "holds"
+		switch {
+		case !measured:
+			verdict = "not measured"
+		case got > bounds[name]:
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(t, "%s\t%.2f\t<= %g\t%s\n", name, got, bounds[name], verdict)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, n := range b.notes {
+		fmt.Println("  ", n)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"text/template"
+
+	"github.com/headstart-mesh/headstart/e2e/functions/ociimage"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+)
+
+const (
+	// Fire is the sample function's image, which all nodes have.
+	Fire = "headstart.local/fire:1"
+	// gatewayPort is the gateway's for functions.
+	gatewayPort = 8080
+)
+
+func functionImage(program, dir string) (string, error) {
+	var b bytes.Buffer
+	err := ociimage.Build(&b, ociimage.Image{Ref: Fire, Entrypoint: []string{"/fire"}, Files: map[string]ociimage.File{"/fire": {Source: program, Mode: 0o755}}})
+	if err != nil {
+		return "", err
+	}
+	archive := filepath.Join(dir, "fire.tar")
+	return archive, os.WriteFile(archive, b.Bytes(), 0o644)
+}
+
+// moduleDir returns where the module cache has a module that dir's go.mod names.
+func moduleDir(ctx context.Context, dir, module string) (string, error) {
+	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
+	download.Dir = dir
+	out, err := download.Output()
+	if err != nil {
+		return "", fmt.Errorf("downloading %s: %w", module, err)
+	}
+	var m struct{ Dir string }
+	return m.Dir, json.Unmarshal(out, &m)
+}
+
+// Function is the sample function as it is deployed.
+type Function struct {
+	Name     string
+	Replicas int
+	// Annotations are the Service's.
+	Annotations map[string]string
+	// PodLabels and PodAnnotations are added to its pods.
+	PodLabels, PodAnnotations map[string]string
+	Env                       map[string]string
+	// Node is the only one it may run on; empty: any.
+	Node string
+	// Namespace is Functions if it is empty.
+	Namespace string
+	// Part is a label of all its objects, to remove them by.
+	Part string
+}
+
+// Host is what requests to the function name.
+func (f Function) Host() string { return f.Name + ".example.com" }
+
+var functionManifest = template.Must(template.New("function").Parse(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: {{.Name}}, namespace: {{.Namespace}}, labels: {part: {{printf "%q" .Part}}}}
+spec:
+  replicas: {{.Replicas}}
+  selector: {matchLabels: {app: {{.Name}}}}
+  template:
+    metadata:
+      labels:
+        app: {{.Name}}
+{{- range $k, $v := .PodLabels}}
+        {{$k}}: {{printf "%q" $v}}
+{{- end}}
+      annotations:
+        example.com/function: {{.Name}}
+{{- range $k, $v := .PodAnnotations}}
+        {{$k}}: {{printf "%q" $v}}
+{{- end}}
+    spec:
+      runtimeClassName: headstart
+      terminationGracePeriodSeconds: 10
+{{- with .Node}}
+      nodeSelector: {kubernetes.io/hostname: {{.}}}
+{{- end}}
+      containers:
+      - name: fire
+        image: {{.Image}}
+        imagePullPolicy: Never
+        ports: [{containerPort: 8080}]
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
+        env:
+{{- range $k, $v := .Env}}
+        - {name: {{$k}}, value: {{printf "%q" $v}}}
+{{- end}}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{.Name}}
+  namespace: {{.Namespace}}
+  labels: {part: {{printf "%q" .Part}}}
+  annotations:
+    example.com/function: {{.Name}}
+{{- range $k, $v := .Annotations}}
+    {{$k}}: {{printf "%q" $v}}
+{{- end}}
+spec:
+  selector: {app: {{.Name}}}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: {{.Name}}, namespace: {{.Namespace}}, labels: {part: {{printf "%q" .Part}}}}
+spec:
+  hosts: [{{.Host}}]
+  gateways: [default/functions]
+  http: [{route: [{destination: {host: {{.Name}}.{{.Namespace}}.svc.cluster.local, port: {number: 80}}}]}]
+---
+`))
+
+// gatewayManifest opens Istio's gateway to functions.
+const gatewayManifest = `apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: functions, namespace: default}
+spec:
+  selector: {istio: ingressgateway}
+  servers: [{port: {number: 8080, name: http, protocol: HTTP}, hosts: ["*"]}]
+`
+
+// Deploy deploys functions, each with a way through the gateway.
+func (w *World) Deploy(ctx context.Context, functions ...Function) error {
+	var all bytes.Buffer
+	for _, f := range functions {
+		env := map[string]string{"S3_ENDPOINT": w.Cloud.S3.Endpoint, "S3_REGION": testbed.Region,
+			"S3_ACCESS_KEY_ID": w.Cloud.S3.Secret.Access, "S3_SECRET_ACCESS_KEY": w.Cloud.S3.Secret.Key}
+		for k, v := range f.Env {
+			env[k] = v
+		}
+		f.Env = env
+		if f.Namespace == "" {
+			f.Namespace = Functions
+		}
+		if err := functionManifest.Execute(&all, struct {
+			Function
+			Image string
+		}{f, Fire}); err != nil {
+			return err
+		}
+	}
+	all.WriteString(gatewayManifest)
+	return w.Apply(ctx, all.String())
+}
+
+// Undeploy removes all functions of a part.
+func (w *World) Undeploy(ctx context.Context, part string) error {
+	return w.Tool(ctx, nil, "kubectl", "-n", Functions, "delete", "services,deployments,virtualservices", "--selector", "part="+part, "--wait=true", "--timeout=60s")
+}
+
+// Request returns a request to a function through the gateway.
+func (w *World) Request(ctx context.Context, method, function string) (*http.Request, error) {
+	gateway, err := w.Gateway(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+gateway.String()+"/", nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Host = Function{Name: function}.Host()
+	return r, nil
+}

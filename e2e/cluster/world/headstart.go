@@ -1,0 +1,96 @@
+package world
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/admin/tunnel"
+	"github.com/headstart-mesh/headstart/e2e/cluster"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+)
+
+// BuildImages builds Headstart's images as `make images` does, with a version, and pushes
+// them to the cluster's registry. It returns the values for the chart that name them.
+func (w *World) BuildImages(ctx context.Context, version string) (values string, err error) {
+	out := w.path("images-" + version)
+	cmd := exec.CommandContext(ctx, "go", "run", "./manifests/images", "-out", out, "-registry", cluster.Registry, "-tag", version, "-version", version)
+	cmd.Dir = w.config.Source
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building images: %w: %s", err, said)
+	}
+	return filepath.Join(out, "values.yaml"), nil
+}
+
+// Install installs or upgrades Headstart by its chart and returns how long that took until
+// everything was ready.
+func (w *World) Install(ctx context.Context, values string, more ...string) (time.Duration, error) {
+	if err := w.storeSecret(ctx); err != nil {
+		return 0, err
+	}
+	stores := w.path("stores.yaml")
+	list := fmt.Sprintf("stores:\n- name: %s\n  namespaces: [%s]\n  s3: {endpoint: %q, pathStyle: true, buckets: [%s], credentialsSecret: %s}\n",
+		StoreName, Functions, w.Cloud.S3.Endpoint, testbed.Bucket, storeSecret)
+	if err := os.WriteFile(stores, []byte(list), 0o600); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	err := w.Tool(ctx, nil, "helm", append([]string{"upgrade", "--install", "headstart", w.Source("manifests/charts/headstart"), "-n", System,
+		"-f", values, "-f", stores, "--wait", "--timeout", "2m"}, more...)...)
+	return time.Since(began), err
+}
+
+// storeSecret makes the namespace, and in it the secret of the store, as an operator does
+// before the installation.
+func (w *World) storeSecret(ctx context.Context) error {
+	manifest := map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{
+		map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": System}},
+		map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": storeSecret, "namespace": System},
+			"stringData": map[string]any{"credentials": w.Cloud.S3.Secret.File()}},
+	}}
+	b, err := json.Marshal(manifest)
+	if err != nil {
+		return err
+	}
+	return w.Apply(ctx, string(b))
+}
+
+// Uninstall does what docs/operations/uninstall.md says.
+func (w *World) Uninstall(ctx context.Context) error {
+	return w.Tool(ctx, nil, "helm", "uninstall", "headstart", "-n", System, "--wait", "--timeout", "3m")
+}
+
+// CLI runs `headstart` and reads the JSON that it prints.
+func (w *World) CLI(ctx context.Context, into any, args ...string) error {
+	out, err := w.Output(ctx, nil, "headstart", append(args, "-o", "json", "--kubeconfig", w.Kubeconfig())...)
+	if err != nil {
+		return err
+	}
+	return json.NewDecoder(strings.NewReader(out)).Decode(into)
+}
+
+// adminPort is where the control plane's pod serves its operator, on its loopback.
+const adminPort = 9466
+
+// Admin is the control plane's door, as the CLI opens it. The caller closes it.
+func (w *World) Admin() (*admin.Client, error) {
+	server, err := w.REST()
+	if err != nil {
+		return nil, err
+	}
+	return admin.NewClientOver(func(ctx context.Context) (net.Conn, error) {
+		pod, err := w.Output(ctx, nil, "kubectl", "-n", System, "get", "pods", "-l", "app.kubernetes.io/name=headstart-controlplane",
+			"--field-selector=status.phase=Running", "-o", "jsonpath={.items[0].metadata.name}")
+		if err != nil {
+			return nil, err
+		}
+		return tunnel.Dial(ctx, server, System, pod, adminPort)
+	}), nil
+}

@@ -1,0 +1,83 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+)
+
+// Processes returns the ids of a program's processes by the name of its file: those of the
+// cluster's pods are this machine's.
+func Processes(program string) ([]int, error) {
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && filepath.Base(target) == program {
+			pid, err := strconv.Atoi(strings.Split(link, "/")[2])
+			if err != nil {
+				return nil, err
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// EnvoyOf asks Envoy's admin interface in a pod, which listens on the pod's loopback only.
+type EnvoyOf struct{ client http.Client }
+
+// Envoy finds the Envoy of a pod by the pod's uid.
+func (w *World) Envoy(podUID string) (*EnvoyOf, error) {
+	pids, err := Processes("envoy")
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		cgroup, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil || !bytes.Contains(cgroup, []byte(podUID)) {
+			continue
+		}
+		namespace := fmt.Sprintf("/proc/%d/ns/net", pid)
+		dial := func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+			err = nsthread.Run(namespace, func() error {
+				var d net.Dialer
+				conn, err = d.DialContext(ctx, "tcp", "127.0.0.1:15000")
+				return err
+			})
+			return conn, err
+		}
+		return &EnvoyOf{http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
+	}
+	return nil, errors.New("no Envoy runs in pod " + podUID)
+}
+
+// Get returns what a page of the admin interface says.
+func (e *EnvoyOf) Get(ctx context.Context, path string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://envoy"+path, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := e.client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
+
+// Close lets go of the connection.
+func (e *EnvoyOf) Close() { e.client.CloseIdleConnections() }

@@ -1,0 +1,181 @@
+// Package world is Headstart on a real cluster, as its users meet it: Kubernetes with three
+// nodes, Istio by `istioctl install`, Headstart by its chart, an S3 server across an
+// emulated link, and functions behind Istio's gateway. Tests, benchmark and demo share it.
+package world
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/headstart-mesh/headstart/e2e/cluster"
+	"github.com/headstart-mesh/headstart/e2e/cluster/cloud"
+	"github.com/headstart-mesh/headstart/e2e/cluster/mesh"
+)
+
+const (
+	// System is Headstart's namespace, Functions where the functions are.
+	System    = "headstart-system"
+	Functions = "default"
+	// StoreName is what the operator calls the S3 server, storeSecret its credentials.
+	StoreName   = "footage"
+	storeSecret = "footage-s3"
+	// closeTimeout bounds the end of everything.
+	closeTimeout = 2 * time.Minute
+	// LinkDelay is one way, LinkRate in bit/s: an edge site behind an access line.
+	LinkDelay = 20 * time.Millisecond
+	LinkRate  = 250_000_000
+)
+
+// Config says where things are.
+type Config struct {
+	// Source is the repository's root.
+	Source string
+	// WorkDir gets archives and logs; only the logs are left after Close.
+	WorkDir string
+	// Reuse takes a cluster that runs already, and leaves it running.
+	Reuse    bool
+	Progress func(string)
+}
+
+// World is a running one.
+type World struct {
+	*cluster.Cluster
+	Cloud *cloud.Cloud
+
+	config Config
+	bin    string // the cluster's programs
+}
+
+// Open brings up cluster, cloud and mesh; Headstart is not installed yet. On error nothing
+// is left.
+func Open(ctx context.Context, c Config) (_ *World, err error) {
+	if err := os.MkdirAll(c.WorkDir, 0o755); err != nil {
+		return nil, err
+	}
+	w := &World{config: c}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.Close())
+		}
+	}()
+	if w.Cluster, err = cluster.Up(ctx, cluster.Config{Reuse: c.Reuse, Progress: c.Progress}); err != nil {
+		return nil, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	w.bin = filepath.Join(cache, "headstart", "cluster-1.36.3")
+	c.Progress("S3 server across an emulated link")
+	if w.Cloud, err = cloud.Open(ctx, cloud.Config{BinDir: filepath.Join(c.Source, "out/bin"), WorkDir: filepath.Join(c.WorkDir, "cloud"),
+		Delay: LinkDelay, Rate: LinkRate}); err != nil {
+		return nil, err
+	}
+	c.Progress("images of Istio and of the sample function")
+	if err := w.importImages(ctx); err != nil {
+		return nil, err
+	}
+	c.Progress("istioctl install")
+	if err := w.installMesh(ctx); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Close ends everything and waits for it.
+func (w *World) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	var errs []error
+	if w.Cluster != nil {
+		errs = append(errs, w.Down(ctx))
+	}
+	if w.Cloud != nil {
+		errs = append(errs, w.Cloud.Close(ctx))
+	}
+	return errors.Join(append(errs, os.RemoveAll(w.path("images")))...)
+}
+
+func (w *World) path(name string) string { return filepath.Join(w.config.WorkDir, name) }
+
+// Source is the path of a file of the repository.
+func (w *World) Source(name string) string { return filepath.Join(w.config.Source, name) }
+
+func (w *World) importImages(ctx context.Context) error {
+	dir := w.path("images")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	module, err := moduleDir(ctx, w.Source("e2e/cluster/tools/istio"), "istio.io/istio")
+	if err != nil {
+		return err
+	}
+	archives, err := mesh.Images(ctx, mesh.Sources{Bin: w.bin, Envoy: w.Source("out/bin/envoy"), IstioModule: module}, dir)
+	if err != nil {
+		return err
+	}
+	fire, err := functionImage(w.Source("out/bin/fire"), dir)
+	if err != nil {
+		return err
+	}
+	for _, a := range append(archives, fire) {
+		if err := w.ImportImage(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// installMesh does what docs/operations/istio.md says, with what a vanilla Envoy needs.
+func (w *World) installMesh(ctx context.Context) error {
+	return w.Tool(ctx, nil, "istioctl", "install", "--skip-confirmation", "-f", w.Source("e2e/cluster/mesh/vanilla.yaml"), "-f", w.Source("manifests/istio/install.yaml"))
+}
+
+// Tool runs one of the cluster's programs as an operator would, with input as its standard
+// input. The error has what it said.
+func (w *World) Tool(ctx context.Context, input io.Reader, name string, args ...string) error {
+	_, err := w.Output(ctx, input, name, args...)
+	return err
+}
+
+// Output is Tool and returns what the program printed.
+func (w *World) Output(ctx context.Context, input io.Reader, name string, args ...string) (string, error) {
+	path := filepath.Join(w.bin, name)
+	if name == "headstart" {
+		path = w.Source("out/bin/headstart")
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.Kubeconfig())
+	cmd.Stdin = input
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w: %s%s", name, strings.Join(args, " "), err, said.String(), out.String())
+	}
+	return out.String(), nil
+}
+
+// Apply applies a manifest.
+func (w *World) Apply(ctx context.Context, manifest string) error {
+	return w.Tool(ctx, strings.NewReader(manifest), "kubectl", "apply", "-f", "-")
+}
+
+// Gateway is where Istio's gateway listens.
+func (w *World) Gateway(ctx context.Context) (netip.AddrPort, error) {
+	out, err := w.Output(ctx, nil, "kubectl", "-n", "istio-system", "get", "pods", "-l", "app=istio-ingressgateway",
+		"--field-selector=status.phase=Running", "-o", "jsonpath={.items[0].status.podIP}")
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	ip, err := netip.ParseAddr(strings.TrimSpace(out))
+	return netip.AddrPortFrom(ip, gatewayPort), err
+}
