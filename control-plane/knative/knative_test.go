@@ -151,6 +151,19 @@ func TestWhatIsNoManifest(t *testing.T) {
 	}
 }
 
+// A store that is granted to some namespaces does not exist for others.
+func TestStoresCountForTheirNamespacesOnly(t *testing.T) {
+	full := read(t, "full.yaml")
+	for namespace, want := range map[string]bool{"city": true, "shop": false} {
+		granted := append(stores.Stores{}, allowed...)
+		granted[1].Namespaces = []string{"city"}
+		_, err := knative.Parse(strings.NewReader(strings.Replace(full, "namespace: city", "namespace: "+namespace, 1)), granted)
+		if (err == nil) != want || !want && !strings.Contains(err.Error(), "headstart.dev/store") {
+			t.Errorf("of namespace %s: %v", namespace, err)
+		}
+	}
+}
+
 func TestABrokenReaderIsNoEmptyManifest(t *testing.T) {
 	lost := errors.New("connection lost")
 	if _, err := knative.Parse(iotest.ErrReader(lost), allowed); !errors.Is(err, lost) {

@@ -12,7 +12,8 @@ import (
 const shown = 5
 
 // Uninstall takes Headstart off the node: every file is as it was before, unless others
-// have changed it since; then it has nothing of Headstart's.
+// have changed it since; then it has nothing of Headstart's. What the daemon has left goes,
+// too.
 func (i *Installer) Uninstall(ctx context.Context) (err error) {
 	unlock, err := i.lock(ctx)
 	if err != nil {
@@ -29,7 +30,7 @@ func (i *Installer) Uninstall(ctx context.Context) (err error) {
 	}
 	if c.journal == nil {
 		i.Log.Info("nothing is installed on this node")
-		return nil
+		return i.cleanUp()
 	}
 	containerd, err := i.connect(c.journal.Socket)
 	if err != nil {
@@ -52,6 +53,9 @@ func (i *Installer) Uninstall(ctx context.Context) (err error) {
 	if err := c.revertAll(false); err != nil {
 		return err
 	}
+	if err := i.cleanUp(); err != nil {
+		return err
+	}
 	if err := c.end(); err != nil {
 		return err
 	}
@@ -59,6 +63,15 @@ func (i *Installer) Uninstall(ctx context.Context) (err error) {
 	i.Node.Announce(ctx, EventRemoved, "Headstart has been removed from this node")
 	i.Log.Info("the node is as it was before")
 	return nil
+}
+
+// cleanUp removes what the daemon has left.
+func (i *Installer) cleanUp() error {
+	used, err := removeRemains(i.Tree)
+	for _, p := range used {
+		i.Log.Warn(p + " stays: others use it")
+	}
+	return err
 }
 
 // revertAll puts back all files that containerd reads when it starts, or all others.

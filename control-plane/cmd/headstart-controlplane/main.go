@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -57,6 +58,13 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       nodeapi.Version,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			log, err := c.logger()
+			if err == nil {
+				klog.SetSlogLogger(log) // client-go's words, in the form of ours
+			}
+			return err
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(); err != nil {
 				return err

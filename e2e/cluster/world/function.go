@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,6 +56,9 @@ type Function struct {
 	Node string
 	// Namespace is Functions if it is empty.
 	Namespace string
+	// Plain: its pods do without the runtime class headstart, and so get inputs in the
+	// body only.
+	Plain bool
 	// Part is a label of all its objects, to remove them by.
 	Part string
 }
@@ -83,7 +85,9 @@ spec:
         {{$k}}: {{printf "%q" $v}}
 {{- end}}
     spec:
+{{- if not .Plain}}
       runtimeClassName: headstart
+{{- end}}
       terminationGracePeriodSeconds: 10
 {{- with .Node}}
       nodeSelector: {kubernetes.io/hostname: {{.}}}
@@ -160,18 +164,4 @@ func (w *World) Deploy(ctx context.Context, functions ...Function) error {
 // Undeploy removes all functions of a part.
 func (w *World) Undeploy(ctx context.Context, part string) error {
 	return w.Tool(ctx, nil, "kubectl", "-n", Functions, "delete", "services,deployments,virtualservices", "--selector", "part="+part, "--wait=true", "--timeout=60s")
-}
-
-// Request returns a request to a function through the gateway.
-func (w *World) Request(ctx context.Context, method, function string) (*http.Request, error) {
-	gateway, err := w.Gateway(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+gateway.String()+"/", nil)
-	if err != nil {
-		return nil, err
-	}
-	r.Host = Function{Name: function}.Host()
-	return r, nil
 }

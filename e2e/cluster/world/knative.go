@@ -32,7 +32,9 @@ func (w *World) InstallKnative(ctx context.Context) (*Knative, error) {
 	if err := w.importKnative(ctx); err != nil {
 		return nil, err
 	}
-	kubectl := func(ctx context.Context, input io.Reader, args ...string) error { return w.Tool(ctx, input, "kubectl", args...) }
+	kubectl := func(ctx context.Context, input io.Reader, args ...string) error {
+		return w.Tool(ctx, input, "kubectl", args...)
+	}
 	if err := knative.Install(ctx, kubectl, w.Source("e2e/cluster/tools/knative")); err != nil {
 		return nil, err
 	}

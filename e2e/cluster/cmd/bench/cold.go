@@ -4,12 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/netip"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/admin"
-	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
@@ -29,39 +25,13 @@ const (
 // sizes of the inputs in MB.
 var sizes = []int64{1, 32, 128}
 
-// gatewayWorld is the cluster as coldrun sees it, with one connection to the control plane.
-type gatewayWorld struct {
-	*world.World
-	admin   *admin.Client
-	gateway netip.AddrPort
-}
-
-func (g gatewayWorld) Request(ctx context.Context, method, function string) (*http.Request, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+g.gateway.String()+"/", nil)
-	if err == nil {
-		r.Host = world.Function{Name: function}.Host()
-	}
-	return r, err
-}
-
-func (g gatewayWorld) Status(ctx context.Context) (admin.Status, error) { return g.admin.Status(ctx) }
-
-func (g gatewayWorld) Trace(ctx context.Context, id string) (trace.Trace, error) {
-	return g.admin.Trace(ctx, id)
-}
-
-// Input and annotations of a function with a stored input.
-func withInput(idle string) map[string]string {
-	return map[string]string{"headstart.dev/scale-to-zero": idle, "headstart.dev/input": testbed.Input, "headstart.dev/store": world.StoreName}
-}
-
 func (b *bench) cold(ctx context.Context) error {
 	var cases []coldrun.Case
 	var functions []world.Function
 	add := func(c coldrun.Case, env map[string]string) {
 		cases = append(cases, c)
 		functions = append(functions, world.Function{Name: c.Off, Env: env, Annotations: map[string]string{"headstart.dev/scale-to-zero": idleWindow}},
-			world.Function{Name: c.On, Env: env, Annotations: withInput(idleWindow)})
+			world.Function{Name: c.On, Env: env, Annotations: world.WithInput(idleWindow)})
 	}
 	for _, mb := range sizes {
 		progress(fmt.Sprintf("video of %d MB", mb))
@@ -78,16 +48,12 @@ func (b *bench) cold(ctx context.Context) error {
 	if err := b.Deploy(ctx, functions...); err != nil {
 		return err
 	}
-	g := gatewayWorld{World: b.World}
-	var err error
-	if g.gateway, err = b.Gateway(ctx); err != nil {
+	client, err := b.Client(ctx)
+	if err != nil {
 		return err
 	}
-	if g.admin, err = b.Admin(); err != nil {
-		return err
-	}
-	defer g.admin.Close()
-	results, err := coldrun.Run{World: g, Repetitions: repetitions, Bucket: testbed.Bucket, Progress: progress}.Measure(ctx, cases)
+	defer client.Close()
+	results, err := coldrun.Run{World: client, Repetitions: repetitions, Bucket: testbed.Bucket, Progress: progress}.Measure(ctx, cases)
 	if err != nil {
 		return err
 	}

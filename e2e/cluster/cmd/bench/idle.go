@@ -27,7 +27,7 @@ func (b *bench) idle(ctx context.Context) error {
 	progress(fmt.Sprintf("%d functions, and nothing to do", idleFunctions))
 	var functions []world.Function
 	for n := range idleFunctions {
-		functions = append(functions, world.Function{Name: fmt.Sprintf("idle-%d", n), Part: "idle", Annotations: withInput("30s")})
+		functions = append(functions, world.Function{Name: fmt.Sprintf("idle-%d", n), Part: "idle", Annotations: world.WithInput("30s")})
 	}
 	if err := b.Deploy(ctx, functions...); err != nil {
 		return err
