@@ -13,7 +13,7 @@ export HEADSTART_BIN := $(BIN)
 
 ## help: this list
 help:
-	@sed -n 's/^## \([a-z-]*\): \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^## \([a-z-]*\): \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 ## setup: install what is missing on this machine (root, Debian)
 setup:
@@ -21,7 +21,7 @@ setup:
 
 ## build: all programs and the filter, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
-	shim/cmd/containerd-shim-headstart-v2 e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/demo
+	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/demo
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm
 	@:
 
@@ -51,16 +51,53 @@ test: setup build
 test-unit:
 	$(GO) test -race ./...
 
+# Packages with tests that need a cluster's programs, or a cluster.
+CLUSTER_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*cluster' control-plane e2e manifests shim)))
+# build.sh makes the programs that are missing, and prints where they are.
+WITH_CLUSTER = HEADSTART_CLUSTER_BIN=$$(e2e/cluster/build.sh) && export HEADSTART_CLUSTER_BIN &&
+
+## test-cluster: the tests on a real cluster: Kubernetes, Istio, three nodes (root; the first time 25 minutes more)
+test-cluster: setup build
+	@$(WITH_CLUSTER) echo "· tests on a cluster" >&2 && \
+		$(GO) test -count=1 -p 1 -timeout 40m -tags cluster $(addprefix ./,$(CLUSTER_TESTS))
+
+## bench-cluster: measure on a real cluster, into out/bench (root)
+bench-cluster: setup build
+	@$(WITH_CLUSTER) exec $(GO) run $(BUILD) ./e2e/cluster/cmd/bench -source . -out out/bench
+
+## demo-cluster: the main job on a real cluster (root)
+demo-cluster: setup build
+	@$(WITH_CLUSTER) exec $(GO) run $(BUILD) ./e2e/cluster/cmd/demo
+
+## cluster: a Kubernetes cluster on this machine, without Headstart, until Ctrl-C (root)
+cluster:
+	@$(WITH_CLUSTER) exec $(GO) run $(BUILD) ./e2e/cluster/cmd/cluster up
+
+## images: the container images, into out/images; IMAGE_REGISTRY=host/path pushes them
+images:
+	$(GO) run ./manifests/images -out out/images -tag '$(VERSION)' -version '$(VERSION)'
+
+# The test cluster's helm, else yours.
+HELM ?= $(or $(wildcard $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headstart/cluster-1.36.3/helm),helm)
+RENDER = '$(HELM)' template headstart manifests/charts/headstart --namespace headstart-system \
+	$(addprefix -f ,$(wildcard out/images/values.yaml)) $(if $(VALUES),-f '$(VALUES)')
+
+## manifests: the chart as YAML, into out/manifests, with the images made last; VALUES=values.yaml adds your own
+manifests:
+	@mkdir -p out/manifests
+	$(RENDER) --no-hooks >out/manifests/headstart.yaml
+	$(RENDER) --show-only templates/uninstall.yaml >out/manifests/uninstall.yaml
+
 ## lint: golangci-lint, with the rules of who may import whom
 lint:
-	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --build-tags integration ./...
+	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --build-tags integration,cluster ./...
 
-## generate: the code from node.proto
+## generate: the code from node.proto; pages and manifests from the code
 generate:
-	$(GO) generate ./shim/nodeapi
+	$(GO) generate ./shim/nodeapi ./docs
 
 ## clean: remove what was built
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit lint generate clean
+.PHONY: FORCE help setup build demo test test-unit test-cluster bench-cluster demo-cluster cluster images manifests lint generate clean

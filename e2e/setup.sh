@@ -34,6 +34,7 @@ need containerd containerd
 need runc runc
 need containernetworking-plugins /usr/lib/cni/bridge
 need iptables iptables
+need util-linux unshare
 need python3 python3
 need ca-certificates /etc/ssl/certs/ca-certificates.crt
 python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
@@ -18,6 +19,14 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+)
+
+const (
+	// awayTimeout is how long a request waits for somebody who can take it to its instance:
+	// a daemon that is replaced is back by then, and so are all after a restart of the
+	// control plane. It leaves most of the 15 s after which the node gives up to the rest.
+	awayTimeout = 8 * time.Second
+	awayPoll    = 100 * time.Millisecond
 )
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/control-plane/activation")
@@ -57,11 +66,7 @@ func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activa
 	defer span.End()
 	// Not the span's own context: the sandbox is a matter of the request, not of the
 	// placement, which is over when its making begins.
-	in, err := a.placer.Activate(ctx, platform.Request{ID: m.GetRequest(), Function: m.GetFunction(), Node: node})
-	var bound *nodeapi.Bound
-	if err == nil {
-		bound, err = a.bind(in, node, m)
-	}
+	in, bound, err := a.place(ctx, node, m)
 	if err != nil {
 		r := refusal(err)
 		span.SetStatus(codes.Error, r.Reason)
@@ -70,7 +75,9 @@ func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activa
 		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Refused{Refused: &nodeapi.Refused{
 			Request: m.GetRequest(), Status: int32(r.Status), Reason: r.Reason, Message: r.Message, Field: r.Field}}}
 	}
-	span.SetAttributes(tracing.Node.String(in.Node), tracing.Instance.String(in.ID))
+	if in.Relay == nil {
+		span.SetAttributes(tracing.Node.String(in.Node), tracing.Instance.String(in.ID))
+	}
 	outcome := "Hot"
 	switch {
 	case in.Relay != nil:
@@ -82,10 +89,34 @@ func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activa
 	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: bound}}
 }
 
+// place has the platform choose an instance and binds the request to it. It is chosen anew
+// while nobody can take the request there.
+func (a *Activator) place(ctx context.Context, node string, m *nodeapi.Activate) (in platform.Instance, bound *nodeapi.Bound, err error) {
+	until := time.Now().Add(awayTimeout)
+	for {
+		in, err = a.placer.Activate(ctx, platform.Request{ID: m.GetRequest(), Function: m.GetFunction(), Node: node})
+		if err != nil {
+			return in, nil, err
+		}
+		bound, err = a.bind(in, node, m)
+		if !errors.Is(err, errAway) || time.Now().After(until) {
+			return in, bound, err
+		}
+		select {
+		case <-ctx.Done():
+			return in, nil, err
+		case <-time.After(awayPoll):
+		}
+	}
+}
+
+// errAway marks what may be otherwise in a moment.
+var errAway = errors.New("the node's daemon is not connected")
+
 // bind says where the request goes, and tells the instance's node if that is another.
 func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate) (*nodeapi.Bound, error) {
 	if in.Relay != nil {
-		return &nodeapi.Bound{Request: m.GetRequest(), RelayAddress: in.Relay.Address, RelayHeaders: in.Relay.Headers}, nil
+		return &nodeapi.Bound{Request: m.GetRequest(), Cold: in.Phase != platform.Ready, RelayAddress: in.Relay.Address, RelayHeaders: in.Relay.Headers}, nil
 	}
 	bound := &nodeapi.Bound{Request: m.GetRequest(), Instance: in.ID, Node: in.Node, Cold: in.Phase != platform.Ready}
 	if in.Node == node {
@@ -101,8 +132,8 @@ func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate)
 		// Nobody over there can take the request, but the instance itself can.
 		return &nodeapi.Bound{Request: m.GetRequest(), RelayAddress: in.Address}, nil
 	}
-	return nil, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeDaemonAway",
-		Message: fmt.Sprintf("the function's instance is on node %s, whose headstart-node is not connected; see that it runs there", in.Node)}
+	return nil, fmt.Errorf("%w: %w", errAway, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeDaemonAway",
+		Message: fmt.Sprintf("the function's instance is on node %s, whose headstart-node is not connected; see that it runs there", in.Node)})
 }
 
 // expect has the target begin before the request itself gets there.

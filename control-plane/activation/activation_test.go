@@ -7,8 +7,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,7 +48,8 @@ const (
 type world struct {
 	instance platform.Instance
 	err      error
-	away     bool // the nodes take no message
+	away     bool      // the nodes take no message
+	joins    time.Time // when node bare's daemon connects; zero: never
 
 	order   []string
 	request platform.Request
@@ -69,7 +73,11 @@ func (w *world) Send(node string, m *nodeapi.ControlMessage) error {
 }
 
 func (w *world) Connected() map[string]*nodeapi.Register {
-	return map[string]*nodeapi.Register{"edge": {PeerAddress: "10.0.0.1:9461"}, "cloud": {PeerAddress: "10.0.0.2:9461"}}
+	nodes := map[string]*nodeapi.Register{"edge": {PeerAddress: "10.0.0.1:9461"}, "cloud": {PeerAddress: "10.0.0.2:9461"}}
+	if !w.joins.IsZero() && !time.Now().Before(w.joins) {
+		nodes["bare"] = &nodeapi.Register{PeerAddress: "10.0.0.3:9461"}
+	}
+	return nodes
 }
 
 // activate has a request of function default/fire with an input activated on node edge.
@@ -113,7 +121,7 @@ func TestBinding(t *testing.T) {
 			bound(&nodeapi.Bound{Node: "cloud", PeerAddress: "10.0.0.2:9461"}), []string{"placed", "told cloud"}},
 		{"on a node without a daemon, ready", world{instance: platform.Instance{Node: "bare", Phase: platform.Ready, Address: "10.1.0.2:8080"}},
 			relayed("10.1.0.2:8080", nil), []string{"placed"}},
-		{"through another autoscaler's relay", world{instance: platform.Instance{Relay: &platform.Relay{Address: "10.1.0.9:80", Headers: map[string]string{"K": "v"}}}},
+		{"through another autoscaler's relay", world{instance: platform.Instance{Phase: platform.Ready, Relay: &platform.Relay{Address: "10.1.0.9:80", Headers: map[string]string{"K": "v"}}}},
 			relayed("10.1.0.9:80", map[string]string{"K": "v"}), []string{"placed"}},
 		{"on a node without a daemon, starting", world{instance: platform.Instance{Node: "bare", Phase: platform.Starting}},
 			refused(), []string{"placed"}},
@@ -122,19 +130,34 @@ func TestBinding(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			c.world.instance.ID = "fire-1"
-			got, _ := activate(t, &c.world)
-			if d := cmp.Diff(c.want, got, protocmp.Transform()); d != "" {
-				t.Error(d)
-			}
-			if d := cmp.Diff(c.order, c.world.order); d != "" {
-				t.Error(d)
-			}
-			if want := (platform.Request{ID: requestID, Function: "default/fire", Node: "edge"}); c.world.request != want {
-				t.Errorf("placed %+v, want %+v", c.world.request, want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c.world.instance.ID = "fire-1"
+				got, _ := activate(t, &c.world)
+				if d := cmp.Diff(c.want, got, protocmp.Transform()); d != "" {
+					t.Error(d)
+				}
+				// It is placed again and again while nobody can take it.
+				if d := cmp.Diff(c.order, slices.Compact(c.world.order)); d != "" {
+					t.Error(d)
+				}
+				if want := (platform.Request{ID: requestID, Function: "default/fire", Node: "edge"}); c.world.request != want {
+					t.Errorf("placed %+v, want %+v", c.world.request, want)
+				}
+			})
 		})
 	}
+}
+
+// After a restart of the control plane the daemons connect one after the other.
+func TestARequestWaitsForTheDaemonOfItsInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		w := &world{instance: platform.Instance{ID: "fire-1", Node: "bare", Phase: platform.Ready, Address: "10.1.0.2:8080", MeshSNI: "fire"}, joins: began.Add(3 * time.Second)}
+		got, _ := activate(t, w)
+		if b := got.GetBound(); b.GetPeerAddress() != "10.0.0.3:9461" || time.Since(began) > 4*time.Second {
+			t.Errorf("%v after %v", got, time.Since(began))
+		}
+	})
 }
 
 func TestAnotherNodeIsToldAllOfIt(t *testing.T) {

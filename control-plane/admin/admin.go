@@ -83,7 +83,8 @@ type Function struct {
 	// for nobody. Kubernetes only.
 	Scaler    string     `json:"scaler,omitempty"`
 	Instances []Instance `json:"instances"`
-	// Endpoints are where it takes requests while another autoscaler runs it (Knative).
+	// Endpoints are where its instances take requests while another autoscaler runs it
+	// (Knative).
 	Endpoints []string      `json:"endpoints,omitempty"`
 	Events    []event.Event `json:"events"`
 }

@@ -238,7 +238,7 @@ func runController(t *testing.T, c *rest.Config) {
 	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), binary(t, "kube-controller-manager"), "--kubeconfig="+file,
+	cmd := exec.CommandContext(t.Context(), apiservertest.Binary(t, "kube-controller-manager"), "--kubeconfig="+file,
 		"--controllers=validatingadmissionpolicy-status-controller", "--leader-elect=false", "--secure-port=0", "--cert-dir="+dir)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
@@ -251,19 +251,4 @@ func runController(t *testing.T, c *rest.Config) {
 			t.Log(log.String())
 		}
 	})
-}
-
-// binary is one of the cluster's programs, in $HEADSTART_CLUSTER_BIN or where
-// `make test-cluster` keeps them.
-func binary(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("HEADSTART_CLUSTER_BIN")
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir = filepath.Join(cache, "headstart", "cluster-1.36.3")
-	}
-	return filepath.Join(dir, name)
 }

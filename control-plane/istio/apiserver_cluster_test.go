@@ -30,27 +30,9 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 )
-
-// binary is one of the cluster's programs, in $HEADSTART_CLUSTER_BIN or where
-// `make test-cluster` keeps them.
-func binary(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("HEADSTART_CLUSTER_BIN")
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir = filepath.Join(cache, "headstart", "cluster-1.36.3")
-	}
-	path := filepath.Join(dir, name)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("HEADSTART_CLUSTER_BIN has no %s: %v", name, err)
-	}
-	return path
-}
 
 // run starts a program that ends with the test. Its output is shown if the test fails.
 func run(t *testing.T, dir string, env []string, path string, args ...string) {
@@ -104,7 +86,7 @@ func startAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	dir := t.TempDir()
 	etcd, peer, port := freePort(t), freePort(t), freePort(t)
-	run(t, dir, nil, binary(t, "etcd"), "--data-dir", "etcd", "--unsafe-no-fsync=true", "--log-level=warn",
+	run(t, dir, nil, apiservertest.Binary(t, "etcd"), "--data-dir", "etcd", "--unsafe-no-fsync=true", "--log-level=warn",
 		"--listen-client-urls", "http://127.0.0.1:"+etcd, "--advertise-client-urls", "http://127.0.0.1:"+etcd,
 		"--listen-peer-urls", "http://127.0.0.1:"+peer, "--initial-advertise-peer-urls", "http://127.0.0.1:"+peer,
 		"--initial-cluster", "default=http://127.0.0.1:"+peer)
@@ -118,7 +100,7 @@ func startAPIServer(t *testing.T) *apiServer {
 	}
 	write(t, dir, "sa.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
 	write(t, dir, "tokens.csv", adminToken+",admin,1,system:masters\n"+controlPlaneToken+","+controlPlaneUser+",2\n")
-	run(t, dir, nil, binary(t, "kube-apiserver"), "--etcd-servers=http://127.0.0.1:"+etcd, "--bind-address=127.0.0.1", "--secure-port="+port,
+	run(t, dir, nil, apiservertest.Binary(t, "kube-apiserver"), "--etcd-servers=http://127.0.0.1:"+etcd, "--bind-address=127.0.0.1", "--secure-port="+port,
 		"--cert-dir=certs", "--service-cluster-ip-range=10.97.0.0/24", "--authorization-mode=RBAC", "--token-auth-file=tokens.csv",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=sa.key", "--service-account-signing-key-file=sa.key",
 		"--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none")
@@ -161,7 +143,7 @@ func write(t *testing.T, dir, name, text string) string {
 
 func istioCRDs(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	out, err := exec.Command(binary(t, "istioctl"), "manifest", "generate", "--set", "profile=minimal").Output()
+	out, err := exec.Command(apiservertest.Binary(t, "istioctl"), "manifest", "generate", "--set", "profile=minimal").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 )
 
@@ -198,7 +199,7 @@ current-context: x
 	grpc, debug, monitoring, ctrlz := freePort(t), freePort(t), freePort(t), freePort(t)
 	run(t, dir, []string{"POD_NAMESPACE=" + root, "POD_NAME=istiod-1", "PILOT_ENABLE_METADATA_EXCHANGE=false", "PILOT_ENABLE_ALPN_FILTER=false",
 		"INJECTION_WEBHOOK_CONFIG_NAME=", "VALIDATION_WEBHOOK_CONFIG_NAME="},
-		binary(t, "pilot-discovery"), "discovery", "--kubeconfig", "kubeconfig", "--meshConfig", "mesh.yaml", "--networksConfig", "/nonexistent",
+		apiservertest.Binary(t, "pilot-discovery"), "discovery", "--kubeconfig", "kubeconfig", "--meshConfig", "mesh.yaml", "--networksConfig", "/nonexistent",
 		"--grpcAddr", "127.0.0.1:"+grpc, "--secureGRPCAddr", "", "--httpAddr", "127.0.0.1:"+debug, "--httpsAddr", "",
 		"--monitoringAddr", "127.0.0.1:"+monitoring, "--ctrlz_port", ctrlz, "--ctrlz_address", "127.0.0.1", "--clusterID", "c1")
 	eventually(t, "istiod", func() bool {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -25,14 +26,16 @@ const activationsMost = 8192
 
 // Handler acts on what the nodes say. For one node its methods are called one after
 // the other: Joined, what one stream says in its order, Left; then perhaps Joined again.
-// They must not block. Activate may until its context ends; calls of it run side by side,
-// between Joined and Left.
+// A node whose daemon is being updated has two for a while, whose words come side by side:
+// it has Joined with each, and Left with the last. They must not block. Activate may until
+// its context ends; calls of it run side by side, between Joined and Left.
 type Handler interface {
 	Joined(node string, r *nodeapi.Register)
 	Left(node string)
 	Instance(node string, s *nodeapi.InstanceStatus)
 	// Activate returns a Bound or a Refused.
 	Activate(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage
+	// Load is what all daemons of the node have in their hands together.
 	Load(node string, inFlight map[string]int32)
 	Event(node string, e *nodeapi.Event)
 }
@@ -44,15 +47,22 @@ type Server struct {
 	log     *slog.Logger
 	serving sync.WaitGroup
 
+	// told is held while the handler hears what is of all daemons of a node together.
+	told sync.Mutex
+
 	mu        sync.Mutex
-	latest    map[string]*stream // of each node, until the handler knows that it has left
-	joined    map[string]*stream // those that messages can be sent by
+	latest    map[process]*stream  // of each daemon, until the handler knows that it has left
+	joined    map[string][]*stream // those that messages can be sent by, by node; the newest last
 	functions *nodeapi.Functions
 }
 
+// process is one daemon of a node.
+type process struct{ node, name string }
+
 type stream struct {
-	node     string
+	process
 	register *nodeapi.Register
+	load     map[string]int32 // as it was told last; the server's mu guards it
 	outbox   chan *nodeapi.ControlMessage
 	cancel   context.CancelCauseFunc
 	before   *stream       // the node's previous one, if that may still have something to say
@@ -69,7 +79,7 @@ var ErrNotConnected = errors.New("the node is not connected")
 
 // New returns a server; SetHandler comes before it serves.
 func New(log *slog.Logger) *Server {
-	return &Server{log: log, latest: map[string]*stream{}, joined: map[string]*stream{}, functions: &nodeapi.Functions{}}
+	return &Server{log: log, latest: map[process]*stream{}, joined: map[string][]*stream{}, functions: &nodeapi.Functions{}}
 }
 
 // SetHandler names who acts on the nodes' messages. The handler usually sends by the
@@ -95,7 +105,7 @@ func (s *Server) Connect(c nodeapi.ControlPlane_ConnectServer) error {
 	}
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
-	st := &stream{node: node, register: first.GetRegister(), outbox: make(chan *nodeapi.ControlMessage, outboxSize), cancel: cancel, gone: make(chan struct{})}
+	st := &stream{process: process{node, first.GetRegister().GetProcess()}, register: first.GetRegister(), outbox: make(chan *nodeapi.ControlMessage, outboxSize), cancel: cancel, gone: make(chan struct{})}
 	s.replace(st)
 	// Only this method's return interrupts a Send or a Recv that hangs, so neither may
 	// be done here.
@@ -110,14 +120,14 @@ func (s *Server) Connect(c nodeapi.ControlPlane_ConnectServer) error {
 	}
 }
 
-// replace makes st the node's stream and ends the one before.
+// replace makes st its daemon's stream and ends the one before.
 func (s *Server) replace(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st.before = s.latest[st.node]; st.before != nil {
+	if st.before = s.latest[st.process]; st.before != nil {
 		st.before.cancel(errReplaced)
 	}
-	s.latest[st.node] = st
+	s.latest[st.process] = st
 }
 
 // forward sends what is in the outbox.
@@ -171,7 +181,7 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 		case *nodeapi.NodeMessage_Instance:
 			s.handler.Instance(st.node, k.Instance)
 		case *nodeapi.NodeMessage_Load:
-			s.handler.Load(st.node, k.Load.GetInFlight())
+			s.loaded(st, k.Load.GetInFlight())
 		case *nodeapi.NodeMessage_Event:
 			s.handler.Event(st.node, k.Event)
 		}
@@ -179,25 +189,63 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 }
 
 func (s *Server) join(st *stream) {
+	s.told.Lock()
+	defer s.told.Unlock()
 	s.mu.Lock()
-	s.joined[st.node] = st
+	s.joined[st.node] = append(s.joined[st.node], st)
 	st.outbox <- &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}} // there is room: it is the first
 	s.mu.Unlock()
-	s.log.Info("node joined", "node", st.node, "version", st.register.GetVersion(), "instances", len(st.register.GetInstances()))
+	s.log.Info("node joined", "node", st.node, "version", st.register.GetVersion(), "process", st.name, "instances", len(st.register.GetInstances()))
 	s.handler.Joined(st.node, st.register)
 }
 
 func (s *Server) leave(st *stream) {
+	s.told.Lock()
+	defer s.told.Unlock()
 	s.mu.Lock()
-	delete(s.joined, st.node)
+	left := slices.DeleteFunc(slices.Clone(s.joined[st.node]), func(other *stream) bool { return other == st })
+	s.joined[st.node] = left
+	if len(left) == 0 {
+		delete(s.joined, st.node)
+	}
 	s.mu.Unlock()
-	s.log.Warn("node left", "node", st.node)
-	s.handler.Left(st.node)
+	s.log.Warn("node left", "node", st.node, "process", st.name)
+	if len(left) == 0 {
+		s.handler.Left(st.node)
+	} else {
+		s.handler.Load(st.node, s.load(st.node))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.latest[st.node] == st {
-		delete(s.latest, st.node)
+	if s.latest[st.process] == st {
+		delete(s.latest, st.process)
 	}
+}
+
+// loaded takes a daemon's word on what it has in its hands.
+func (s *Server) loaded(st *stream, inFlight map[string]int32) {
+	s.told.Lock()
+	defer s.told.Unlock()
+	s.mu.Lock()
+	st.load = inFlight
+	s.mu.Unlock()
+	s.handler.Load(st.node, s.load(st.node))
+}
+
+// load is what all daemons of a node have together.
+func (s *Server) load(node string) map[string]int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if of := s.joined[node]; len(of) == 1 {
+		return of[0].load
+	}
+	sum := map[string]int32{}
+	for _, st := range s.joined[node] {
+		for function, n := range st.load {
+			sum[function] += n
+		}
+	}
+	return sum
 }
 
 // send puts a message into the outbox; it never blocks.
@@ -216,21 +264,31 @@ func (s *Server) SetFunctions(f *nodeapi.Functions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.functions = f
-	for _, st := range s.joined {
-		// A stream that is too slow is cut off and told at its next registration.
-		_ = st.send(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: f}})
+	for _, of := range s.joined {
+		for _, st := range of {
+			// A stream that is too slow is cut off and told at its next registration.
+			_ = st.send(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: f}})
+		}
 	}
 }
 
-// Send sends one message to one node, after those sent before.
+// Send sends one message to one node, after those sent before. Of two daemons the newer
+// gets it; only what runs on the node is told to both.
 func (s *Server) Send(node string, m *nodeapi.ControlMessage) error {
 	s.mu.Lock()
-	st, ok := s.joined[node]
+	of := s.joined[node]
 	s.mu.Unlock()
-	if !ok {
+	if len(of) == 0 {
 		return fmt.Errorf("node %s: %w", node, ErrNotConnected)
 	}
-	return st.send(m)
+	newest := len(of) - 1
+	if m.GetInstances() != nil {
+		for _, st := range of[:newest] {
+			// As above: one that is too slow is told when it is back.
+			_ = st.send(m)
+		}
+	}
+	return of[newest].send(m)
 }
 
 // Connected returns the registrations of the nodes that are connected.
@@ -238,8 +296,8 @@ func (s *Server) Connected() map[string]*nodeapi.Register {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make(map[string]*nodeapi.Register, len(s.joined))
-	for name, st := range s.joined {
-		all[name] = st.register
+	for name, of := range s.joined {
+		all[name] = of[len(of)-1].register
 	}
 	return all
 }

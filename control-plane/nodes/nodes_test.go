@@ -142,12 +142,17 @@ type node struct {
 // connect opens a stream of the node called name, which registers with a version.
 func (cp *controlPlane) connect(t *testing.T, name, version string) *node {
 	t.Helper()
+	return cp.connectAs(t, name, &nodeapi.Register{Version: version})
+}
+
+func (cp *controlPlane) connectAs(t *testing.T, name string, r *nodeapi.Register) *node {
+	t.Helper()
 	_, client, err := peertls.Load(cp.files(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return open(t, cp.dial(t, credentials.NewTLS(peertls.ClientFor(client, "control-plane"))),
-		&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: &nodeapi.Register{Version: version}}})
+		&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: r}})
 }
 
 func open(t *testing.T, client nodeapi.ControlPlaneClient, first *nodeapi.NodeMessage) *node {
@@ -317,6 +322,55 @@ func TestASecondStreamReplacesTheFirst(t *testing.T) {
 	want := []string{"edge-1 joined with v1", "edge-1 left", "edge-1 joined with v2", "edge-1: load map[]"}
 	if d := cmp.Diff(want, cp.handler.await(t, "edge-1: load map[]")); d != "" {
 		t.Error(d)
+	}
+}
+
+// While a daemon is updated the node has two. The old one gets the answers to its own
+// questions, and word of the instances; all else is the new one's. What both have in their
+// hands counts.
+func TestTwoDaemonsOfANode(t *testing.T) {
+	cp := serve(t)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	cp.handler.activate = func(_ context.Context, _ string, a *nodeapi.Activate) *nodeapi.ControlMessage {
+		close(asked)
+		<-answer
+		return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: &nodeapi.Bound{Request: a.GetRequest()}}}
+	}
+	load := func(n *node, inFlight map[string]int32) {
+		n.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Load{Load: &nodeapi.Load{InFlight: inFlight}}})
+	}
+	before := cp.connectAs(t, "edge-1", &nodeapi.Register{Version: "v1", Process: "a", PeerAddress: "10.0.0.1:1"})
+	before.wantFunctions()
+	load(before, map[string]int32{"default/fire": 1})
+	cp.handler.await(t, "edge-1: load map[default/fire:1]")
+	before.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Activate{Activate: &nodeapi.Activate{Request: "1"}}})
+	<-asked
+	after := cp.connectAs(t, "edge-1", &nodeapi.Register{Version: "v2", Process: "b", PeerAddress: "10.0.0.2:1"})
+	after.wantFunctions()
+	load(after, map[string]int32{"default/fire": 1, "default/smoke": 1})
+	cp.handler.await(t, "edge-1: load map[default/fire:2 default/smoke:1]")
+	if got := cp.Connected()["edge-1"].GetPeerAddress(); got != "10.0.0.2:1" {
+		t.Errorf("others reach the node at %s", got)
+	}
+	instances := &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{Instances: &nodeapi.Instances{}}}
+	for _, m := range []*nodeapi.ControlMessage{instances, {Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{}}}} {
+		if err := cp.Send("edge-1", m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(answer)
+	if before.receive().GetInstances() == nil || before.receive().GetBound() == nil {
+		t.Error("the old daemon did not hear of its instances and then its answer")
+	}
+	if after.receive().GetInstances() == nil || after.receive().GetExpect() == nil {
+		t.Error("the new daemon did not hear of all")
+	}
+	before.end()
+	cp.handler.await(t, "edge-1: load map[default/fire:1 default/smoke:1]")
+	after.end()
+	heard := cp.handler.await(t, "edge-1 left")
+	if n := slices.IndexFunc(heard, func(line string) bool { return line == "edge-1 left" }); n != len(heard)-1 {
+		t.Errorf("the node left with the first: %q", heard)
 	}
 }
 

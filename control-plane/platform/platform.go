@@ -117,6 +117,8 @@ type Endpoint struct {
 	Node     string // empty: unknown
 	// MeshTLS: it takes requests over the mesh's mutual TLS.
 	MeshTLS bool
+	// Relay: it is the other autoscaler itself, which passes requests on.
+	Relay bool
 }
 
 // Request is what an activation is for.

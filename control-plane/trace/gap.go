@@ -20,6 +20,7 @@ var work = map[string]bool{
 	tracing.Transfer:      true,
 	tracing.Deliver:       true,
 	tracing.Execute:       true,
+	tracing.Relay:         true,
 }
 
 // MaxGap returns the longest time within the root span that no other span explains,

@@ -23,11 +23,15 @@ type Phases struct {
 	Delta time.Duration
 	// Gamma is the execution.
 	Gamma time.Duration
+	// Relay is, of a request that another autoscaler took (Knative), all that it did: cold
+	// start and execution, whose parts it does not tell. Beta and Gamma are zero then.
+	Relay time.Duration
 	// Total is the root span's duration, as the client saw it.
 	Total time.Duration
 }
 
-// Bound is the least that overlapping alone can reach: equation 3.
+// Bound is the least that overlapping alone can reach: equation 3. It is not known of a
+// relayed request.
 func (p Phases) Bound() time.Duration { return p.Alpha + max(p.Beta, p.Delta) + p.Gamma }
 
 // MissingSpans says which spans a trace lacks; what follows from them is zero. A hot
@@ -58,7 +62,10 @@ func (t Trace) Phases() (Phases, error) {
 	if placed {
 		p.Alpha = max(0, placement.End.Sub(root.Start))
 	}
-	if ready, ok := find(tracing.RuntimeStart); ok && placed {
+	relay := slices.IndexFunc(own, func(s Span) bool { return s.Name == tracing.Relay })
+	if relay >= 0 {
+		p.Relay = own[relay].Duration()
+	} else if ready, ok := find(tracing.RuntimeStart); ok && placed {
 		p.Beta = max(0, ready.End.Sub(placement.End))
 	}
 	var inputs []Span
@@ -71,8 +78,10 @@ func (t Trace) Phases() (Phases, error) {
 		missing = append(missing, tracing.Fetch)
 	}
 	p.Delta = covered(inputs)
-	if execute, ok := find(tracing.Execute); ok {
-		p.Gamma = execute.Duration()
+	if relay < 0 {
+		if execute, ok := find(tracing.Execute); ok {
+			p.Gamma = execute.Duration()
+		}
 	}
 	if len(missing) > 0 {
 		return p, missing

@@ -57,6 +57,8 @@ func TestPhases(t *testing.T) {
 			span("10", "01", node, "activation", 1, 99, "headstart.request", one), placement, ready, execute,
 			span("11", "04", gateway, "gateway", 62, 88, "headstart.request", two), span("12", "11", node, "fetch", 63, 80)},
 			want: trace.Phases{Alpha: 10 * ms, Beta: 40 * ms, Gamma: 30 * ms, Total: 100 * ms}, missing: trace.MissingSpans{"fetch"}},
+		"another autoscaler's": {spans: []trace.Span{root, placement, span("05", "01", node, "fetch", 1, 60), span("06", "01", node, "relay", 11, 95)},
+			want: trace.Phases{Alpha: 10 * ms, Delta: 59 * ms, Relay: 84 * ms, Total: 100 * ms}},
 	} {
 		got, err := trace.New(traceID, tc.spans).Phases()
 		if d := cmp.Diff(tc.want, got); d != "" {

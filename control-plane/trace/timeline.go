@@ -42,7 +42,7 @@ type Bar struct {
 func (t Trace) Timeline(label string) Timeline {
 	phases, err := t.Phases()
 	line := Timeline{Label: label, Total: phases.Total}
-	if err == nil {
+	if err == nil && phases.Relay == 0 {
 		line.Bound = phases.Bound()
 	}
 	root, _ := t.Root()
@@ -51,6 +51,8 @@ func (t Trace) Timeline(label string) Timeline {
 		switch s.Name {
 		case tracing.Fetch, tracing.Transfer:
 			line.Bars = append(line.Bars, Bar{Phase: Transfer, Label: s.Name, Start: since(s.Start), End: since(s.End)})
+		case tracing.Relay:
+			line.Bars = append(line.Bars, Bar{Phase: ColdStart, Label: s.Name, Start: since(s.Start), End: since(s.End)})
 		case tracing.Execute:
 			line.Bars = append(line.Bars, Bar{Phase: Execute, Start: since(s.Start), End: since(s.End)})
 		}

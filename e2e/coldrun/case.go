@@ -30,6 +30,9 @@ type Case struct {
 	Truth *mjpeggen.Truth
 	Off   string // the function as it is without Headstart
 	On    string // the same with the input annotation
+	// Relayed: another autoscaler (Knative) starts the functions. Off is none of
+	// Headstart's then, and has no trace.
+	Relayed bool
 }
 
 // Store is where inputs are put.

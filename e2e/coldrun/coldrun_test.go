@@ -54,6 +54,21 @@ func TestOneSlowRequestShowsInTheRatio(t *testing.T) {
 	}
 }
 
+// Of relayed requests the medians alone count: nobody knows the parts of a single one.
+func TestRelayedRequestsAreMeasuredByTheirMedians(t *testing.T) {
+	offs := []Request{off(0, 800*msec, 400*msec, 100*msec, 1300*msec)}
+	relayed := func(total time.Duration) Request {
+		return Request{Total: total, Exec: 100 * msec, origin: "body", Phases: trace.Phases{Alpha: 5 * msec, Delta: 900 * msec, Relay: total - 50*msec}}
+	}
+	r := Result{Case: Case{Relayed: true}, Off: offs, On: []Request{relayed(950 * msec), relayed(2000 * msec), relayed(950 * msec)}}
+	if got := r.Row(50 * msec).Ratio; got != 1 {
+		t.Errorf("ratio %v", got)
+	}
+	if l := withoutTrace(offs[0], "x"); l.Bars[1].Start != 800*msec || l.Bars[2].Start != 1200*msec {
+		t.Errorf("bars %+v", l.Bars)
+	}
+}
+
 func TestTheFunctionsFetchIsABarOfItsOwn(t *testing.T) {
 	start := time.Unix(1700000000, 0)
 	span := func(name, id, parent, service string, from, to time.Duration) trace.Span {

@@ -27,7 +27,8 @@ type Row struct {
 	Off, On time.Duration
 	Components
 	// Ratio is (on - slack) / bound, the largest: of the medians, and of each request
-	// with Headstart by its own parts.
+	// with Headstart by its own parts. Of a relayed one these are not known: then it is of
+	// the medians alone.
 	Ratio float64
 	Gap   time.Duration // the largest of all its requests
 	GapAt string        // where
@@ -55,6 +56,9 @@ func (r Result) Row(slack time.Duration) Row {
 	w := Row{Result: r, Off: medianOf(r.Off, total), On: medianOf(r.On, total), Components: r.components()}
 	w.Ratio = toBound(w.On, slack, w.Bound())
 	for _, q := range r.On {
+		if r.Relayed {
+			break
+		}
 		own := Components{Alpha: q.Phases.Alpha, Beta: q.Phases.Beta, Delta: q.Phases.Delta, Gamma: q.Exec}
 		w.Ratio = max(w.Ratio, toBound(q.Total, slack, own.Bound()))
 	}
@@ -88,6 +92,9 @@ func DrawTimelines(path string, rows []Row) (err error) {
 	for _, r := range rows {
 		off, on := Typical(r.Result.Off), Typical(r.Result.On)
 		lines := []trace.Timeline{withOwnFetch(off, r.Label+", off"), on.Trace.Timeline(r.Label + ", on")}
+		if r.Relayed {
+			lines = []trace.Timeline{withoutTrace(off, r.Label+", off"), withOwnExecution(on, r.Label+", on")}
+		}
 		for i := range lines {
 			lines[i].Bound = r.Bound()
 		}
@@ -116,6 +123,27 @@ func withOwnFetch(q Request, label string) trace.Timeline {
 			break
 		}
 	}
+	return t
+}
+
+// withoutTrace draws a request of which only the function has said something.
+func withoutTrace(q Request, label string) trace.Timeline {
+	started, fetched := q.Phases.Beta, q.Phases.Beta+q.Input
+	return trace.Timeline{Label: label, Total: q.Total, Bars: []trace.Bar{
+		{Phase: trace.ColdStart, End: started}, {Phase: trace.Transfer, Label: "the function fetches", Start: started, End: fetched},
+		{Phase: trace.Execute, Start: fetched, End: q.Total}}}
+}
+
+// withOwnExecution adds to a relayed request what the function says: it worked last.
+func withOwnExecution(q Request, label string) trace.Timeline {
+	t := q.Trace.Timeline(label)
+	began := max(0, t.Total-q.Exec)
+	for i, b := range t.Bars {
+		if b.Phase == trace.ColdStart {
+			t.Bars[i].End = min(b.End, began)
+		}
+	}
+	t.Bars = append(t.Bars, trace.Bar{Phase: trace.Execute, Start: began, End: t.Total})
 	return t
 }
 

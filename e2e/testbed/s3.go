@@ -36,6 +36,15 @@ func (s Secret) File() string {
 	return fmt.Sprintf("access_key_id = %s\nsecret_access_key = %s\n", s.Access, s.Key)
 }
 
+// ParseSecret reads what File has written.
+func ParseSecret(file string) (s Secret, err error) {
+	_, err = fmt.Sscanf(file, "access_key_id = %s\nsecret_access_key = %s", &s.Access, &s.Key)
+	if err != nil {
+		return s, fmt.Errorf("reading a secret: %w", err)
+	}
+	return s, nil
+}
+
 // S3 is the S3 server (versitygw) in its own network namespace.
 type S3 struct {
 	Secret   Secret
@@ -66,18 +75,8 @@ func StartS3(ctx context.Context, c S3Config) (*S3, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &S3{Secret: c.Secret, Endpoint: "http://" + c.Address.String(), group: process.New(func(process.Exit) {}), log: log}
-	// A socket belongs to the namespace that it was made in, whoever uses it later.
-	s.transport = &http.Transport{DialContext: func(ctx context.Context, proto, address string) (conn net.Conn, err error) {
-		err = nsthread.Run(c.Namespace, func() error {
-			var d net.Dialer
-			conn, err = d.DialContext(ctx, proto, address)
-			return err
-		})
-		return conn, err
-	}}
-	s.client = s3.New(s3.Options{BaseEndpoint: aws.String(s.Endpoint), Region: Region, UsePathStyle: true,
-		HTTPClient: &http.Client{Transport: s.transport}, Credentials: credentials.NewStaticCredentialsProvider(c.Secret.Access, c.Secret.Key, "")})
+	s := TakeS3(c)
+	s.group, s.log = process.New(func(process.Exit) {}), log
 	err = s.group.Start(ctx, process.Spec{
 		Name: "s3", Path: filepath.Join(c.BinDir, "versitygw"), NetNS: c.Namespace, Log: log, Restart: true,
 		Env:  append(os.Environ(), "ROOT_ACCESS_KEY="+c.Secret.Access, "ROOT_SECRET_KEY="+c.Secret.Key),
@@ -96,6 +95,32 @@ func StartS3(ctx context.Context, c S3Config) (*S3, error) {
 	return s, nil
 }
 
+// TakeS3 uses a server that somebody else runs, by its address, namespace and secret. Close
+// leaves it running.
+func TakeS3(c S3Config) *S3 {
+	s := &S3{Secret: c.Secret, Endpoint: "http://" + c.Address.String()}
+	// A socket belongs to the namespace that it was made in, whoever uses it later.
+	s.transport = &http.Transport{DialContext: func(ctx context.Context, proto, address string) (conn net.Conn, err error) {
+		err = nsthread.Run(c.Namespace, func() error {
+			var d net.Dialer
+			conn, err = d.DialContext(ctx, proto, address)
+			return err
+		})
+		return conn, err
+	}}
+	s.client = s3.New(s3.Options{BaseEndpoint: aws.String(s.Endpoint), Region: Region, UsePathStyle: true,
+		HTTPClient: &http.Client{Transport: s.transport}, Credentials: credentials.NewStaticCredentialsProvider(c.Secret.Access, c.Secret.Key, "")})
+	return s
+}
+
+// Usable tells whether the server is there, takes the secret and has Bucket.
+func (s *S3) Usable(ctx context.Context) error {
+	if _, err := s.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: aws.String(Bucket)}); err != nil {
+		return fmt.Errorf("looking for the bucket %s: %w", Bucket, err)
+	}
+	return nil
+}
+
 // Put stores an object.
 func (s *S3) Put(ctx context.Context, key string, body io.ReadSeeker) error {
 	_, err := s.client.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(Bucket), Key: aws.String(key), Body: body,
@@ -108,7 +133,10 @@ func (s *S3) Put(ctx context.Context, key string, body io.ReadSeeker) error {
 
 // Close ends the server; its objects stay.
 func (s *S3) Close(ctx context.Context) {
-	s.group.Stop(ctx)
 	s.transport.CloseIdleConnections()
+	if s.group == nil {
+		return
+	}
+	s.group.Stop(ctx)
 	_ = s.log.Close() // the server's last words are lost, if that
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 )
 
@@ -35,7 +36,7 @@ stores:
 // only if it fails.
 func program(t *testing.T, stdin, name string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, name), args...)
+	cmd := exec.CommandContext(t.Context(), apiservertest.Binary(t, name), args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
 	var out, errs bytes.Buffer
@@ -164,19 +165,4 @@ func kubeconfig(t *testing.T, c *rest.Config) string {
 		t.Fatal(err)
 	}
 	return file
-}
-
-// binary is one of the cluster's programs, in $HEADSTART_CLUSTER_BIN or where
-// `make test-cluster` keeps them.
-func binary(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("HEADSTART_CLUSTER_BIN")
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir = filepath.Join(cache, "headstart", "cluster-1.36.3")
-	}
-	return filepath.Join(dir, name)
 }

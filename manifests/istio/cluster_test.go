@@ -11,20 +11,13 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 )
 
 func istioctl(t *testing.T, args ...string) string {
 	t.Helper()
-	dir := os.Getenv("HEADSTART_CLUSTER_BIN")
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir = filepath.Join(cache, "headstart", "cluster-1.36.3")
-	}
-	out, err := exec.Command(filepath.Join(dir, "istioctl"), args...).CombinedOutput()
+	out, err := exec.Command(apiservertest.Binary(t, "istioctl"), args...).CombinedOutput()
 	if err != nil {
 		t.Errorf("istioctl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
@@ -68,8 +69,18 @@ func TestAnotherAutoscalerGetsTheRequestAtOnce(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "done")
 	})
-	if resp := r.do(t, request(t, "POST", withInput, newID(), ref, nil)); read(t, resp.Body) != "done" {
+	id := newID()
+	if resp := r.do(t, request(t, "POST", withInput, id, ref, nil)); read(t, resp.Body) != "done" {
 		t.Errorf("answered with %d", resp.StatusCode)
+	}
+	waitTrace(t, id, 1)
+	if got := attributes(named(t, id, tracing.Relay, 0))[tracing.RelayAddress]; got == "" {
+		t.Error("the trace does not say to whom it went")
+	}
+	for _, s := range spansOf(id) {
+		if s.Name() == tracing.Deliver || s.Name() == tracing.Execute {
+			t.Errorf("the trace has %s, which nobody here can tell", s.Name())
+		}
 	}
 }
 
@@ -214,7 +225,7 @@ func TestAnInstanceInTheMesh(t *testing.T) {
 	if resp := r.do(t, request(t, "GET", withoutInput, "", "", nil)); read(t, resp.Body) != "ok" {
 		t.Errorf("answered with %d", resp.StatusCode)
 	}
-	if len(r.mesh.names) != 1 || r.mesh.names[0] != "https "+r.instances.meshSNI {
+	if len(r.mesh.names) != 1 || r.mesh.names[0] != r.instances.meshSNI {
 		t.Errorf("sent to %v", r.mesh.names)
 	}
 }

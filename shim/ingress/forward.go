@@ -33,7 +33,7 @@ func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.R
 		if in.mesh == nil {
 			return errors.New("the instance is in a mesh, and the node's daemon is not")
 		}
-		to.via, to.scheme = in.mesh.Transport(at.MeshSNI), "https"
+		to.via = in.mesh.Transport(at.MeshSNI, protocol(r) == protocolH2)
 	}
 	return in.send(ctx, w, r, p, to)
 }
@@ -46,6 +46,8 @@ type target struct {
 	header map[string]string
 	// file tells whether the input is a file in the function's sandbox.
 	file bool
+	// relay: it is another autoscaler, which has yet to find, or to start, the function.
+	relay bool
 	// explain puts a failure of the other side into words; midway: of its answer.
 	explain func(err error, midway bool) *problem.Problem
 }
@@ -53,7 +55,7 @@ type target struct {
 // send delivers the request, with its input as its body if it has none of its own, and
 // passes the answer on. ctx ends with the request's timeout.
 func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, to target) (err error) {
-	phases := newPhases(ctx)
+	phases := newPhases(ctx, to)
 	defer func() { phases.end(err) }()
 	body, err := openBody(ctx, r, p)
 	if err != nil {

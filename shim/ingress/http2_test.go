@@ -74,6 +74,17 @@ func TestAFunctionThatSpeaksHTTP2(t *testing.T) {
 	}
 }
 
+// A sidecar passes on the trailers of HTTP/2, and drops those of HTTP/1.1.
+func TestAFunctionInTheMeshThatSpeaksHTTP2(t *testing.T) {
+	r := newRig(t, nil)
+	r.instances.meshSNI = "outbound_.80_._.video.default.svc.cluster.local"
+	r.instances.runH2(t, grpcLike(t))
+	resp := do(t, gatewayH2(t, r.Gateway()), request(t, "POST", withoutInput, newID(), "", io.MultiReader(strings.NewReader("message"))))
+	if got := read(t, resp.Body); got != "message" || resp.Trailer.Get("Grpc-Status") != "0" || len(r.mesh.names) != 1 {
+		t.Errorf("%d %q, trailers %v, over the mesh: %v", resp.StatusCode, got, resp.Trailer, r.mesh.names)
+	}
+}
+
 // Another node's daemon learns what the function speaks.
 func TestAFunctionOfAnotherNodeThatSpeaksHTTP2(t *testing.T) {
 	there := newRig(t, nil)

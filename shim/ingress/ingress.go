@@ -72,9 +72,9 @@ type Instances interface {
 
 // Mesh is the service mesh that instances may be in.
 type Mesh interface {
-	// Transport sends requests for https://ip:port over the mesh's mutual TLS, to the
-	// workload of that name.
-	Transport(sni string) http.RoundTripper
+	// Transport sends requests for http://ip:port over the mesh's mutual TLS, by HTTP/2 or
+	// else HTTP/1.1, to the workload of that name.
+	Transport(sni string, h2 bool) http.RoundTripper
 }
 
 // Config is what an ingress is made of.

@@ -21,11 +21,12 @@ func (in *Ingress) relay(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err := in.sized(ctx, p); err != nil {
 		return err
 	}
+	// Without headers it is the instance itself, whose node's daemon is away.
 	// The cold start is part of the other side's answer.
 	ctx, cancel := context.WithDeadline(ctx, p.deadline.Add(p.function.GetRequestTimeout().AsDuration()))
 	defer cancel()
 	return in.send(ctx, w, r, p, target{via: in.relaySide[protocol(r)], scheme: "http", address: bound.GetRelayAddress(),
-		header: bound.GetRelayHeaders(), explain: relayFailed})
+		header: bound.GetRelayHeaders(), relay: len(bound.GetRelayHeaders()) > 0, explain: relayFailed})
 }
 
 // sized waits until the input's size is known, which goes before its bytes.

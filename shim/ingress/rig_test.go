@@ -349,12 +349,15 @@ type mesh struct {
 	names []string
 }
 
-func (m *mesh) Transport(sni string) http.RoundTripper {
+func (m *mesh) Transport(sni string, h2 bool) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		m.mu.Lock()
-		m.names = append(m.names, r.URL.Scheme+" "+sni)
+		m.names = append(m.names, sni)
 		m.mu.Unlock()
-		r.URL.Scheme = "http"
+		if h2 {
+			t := &http.Transport{Protocols: h2c(false), DisableKeepAlives: true}
+			return t.RoundTrip(r)
+		}
 		return http.DefaultTransport.RoundTrip(r)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
@@ -32,7 +33,9 @@ func tellFetch(ctx context.Context, p *parked) {
 }
 
 // phases are the two spans of a delivery, one after the other: deliver until the
-// function has the whole request or answers, execute until its answer is through.
+// function has the whole request or answers, execute until its answer is through. A
+// request that is relayed has but one: when a small one is written, only the kernel has
+// it, and the function does not even run.
 type phases struct {
 	parent context.Context
 	ctx    context.Context // deliver's: what the function sees as its parent
@@ -42,9 +45,13 @@ type phases struct {
 	executing bool
 }
 
-func newPhases(ctx context.Context) *phases {
-	ph := &phases{parent: ctx}
-	ph.ctx, ph.open = tracer.Start(ctx, tracing.Deliver, trace.WithSpanKind(trace.SpanKindClient))
+func newPhases(ctx context.Context, to target) *phases {
+	ph := &phases{parent: ctx, executing: to.relay}
+	name, about := tracing.Deliver, []attribute.KeyValue(nil)
+	if to.relay {
+		name, about = tracing.Relay, []attribute.KeyValue{tracing.RelayAddress.String(to.address)}
+	}
+	ph.ctx, ph.open = tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(about...))
 	return ph
 }
 

@@ -169,8 +169,9 @@ func (i *Installer) Install(ctx context.Context) (err error) {
 
 // plan finds out what has to be on the node, and which containerd reads it.
 func (i *Installer) plan(ctx context.Context, c *change) (*layout.Plan, Runtime, error) {
-	kind, err := i.Layout, error(nil)
+	kind := i.Layout
 	if kind == "" {
+		var err error
 		if kind, err = layout.Detect(c.before()); err != nil {
 			return nil, nil, err
 		}

@@ -12,13 +12,13 @@ func TestTransportsAreBounded(t *testing.T) {
 	made := 0
 	create := func() *http.Transport { made++; return &http.Transport{} }
 	for i := range 3 * maxTransports {
-		kept.get(strconv.Itoa(i), create)
+		kept.get(kind{sni: strconv.Itoa(i)}, create)
 		if len(kept.byID) > maxTransports {
 			t.Fatalf("%d are kept", len(kept.byID))
 		}
 	}
-	last := strconv.Itoa(3*maxTransports - 1)
-	if kept.get(last, create) != kept.get(last, create) || made != 3*maxTransports {
+	last := kind{sni: strconv.Itoa(3*maxTransports - 1)}
+	if first, again := kept.get(last, create), kept.get(last, create); first != again || made != 3*maxTransports {
 		t.Error("one that is kept was made again")
 	}
 }

@@ -184,17 +184,21 @@ func (a *authority) sidecar(identity string) (address string) {
 func (a *authority) sidecarWith(pair tls.Certificate, roots *x509.CertPool) string {
 	var offered []string // before each request, as connections are not kept
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s %s %s %s", r.TLS.PeerCertificates[0].URIs[0], r.TLS.ServerName, offered[0], r.Host)
+		fmt.Fprintf(w, "%s %s %s %s %s", r.TLS.PeerCertificates[0].URIs[0], r.TLS.ServerName, offered[0], r.Proto, r.Host)
 	}))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert}
 	s.TLS.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		offered = hello.SupportedProtos
-		// As Envoy, which does not refuse a client for its protocols.
+		// As Istio's sidecars; but Envoy does not refuse a client for its protocols.
 		c := s.TLS.Clone()
 		c.NextProtos = nil
+		if slices.Contains(offered, "h2") {
+			c.NextProtos = []string{"h2"}
+		}
 		return c, nil
 	}
+	s.EnableHTTP2 = true
 	s.StartTLS()
 	a.t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
@@ -211,16 +215,21 @@ func open(t *testing.T, cfg mesh.Config) *mesh.Client {
 }
 
 // ask sends a request for fire.default to a workload.
-func ask(t *testing.T, c *mesh.Client, sni, scheme, address string) (string, error) {
+func ask(t *testing.T, c *mesh.Client, sni, address string) (string, error) {
+	t.Helper()
+	return askBy(t, c, sni, address, false)
+}
+
+func askBy(t *testing.T, c *mesh.Client, sni, address string, h2 bool) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+address+"/", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Host = "fire.default"
-	answer, err := c.Transport(sni).RoundTrip(r)
+	answer, err := c.Transport(sni, h2).RoundTrip(r)
 	if err != nil {
 		return "", err
 	}
@@ -232,10 +241,13 @@ func ask(t *testing.T, c *mesh.Client, sni, scheme, address string) (string, err
 func TestASidecarSeesTheDaemon(t *testing.T) {
 	a := newAuthority(t)
 	c := open(t, a.serve())
-	for _, scheme := range []string{"http", "https"} {
-		got, err := ask(t, c, fireSNI, scheme, a.sidecar(fireIdentity))
-		if want := daemonIdentity + " " + fireSNI + " istio-http/1.1 fire.default"; err != nil || got != want {
-			t.Errorf("%s: %q, %v", scheme, got, err)
+	for _, tt := range []struct {
+		h2      bool
+		offered string
+	}{{false, "istio-http/1.1 HTTP/1.1"}, {true, "istio-h2 HTTP/2.0"}} {
+		got, err := askBy(t, c, fireSNI, a.sidecar(fireIdentity), tt.h2)
+		if want := daemonIdentity + " " + fireSNI + " " + tt.offered + " fire.default"; err != nil || got != want {
+			t.Errorf("HTTP/2 %v: %q, %v", tt.h2, got, err)
 		}
 	}
 	if left := time.Until(c.NotAfter()); left <= 0 || left > time.Hour {
@@ -261,12 +273,12 @@ func TestOnlyTheRightWorkloadGetsARequest(t *testing.T) {
 		"a certificate of then": {a.sidecarWith(expired.pair(fireIdentity), roots), "expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := ask(t, c, fireSNI, "https", tt.address); err == nil || !strings.Contains(err.Error(), tt.says) {
+			if got, err := ask(t, c, fireSNI, tt.address); err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
 	}
-	if _, err := ask(t, c, "outbound_.80_._.api.example.com", "https", a.sidecar("spiffe://cluster.local/ns/anywhere/sa/api")); err != nil {
+	if _, err := ask(t, c, "outbound_.80_._.api.example.com", a.sidecar("spiffe://cluster.local/ns/anywhere/sa/api")); err != nil {
 		t.Errorf("a service without a namespace: %v", err)
 	}
 }
@@ -279,15 +291,15 @@ func TestRequestsWaitForTheFirstCertificate(t *testing.T) {
 	<-a.asked
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+sidecar, nil)
-	if _, err := c.Transport(fireSNI).RoundTrip(r); err == nil {
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+sidecar, nil)
+	if _, err := c.Transport(fireSNI, false).RoundTrip(r); err == nil {
 		t.Error("a request went without a certificate")
 	}
 	if !c.NotAfter().IsZero() {
 		t.Error("there is a certificate")
 	}
 	a.set(func() { a.refusal = nil })
-	if _, err := ask(t, c, fireSNI, "https", sidecar); err != nil {
+	if _, err := ask(t, c, fireSNI, sidecar); err != nil {
 		t.Error(err)
 	}
 }
@@ -298,12 +310,12 @@ func TestACertificateIsRenewedBeforeItEnds(t *testing.T) {
 	c := open(t, a.serve())
 	sidecar := a.sidecar(fireIdentity)
 	<-a.asked
-	if _, err := ask(t, c, fireSNI, "https", sidecar); err != nil {
+	if _, err := ask(t, c, fireSNI, sidecar); err != nil {
 		t.Fatal(err)
 	}
 	a.set(func() { a.age, a.identity = 0, "spiffe://cluster.local/ns/headstart-system/sa/renewed" })
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		got, err := ask(t, c, fireSNI, "https", sidecar)
+		got, err := ask(t, c, fireSNI, sidecar)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -333,8 +345,8 @@ func TestAnAnswerThatIsWrongIsNotUsed(t *testing.T) {
 			c := open(t, cfg)
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
 			defer cancel()
-			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+a.sidecar(fireIdentity), nil)
-			if _, err := c.Transport(fireSNI).RoundTrip(r); err == nil {
+			r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.sidecar(fireIdentity), nil)
+			if _, err := c.Transport(fireSNI, false).RoundTrip(r); err == nil {
 				t.Error("a request went")
 			} else if strings.Contains(err.Error(), token) || strings.Contains(err.Error(), "stolen") {
 				t.Errorf("the token is in %v", err)
@@ -360,11 +372,11 @@ func TestConfigIsChecked(t *testing.T) {
 func TestATransportThatIsNotKeptStillWorks(t *testing.T) {
 	a := newAuthority(t)
 	c := open(t, a.serve())
-	first := c.Transport(fireSNI)
+	first := c.Transport(fireSNI, false)
 	for i := range 2000 {
-		c.Transport(fmt.Sprintf("outbound_.80_._.f%d.default.svc.cluster.local", i))
+		c.Transport(fmt.Sprintf("outbound_.80_._.f%d.default.svc.cluster.local", i), false)
 	}
-	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+a.sidecar(fireIdentity), nil)
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.sidecar(fireIdentity), nil)
 	answer, err := first.RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)

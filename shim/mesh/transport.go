@@ -14,35 +14,52 @@ const (
 	// answer on a busy node.
 	connectTimeout   = time.Second
 	handshakeTimeout = 5 * time.Second
-	// maxTransports is the number of server names with a transport. There is one per
-	// function; the rest are made again when they are needed.
+	// maxTransports is the number of transports. There is one per function and protocol; the
+	// rest are made again when they are needed.
 	maxTransports = 1024
+	// continueTimeout, answerHeadLimit and writeBuffer are as for functions without a
+	// sidecar, in package ingress.
+	continueTimeout = time.Second
+	answerHeadLimit = 60 << 10
+	writeBuffer     = 128 << 10
 )
 
-// protocols are what Istio's own proxies offer for HTTP/1.1. The sidecars tell the mesh's
+// What Istio's own proxies offer for HTTP/1.1 and for HTTP/2. The sidecars tell the mesh's
 // mutual TLS from the applications' own by the first.
-var protocols = []string{"istio-http/1.1", "istio", "http/1.1"}
+var (
+	protocolsH1 = []string{"istio-http/1.1", "istio", "http/1.1"}
+	protocolsH2 = []string{"istio-h2", "istio", "h2"}
+)
 
 // Transport returns what takes requests to workloads behind sidecars, which know the
-// service by sni, such as outbound_.80_._.fire.default.svc.cluster.local. It speaks HTTP/1.1
-// over the mesh's mutual TLS, whatever the URL's scheme, with the address in the URL, and
-// opens a connection for each request, which so never meets one that is just being closed.
-// Requests wait for the first certificate as long as their contexts last.
-func (c *Client) Transport(sni string) http.RoundTripper {
-	return c.transports.get(sni, func() *http.Transport {
-		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-			return c.dial(ctx, network, address, sni)
+// service by sni, such as outbound_.80_._.fire.default.svc.cluster.local. It speaks HTTP/1.1,
+// or HTTP/2 if h2 is set, over the mesh's mutual TLS, for URLs with the scheme http and the
+// address. It opens a connection for each request, which so never meets one that is just
+// being closed. Requests wait for the first certificate as long as their contexts last.
+func (c *Client) Transport(sni string, h2 bool) http.RoundTripper {
+	return c.transports.get(kind{sni, h2}, func() *http.Transport {
+		t := &http.Transport{
+			DisableKeepAlives:      true,
+			DisableCompression:     true, // bodies pass as they are
+			ExpectContinueTimeout:  continueTimeout,
+			MaxResponseHeaderBytes: answerHeadLimit,
+			WriteBufferSize:        writeBuffer,
 		}
-		return &http.Transport{
-			DialContext:        dial,
-			DialTLSContext:     dial,
-			DisableKeepAlives:  true,
-			DisableCompression: true, // bodies pass as they are
+		offer := protocolsH1
+		if h2 {
+			offer = protocolsH2
+			// For the transport the connection is plain: the TLS is dial's.
+			t.Protocols = new(http.Protocols)
+			t.Protocols.SetUnencryptedHTTP2(true)
 		}
+		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			return c.dial(ctx, network, address, sni, offer)
+		}
+		return t
 	})
 }
 
-func (c *Client) dial(ctx context.Context, network, address, sni string) (net.Conn, error) {
+func (c *Client) dial(ctx context.Context, network, address, sni string, offer []string) (net.Conn, error) {
 	cred, err := c.credential(ctx)
 	if err != nil {
 		return nil, err
@@ -55,7 +72,7 @@ func (c *Client) dial(ctx context.Context, network, address, sni string) (net.Co
 	conn := tls.Client(raw, &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ServerName: sni,
-		NextProtos: protocols,
+		NextProtos: offer,
 		// The certificate has a workload's identity and no host name: verify does it all.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
@@ -72,20 +89,26 @@ func (c *Client) dial(ctx context.Context, network, address, sni string) (net.Co
 	return conn, nil
 }
 
+// kind is what a transport is for.
+type kind struct {
+	sni string
+	h2  bool
+}
+
 // transports keeps at most maxTransports.
 type transports struct {
 	mu   sync.Mutex
-	byID map[string]*http.Transport
+	byID map[kind]*http.Transport
 }
 
-func (t *transports) get(sni string, create func() *http.Transport) *http.Transport {
+func (t *transports) get(k kind, create func() *http.Transport) *http.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if found := t.byID[sni]; found != nil {
+	if found := t.byID[k]; found != nil {
 		return found
 	}
 	if t.byID == nil {
-		t.byID = map[string]*http.Transport{}
+		t.byID = map[kind]*http.Transport{}
 	}
 	for old := range t.byID {
 		if len(t.byID) < maxTransports {
@@ -94,8 +117,8 @@ func (t *transports) get(sni string, create func() *http.Transport) *http.Transp
 		// Any: they hold no connections that are worth keeping.
 		delete(t.byID, old)
 	}
-	t.byID[sni] = create()
-	return t.byID[sni]
+	t.byID[k] = create()
+	return t.byID[k]
 }
 
 func (t *transports) close() {

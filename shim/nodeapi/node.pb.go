@@ -483,6 +483,10 @@ type Register struct {
 	IngressSocket string            `protobuf:"bytes,3,opt,name=ingress_socket,json=ingressSocket,proto3" json:"ingress_socket,omitempty"`
 	HintSocket    string            `protobuf:"bytes,4,opt,name=hint_socket,json=hintSocket,proto3" json:"hint_socket,omitempty"`
 	Instances     []*InstanceStatus `protobuf:"bytes,5,rep,name=instances,proto3" json:"instances,omitempty"`
+	// Names the daemon's process, for nodes that have two for a while: during an update the
+	// new one takes the node's requests over, and the old one ends those that it has. A
+	// second stream of one process replaces the first; empty names one, too.
+	Process       string `protobuf:"bytes,6,opt,name=process,proto3" json:"process,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -550,6 +554,13 @@ func (x *Register) GetInstances() []*InstanceStatus {
 		return x.Instances
 	}
 	return nil
+}
+
+func (x *Register) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
 }
 
 // Activate asks for an instance for one parked request. A node repeats the
@@ -1950,14 +1961,15 @@ const file_node_proto_rawDesc = "" +
 	"\x05bound\x18\x05 \x01(\v2\x18.headstart.node.v1.BoundH\x00R\x05bound\x126\n" +
 	"\arefused\x18\x06 \x01(\v2\x1a.headstart.node.v1.RefusedH\x00R\arefused\x12<\n" +
 	"\tinstances\x18\a \x01(\v2\x1c.headstart.node.v1.InstancesH\x00R\tinstancesB\x06\n" +
-	"\x04kind\"\xd0\x01\n" +
+	"\x04kind\"\xea\x01\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12%\n" +
 	"\x0eingress_socket\x18\x03 \x01(\tR\ringressSocket\x12\x1f\n" +
 	"\vhint_socket\x18\x04 \x01(\tR\n" +
 	"hintSocket\x12?\n" +
-	"\tinstances\x18\x05 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\"x\n" +
+	"\tinstances\x18\x05 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12\x18\n" +
+	"\aprocess\x18\x06 \x01(\tR\aprocess\"x\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +

@@ -188,13 +188,14 @@ func (c *cluster) function(f platform.Function, state platform.State) admin.Func
 	about := c.platform.About(f.Name)
 	fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Workload: about.Workload, Scaler: about.Scaler,
 		Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
-	for _, in := range state.Instances {
+	for _, in := range append(about.Instances, state.Instances...) {
 		if in.Function == f.Name {
 			fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Pod: podName(in.ID), Node: in.Node, Phase: in.Phase, Address: in.Address})
 		}
 	}
 	for _, e := range state.Endpoints {
-		if e.Function == f.Name {
+		shown := slices.ContainsFunc(fn.Instances, func(in admin.Instance) bool { return in.Address == e.Address })
+		if e.Function == f.Name && !e.Relay && !shown {
 			fn.Endpoints = append(fn.Endpoints, e.Address)
 		}
 	}

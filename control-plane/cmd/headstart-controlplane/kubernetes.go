@@ -53,15 +53,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
-	server, err := c.apiServer()
-	if err != nil {
-		return err
-	}
-	clients, err := kube.Connect(server)
-	if err != nil {
-		return err
-	}
-	meshObjects, err := istio.Connect(server)
+	clients, meshObjects, err := c.connect()
 	if err != nil {
 		return err
 	}
@@ -132,6 +124,19 @@ func openAuthority(ctx context.Context, clients kube.Clients, namespace string) 
 	ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
 	defer cancel()
 	return identity.Open(ctx, identity.NewSecretStore(clients.Kubernetes, namespace), namespace)
+}
+
+// connect returns clients of the API server; it does not talk to it yet.
+func (c config) connect() (clients kube.Clients, mesh istio.API, err error) {
+	server, err := c.apiServer()
+	if err != nil {
+		return clients, nil, err
+	}
+	if clients, err = kube.Connect(server); err != nil {
+		return clients, nil, err
+	}
+	mesh, err = istio.Connect(server)
+	return clients, mesh, err
 }
 
 // apiServer is the cluster that the control plane runs in, or that --kubeconfig names.

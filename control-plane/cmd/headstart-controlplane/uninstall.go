@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headstart-mesh/headstart/control-plane/istio"
-	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/uninstall"
 )
 
@@ -55,15 +53,7 @@ func runUninstall(ctx context.Context, c config, manifest string) error {
 	if err != nil {
 		return fmt.Errorf("--node-manifest: %w", err)
 	}
-	server, err := c.apiServer()
-	if err != nil {
-		return err
-	}
-	clients, err := kube.Connect(server)
-	if err != nil {
-		return err
-	}
-	objects, err := istio.Connect(server)
+	clients, objects, err := c.connect()
 	if err != nil {
 		return err
 	}

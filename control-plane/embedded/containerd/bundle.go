@@ -157,7 +157,7 @@ func removeCgroup(ctx context.Context, cgroup string) error {
 	}
 	for _, root := range hierarchies {
 		dir := filepath.Join(root, cgroup)
-		if err := removeTree(ctx, dir); err != nil {
+		if err := RemoveCgroup(ctx, dir); err != nil {
 			return fmt.Errorf("removing cgroup: %w", err)
 		}
 		removeEmpty(filepath.Dir(dir))
@@ -204,9 +204,9 @@ func cgroupRoots() ([]string, error) {
 	return roots, nil
 }
 
-// removeTree is rmdir, children first: a cgroup's files cannot be and need not be
-// removed.
-func removeTree(ctx context.Context, dir string) error {
+// RemoveCgroup removes a cgroup and those below it, once they are empty: rmdir, children
+// first, as a cgroup's files cannot be and need not be removed.
+func RemoveCgroup(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -216,7 +216,7 @@ func removeTree(ctx context.Context, dir string) error {
 	}
 	for _, e := range entries {
 		if e.IsDir() {
-			if err := removeTree(ctx, filepath.Join(dir, e.Name())); err != nil {
+			if err := RemoveCgroup(ctx, filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// binariesVariable names the directory of etcd and kube-apiserver; without it, they are
+// binariesVariable names the directory of the test cluster's programs; without it, they are
 // where e2e/cluster keeps them.
 const binariesVariable = "HEADSTART_CLUSTER_BIN"
 
@@ -53,15 +53,14 @@ type Server struct {
 // Start returns a ready API server.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	bin := binaries(t)
 	dir := t.TempDir()
 	token := secrets(t, dir)
 	etcd, peer, secure := freePort(t), freePort(t), freePort(t)
-	run(t, dir, filepath.Join(bin, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync=true", "--log-level=warn",
+	run(t, dir, Binary(t, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync=true", "--log-level=warn",
 		"--listen-client-urls=http://"+etcd, "--advertise-client-urls=http://"+etcd,
 		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
 	_, port, _ := net.SplitHostPort(secure) // it is host:port
-	run(t, dir, filepath.Join(bin, "kube-apiserver"), "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--secure-port="+port,
+	run(t, dir, Binary(t, "kube-apiserver"), "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--secure-port="+port,
 		"--cert-dir="+filepath.Join(dir, "apiserver"), "--token-auth-file="+filepath.Join(dir, "tokens.csv"),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+filepath.Join(dir, "sa.pub"), "--service-account-signing-key-file="+filepath.Join(dir, "sa.key"),
 		"--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=Node,RBAC", "--allow-privileged=true",
@@ -79,7 +78,8 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-func binaries(t testing.TB) string {
+// Binary is the path of one of the test cluster's programs, such as etcd or helm.
+func Binary(t testing.TB, name string) string {
 	t.Helper()
 	dir := os.Getenv(binariesVariable)
 	if dir == "" {
@@ -89,10 +89,11 @@ func binaries(t testing.TB) string {
 		}
 		dir = filepath.Join(cache, binariesDefault)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "kube-apiserver")); err != nil {
-		t.Fatalf("$%s: %v", binariesVariable, err)
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("$%s: %v; make it by e2e/cluster/build.sh", binariesVariable, err)
 	}
-	return dir
+	return path
 }
 
 func (s *Server) waitUntilReady(t testing.TB) {

@@ -1,6 +1,15 @@
 package kube
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
+)
 
 // Headstart is the scaler of functions that this platform scales itself.
 const Headstart = "Headstart"
@@ -9,6 +18,9 @@ const Headstart = "Headstart"
 type About struct {
 	Workload string // kind and name of what has its pods; empty: nothing, or several
 	Scaler   string // who scales that: Headstart, another autoscaler, or empty for nobody
+	// Instances are those of a function of Knative's, which State does not have: requests
+	// find their way to them by Knative.
+	Instances []platform.Instance
 }
 
 // About returns what is known of a function, nothing of one that is none.
@@ -26,7 +38,33 @@ func (p *Platform) About(name string) About {
 	if a.Scaler == "" && f.workload != nil && f.workload.window > 0 {
 		a.Scaler = Headstart
 	}
+	for _, pod := range p.revisionPods(f) {
+		in := platform.Instance{ID: podID(pod), Function: f.Name, Node: pod.Node, Phase: platform.Starting, Address: address(pod, intstr.FromInt32(f.Port))}
+		switch {
+		case pod.Terminating():
+			in.Phase = platform.Stopping
+		case pod.Ready:
+			in.Phase = platform.Ready
+		}
+		a.Instances = append(a.Instances, in)
+	}
+	slices.SortFunc(a.Instances, func(a, b platform.Instance) int { return cmp.Compare(a.ID, b.ID) })
 	return a
+}
+
+// revisionPods are the pods with a node of a function of Knative's; the caller holds mu.
+func (p *Platform) revisionPods(f *function) []*object.Pod {
+	if f.Relay == nil {
+		return nil
+	}
+	var pods []*object.Pod
+	namespace, _, _ := strings.Cut(f.Name, "/")
+	for _, pod := range p.mirrors.pods.Of(namespace) {
+		if pod.Labels[knativeRevision] == f.Revision && !pod.Ended && pod.Node != "" {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
 }
 
 // Refused are the names of those that run as if they had not opted in, because of what

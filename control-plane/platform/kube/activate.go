@@ -90,12 +90,9 @@ func (p *Platform) bind(r platform.Request, joined **attempt) (platform.Instance
 // relayed is where a request for a function of Knative's goes; the caller holds mu.
 func (p *Platform) relayed(f *function) platform.Instance {
 	in := platform.Instance{Function: f.Name, Phase: platform.Starting, Relay: &platform.Relay{Address: f.Relay.Address, Headers: maps.Clone(f.Relay.Headers)}}
-	namespace, _, _ := strings.Cut(f.Name, "/")
-	for _, slice := range p.mirrors.endpoints.Of(namespace) {
-		// Endpoints in other namespaces are the activator's.
-		if slice.Service == f.Revision && len(slice.Ready) > 0 && slice.Ready[0].PodNamespace == namespace {
-			in.Phase = platform.Ready
-		}
+	// Not the endpoints: the activator stays in the way of few pods, too.
+	if slices.ContainsFunc(p.revisionPods(f), func(pod *object.Pod) bool { return pod.Ready && !pod.Terminating() }) {
+		in.Phase = platform.Ready
 	}
 	return in
 }

@@ -188,7 +188,7 @@ func (p *Platform) endpointsOf(namespace string, f *function) []platform.Endpoin
 			}
 			pod := p.mirrors.pods.Get(e.PodNamespace, e.Pod)
 			all = append(all, platform.Endpoint{Function: f.Name, Address: netip.AddrPortFrom(ip, uint16(slice.Port)).String(),
-				Node: e.Node, MeshTLS: pod != nil && pod.MeshTLS})
+				Node: e.Node, MeshTLS: pod != nil && pod.MeshTLS, Relay: e.PodNamespace != namespace})
 		}
 	}
 	slices.SortFunc(all, func(a, b platform.Endpoint) int { return cmp.Compare(a.Address, b.Address) })

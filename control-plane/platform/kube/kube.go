@@ -39,6 +39,8 @@ type Platform struct {
 	end        context.CancelFunc
 	background sync.WaitGroup
 
+	watchers platform.Watchers
+
 	mu         sync.Mutex // guards all that follows
 	mirrors    mirrors
 	open       bool  // the mirrors had their first lists
@@ -51,7 +53,6 @@ type Platform struct {
 	joined     map[string]bool      // nodes whose daemon is connected
 	left       map[string]time.Time // since when another node's daemon is away
 	gone       map[string]time.Time // since when a node's object is no more
-	watchers   map[chan struct{}]bool
 }
 
 // New returns a platform that knows nothing until Run.
@@ -61,8 +62,7 @@ func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platfor
 		// Nodes may compare generations with those that they had of the control plane before.
 		generation: time.Now().Unix(),
 		functions:  map[string]*function{}, inside: map[string]map[string]*function{}, workloads: map[workloadKey]*workload{},
-		problems: map[string][]catalog.Problem{}, activity: newActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{},
-		watchers: map[chan struct{}]bool{}}
+		problems: map[string][]catalog.Problem{}, activity: newActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{}}
 	p.life, p.end = context.WithCancel(context.Background())
 	p.mirrors = p.newMirrors()
 	return p
@@ -85,29 +85,10 @@ func (p *Platform) State() platform.State {
 }
 
 // Watch implements platform.Platform.
-func (p *Platform) Watch(ctx context.Context) <-chan struct{} {
-	c := make(chan struct{}, 1)
-	p.mu.Lock()
-	p.watchers[c] = true
-	p.mu.Unlock()
-	context.AfterFunc(ctx, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.watchers, c)
-		close(c)
-	})
-	return c
-}
+func (p *Platform) Watch(ctx context.Context) <-chan struct{} { return p.watchers.Watch(ctx) }
 
-// changed tells the watchers; the caller holds mu.
-func (p *Platform) changed() {
-	for c := range p.watchers {
-		select {
-		case c <- struct{}{}:
-		default: // a token is there already
-		}
-	}
-}
+// changed tells the watchers.
+func (p *Platform) changed() { p.watchers.Changed() }
 
 // Recovered is closed when State can be believed: when the cluster has said all that it
 // had to say at the start.

@@ -16,6 +16,9 @@ import (
 // knativePublic finds the EndpointSlices of the Services that Knative routes requests to.
 const knativePublic = "networking.internal.knative.dev/serviceType=Public"
 
+// knativeRevision is the label that names the revision that a pod is of.
+const knativeRevision = "serving.knative.dev/revision"
+
 // The kinds that a cluster may not have.
 var (
 	knativeService = schema.GroupVersionResource{Group: "serving.knative.dev", Version: "v1", Resource: "services"}

@@ -139,6 +139,13 @@ func publicService(revision string) (*corev1.Service, *discoveryv1.EndpointSlice
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.9"}, NodeName: &node, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "knative-serving", Name: "activator"}}}}
 }
 
+// knativePod is a ready one of a revision.
+func knativePod(revision string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: revision + "-x", UID: "u1", Labels: map[string]string{"serving.knative.dev/revision": revision}},
+		Spec:   corev1.PodSpec{NodeName: "cloud"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.244.1.8", Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
+}
+
 // installKnative makes Knative's kinds exist.
 func (f *fakeAPI) installKnative() {
 	for r := range optional {
@@ -180,8 +187,23 @@ func TestKnativeKeepsScaling(t *testing.T) {
 			!slices.Contains(f.Hosts, "fire.default.example.com") || !slices.Contains(f.Hosts, "fire.default.svc.cluster.local") {
 			t.Errorf("function: %+v", f)
 		}
-		if d := cmp.Diff([]platform.Endpoint{{Function: fire, Address: "10.244.1.9:8012", Node: "cloud"}}, st.Endpoints); d != "" {
+		if d := cmp.Diff([]platform.Endpoint{{Function: fire, Address: "10.244.1.9:8012", Node: "cloud", Relay: true}}, st.Endpoints); d != "" {
 			t.Errorf("endpoints: -want +got\n%s", d)
+		}
+		if got := w.p.About(fire); len(got.Instances) != 0 || got.Scaler != "Knative" {
+			t.Errorf("without a pod: %+v", got)
+		}
+		pod := knativePod("fire-00001")
+		if _, err := a.client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		running := platform.Instance{ID: "default_fire-00001-x_u1", Function: fire, Node: "cloud", Phase: platform.Ready, Address: "10.244.1.8:8012"}
+		if d := cmp.Diff([]platform.Instance{running}, w.p.About(fire).Instances); d != "" {
+			t.Errorf("with a pod: -want +got\n%s", d)
+		}
+		if in := w.activate(); in.Relay == nil || in.Phase != platform.Ready || len(w.p.State().Instances) != 0 {
+			t.Errorf("hot: bound to %+v, %+v", in, w.p.State())
 		}
 		if err := w.p.ScaleToZero(t.Context(), fire); err == nil || !strings.Contains(err.Error(), "Knative") {
 			t.Errorf("scaling to zero: %v", err)

@@ -319,7 +319,8 @@ func (w *world) reconcile(ctx context.Context) {
 		w.scale(ctx, &d, pods.Items)
 	}
 	for _, pod := range pods.Items {
-		switch owner := pod.Labels["app"]; {
+		switch owner, owned := pod.Labels["app"]; {
+		case !owned: // Knative's
 		case !known[owner]:
 			w.remove(ctx, &pod)
 		case pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil:

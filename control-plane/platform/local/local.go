@@ -41,6 +41,8 @@ type Platform struct {
 	end      context.CancelFunc
 	draining sync.WaitGroup
 
+	watchers platform.Watchers
+
 	mu         sync.Mutex
 	generation int64 // the last one given to a function
 	functions  map[string]platform.Function
@@ -49,7 +51,6 @@ type Platform struct {
 	left       map[string]time.Time // since when a node is away
 	awaited    map[string]bool      // nodes from before a restart that are not back yet
 	activity   activity
-	watchers   map[chan struct{}]bool
 }
 
 type instance struct {
@@ -61,7 +62,7 @@ type instance struct {
 func Open(stateFile string, nodes Nodes, routes Routes, events *event.Log, log *slog.Logger) (*Platform, error) {
 	p := &Platform{nodes: nodes, routes: routes, events: events, log: log, disk: disk{path: stateFile}, recovered: make(chan struct{}),
 		functions: map[string]platform.Function{}, instances: map[string]*instance{}, joined: map[string]bool{},
-		left: map[string]time.Time{}, awaited: map[string]bool{}, activity: newActivity(), watchers: map[chan struct{}]bool{}}
+		left: map[string]time.Time{}, awaited: map[string]bool{}, activity: newActivity()}
 	saved, err := p.disk.load()
 	if err != nil {
 		return nil, err
@@ -95,29 +96,10 @@ func (p *Platform) State() platform.State {
 }
 
 // Watch implements platform.Platform.
-func (p *Platform) Watch(ctx context.Context) <-chan struct{} {
-	c := make(chan struct{}, 1)
-	p.mu.Lock()
-	p.watchers[c] = true
-	p.mu.Unlock()
-	context.AfterFunc(ctx, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.watchers, c)
-		close(c)
-	})
-	return c
-}
+func (p *Platform) Watch(ctx context.Context) <-chan struct{} { return p.watchers.Watch(ctx) }
 
-// changed tells the watchers; the caller holds mu.
-func (p *Platform) changed() {
-	for c := range p.watchers {
-		select {
-		case c <- struct{}{}:
-		default: // a token is there already
-		}
-	}
-}
+// changed tells the watchers.
+func (p *Platform) changed() { p.watchers.Changed() }
 
 // deployed returns a function that takes requests; the caller holds mu.
 func (p *Platform) deployed(name string) (platform.Function, bool) {

@@ -49,7 +49,7 @@ type Cloud struct {
 	S3 *testbed.S3
 
 	config Config
-	link   *process.Group
+	link   *process.Group // nil: taken
 }
 
 // Open starts link and server. On error nothing is left.
@@ -69,7 +69,7 @@ func Open(ctx context.Context, c Config) (_ *Cloud, err error) {
 	if err := nsthread.Run("", func() error { _, err := netns.NewNamed(namespace); return err }); err != nil {
 		return nil, fmt.Errorf("making the cloud's network namespace: %w", err)
 	}
-	path := filepath.Join("/run/netns", namespace)
+	path := namespacePath()
 	if err := cl.link.Start(ctx, testbed.Link(c.BinDir, here+","+device+","+near.String(), path+",wan0,"+far.String(), c.Delay, c.Rate)); err != nil {
 		return nil, fmt.Errorf("emulating the link to the cloud: %w", err)
 	}
@@ -83,6 +83,19 @@ func Open(ctx context.Context, c Config) (_ *Cloud, err error) {
 		LogFile: filepath.Join(c.WorkDir, "s3.log"), Namespace: path, Address: Address, Secret: testbed.NewSecret()})
 	return cl, err
 }
+
+// Take uses the cloud that runs already, if there is one that takes the secret. Its Close
+// leaves it running.
+func Take(ctx context.Context, secret testbed.Secret) (*Cloud, error) {
+	taken := testbed.TakeS3(testbed.S3Config{Namespace: namespacePath(), Address: Address, Secret: secret})
+	if err := taken.Usable(ctx); err != nil {
+		taken.Close(ctx)
+		return nil, err
+	}
+	return &Cloud{S3: taken}, nil
+}
+
+func namespacePath() string { return filepath.Join("/run/netns", namespace) }
 
 // answersGoBack runs inside the cloud's namespace.
 func answersGoBack() error {
@@ -105,6 +118,9 @@ func answersGoBack() error {
 func (c *Cloud) Close(ctx context.Context) error {
 	if c.S3 != nil {
 		c.S3.Close(ctx)
+	}
+	if c.link == nil { // somebody else's
+		return nil
 	}
 	c.link.Stop(ctx)
 	return errors.Join(sweep(), os.RemoveAll(filepath.Join(c.config.WorkDir, "objects")))

@@ -3,23 +3,18 @@ package machine
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// cgroupRetry is how often an emptied cgroup is tried again: the kernel finishes with its
-// last process a moment after that is gone.
-const cgroupRetry = 10 * time.Millisecond
+	"github.com/headstart-mesh/headstart/control-plane/embedded/containerd"
+)
 
 // hierarchy is a mounted cgroup file system.
 type hierarchy struct {
@@ -135,44 +130,10 @@ func removeCgroup(ctx context.Context, cgroup string) error {
 		return err
 	}
 	for _, h := range all {
-		if err := removeTree(ctx, filepath.Join(h.dir, cgroup)); err != nil {
+		if err := containerd.RemoveCgroup(ctx, filepath.Join(h.dir, cgroup)); err != nil {
 			return fmt.Errorf("removing cgroup: %w", err)
 		}
 		_ = unix.Rmdir(filepath.Dir(filepath.Join(h.dir, cgroup))) // the last node's takes their common parent along
 	}
 	return nil
-}
-
-// removeTree is rmdir, children first: a cgroup's files cannot be and need not be removed.
-func removeTree(ctx context.Context, dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			if err := removeTree(ctx, filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	for {
-		err := unix.Rmdir(dir)
-		if err == nil || errors.Is(err, unix.ENOENT) {
-			return nil
-		}
-		if !errors.Is(err, unix.EBUSY) {
-			return &os.PathError{Op: "rmdir", Path: dir, Err: err}
-		}
-		timer := time.NewTimer(cgroupRetry)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return &os.PathError{Op: "rmdir", Path: dir, Err: errors.Join(err, ctx.Err())}
-		}
-	}
 }

@@ -47,6 +47,26 @@ func (w *World) Install(ctx context.Context, values string, more ...string) (tim
 	return time.Since(began), err
 }
 
+// Stores is the chart's value `stores`, as JSON for helm's --set-json: the S3 server, for
+// the functions of these namespaces.
+func (w *World) Stores(namespaces ...string) string {
+	b, err := json.Marshal([]any{map[string]any{"name": StoreName, "namespaces": namespaces, "s3": map[string]any{
+		"endpoint": w.Cloud.S3.Endpoint, "pathStyle": true, "buckets": []string{testbed.Bucket}, "credentialsSecret": storeSecret}}})
+	if err != nil {
+		panic(err) // of strings alone
+	}
+	return string(b)
+}
+
+// storedSecret is what storeSecret of whoever uses the cluster has put there.
+func (w *World) storedSecret(ctx context.Context) (s testbed.Secret, err error) {
+	file, err := w.Output(ctx, nil, "kubectl", "-n", System, "get", "secret", storeSecret, "-o", "go-template={{.data.credentials | base64decode}}")
+	if err != nil {
+		return s, err
+	}
+	return testbed.ParseSecret(file)
+}
+
 // storeSecret makes the namespace, and in it the secret of the store, as an operator does
 // before the installation.
 func (w *World) storeSecret(ctx context.Context) error {

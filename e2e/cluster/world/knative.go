@@ -2,6 +2,7 @@ package world
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,7 +13,12 @@ import (
 	"sync"
 	"text/template"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/headstart-mesh/headstart/e2e/cluster/knative"
+	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
@@ -21,6 +27,7 @@ const gateway = "default/functions"
 
 // Knative is Knative Serving on the cluster.
 type Knative struct {
+	client  kubernetes.Interface
 	stop    context.CancelFunc
 	ingress sync.WaitGroup
 }
@@ -45,13 +52,22 @@ func (w *World) InstallKnative(ctx context.Context) (*Knative, error) {
 	if err != nil {
 		return nil, err
 	}
-	ingress, err := knative.NewIngress(config, gateway, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	k := &Knative{}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	ingress, err := knative.NewIngress(config, gateway, log)
+	if err != nil {
+		return nil, err
+	}
+	k := &Knative{client: client}
 	ctx, k.stop = context.WithCancel(context.WithoutCancel(ctx))
-	k.ingress.Go(func() { ingress.Run(ctx) })
+	k.ingress.Go(func() {
+		if err := ingress.Run(ctx); err != nil {
+			log.Error("Knative's ingress", "error", err)
+		}
+	})
 	return k, nil
 }
 
@@ -59,6 +75,62 @@ func (w *World) InstallKnative(ctx context.Context) (*Knative, error) {
 func (k *Knative) Close() {
 	k.stop()
 	k.ingress.Wait()
+}
+
+// Labels and names of Knative's that tell how a function is.
+const (
+	serviceLabel  = "serving.knative.dev/service"
+	revisionLabel = "serving.knative.dev/revision"
+	publicLabel   = "networking.internal.knative.dev/serviceType=Public"
+)
+
+// Cold is nil when the function of the namespace Functions has no instance: Knative has
+// scaled it to zero, its last pod is gone, and the activator is in its requests' way. It
+// is for coldrun.Run.
+func (k *Knative) Cold(ctx context.Context, function string) error {
+	of := metav1.ListOptions{LabelSelector: serviceLabel + "=" + function}
+	deployments, err := k.client.AppsV1().Deployments(Functions).List(ctx, of)
+	if err != nil {
+		return err
+	}
+	if len(deployments.Items) == 0 {
+		return fmt.Errorf("function %s has no Deployment", function)
+	}
+	pods, err := k.client.CoreV1().Pods(Functions).List(ctx, of)
+	if err != nil {
+		return err
+	}
+	for _, d := range deployments.Items {
+		if *d.Spec.Replicas > 0 {
+			return fmt.Errorf("function %s is not cold: %s has %d replicas", function, d.Name, *d.Spec.Replicas)
+		}
+	}
+	if len(pods.Items) > 0 {
+		return fmt.Errorf("function %s is not cold: %s is %s", function, pods.Items[0].Name, pods.Items[0].Status.Phase)
+	}
+	return k.activatorServes(ctx, deployments.Items[len(deployments.Items)-1].Labels[revisionLabel])
+}
+
+// activatorServes is nil when the activator, and nobody else, takes a revision's requests.
+func (k *Knative) activatorServes(ctx context.Context, revision string) error {
+	slices, err := k.client.DiscoveryV1().EndpointSlices(Functions).List(ctx, metav1.ListOptions{
+		LabelSelector: publicLabel + "," + discoveryv1.LabelServiceName + "=" + revision})
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, s := range slices.Items {
+		for _, e := range s.Endpoints {
+			if e.TargetRef == nil || e.TargetRef.Namespace != knative.Namespace {
+				return fmt.Errorf("revision %s is still reached at %s", revision, e.Addresses[0])
+			}
+			found = true
+		}
+	}
+	if !found {
+		return fmt.Errorf("revision %s is reached nowhere", revision)
+	}
+	return nil
 }
 
 // importKnative puts the images on the nodes, unless they are there.
@@ -146,19 +218,26 @@ spec:
 ---
 `))
 
+// KnativePair are the two functions of a case: Knative alone, and the same with its input
+// by Headstart.
+func KnativePair(c coldrun.Case, env map[string]string) []KnativeFunction {
+	return []KnativeFunction{{Name: c.Off, Env: env}, {Name: c.On, Env: env, Annotations: map[string]string{
+		"headstart.dev/input": testbed.Input, "headstart.dev/store": StoreName}}}
+}
+
 // DeployKnative deploys functions and waits until Knative has them ready, which each has
 // been once then: they become cold when Knative says so.
 func (w *World) DeployKnative(ctx context.Context, functions ...KnativeFunction) error {
 	var all bytes.Buffer
-	wait := []string{"wait", "--for=condition=Ready", "--timeout=90s"}
-	for _, f := range functions {
-		env := map[string]string{"S3_ENDPOINT": w.Cloud.S3.Endpoint, "S3_REGION": testbed.Region,
-			"S3_ACCESS_KEY_ID": w.Cloud.S3.Secret.Access, "S3_SECRET_ACCESS_KEY": w.Cloud.S3.Secret.Key}
-		maps.Copy(env, f.Env)
-		f.Env = env
-		if f.Namespace == "" {
-			f.Namespace = Functions
+	for i, f := range functions {
+		f.Env = maps.Clone(f.Env)
+		if f.Env == nil {
+			f.Env = map[string]string{}
 		}
+		maps.Copy(f.Env, map[string]string{"S3_ENDPOINT": w.Cloud.S3.Endpoint, "S3_REGION": testbed.Region,
+			"S3_ACCESS_KEY_ID": w.Cloud.S3.Secret.Access, "S3_SECRET_ACCESS_KEY": w.Cloud.S3.Secret.Key})
+		f.Namespace = cmp.Or(f.Namespace, Functions)
+		functions[i].Namespace = f.Namespace
 		if err := knativeManifest.Execute(&all, struct {
 			KnativeFunction
 			Image string
@@ -170,12 +249,18 @@ func (w *World) DeployKnative(ctx context.Context, functions ...KnativeFunction)
 		return err
 	}
 	for _, f := range functions {
-		namespace := f.Namespace
-		if namespace == "" {
-			namespace = Functions
-		}
-		if err := w.Tool(ctx, nil, "kubectl", append(wait, "-n", namespace, "ksvc/"+f.Name)...); err != nil {
+		if err := w.Tool(ctx, nil, "kubectl", "wait", "--for=condition=Ready", "--timeout=90s", "-n", f.Namespace, "ksvc/"+f.Name); err != nil {
 			return fmt.Errorf("waiting for Knative: %w", err)
+		}
+	}
+	return nil
+}
+
+// RemoveKnative removes functions and waits until they are gone.
+func (w *World) RemoveKnative(ctx context.Context, functions ...KnativeFunction) error {
+	for _, f := range functions {
+		if err := w.Tool(ctx, nil, "kubectl", "-n", cmp.Or(f.Namespace, Functions), "delete", "ksvc/"+f.Name, "--ignore-not-found", "--cascade=foreground", "--timeout=90s"); err != nil {
+			return err
 		}
 	}
 	return nil

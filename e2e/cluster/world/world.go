@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// System is Headstart's namespace, Functions where the functions are.
-	System    = "headstart-system"
+	// System is Headstart's namespace.
+	System = "headstart-system"
+	// Functions is where the functions are.
 	Functions = "default"
 	// StoreName is what the operator calls the S3 server, storeSecret its credentials.
 	StoreName   = "footage"
@@ -41,7 +42,7 @@ type Config struct {
 	Source string
 	// WorkDir gets archives and logs; only the logs are left after Close.
 	WorkDir string
-	// Reuse takes a cluster that runs already, and leaves it running.
+	// Reuse takes a cluster and a cloud that run already, and leaves them running.
 	Reuse    bool
 	Progress func(string)
 }
@@ -76,8 +77,7 @@ func Open(ctx context.Context, c Config) (_ *World, err error) {
 	}
 	w.bin = filepath.Join(cache, "headstart", "cluster-1.36.3")
 	c.Progress("S3 server across an emulated link")
-	if w.Cloud, err = cloud.Open(ctx, cloud.Config{BinDir: filepath.Join(c.Source, "out/bin"), WorkDir: filepath.Join(c.WorkDir, "cloud"),
-		Delay: LinkDelay, Rate: LinkRate}); err != nil {
+	if w.Cloud, err = w.openCloud(ctx); err != nil {
 		return nil, err
 	}
 	c.Progress("images of Istio and of the sample function")
@@ -89,6 +89,17 @@ func Open(ctx context.Context, c Config) (_ *World, err error) {
 		return nil, err
 	}
 	return w, nil
+}
+
+func (w *World) openCloud(ctx context.Context) (*cloud.Cloud, error) {
+	if w.config.Reuse {
+		if secret, err := w.storedSecret(ctx); err == nil {
+			if running, err := cloud.Take(ctx, secret); err == nil {
+				return running, nil
+			}
+		}
+	}
+	return cloud.Open(ctx, cloud.Config{BinDir: w.Source("out/bin"), WorkDir: w.path("cloud"), Delay: LinkDelay, Rate: LinkRate})
 }
 
 // Close ends everything and waits for it.

@@ -51,13 +51,15 @@ func main() {
 		code, _ := strconv.Atoi(r.URL.Query().Get("code")) // 0 if it is none
 		os.Exit(code)
 	})
-	server := &http.Server{Addr: ":" + os.Getenv("PORT"), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Addr: ":" + os.Getenv("PORT"), ReadHeaderTimeout: time.Minute, Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
 	fmt.Fprintln(os.Stderr, server.ListenAndServe())
 	os.Exit(1)
 }
 
 func answer(w http.ResponseWriter, r *http.Request) {
-	rep := report.Report{Method: r.Method, Path: r.URL.RequestURI(), Host: r.Host, Header: r.Header, UID: os.Getuid()}
+	rep := report.Report{Method: r.Method, Proto: r.Proto, Path: r.URL.RequestURI(), Host: r.Host, Header: r.Header, UID: os.Getuid()}
 	rep.Body = digest(r.Body)
 	if name := r.Header.Get("x-headstart-input-file"); name != "" {
 		rep.File = file(name)

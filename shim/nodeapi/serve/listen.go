@@ -13,25 +13,79 @@ import (
 type Listen func() (net.Listener, error)
 
 // Unix listens on a socket at path that only the process's own user may connect to
-// (mode 0600). The socket that an earlier process left there is replaced; anything
-// else at path is an error.
-func Unix(path string) Listen {
+// (mode 0600). The socket that an earlier process left there is replaced, or taken over
+// from one that still runs: there is no moment without one. Anything else at path is an
+// error.
+func Unix(path string) Listen { return UnixFor(path, -1) }
+
+// UnixFor is Unix for another user, by its id. Below 0 it is the process's own.
+func UnixFor(path string, uid int) Listen {
 	return func() (net.Listener, error) {
-		if err := removeSocket(path); err != nil {
+		if err := checkSocket(path); err != nil {
 			return nil, err
 		}
-		l, err := net.Listen("unix", path)
+		next := path + ".new"
+		if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("removing a socket that was left: %w", err)
+		}
+		l, err := net.Listen("unix", next)
 		if err != nil {
 			return nil, fmt.Errorf("listening: %w", err)
 		}
-		if err := os.Chmod(path, 0o600); err != nil {
-			return nil, errors.Join(fmt.Errorf("closing a socket to others: %w", err), l.Close())
+		u := &unixListener{UnixListener: l.(*net.UnixListener), path: path}
+		if err := u.show(next, uid); err != nil {
+			return nil, errors.Join(err, l.Close())
 		}
-		return l, nil
+		return u, nil
 	}
 }
 
-func removeSocket(path string) error {
+// unixListener is there by its path until it is closed, or another has the path.
+type unixListener struct {
+	*net.UnixListener
+	path string
+	file fs.FileInfo
+}
+
+// show puts the socket in its place, when it is as it shall be.
+func (u *unixListener) show(next string, uid int) (err error) {
+	if err := os.Chmod(next, 0o600); err != nil {
+		return fmt.Errorf("closing a socket to others: %w", err)
+	}
+	if uid >= 0 {
+		if err := os.Lchown(next, uid, -1); err != nil {
+			return fmt.Errorf("handing a socket to its user: %w", err)
+		}
+	}
+	if u.file, err = os.Lstat(next); err != nil {
+		return fmt.Errorf("looking at a socket: %w", err)
+	}
+	if err := os.Rename(next, u.path); err != nil {
+		return fmt.Errorf("putting a socket in its place: %w", err)
+	}
+	return nil
+}
+
+// Close removes the socket, if it still is this one.
+func (u *unixListener) Close() error {
+	if !TakenOver(u) {
+		_ = os.Remove(u.path) // whoever is next replaces it
+	}
+	return u.UnixListener.Close()
+}
+
+// TakenOver tells whether another process has the path of a listener of Unix, so that no
+// new connections come to this one.
+func TakenOver(l net.Listener) bool {
+	u, is := l.(*unixListener)
+	if !is {
+		return false
+	}
+	now, err := os.Lstat(u.path)
+	return err == nil && !os.SameFile(now, u.file)
+}
+
+func checkSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -41,9 +95,6 @@ func removeSocket(path string) error {
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("listening on %s: something else than a socket is there", path)
-	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("removing an earlier socket: %w", err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -42,10 +43,41 @@ func TestUnixIsForItsOwnerAlone(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v", info.Mode(), err)
 		}
-		l.(*net.UnixListener).SetUnlinkOnClose(false) // as a process that was killed
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		t.Cleanup(func() { _ = l.Close() }) // too late to matter, as of a process that was killed
+	}
+}
+
+// A process may take a path over from one that still runs: connections go to the new one,
+// and the old one's end does not take its socket away.
+func TestUnixTakesOver(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	first, err := serve.Unix(path)()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if serve.TakenOver(first) {
+		t.Error("nobody has taken the first over yet")
+	}
+	second, err := serve.Unix(path)()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !serve.TakenOver(first) || serve.TakenOver(second) {
+		t.Error("it is not the second that has the path")
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a closed socket is left: %v", err)
 	}
 }
 

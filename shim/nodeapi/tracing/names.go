@@ -44,6 +44,10 @@ const (
 	Deliver = "deliver"
 	// Execute is from there to the last byte of the function's answer.
 	Execute = "execute"
+	// Relay is, of a request that another autoscaler takes (Knative), all from there on: it
+	// starts the function, takes the input as it arrives, and passes the answer on. Nobody
+	// here sees where one ends and the next begins.
+	Relay = "relay"
 )
 
 // Attributes of the OpenTelemetry FaaS conventions.
@@ -76,6 +80,8 @@ const (
 	// InputScheme is the scheme of the input reference, such as s3. The reference
 	// itself stays out of spans: object keys may tell of people.
 	InputScheme = attribute.Key("headstart.input.scheme")
+	// RelayAddress is host:port of who takes the request in a Relay.
+	RelayAddress = attribute.Key("headstart.relay.address")
 	// TransferKind is TransferLocal or TransferPeer.
 	TransferKind = attribute.Key("headstart.transfer.kind")
 	// Degraded is the reason, one CamelCase word, why Headstart let the request go on

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 )
 
 // annotation measures how long after an annotation's change the gateway acts by it: with
-// an input of which a request lacks the header, the filter refuses it; without one it gets
+// an input of which a request lacks one of the headers, the filter refuses it; without one it gets
 // to the function.
 func (b *bench) annotation(ctx context.Context) error {
 	progress("from an annotation's change to its effect")
@@ -48,6 +49,7 @@ func (b *bench) annotation(ctx context.Context) error {
 			return 0, err
 		}
 		r.Host = world.Function{Name: name}.Host()
+		r.Header.Set("x-bucket", testbed.Bucket) // and no key
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			return 0, err
@@ -65,7 +67,7 @@ func (b *bench) annotation(ctx context.Context) error {
 			patch string
 			want  int
 		}{
-			{`{"metadata":{"annotations":{"headstart.dev/input":"s3://videos/{header.x-key}","headstart.dev/store":"` + world.StoreName + `"}}}`, http.StatusBadRequest},
+			{`{"metadata":{"annotations":{"headstart.dev/input":"` + testbed.Input + `","headstart.dev/store":"` + world.StoreName + `"}}}`, http.StatusBadRequest},
 			{`{"metadata":{"annotations":{"headstart.dev/input":null,"headstart.dev/store":null}}}`, http.StatusOK},
 		} {
 			if _, err := client.CoreV1().Services(world.Functions).Patch(ctx, name, types.MergePatchType, []byte(change.patch), metav1.PatchOptions{}); err != nil {
@@ -95,7 +97,10 @@ func await(ctx context.Context, status func(context.Context) (int, error), want 
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the gateway answers %d, want %d (%v)", got, want, err)
+			if err != nil {
+				return fmt.Errorf("asking the gateway: %w", err)
+			}
+			return fmt.Errorf("the gateway answers %d, want %d", got, want)
 		case <-tick.C:
 		}
 	}

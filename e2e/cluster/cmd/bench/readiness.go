@@ -114,7 +114,7 @@ func (b *bench) scaleAndWatch(ctx context.Context, client kubernetes.Interface, 
 		first = false
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("Envoy has %d of %d endpoints: %w", len(now), replicas, ctx.Err())
+			return nil, fmt.Errorf("the gateway has %d of %d endpoints: %w", len(now), replicas, ctx.Err())
 		case <-time.After(envoyPoll):
 		}
 	}

@@ -9,6 +9,7 @@ import (
 // Report is what the function saw.
 type Report struct {
 	Method string      `json:"method"`
+	Proto  string      `json:"proto"`
 	Path   string      `json:"path"`
 	Host   string      `json:"host"`
 	Header http.Header `json:"header"`

@@ -1,0 +1,177 @@
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/headstart-mesh/headstart/e2e/cluster/world"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+const (
+	// coldInterval is between two cold requests. Each function needs some ten seconds until
+	// it is back at zero: its idle window, the quiet time, its pod's end.
+	coldInterval = 2500 * time.Millisecond
+	// coldTimeout is more than Headstart lets a request wait for placement and readiness.
+	coldTimeout = 60 * time.Second
+	// refusalMost is how long it may take to say that a request cannot be served now.
+	refusalMost = 16 * time.Second
+	// askTimeout bounds a look at a function's scale, which a cluster without API server
+	// does not answer.
+	askTimeout = time.Second
+	answerMost = 1 << 20
+	// noProblem stands for the title of answers that are no problem details, such as those
+	// of a mesh's gateway.
+	noProblem = "no problem details"
+)
+
+// Cold is what became of cold requests.
+type Cold struct {
+	Sent int
+	// AtZero are those of them whose function was seen without an instance just before.
+	AtZero int
+	// Refused are those that were answered with a problem that the fault allows, Lost all
+	// others that were not answered well.
+	Refused, Lost int
+	// Reasons counts both by what was wrong with them.
+	Reasons map[string]int
+	// Longest is the longest that was answered, LongestRefusal the longest that was refused.
+	Longest, LongestRefusal time.Duration
+}
+
+func (c Cold) String() string {
+	return fmt.Sprintf("%d of %d (%d at zero, %d refused, the longest %.1f s)", c.Lost, c.Sent, c.AtZero, c.Refused, c.Longest.Seconds())
+}
+
+// answer is one answer to a cold request.
+type answer struct {
+	took    time.Duration
+	status  int
+	problem problem.Problem // zero unless it is one
+	err     error           // the connection's
+}
+
+func (a answer) ok() bool { return a.err == nil && a.status == http.StatusOK }
+
+func (a answer) String() string {
+	switch {
+	case a.err != nil:
+		return a.err.Error()
+	case a.problem.Title != "":
+		return fmt.Sprintf("%d %s: %s", a.status, a.problem.Title, a.problem.Detail)
+	}
+	return fmt.Sprintf("%d", a.status)
+}
+
+// ask sends one request with an input.
+func (r *rig) ask(ctx context.Context, function string) (a answer) {
+	ctx, cancel := context.WithTimeout(ctx, coldTimeout)
+	defer cancel()
+	began := time.Now()
+	defer func() { a.took = time.Since(began) }()
+	req, err := r.request(function, "/", true)(ctx)
+	if err != nil {
+		return answer{err: err}
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, answerMost))
+	a = answer{status: resp.StatusCode, err: err}
+	if err == nil && !a.ok() && json.Unmarshal(body, &a.problem) != nil {
+		a.problem = problem.Problem{Title: noProblem, Detail: fmt.Sprintf("%.200s", body)}
+	}
+	return a
+}
+
+// knock sends cold requests until stop is called, which waits for the answers.
+func (r *rig) knock(ctx context.Context, refusals []string) (stop func() Cold) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	c := Cold{Reasons: map[string]int{}}
+	all.Go(func() {
+		tick := time.NewTicker(coldInterval)
+		defer tick.Stop()
+		for turn := 0; ; turn++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			function := coldFunctions[turn%len(coldFunctions)]
+			all.Go(func() {
+				atZero := r.atZero(ctx, function)
+				// Requests under way outlive the knocking: their answers count.
+				a := r.ask(context.WithoutCancel(ctx), function)
+				mu.Lock()
+				defer mu.Unlock()
+				c.note(a, atZero, refusals)
+			})
+		}
+	})
+	return func() Cold {
+		cancel()
+		all.Wait()
+		return c
+	}
+}
+
+func (c *Cold) note(a answer, atZero bool, refusals []string) {
+	c.Sent++
+	if atZero {
+		c.AtZero++
+	}
+	if a.ok() {
+		c.Longest = max(c.Longest, a.took)
+		return
+	}
+	if slices.Contains(refusals, a.problem.Title) {
+		c.Refused++
+		c.LongestRefusal = max(c.LongestRefusal, a.took)
+	} else {
+		c.Lost++
+	}
+	c.Reasons[a.String()]++
+}
+
+// atZero says whether the function is seen to have no instance.
+func (r *rig) atZero(ctx context.Context, function string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	d, err := r.kube.AppsV1().Deployments(world.Functions).Get(ctx, function, metav1.GetOptions{})
+	return err == nil && *d.Spec.Replicas == 0
+}
+
+// again waits until a cold request is answered well and returns how long that took. What is
+// refused until then may be.
+func (r *rig) again(ctx context.Context, function string, o *Outcome, most time.Duration) {
+	began := time.Now()
+	for {
+		a := r.ask(ctx, function)
+		o.Recovery = time.Since(began)
+		switch {
+		case a.ok():
+			if o.Recovery > most {
+				o.broken("cold requests were answered again only %.1f s after the fault's end", o.Recovery.Seconds())
+			}
+			return
+		case o.Recovery > 2*most || ctx.Err() != nil:
+			o.broken("cold requests are not answered again %.1f s after the fault's end: %v", o.Recovery.Seconds(), a)
+			return
+		}
+		if wait(ctx, retryInterval) != nil {
+			return
+		}
+	}
+}

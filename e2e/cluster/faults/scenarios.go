@@ -1,0 +1,114 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// quietFor is the load without a fault.
+	quietFor = 10 * time.Second
+	// apiServerAwayFor is a minute, as an upgrade of a control plane with one machine takes.
+	apiServerAwayFor = time.Minute
+	// deniedFor is enough for some cold requests.
+	deniedFor = 30 * time.Second
+	// filterlessFor is so, too.
+	filterlessFor = 20 * time.Second
+	// betweenNodes lets a cold request meet each restart.
+	betweenNodes = 5 * time.Second
+	// Bounds on how long cold requests may still be refused when the fault is over. A cluster
+	// whose API server was away elects its scheduler and controllers anew.
+	recoveryMost         = 15 * time.Second
+	recoveryMostElection = 45 * time.Second
+	rolloutTimeout       = 3 * time.Minute
+	drainTimeout         = time.Minute
+)
+
+func nothing(ctx context.Context, _ *rig, _ *Outcome) error { return wait(ctx, quietFor) }
+
+// restarted replaces all pods of a component as an upgrade does.
+func restarted(kind, name, namespace string) func(context.Context, *rig, *Outcome) error {
+	return func(ctx context.Context, r *rig, _ *Outcome) error {
+		if err := r.kubectl(ctx, "-n", namespace, "rollout", "restart", kind+"/"+name); err != nil {
+			return err
+		}
+		return r.kubectl(ctx, "-n", namespace, "rollout", "status", kind+"/"+name, "--timeout", rolloutTimeout.String())
+	}
+}
+
+// containerdRestarted ends each node's containerd once.
+func containerdRestarted(ctx context.Context, r *rig, _ *Outcome) error {
+	for _, n := range r.Nodes() {
+		if err := r.RestartContainerd(ctx, n.Name); err != nil {
+			return err
+		}
+		if err := wait(ctx, betweenNodes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rbacDenied takes the control plane's rights. What it has seen it goes on with.
+func rbacDenied(ctx context.Context, r *rig, o *Outcome) error {
+	back, err := r.takeAway(ctx, "ClusterRoleBinding", "headstart-controlplane", "")
+	if err != nil {
+		return err
+	}
+	err = wait(ctx, deniedFor)
+	if err := errors.Join(err, back(ctx)); err != nil {
+		return err
+	}
+	r.again(ctx, coldFunctions[0], o, recoveryMost)
+	return nil
+}
+
+// filterAbsent has gateways without our filter: inputs are the functions' own to fetch, and
+// cold requests still find the daemon.
+func filterAbsent(ctx context.Context, r *rig, _ *Outcome) error {
+	back, err := r.takeAway(ctx, "TrafficExtension", "headstart-prefetch", meshNamespace)
+	if err != nil {
+		return err
+	}
+	return errors.Join(wait(ctx, filterlessFor), back(ctx))
+}
+
+// nodeDrained evicts all that can be from a node, and then lets it take pods again.
+func nodeDrained(ctx context.Context, r *rig, _ *Outcome) error {
+	node, err := r.nodeWithoutGateway(ctx)
+	if err != nil {
+		return err
+	}
+	err = r.kubectl(ctx, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout", drainTimeout.String())
+	return errors.Join(err, wait(ctx, betweenNodes), r.kubectl(context.WithoutCancel(ctx), "uncordon", node))
+}
+
+// apiServerAway has a cluster that nothing can be changed in. An instance that has begun to
+// start gets the request that waits for it.
+func apiServerAway(ctx context.Context, r *rig, o *Outcome) (err error) {
+	running := r.askLater(ctx, slow)
+	if _, err := r.instanceOf(ctx, slow, true); err != nil {
+		return errors.Join(err, fmt.Errorf("the request: %v", <-running))
+	}
+	if err := r.StopAPIServer(ctx); err != nil {
+		return err
+	}
+	wait := wait(ctx, apiServerAwayFor)
+	if err := errors.Join(wait, r.StartAPIServer(context.WithoutCancel(ctx))); err != nil {
+		return err
+	}
+	if a := <-running; !a.ok() {
+		o.broken("an activation that was under way did not end well: %v", a)
+	}
+	r.again(ctx, coldFunctions[0], o, recoveryMostElection)
+	return nil
+}
+
+// askLater sends a request and returns where its answer comes.
+func (r *rig) askLater(ctx context.Context, function string) <-chan answer {
+	c := make(chan answer, 1)
+	go func() { c <- r.ask(ctx, function) }() // it has a bound of its own
+	return c
+}

@@ -1,0 +1,142 @@
+//go:build cluster
+
+package meshtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+)
+
+// loaded asks whether the gateway's Envoy has the filter, as it was pulled, with a text in
+// its configuration.
+func loaded(gateway pod, digest, text string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		dump, err := gateway.admin(ctx, "/config_dump?resource=ecds_filters")
+		if err != nil {
+			return err
+		}
+		var filters struct {
+			Configs []struct {
+				ECDSFilter struct {
+					Name        string
+					TypedConfig struct {
+						Config struct {
+							VMConfig struct {
+								Code struct {
+									Local struct{ Filename string }
+								}
+							} `json:"vm_config"`
+							Configuration struct{ Value string }
+						}
+					} `json:"typed_config"`
+				} `json:"ecds_filter"`
+			}
+		}
+		if err := json.Unmarshal([]byte(dump), &filters); err != nil {
+			return fmt.Errorf("%w: %.200s", err, dump)
+		}
+		for _, f := range filters.Configs {
+			config := f.ECDSFilter.TypedConfig.Config
+			if strings.Contains(f.ECDSFilter.Name, "headstart-prefetch") && strings.Contains(config.VMConfig.Code.Local.Filename, digest) &&
+				strings.Contains(config.Configuration.Value, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no filter of %s with %q: %.600s", digest, text, dump)
+	}
+}
+
+// digestOf is that of an OCI URL.
+func digestOf(t *testing.T, url string) string {
+	t.Helper()
+	_, digest, ok := strings.Cut(url, "@sha256:")
+	if !ok || !strings.HasPrefix(url, "oci://") {
+		t.Fatalf("%q is not an image by digest", url)
+	}
+	return digest
+}
+
+func TestTheFilterIsPulledByDigest(t *testing.T) {
+	gateway := ingressGateway(t)
+	url := kubectl(t, "-n", "istio-system", "get", "trafficextension", "headstart-prefetch", "-o", "jsonpath={.spec.wasm.url}")
+	eventually(t, "the filter", loaded(gateway, digestOf(t, url), "headstart-hints"))
+	stats, err := gateway.admin(t.Context(), "/stats?filter=wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(stats, "wasm.envoy.wasm.runtime.v8.active: 0") || !strings.Contains(stats, "wasm.envoy.wasm.runtime.v8.active: ") {
+		t.Errorf("no Wasm runs: %s", stats)
+	}
+}
+
+// effectChanges is enough for a figure to be seen, not for its 99th percentile.
+const effectChanges = 20
+
+func TestAnAnnotationsChangeComesIntoEffect(t *testing.T) {
+	gateway, f := ingressGateway(t), service{name: "changing", namespace: strict, function: true, replicas: 1}
+	deploy(t, gateway, f)
+	ok(t, gateway, f, true)
+	var took []time.Duration
+	for i := range effectChanges {
+		input := fmt.Sprintf("s3://{header.x-bucket}/{header.x-key}%d", i)
+		kubectl(t, "-n", strict, "annotate", "service", f.name, "--overwrite", "headstart.dev/input="+input)
+		began := time.Now()
+		eventually(t, input, loaded(gateway, "", input))
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	t.Logf("from kubectl's end to the gateway: median %v, worst %v, of %v", took[len(took)/2], took[len(took)-1], took)
+	if a, err := call(t.Context(), gateway, f, true); err != nil || a.status != 404 && a.status != 502 && a.status != 424 {
+		t.Errorf("an input that is not there: %v %v", a, err)
+	}
+	kubectl(t, "-n", strict, "annotate", "service", f.name, "--overwrite", "headstart.dev/input="+testbed.Input)
+	eventually(t, "the input is back", func(ctx context.Context) error {
+		a, err := call(ctx, gateway, f, true)
+		if err == nil && a.report.Body.SHA256 != digest {
+			err = errors.New(a.String())
+		}
+		return err
+	})
+}
+
+// Older Istios know no TrafficExtension.
+func TestTheFilterAsAWasmPlugin(t *testing.T) {
+	gateway, f := ingressGateway(t), service{name: "plugin", namespace: strict, function: true, replicas: 1}
+	deploy(t, gateway, f)
+	set(t, "istio.extension", "WasmPlugin", "TrafficExtension")
+	url := kubectl(t, "-n", "istio-system", "get", "wasmplugin", "headstart-prefetch", "-o", "jsonpath={.spec.url}")
+	eventually(t, "the filter", loaded(gateway, digestOf(t, url), "plugin."+strict))
+	eventually(t, "one filter", func(ctx context.Context) error {
+		dump, err := gateway.admin(ctx, "/config_dump?resource=ecds_filters")
+		if n := strings.Count(dump, `"ecds_filter"`); err == nil && n != 1 {
+			err = fmt.Errorf("%d filters", n)
+		}
+		return err
+	})
+	if a := ok(t, gateway, f, true); !a.from(daemonIdentity) {
+		t.Errorf("the filter did not send it to the daemon: %v", a)
+	}
+}
+
+// set changes a value of the chart for the length of a test.
+func set(t *testing.T, key, value, back string) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+		defer cancel()
+		if err := upgrade(ctx, "--set", key+"="+back); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := upgrade(t.Context(), "--set", key+"="+value); err != nil {
+		t.Fatal(err)
+	}
+}
