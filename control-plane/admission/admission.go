@@ -22,6 +22,7 @@ type Policy struct {
 type kind struct {
 	name  string
 	rule  admissionv1.Rule
+	when  string // what of an object has to change to be looked at
 	extra []variable
 	// problems are names of variables of its own.
 	problems []string
@@ -31,10 +32,12 @@ type kind struct {
 var kinds = []kind{
 	{
 		name: "headstart-services",
+		when: changed,
 		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
 	},
 	{
 		name:     "headstart-knative-services",
+		when:     changedTemplate,
 		rule:     admissionv1.Rule{APIGroups: []string{"serving.knative.dev"}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
 		extra:    template,
 		problems: []string{"templateProblem"},
@@ -75,7 +78,7 @@ func (k kind) policy(stores Stores) Policy {
 						Rule:       k.rule,
 					}}},
 				},
-				MatchConditions: []admissionv1.MatchCondition{{Name: "an-annotation-of-headstart-changes", Expression: changed}},
+				MatchConditions: []admissionv1.MatchCondition{{Name: "an-annotation-of-headstart-changes", Expression: k.when}},
 				Variables:       k.variables(stores),
 				Validations: []admissionv1.Validation{{
 					Expression:        "variables.problems.size() == 0",

@@ -250,4 +250,11 @@ func TestARevisionHasNoAnnotationsOfItsOwn(t *testing.T) {
 	if got, err := e.admit(nil, o, "default"); err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
+	alone := map[string]any{"metadata": map[string]any{"name": "fire"}, "spec": o["spec"]}
+	if got, err := e.admit(nil, alone, "default"); err != nil || got != want {
+		t.Errorf("with no other: got %q, %v, want %q", got, err, want)
+	}
+	if got, err := e.admit(alone, alone, "default"); err != nil || got != "" {
+		t.Errorf("from before: got %q, %v", got, err)
+	}
 }

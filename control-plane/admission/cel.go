@@ -24,6 +24,12 @@ const changed = "oldObject == null || !has(oldObject.metadata.annotations)\n" +
 	"        !(k in oldObject.metadata.annotations && oldObject.metadata.annotations[k] == object.metadata.annotations[k])) ||\n" +
 	"      oldObject.metadata.annotations.exists(k, " + own + " && !(k in object.metadata.annotations))"
 
+// changedTemplate says the same of a revision's template, for what comes to it.
+const changedTemplate = "(" + changed + ") ||\n" +
+	"has(object.spec) && has(object.spec.template) && has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations) &&\n" +
+	"  object.spec.template.metadata.annotations.exists(k, " + own + " && !(oldObject != null && has(oldObject.spec) && has(oldObject.spec.template) &&\n" +
+	"    has(oldObject.spec.template.metadata) && has(oldObject.spec.template.metadata.annotations) && k in oldObject.spec.template.metadata.annotations))"
+
 // maxShown is how many characters of a value a message repeats, as in package field.
 const maxShown = 64
 

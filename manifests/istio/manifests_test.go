@@ -20,6 +20,7 @@ import (
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	grpclog "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
+	headermutation "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
@@ -109,13 +110,32 @@ func TestPatchesAreWhatEnvoyReads(t *testing.T) {
 			}
 		}
 		if f, ok := m.(*hcm.HttpFilter); ok && f.GetTypedConfig() != nil {
-			checkLog(t, f)
+			switch f.GetTypedConfig().MessageName() {
+			case (&headermutation.HeaderMutation{}).ProtoReflect().Descriptor().FullName():
+				checkMutation(t, f)
+			default:
+				checkLog(t, f)
+			}
 		}
 	}
 	for _, name := range []string{istio.GatewayCluster, "headstart-ingress", "headstart-hints"} {
 		if !clusters[name] {
 			t.Errorf("there is no cluster %s", name)
 		}
+	}
+}
+
+func checkMutation(t *testing.T, f *hcm.HttpFilter) {
+	t.Helper()
+	var m headermutation.HeaderMutation
+	if err := f.GetTypedConfig().UnmarshalTo(&m); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.ValidateAll(); err != nil {
+		t.Error(err)
+	}
+	if key := m.GetMutations().GetRequestMutations()[0].GetAppend().GetHeader().GetKey(); key != filterapi.HeaderFunction {
+		t.Errorf("the daemon is told of the function by %s", key)
 	}
 }
 

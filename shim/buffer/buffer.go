@@ -20,6 +20,9 @@ var entryID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 var errClosed = errors.New("the buffer is closed")
 
+// ErrInUse means that another process has the directory.
+var ErrInUse = errors.New("another process uses it")
+
 // Buffer is a directory of entries. Its methods may be called at the same time.
 type Buffer struct {
 	root *os.Root
@@ -59,7 +62,7 @@ func (b *Buffer) take() error {
 		return err
 	}
 	if err := syscall.Flock(int(b.dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("another process uses %s: %w", b.root.Name(), err)
+		return fmt.Errorf("locking %s: %w: %w", b.root.Name(), ErrInUse, err)
 	}
 	info, err := b.dir.Stat()
 	if err != nil {

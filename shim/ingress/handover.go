@@ -22,6 +22,9 @@ import (
 const (
 	// peerDialTimeout: a node may be a slow edge link away, but not gone for longer.
 	peerDialTimeout = 5 * time.Second
+	// peerSilence is how long a peer may say nothing, not even that it has what was sent:
+	// then its node is gone, and whoever waits for it is told.
+	peerSilence = 9 * time.Second
 	// peerIdle keeps connections between nodes for the next request: a new one costs
 	// two round trips. A daemon that ends closes them, so that none is stale for long.
 	peerIdle = 90 * time.Second
@@ -35,7 +38,8 @@ const (
 // in their certificate. client returns the configuration for one connection to a host: a
 // node's certificate may be renewed between two.
 func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Transport {
-	dialer := &net.Dialer{Timeout: peerDialTimeout}
+	dialer := &net.Dialer{Timeout: peerDialTimeout, Control: silence,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: peerSilence / 3, Interval: peerSilence / 3, Count: 3}}
 	return &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, _, err := net.SplitHostPort(address)

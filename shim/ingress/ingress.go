@@ -102,6 +102,7 @@ type Ingress struct {
 	engine       *engine.Engine
 	hints        hints
 	held         sync.Map // ids of the requests in the node's hands
+	crowd        crowd
 	peers        http.RoundTripper
 	mesh         Mesh
 	// By what the other side speaks.

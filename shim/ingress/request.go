@@ -50,6 +50,7 @@ const fieldReadyTimeout = "headstart.dev/ready-timeout"
 // serve parks one request, has answer answer it, and says what became of it.
 func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(context.Context, *parked) error) {
 	began := time.Now()
+	defer in.crowd.enter(w)()
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()

@@ -43,9 +43,9 @@ type dirs struct {
 	open map[string]*os.Root // input directories, by the pod's id
 }
 
-// openDirs opens the directories below path, without the inputs in them: their requests
-// ended with the daemon that had them.
-func openDirs(path string) (*dirs, error) {
+// openDirs opens the directories below path. What inputs are in them is removed if they are
+// abandoned: if their requests ended with the daemon that had them.
+func openDirs(path string, abandoned bool) (*dirs, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("making the pods' directory: %w", err)
 	}
@@ -54,6 +54,9 @@ func openDirs(path string) (*dirs, error) {
 		return nil, fmt.Errorf("opening the pods' directory: %w", err)
 	}
 	d := &dirs{root: root, open: map[string]*os.Root{}}
+	if !abandoned {
+		return d, nil
+	}
 	if err := d.clear(); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}

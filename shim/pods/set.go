@@ -36,6 +36,9 @@ type Config struct {
 	Dir string
 	// Functions returns a function by its name, nil if it is not known.
 	Functions func(name string) *nodeapi.Function
+	// Succeeds: another daemon has the pods, too, and still ends its requests, whose inputs
+	// are in Dir.
+	Succeeds bool
 	// OTLP is the gRPC target for the spans of the shims, empty for none.
 	OTLP string
 	Log  *slog.Logger
@@ -59,7 +62,7 @@ type Set struct {
 // Open returns the set without pods, until Set says which there are. The caller has to
 // Close it.
 func Open(c Config) (*Set, error) {
-	d, err := openDirs(c.Dir)
+	d, err := openDirs(c.Dir, !c.Succeeds)
 	if err != nil {
 		return nil, err
 	}

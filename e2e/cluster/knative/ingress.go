@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -42,9 +43,10 @@ type Ingress struct {
 	log     *slog.Logger
 }
 
-// NewIngress returns an ingress that does nothing until Run.
-func NewIngress(config *rest.Config, gateway string, log *slog.Logger) (*Ingress, error) {
-	client, err := dynamic.NewForConfig(config)
+// NewIngress returns an ingress that does nothing until Run. Requests to the API server
+// go by way of via.
+func NewIngress(config *rest.Config, via *http.Client, gateway string, log *slog.Logger) (*Ingress, error) {
+	client, err := dynamic.NewForConfigAndClient(config, via)
 	if err != nil {
 		return nil, fmt.Errorf("a client for Knative's ingress: %w", err)
 	}

@@ -66,11 +66,18 @@ func open(t *testing.T) *bed {
 				t.Error(err)
 			}
 		})
+	} else {
+		t.Cleanup(func() { // of the connections only
+			if err := w.Cloud.Close(context.WithoutCancel(ctx)); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	b := &bed{T: t, World: w}
 	b.client, err = w.Client(ctx)
 	b.must(err)
 	t.Cleanup(b.client.Close)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	if _, err := b.client.Status(ctx); err != nil {
 		values, err := w.BuildImages(ctx, "v1")
 		b.must(err)

@@ -111,7 +111,8 @@ func TestAnAnnotationsChangeComesIntoEffect(t *testing.T) {
 func TestTheFilterAsAWasmPlugin(t *testing.T) {
 	gateway, f := ingressGateway(t), service{name: "plugin", namespace: strict, function: true, replicas: 1}
 	deploy(t, gateway, f)
-	set(t, "istio.extension", "WasmPlugin", "TrafficExtension")
+	ok(t, gateway, f, true)
+	under(t, f, []pod{gateway}, func() { set(t, "istio.extension", "WasmPlugin", "TrafficExtension") })
 	url := kubectl(t, "-n", "istio-system", "get", "wasmplugin", "headstart-prefetch", "-o", "jsonpath={.spec.url}")
 	eventually(t, "the filter", loaded(gateway, digestOf(t, url), "plugin."+strict))
 	eventually(t, "one filter", func(ctx context.Context) error {

@@ -12,7 +12,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +36,8 @@ const (
 
 	witnessImage = "headstart.local/witness:1"
 	inputKey     = "meshtest/input"
+	// inputSize is such that loads are far from the rate of the link to the store.
+	inputSize = 100_000
 )
 
 // Namespaces of this package's own; the store's grant names them.
@@ -58,7 +59,6 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -105,7 +105,7 @@ func prepare(ctx context.Context) error {
 	if err := in.ImportImage(ctx, archive); err != nil {
 		return err
 	}
-	object := make([]byte, 3_000_000)
+	object := make([]byte, inputSize)
 	if _, err := rand.Read(object); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func install(ctx context.Context) error {
 // upgrade changes values of what is installed.
 func upgrade(ctx context.Context, values ...string) error {
 	return in.Tool(ctx, nil, "helm", append([]string{"upgrade", "headstart", in.Source("manifests/charts/headstart"), "-n", world.System,
-		"--reuse-values", "--wait", "--timeout", "2m"}, values...)...)
+		"--reset-then-reuse-values", "--wait", "--timeout", "2m"}, values...)...)
 }
 
 func witness() (archive string, err error) {

@@ -202,6 +202,10 @@ func (a answer) from(identity string) bool {
 	return strings.Contains(a.report.Header.Get("X-Forwarded-Client-Cert"), "URI="+identity)
 }
 
+// client takes a connection for each request: one that was accepted before a gateway's
+// listener changed stays with the old one's filters until that is drained, 45 s.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // call asks for a service through a gateway's pod; input tells whether it names one.
 func call(ctx context.Context, through pod, s service, input bool) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -215,7 +219,7 @@ func call(ctx context.Context, through pod, s service, input bool) (a answer, er
 		r.Header.Set("x-bucket", testbed.Bucket)
 		r.Header.Set("x-key", inputKey)
 	}
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := client.Do(r)
 	if err != nil {
 		return a, err
 	}

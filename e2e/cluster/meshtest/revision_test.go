@@ -87,20 +87,24 @@ spec:
 		ok(t, g, hot, false)
 	}
 
-	set(t, "istio.revision", "canary", "")
-	eventually(t, "the default revision's gateway is Istio's alone", without(before))
-	eventually(t, "its endpoints", endpoints(before, hot))
+	under(t, hot, []pod{before, canary}, func() {
+		set(t, "istio.revision", "canary", "")
+		eventually(t, "the default revision's gateway is Istio's alone", without(before))
+		eventually(t, "its endpoints", endpoints(before, hot))
+	})
 	known(t, canary, hot)
 	ok(t, canary, hot, true)
 	if a, err := call(t.Context(), before, hot, true); err != nil || a.status != 200 || !a.from(gatewayIdentity) || a.report.Body.Bytes != 0 {
 		t.Errorf("the default revision's gateway: %v %v", a, err)
 	}
 
-	if err := upgrade(t.Context(), "--set", "istio.revision="); err != nil {
-		t.Fatal(err)
-	}
-	known(t, before, hot)
-	eventually(t, "the filter", loaded(before, "", hot.name+"."+strict))
+	under(t, hot, []pod{before, canary}, func() {
+		if err := upgrade(t.Context(), "--set", "istio.revision="); err != nil {
+			t.Fatal(err)
+		}
+		known(t, before, hot)
+		eventually(t, "the filter", loaded(before, "", hot.name+"."+strict))
+	})
 	ok(t, before, hot, true)
 	ok(t, canary, hot, true)
 }

@@ -22,7 +22,7 @@ func TestAFunctionBehindASidecarUnderStrictMutualTLS(t *testing.T) {
 	deploy(t, gateway, f)
 	began := time.Now()
 	cold := ok(t, gateway, f, true)
-	t.Logf("cold, with an input of 3 MB: %v", time.Since(began))
+	t.Logf("cold, with an input: %v", time.Since(began))
 	if !cold.from(daemonIdentity) {
 		t.Errorf("cold: the sidecar saw %q", cold.report.Header.Get("X-Forwarded-Client-Cert"))
 	}

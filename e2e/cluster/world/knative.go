@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -15,7 +16,9 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/knative"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
@@ -28,6 +31,7 @@ const gateway = "default/functions"
 // Knative is Knative Serving on the cluster.
 type Knative struct {
 	client  kubernetes.Interface
+	via     *http.Client
 	stop    context.CancelFunc
 	ingress sync.WaitGroup
 }
@@ -52,16 +56,20 @@ func (w *World) InstallKnative(ctx context.Context) (*Knative, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(config)
+	via, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfigAndClient(config, via)
 	if err != nil {
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	ingress, err := knative.NewIngress(config, gateway, log)
+	ingress, err := knative.NewIngress(config, via, gateway, log)
 	if err != nil {
 		return nil, err
 	}
-	k := &Knative{client: client}
+	k := &Knative{client: client, via: via}
 	ctx, k.stop = context.WithCancel(context.WithoutCancel(ctx))
 	k.ingress.Go(func() {
 		if err := ingress.Run(ctx); err != nil {
@@ -75,6 +83,7 @@ func (w *World) InstallKnative(ctx context.Context) (*Knative, error) {
 func (k *Knative) Close() {
 	k.stop()
 	k.ingress.Wait()
+	utilnet.CloseIdleConnectionsFor(k.via.Transport)
 }
 
 // Labels and names of Knative's that tell how a function is.

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -41,7 +39,7 @@ func openPods(ctx context.Context, c config, n *node, controlPlane *grpc.ClientC
 	if err := makeOpen(c.gateway("")); err != nil {
 		return nil, err
 	}
-	set, err := pods.Open(pods.Config{Dir: c.state("instances"), Functions: n.functions.Lookup, OTLP: c.shimsOTLP(), Log: log})
+	set, err := pods.Open(pods.Config{Dir: c.state("instances"), Succeeds: n.succeeds, Functions: n.functions.Lookup, OTLP: c.shimsOTLP(), Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -86,20 +84,6 @@ func makeOpen(dir string) error {
 	return nil
 }
 
-// owned hands a socket to the gateways' user; uid below 0 leaves it to the daemon's own.
-func owned(path string, uid int, listen serve.Listen) serve.Listen {
-	return func() (net.Listener, error) {
-		l, err := listen()
-		if err != nil || uid < 0 {
-			return l, err
-		}
-		if err := os.Lchown(path, uid, -1); err != nil {
-			return nil, errors.Join(fmt.Errorf("handing a socket to the gateways: %w", err), l.Close())
-		}
-		return l, nil
-	}
-}
-
 // gateway is the path of something for the gateways, which have one directory for it.
 func (c config) gateway(name string) string {
 	if c.platform == platformLocal {
@@ -109,6 +93,5 @@ func (c config) gateway(name string) string {
 }
 
 func (c config) gatewaySocket(name string) serve.Listen {
-	path := c.gateway(name)
-	return owned(path, c.gatewayUID, serve.Unix(path))
+	return serve.UnixFor(c.gateway(name), c.gatewayUID)
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math/big"
@@ -164,34 +165,119 @@ func (c *cluster) tls(auth tls.ClientAuthType) grpc.ServerOption {
 
 // A node of a cluster, from nothing but a token to the answer of a request that waited for
 // its pod.
-func TestANodeOfACluster(t *testing.T) {
-	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fire!") }))
-	defer function.Close()
-	cp := newCluster(t, strings.TrimPrefix(function.URL, "http://"))
+// daemonDir has what daemons of a node find on it.
+func daemonDir(t *testing.T, cp *cluster) (in func(string) string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "hs") // unix sockets need a short path
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	in := func(name string) string { return filepath.Join(dir, name) }
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	in = func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.WriteFile(in("token"), []byte("token"), 0o600),
 		os.WriteFile(in("ca"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cp.ca.Raw}), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	return in
+}
+
+// startDaemon runs one until stop, which waits for its end. Only one of a process can send
+// spans.
+func startDaemon(t *testing.T, cp *cluster, in func(string) string, otlp string) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, config{platform: platformKubernetes, stateDir: in("state"), runDir: in("run"), secretsDir: in("none"),
-			controlPlane: cp.serve(cp.tls(tls.RequireAndVerifyClientCert)), controlName: "headstart-controlplane", ca: in("ca"),
-			identity: cp.serve(cp.tls(tls.NoClientCert)), token: in("token"), nodeName: "edge-1", peerListen: "127.0.0.1:" + freePort(t),
-			bufferLimit: 1 << 20, gatewayUID: os.Getuid(), otlp: cp.serve(), logLevel: "warn"})
-	}()
-	defer func() {
+	c := config{platform: platformKubernetes, stateDir: in("state"), runDir: in("run"), secretsDir: in("none"),
+		controlPlane: cp.serve(cp.tls(tls.RequireAndVerifyClientCert)), controlName: "headstart-controlplane", ca: in("ca"),
+		identity: cp.serve(cp.tls(tls.NoClientCert)), token: in("token"), nodeName: "edge-1", peerListen: "127.0.0.1:" + freePort(t),
+		bufferLimit: 1 << 20, gatewayUID: os.Getuid(), otlp: otlp, logLevel: "warn"}
+	go func() { ended <- run(ctx, c) }()
+	return func() {
+		t.Helper()
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-	}()
+	}
+}
+
+// gatewayOf sends requests as a gateway without filter does, which keeps its connections.
+func gatewayOf(t *testing.T, in func(string) string) *http.Client {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", in("run/gateway/ingress.sock"))
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+// An update of the daemon starts the new one while the old one runs. No request is lost, nor
+// one that the old one waits with.
+func TestADaemonTakesOverFromAnother(t *testing.T) {
+	inside, release := make(chan struct{}), make(chan struct{})
+	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(inside)
+			<-release
+		}
+		_, _ = io.WriteString(w, "fire!")
+	}))
+	defer function.Close()
+	cp := newCluster(t, strings.TrimPrefix(function.URL, "http://"))
+	in := daemonDir(t, cp)
+	stopFirst := startDaemon(t, cp, in, "")
+	<-cp.names
+	gateway := gatewayOf(t, in)
+	get := func(path string) error {
+		resp, err := gateway.Get("http://fire.default" + path)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "fire!" {
+			return fmt.Errorf("%d %s, %w", resp.StatusCode, body, err)
+		}
+		return nil
+	}
+	slow := make(chan error, 1)
+	go func() { slow <- get("/slow") }()
+	<-inside
+	if err := get("/"); err != nil { // on a connection that is kept
+		t.Fatal(err)
+	}
+	stopSecond := startDaemon(t, cp, in, "")
+	defer stopSecond()
+	<-cp.names
+	stopped := make(chan struct{})
+	go func() { stopFirst(); close(stopped) }()
+	for range 50 {
+		if err := get("/"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-stopped:
+		t.Error("the old daemon ended before its request")
+	default:
+	}
+	close(release)
+	if err := <-slow; err != nil {
+		t.Error(err)
+	}
+	<-stopped
+	if err := get("/"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestANodeOfACluster(t *testing.T) {
+	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fire!") }))
+	defer function.Close()
+	cp := newCluster(t, strings.TrimPrefix(function.URL, "http://"))
+	in := daemonDir(t, cp)
+	ctx := t.Context()
+	stop := startDaemon(t, cp, in, cp.serve())
+	defer stop()
 	if name, want := <-cp.names, "edge-1 "+in("run/gateway/ingress.sock"); name != want {
 		t.Errorf("registered as %s, want %s", name, want)
 	}
@@ -208,12 +294,7 @@ func TestANodeOfACluster(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A request from a gateway without filter.
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", in("run/gateway/ingress.sock"))
-	}}
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Get("http://fire.default:80/")
+	resp, err := gatewayOf(t, in).Get("http://fire.default:80/")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,11 @@ type node struct {
 	uplink    *uplink.Uplink
 	ingress   *ingress.Ingress
 
+	// process names the daemon where a node may have two of them for a while; succeeds says
+	// that it is the second, and another still ends its requests.
+	process  string
+	succeeds bool
+
 	set *instance.Set // nil where the platform runs the instances
 
 	// Both nil where the node itself runs the instances.
@@ -59,7 +64,7 @@ func (n *node) Expect(m *nodeapi.Expect) { n.ingress.Expect(m) }
 
 // register is what the node says of itself. What a platform runs, the platform knows.
 func (n *node) register(c config) *nodeapi.Register {
-	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
+	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: n.process, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
 	if n.set != nil {
 		r.Instances = n.set.Statuses()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -33,6 +33,9 @@ const (
 	redialFirst, redialLongest = 50 * time.Millisecond, time.Second
 	// redialTimeout is for a TLS handshake over a slow edge link.
 	redialTimeout = 5 * time.Second
+	// drainTimeout is how long a daemon that another has taken over from has for the requests
+	// that wait in it. The chart's terminationGracePeriodSeconds is longer.
+	drainTimeout = 25 * time.Second
 	// streamKeepalive finds a control plane that went without a word.
 	streamKeepalive = 10 * time.Second
 )
@@ -44,6 +47,10 @@ func run(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
+	asked := ctx
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	early := context.AfterFunc(asked, stop)
 	stopTracing, err := tracing.Start(ctx, tracing.ServiceNode, nodeapi.Version, c.otlp)
 	if err != nil {
 		return err
@@ -56,7 +63,7 @@ func run(ctx context.Context, c config) (err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// Inputs: stores -> engine -> buffer.
-	buf, err := buffer.Open(c.state("buffer"), c.bufferLimit)
+	buf, succeeds, err := c.openBuffer()
 	if err != nil {
 		return err
 	}
@@ -82,7 +89,7 @@ func run(ctx context.Context, c config) (err error) {
 		return fmt.Errorf("connecting to the control plane: %w", err)
 	}
 	defer conn.Close()
-	node := &node{functions: ingress.NewFunctions(), stores: stores}
+	node := &node{functions: ingress.NewFunctions(), stores: stores, process: c.process(), succeeds: succeeds}
 	node.uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register { return node.register(c) }, node, log)
 
 	// Instances: those that containerd runs for us, or Kubernetes.
@@ -103,7 +110,8 @@ func run(ctx context.Context, c config) (err error) {
 	}
 	shims := grpc.NewServer()
 	nodeapi.RegisterSandboxesServer(shims, platform.shims)
-	serve.Go(g, c.gatewaySocket("ingress.sock"), overHTTP(node.ingress.Gateway(), serve.H2C))
+	var requests net.Listener
+	serve.Go(g, kept(&requests, c.gatewaySocket("ingress.sock")), overHTTP(node.ingress.Gateway(), serve.H2C))
 	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(node.ingress.Hints()))
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
 	serve.Go(g, serve.TLS(c.peerListen, me.server), overHTTP(node.ingress.Peers()))
@@ -113,6 +121,8 @@ func run(ctx context.Context, c config) (err error) {
 	platform.serve(ctx, g)
 	// The requests that wait are answered while the servers still let them be.
 	g.Go(func() error { <-ctx.Done(); node.ingress.Close(); return nil })
+	g.Go(func() error { leave(asked, ctx, stop, requests, node.ingress); return nil })
+	early() // from here on it is leave that ends all
 	g.Go(func() error { me.run(ctx); return nil })
 	g.Go(func() error { node.uplink.Run(ctx); return nil })
 	log.Info("node is up", "node", me.name, "version", nodeapi.Version)
