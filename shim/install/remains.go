@@ -21,7 +21,7 @@ const (
 
 // daemonFiles are what the daemon makes. Sockets are there after a kill only.
 var daemonFiles = []string{
-	daemonState + "/instances", daemonState + "/buffer", daemonState + "/endpoints.pb", daemonState + "/endpoints.pb.new",
+	daemonState + "/instances", daemonState + "/buffer", daemonState + "/buffer-2", daemonState + "/endpoints.pb", daemonState + "/endpoints.pb.new",
 	daemonRun + "/gateway", daemonRun + "/node.sock",
 }
 

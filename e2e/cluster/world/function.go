@@ -2,13 +2,16 @@ package world
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"text/template"
+	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/functions/ociimage"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
@@ -158,7 +161,45 @@ func (w *World) Deploy(ctx context.Context, functions ...Function) error {
 		}
 	}
 	all.WriteString(gatewayManifest)
-	return w.Apply(ctx, all.String())
+	if err := w.Apply(ctx, all.String()); err != nil {
+		return err
+	}
+	return w.awaitRoutes(ctx, functions)
+}
+
+// daemonEndpoint is in a function's cluster once its endpoints are Headstart's.
+const daemonEndpoint = "/run/headstart/gateway/ingress.sock"
+
+// routesTimeout is many times what istiod takes for a hundred functions.
+const routesTimeout = time.Minute
+
+// awaitRoutes waits until the gateway knows the functions. No request asks for them, which
+// would start them.
+func (w *World) awaitRoutes(ctx context.Context, functions []Function) error {
+	envoy, err := w.GatewayEnvoy(ctx)
+	if err != nil {
+		return err
+	}
+	defer envoy.Close()
+	return testbed.Poll(ctx, routesTimeout, func(ctx context.Context) error {
+		routes, err := envoy.Get(ctx, "/config_dump?resource=dynamic_route_configs")
+		if err != nil {
+			return err
+		}
+		clusters, err := envoy.Get(ctx, "/clusters?filter=svc.cluster.local")
+		if err != nil {
+			return err
+		}
+		for _, f := range functions {
+			if !strings.Contains(routes, `"`+f.Host()+`"`) {
+				return fmt.Errorf("the gateway has no route to %s", f.Host())
+			}
+			if len(f.Annotations) > 0 && !strings.Contains(clusters, "||"+f.Name+"."+cmp.Or(f.Namespace, Functions)+".svc.cluster.local::"+daemonEndpoint+"::") {
+				return fmt.Errorf("the gateway has no endpoints of function %s", f.Name)
+			}
+		}
+		return nil
+	})
 }
 
 // Undeploy removes all functions of a part.

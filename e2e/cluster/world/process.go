@@ -64,6 +64,16 @@ func (w *World) Envoy(podUID string) (*EnvoyOf, error) {
 	return nil, errors.New("no Envoy runs in pod " + podUID)
 }
 
+// GatewayEnvoy is the Envoy of Istio's gateway.
+func (w *World) GatewayEnvoy(ctx context.Context) (*EnvoyOf, error) {
+	uid, err := w.Output(ctx, nil, "kubectl", "-n", "istio-system", "get", "pods", "-l", "app=istio-ingressgateway",
+		"--field-selector=status.phase=Running", "-o", "jsonpath={.items[0].metadata.uid}")
+	if err != nil {
+		return nil, err
+	}
+	return w.Envoy(strings.TrimSpace(uid))
+}
+
 // Get returns what a page of the admin interface says.
 func (e *EnvoyOf) Get(ctx context.Context, path string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://envoy"+path, nil)

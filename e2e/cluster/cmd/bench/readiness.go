@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -36,7 +35,7 @@ func (b *bench) readiness(ctx context.Context) error {
 	if err := b.Deploy(ctx, world.Function{Name: name, Replicas: 1, Annotations: map[string]string{"headstart.dev/scale-to-zero": "1h"}}); err != nil {
 		return err
 	}
-	envoy, err := b.gatewayEnvoy(ctx)
+	envoy, err := b.GatewayEnvoy(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,19 +153,6 @@ func addressesIn(ctx context.Context, envoy *world.EnvoyOf, name string) []strin
 		}
 	}
 	return all
-}
-
-// gatewayEnvoy is the Envoy of Istio's gateway.
-func (b *bench) gatewayEnvoy(ctx context.Context) (*world.EnvoyOf, error) {
-	uid, err := b.Output(ctx, nil, "kubectl", "-n", "istio-system", "get", "pods", "-l", "app=istio-ingressgateway",
-		"--field-selector=status.phase=Running", "-o", "jsonpath={.items[0].metadata.uid}")
-	if err != nil {
-		return nil, err
-	}
-	if uid == "" {
-		return nil, errors.New("no gateway runs")
-	}
-	return b.Envoy(strings.TrimSpace(uid))
 }
 
 // quantile is in milliseconds, by the nearest rank.
