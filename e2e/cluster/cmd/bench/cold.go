@@ -25,6 +25,9 @@ const (
 // sizes of the inputs in MB.
 var sizes = []int64{1, 32, 128}
 
+// knativeSizes are fewer: each function takes half a minute to become cold again.
+var knativeSizes = []int64{1, 32}
+
 func (b *bench) cold(ctx context.Context) error {
 	var cases []coldrun.Case
 	var functions []world.Function
@@ -58,6 +61,38 @@ func (b *bench) cold(ctx context.Context) error {
 		return err
 	}
 	return b.count("deployment_", results)
+}
+
+// knative measures the same for Knative Services, which Knative's own autoscaler starts.
+func (b *bench) knative(ctx context.Context) (err error) {
+	progress("Knative Serving")
+	k, err := b.InstallKnative(ctx)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	var cases []coldrun.Case
+	for _, mb := range knativeSizes {
+		c, err := coldrun.Generated(ctx, b.Cloud.S3, mb)
+		if err != nil {
+			return err
+		}
+		c.Label, c.Relayed, c.Off, c.On = c.Label+", Knative", true, "kn-"+c.Off, "kn-"+c.On
+		if err := b.DeployKnative(ctx, world.KnativePair(c, nil)...); err != nil {
+			return err
+		}
+		cases = append(cases, c)
+	}
+	client, err := b.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	results, err := coldrun.Run{World: client, Repetitions: repetitions, Bucket: testbed.Bucket, Progress: progress, Cold: k.Cold}.Measure(ctx, cases)
+	if err != nil {
+		return err
+	}
+	return b.count("knative_", results)
 }
 
 // count takes the results of a kind of functions into the summary.

@@ -76,6 +76,7 @@ var parts = []struct {
 }{
 	{"idle", (*bench).idle},
 	{"cold", (*bench).cold},
+	{"knative", (*bench).knative},
 	{"readiness", (*bench).readiness},
 	{"annotation", (*bench).annotation},
 	{"faults", (*bench).faults},
