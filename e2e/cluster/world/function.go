@@ -206,3 +206,19 @@ func (w *World) awaitRoutes(ctx context.Context, functions []Function) error {
 func (w *World) Undeploy(ctx context.Context, part string) error {
 	return w.Tool(ctx, nil, "kubectl", "-n", Functions, "delete", "services,deployments,virtualservices", "--selector", "part="+part, "--wait=true", "--timeout=60s")
 }
+
+// UndeployAll removes all functions, also Knative's, and waits for the end of their pods.
+func (w *World) UndeployAll(ctx context.Context) error {
+	steps := [][]string{{"delete", "deployments,virtualservices,gateways.networking.istio.io", "--all"}}
+	if kinds, err := w.Output(ctx, nil, "kubectl", "api-resources", "--api-group=serving.knative.dev", "-o", "name"); err != nil {
+		return err
+	} else if strings.Contains(kinds, "services.serving.knative.dev") {
+		steps = append([][]string{{"delete", "services.serving.knative.dev", "--all"}}, steps...)
+	}
+	for _, step := range append(steps, []string{"wait", "--for=delete", "pods", "--all", "--timeout=90s"}) {
+		if err := w.Tool(ctx, nil, "kubectl", append([]string{"-n", Functions}, step...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

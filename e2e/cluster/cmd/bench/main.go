@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -123,13 +124,14 @@ func run(ctx context.Context, o options) (err error) {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
-	if err := b.uninstall(ctx, before); err != nil {
-		return err
-	}
+	// First without what the end adds: what was measured is not lost by what fails then.
 	if err := b.write(); err != nil {
 		return err
 	}
-	return b.show()
+	if err := b.uninstall(ctx, before); err != nil {
+		return errors.Join(err, b.show())
+	}
+	return errors.Join(b.write(), b.show())
 }
 
 // install measures the chart's way from nothing to ready, with the images in the
@@ -148,6 +150,10 @@ func (b *bench) install(ctx context.Context) error {
 
 func (b *bench) uninstall(ctx context.Context, before world.Snapshot) error {
 	progress("helm uninstall")
+	// Pods of the runtime class go first: without the shim nobody could end them.
+	if err := b.UndeployAll(ctx); err != nil {
+		return err
+	}
 	began := time.Now()
 	if err := b.Uninstall(ctx); err != nil {
 		return err
