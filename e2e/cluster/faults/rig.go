@@ -41,7 +41,7 @@ const (
 	meshNamespace = "istio-system"
 	// gateways is how many there are during the faults: with one alone, its own restart
 	// loses requests also without Headstart.
-	gateways = 1
+	gateways = 2
 	// gatewayServicePort leads to the gateways' port for functions.
 	gatewayServicePort = 80
 
