@@ -31,9 +31,10 @@ const (
 	storeSecret = "footage-s3"
 	// closeTimeout bounds the end of everything.
 	closeTimeout = 2 * time.Minute
-	// LinkDelay is one way, LinkRate in bit/s: an edge site behind an access line.
+	// LinkDelay is one way: an edge site behind an access line.
 	LinkDelay = 20 * time.Millisecond
-	LinkRate  = 250_000_000
+	// LinkRate is the line's, in bit/s.
+	LinkRate = 250_000_000
 )
 
 // Config says where things are.
