@@ -31,7 +31,6 @@ const (
 
 // Sections of the Docs page.
 const (
-	anchorCluster      = "the-cluster-cannot-be-reached"
 	anchorOld          = "kubernetes-is-too-old"
 	anchorRights       = "the-installation-lacks-rights"
 	anchorNode         = "a-node-does-not-get-ready"

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 )
@@ -77,10 +78,9 @@ func start(t *testing.T, s server, cfg istio.Config) (w *istio.Writer, stop func
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
+	ask := func(context.Context) (bool, error) { return ok(), nil }
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, ask); err != nil {
+		t.Fatalf("never: %s: %v", what, err)
 	}
 }
 

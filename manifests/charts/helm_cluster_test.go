@@ -67,7 +67,7 @@ func TestLint(t *testing.T) {
 func TestWrongValuesAreRefused(t *testing.T) {
 	for _, set := range []string{
 		"image.node.digest=latest", "node.bufferLimit=1", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
-		"stores[0].name=default", "controlplane.logLevel=loud", "istio.extensionURL=registry", "image.registry=https://registry.example.com",
+		"stores[0].name=default", "controlplane.logLevel=loud", "istio.extensionURL=registry", "image.registry=https://images.example.com",
 	} {
 		if out, err := program(t, "", "helm", "template", "headstart", "--set", set); err == nil || !strings.Contains(out, "don't meet the specifications of the schema") {
 			t.Errorf("--set %s: %v\n%.300s", set, err, out)

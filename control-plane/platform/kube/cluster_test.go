@@ -18,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
@@ -63,15 +64,12 @@ func (a realAPI) clear(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for {
+	gone := func(ctx context.Context) (bool, error) {
 		pods, err := k.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(pods.Items) == 0 {
-			return
-		}
-		time.Sleep(clearPoll)
+		return err == nil && len(pods.Items) == 0, err
+	}
+	if err := wait.PollUntilContextTimeout(ctx, clearPoll, time.Minute, true, gone); err != nil {
+		t.Fatalf("waiting for the end of the pods: %v", err)
 	}
 }
 
