@@ -127,6 +127,16 @@ func (r *rig) knock(ctx context.Context, refusals []string) (stop func() Cold) {
 	}
 }
 
+// add takes over what became of others.
+func (c *Cold) add(more Cold) {
+	c.Sent, c.AtZero = c.Sent+more.Sent, c.AtZero+more.AtZero
+	c.Refused, c.Lost = c.Refused+more.Refused, c.Lost+more.Lost
+	for reason, times := range more.Reasons {
+		c.Reasons[reason] += times
+	}
+	c.Longest, c.LongestRefusal = max(c.Longest, more.Longest), max(c.LongestRefusal, more.LongestRefusal)
+}
+
 func (c *Cold) note(a answer, atZero bool, refusals []string) {
 	c.Sent++
 	if atZero {

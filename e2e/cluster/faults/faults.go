@@ -41,7 +41,7 @@ var scenarios = []scenario{
 	{name: "containerd_restarted", do: containerdRestarted},
 	{name: "rbac_denied", do: rbacDenied, refusals: []string{"ScaleUpForbidden"}},
 	{name: "node_drained", do: nodeDrained},
-	{name: "apiserver_away", do: apiServerAway, refusals: []string{"PlatformUnavailable", "ActivationTimeout"}},
+	{name: "apiserver_away", do: apiServerAway, refusals: awayRefusals},
 	{name: "node_lost", do: nodeLost, refusals: lostNodeRefusals},
 }
 
@@ -101,7 +101,7 @@ func (r *rig) play(ctx context.Context, s scenario) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("before it: %w", err)
 	}
 	r.progress("fault: " + s.name)
-	o := &Outcome{Name: s.name}
+	o := &Outcome{Name: s.name, Cold: Cold{Reasons: map[string]int{}}}
 	began := time.Now()
 	end := r.start(ctx, s.refusals)
 	err := s.do(ctx, r, o)

@@ -31,7 +31,9 @@ const (
 	// slow takes slowStart to start.
 	slow      = "faults-slow"
 	slowStart = 6 * time.Second
-	part      = "faults"
+	// asleep gets no request but those that a scenario sends: it is at zero for certain.
+	asleep = "faults-asleep"
+	part   = "faults"
 )
 
 var coldFunctions = []string{"faults-cold-0", "faults-cold-1", "faults-cold-2", "faults-cold-3"}
@@ -109,7 +111,7 @@ func newRig(ctx context.Context, w *world.World, progress func(string)) (*rig, e
 		{Name: odd, Part: part, Replicas: 2, Annotations: with("headstart.dev/scale-to-zero", "10m")},
 		{Name: slow, Part: part, Annotations: with("headstart.dev/scale-to-zero", "2s", "headstart.dev/ready-timeout", "20s"), Env: map[string]string{"FIRE_STARTUP": slowStart.String()}},
 	}
-	for _, name := range coldFunctions {
+	for _, name := range append([]string{asleep}, coldFunctions...) {
 		functions = append(functions, world.Function{Name: name, Part: part, Annotations: with("headstart.dev/scale-to-zero", "2s", "headstart.dev/ready-timeout", "30s")})
 	}
 	progress(fmt.Sprintf("%d functions, %d gateways", len(functions), gateways))
@@ -166,7 +168,7 @@ func (r *rig) start(ctx context.Context, refusals []string) (end func(*Outcome))
 	inputLoad, ordinaryInputLoad := begin(hot, "/", true, inputRate), begin(ordinary, "/", true, inputRate)
 	cold := r.knock(ctx, refusals)
 	return func(o *Outcome) {
-		o.Cold = cold()
+		o.Cold.add(cold())
 		o.Hot = Pair{Function: hotLoad.Stop(), Ordinary: ordinaryLoad.Stop()}
 		o.Input = Pair{Function: inputLoad.Stop(), Ordinary: ordinaryInputLoad.Stop()}
 		if o.Cold.LongestRefusal > refusalMost {

@@ -85,15 +85,28 @@ func nodeDrained(ctx context.Context, r *rig, _ *Outcome) error {
 	return errors.Join(err, wait(ctx, betweenNodes), r.kubectl(context.WithoutCancel(ctx), "uncordon", node))
 }
 
+// awayRefusals are what a request to a function without an instance may be told while the
+// API server is away.
+var awayRefusals = []string{"PlatformUnavailable", "ActivationTimeout"}
+
 // apiServerAway has a cluster that nothing can be changed in. An instance that has begun to
-// start gets the request that waits for it.
+// start gets the request that waits for it; a function that is at zero stays there, which
+// its callers are told at once, until the API server is back.
 func apiServerAway(ctx context.Context, r *rig, o *Outcome) (err error) {
 	running := r.askLater(ctx, slow)
 	if _, err := r.instanceOf(ctx, slow, true); err != nil {
 		return errors.Join(err, fmt.Errorf("the request: %v", <-running))
 	}
+	if !r.atZero(ctx, asleep) {
+		return fmt.Errorf("function %s is not at zero", asleep)
+	}
 	if err := r.StopAPIServer(ctx); err != nil {
 		return err
+	}
+	refused := r.ask(ctx, asleep)
+	o.Cold.note(refused, true, awayRefusals)
+	if refused.ok() {
+		o.broken("a function was scaled up without an API server")
 	}
 	wait := wait(ctx, apiServerAwayFor)
 	if err := errors.Join(wait, r.StartAPIServer(context.WithoutCancel(ctx))); err != nil {
@@ -102,7 +115,7 @@ func apiServerAway(ctx context.Context, r *rig, o *Outcome) (err error) {
 	if a := <-running; !a.ok() {
 		o.broken("an activation that was under way did not end well: %v", a)
 	}
-	r.again(ctx, coldFunctions[0], o, recoveryMostElection)
+	r.again(ctx, asleep, o, recoveryMostElection)
 	return nil
 }
 
