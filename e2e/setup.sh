@@ -22,14 +22,8 @@ if [ "$(uname -m)" != x86_64 ]; then
 	exit 1
 fi
 
-# Debian packages, by a program or file of each that shows whether it is there.
-missing=
-need() {
-	case $2 in
-	*/*) [ -e "$2" ] ;;
-	*) command -v "$2" >/dev/null ;;
-	esac || missing="$missing $1"
-}
+# shellcheck source=e2e/packages.sh
+. "$here/packages.sh"
 need containerd containerd
 need runc runc
 need containernetworking-plugins /usr/lib/cni/bridge
@@ -38,27 +32,7 @@ need util-linux unshare
 need python3 python3
 need ca-certificates /etc/ssl/certs/ca-certificates.crt
 python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
-if [ -n "$missing" ]; then
-	command -v apt-get >/dev/null || { echo "setup: please install:$missing" >&2; exit 1; }
-	say "Debian packages:$missing"
-	apt-get update -qq
-	# Without recommended packages, and without starting services: Headstart runs its own.
-	policy=/usr/sbin/policy-rc.d
-	made=
-	if [ ! -e "$policy" ]; then
-		made=1
-		# A signal makes the shell exit, and each exit takes the file away.
-		trap 'rm -f "$policy"' EXIT
-		trap 'exit 129' HUP
-		trap 'exit 130' INT
-		trap 'exit 143' TERM
-		printf '#!/bin/sh\nexit 101\n' >"$policy"
-		chmod +x "$policy"
-	fi
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-	[ -z "$made" ] || rm -f "$policy"
-	trap - EXIT HUP INT TERM
-fi
+install_missing setup
 
 mkdir -p "$cache" "$bin"
 # keep NAME: a stamped download, made by the function NAME in a directory of its own and

@@ -89,9 +89,6 @@ type Function struct {
 	Events    []event.Event `json:"events"`
 }
 
-// Headstart is the Scaler of a function that Headstart itself scales to zero and back.
-const Headstart = "Headstart"
-
 // Instance is one running copy.
 type Instance struct {
 	ID string `json:"id"`

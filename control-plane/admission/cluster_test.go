@@ -8,9 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,10 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/headstart-mesh/headstart/control-plane/admission"
-	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 )
 
@@ -196,7 +192,7 @@ func TestKubernetesFindsNoMistakeInThePolicies(t *testing.T) {
 	}
 	apply(t, client, []byte(crd))
 	apply(t, client, text)
-	runController(t, s.Config)
+	runController(t, s)
 	for _, p := range admission.Policies(allowedCEL) {
 		warnings := typeChecked(t, client, p.Policy.Name)
 		if len(warnings) > 0 {
@@ -228,27 +224,9 @@ func typeChecked(t *testing.T, client dynamic.Interface, name string) []any {
 }
 
 // runController runs the one controller until the test ends.
-func runController(t *testing.T, c *rest.Config) {
+func runController(t *testing.T, s *apiservertest.Server) {
 	t.Helper()
 	dir := t.TempDir()
-	kubeconfig := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-"clusters": [{"name": "c", "cluster": {"server": %q, "certificate-authority": %q, "tls-server-name": %q}}],
-"users": [{"name": "u", "user": {"token": %q}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}`, c.Host, c.CAFile, c.ServerName, c.BearerToken)
-	file := filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), apiservertest.Binary(t, "kube-controller-manager"), "--kubeconfig="+file,
+	apiservertest.Run(t, dir, nil, apiservertest.Binary(t, "kube-controller-manager"), "--kubeconfig="+s.Kubeconfig(t),
 		"--controllers=validatingadmissionpolicy-status-controller", "--leader-elect=false", "--secure-port=0", "--cert-dir="+dir)
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Wait() // the test's context has ended it
-		if t.Failed() {
-			t.Log(log.String())
-		}
-	})
 }

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/check"
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
-	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
 )
 
 // as looks at a real API server, with the rights of config.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
@@ -156,7 +157,7 @@ func scalingProblem(f function, workloads []workload, scalers map[string]string)
 	}
 	var of []workload
 	for _, w := range workloads {
-		if w.namespace == f.namespace && selects(f.service.Spec.Selector, w.labels) {
+		if w.namespace == f.namespace && catalog.Matches(f.service.Spec.Selector, w.labels) {
 			of = append(of, w)
 		}
 	}
@@ -170,17 +171,6 @@ func scalingProblem(f function, workloads []workload, scalers map[string]string)
 		return policy.KeyScaleToZero + " has no effect: " + scaler + " scales " + of[0].String()
 	}
 	return ""
-}
-
-// selects says whether a Service's selector selects pods with the labels. The empty one
-// selects nothing.
-func selects(selector, labels map[string]string) bool {
-	for key, value := range selector {
-		if got, ok := labels[key]; !ok || got != value {
-			return false
-		}
-	}
-	return len(selector) > 0
 }
 
 func (l *look) workloads(ctx context.Context) ([]workload, error) {

@@ -1,32 +1,12 @@
 package check
 
-// The checks' IDs.
+// The IDs that checks are needed by.
 const (
 	idKubernetes   = "kubernetes"
-	idAdmissionAPI = "admission-api"
-	idRights       = "rights"
-	idContainerd   = "containerd"
-	idKernel       = "kernel"
 	idIstio        = "istio"
-	idFilterAPI    = "filter-api"
-	idAutoscalers  = "autoscalers"
-	idOverlay      = "overlay"
-
 	idControlPlane = "control-plane"
 	idAdmin        = "admin"
-	idAuthority    = "authority"
 	idDaemons      = "daemons"
-	idNodes        = "nodes"
-	idConnected    = "connected"
-	idRuntimeClass = "runtime-class"
-	idAdmission    = "admission"
-	idStores       = "stores"
-	idAnnotations  = "annotations"
-	idScaling      = "scaling"
-	idGateways     = "gateways"
-	idFilter       = "prefetch-filter"
-	idEnvoyFilters = "envoy-filters"
-	idFunctions    = "functions"
 )
 
 // Sections of the Docs page.
@@ -47,6 +27,8 @@ const (
 	anchorMesh         = "gateways-do-not-get-the-configuration"
 )
 
+const hintOverlay = "Install the gateways with the overlay: `istioctl install -f your-own.yaml -f manifests/istio/install.yaml`"
+
 var kubernetes = Check{ID: idKubernetes, Name: "Kubernetes", Anchor: anchorOld, run: lookKubernetes,
 	Hint: "Upgrade the cluster to Kubernetes 1.30 or later, or name another one by --context."}
 
@@ -55,21 +37,21 @@ func Before() []Check {
 	need := []string{idKubernetes}
 	return []Check{
 		kubernetes,
-		{ID: idAdmissionAPI, Name: "Admission policies", Needs: need, Anchor: anchorOld, run: lookAdmissionAPI,
+		{ID: "admission-api", Name: "Admission policies", Needs: need, Anchor: anchorOld, run: lookAdmissionAPI,
 			Hint: "Enable admissionregistration.k8s.io/v1 in the API server; without it wrong annotations are found by `headstart check` only."},
-		{ID: idRights, Name: "Rights to install", Needs: need, Anchor: anchorRights, run: lookRights,
+		{ID: "rights", Name: "Rights to install", Needs: need, Anchor: anchorRights, run: lookRights,
 			Hint: "Install as a cluster administrator, or have one grant you these rights."},
-		{ID: idContainerd, Name: "Container runtimes", Needs: need, Anchor: anchorNode, run: lookContainerd,
+		{ID: "containerd", Name: "Container runtimes", Needs: need, Anchor: anchorNode, run: lookContainerd,
 			Hint: "Headstart leaves these nodes alone. Use nodes with Linux and containerd 1.6 or later."},
-		{ID: idKernel, Name: "Kernels", Needs: need, Anchor: anchorNode, run: lookKernel,
+		{ID: "kernel", Name: "Kernels", Needs: need, Anchor: anchorNode, run: lookKernel,
 			Hint: "Upgrade these nodes; Headstart is not tested with kernels before 5.4."},
 		{ID: idIstio, Name: "Istio", Needs: need, Anchor: anchorIstio, run: lookIstio,
 			Hint: "Install Istio 1.30 or later. Without it no request comes to Headstart; with an older one use the WasmPlugin."},
-		{ID: idFilterAPI, Name: "Filter's API", Needs: []string{idKubernetes, idIstio}, Anchor: anchorIstio, run: lookFilterAPI,
+		{ID: "filter-api", Name: "Filter's API", Needs: []string{idKubernetes, idIstio}, Anchor: anchorIstio, run: lookFilterAPI,
 			Hint: "Install all CRDs of your Istio version."},
-		{ID: idAutoscalers, Name: "Other autoscalers", Needs: need, Anchor: anchorScaling, run: lookAutoscalers},
-		{ID: idOverlay, Name: "Gateways' overlay", Needs: []string{idKubernetes, idIstio}, Anchor: anchorGateways, run: lookOverlay,
-			Hint: "Install the gateways with the overlay: `istioctl install -f your-own.yaml -f manifests/istio/install.yaml`."},
+		{ID: "autoscalers", Name: "Other autoscalers", Needs: need, Anchor: anchorScaling, run: lookAutoscalers},
+		{ID: "overlay", Name: "Gateways' overlay", Needs: []string{idKubernetes, idIstio}, Anchor: anchorGateways, run: lookOverlay,
+			Hint: hintOverlay + "."},
 	}
 }
 
@@ -82,31 +64,31 @@ func After() []Check {
 			Hint: "Install Headstart, or name its namespace by --headstart-namespace. If it is installed, see the Deployment's events and log."},
 		{ID: idAdmin, Name: "Control plane's answers", Needs: []string{idControlPlane}, Anchor: anchorControlPlane, run: lookAdmin,
 			Hint: "See the control plane's log. It needs the right to create pods/portforward in its namespace to ask it."},
-		{ID: idAuthority, Name: "Certificate authority", Needs: []string{idControlPlane}, Anchor: anchorAuthority, run: lookAuthority,
+		{ID: "authority", Name: "Certificate authority", Needs: []string{idControlPlane}, Anchor: anchorAuthority, run: lookAuthority,
 			Hint: "Restart the control plane, which makes and publishes it. To get a new one, remove Secret headstart-ca before."},
 		{ID: idDaemons, Name: "Node daemons", Needs: []string{idControlPlane}, Anchor: anchorNode, run: lookDaemons,
 			Hint: "See the events of these pods, and the log of their containers installer and node."},
-		{ID: idNodes, Name: "Nodes", Needs: []string{idDaemons}, Anchor: anchorNode, run: lookNodes,
+		{ID: "nodes", Name: "Nodes", Needs: []string{idDaemons}, Anchor: anchorNode, run: lookNodes,
 			Hint: "See the log of the installer on these nodes: it labels a node when a sandbox has run there."},
-		{ID: idConnected, Name: "Daemons connected", Needs: []string{idAdmin}, Anchor: anchorConnected, run: lookConnected,
+		{ID: "connected", Name: "Daemons connected", Needs: []string{idAdmin}, Anchor: anchorConnected, run: lookConnected,
 			Hint: "See the log of the daemons on these nodes: it says why the control plane does not take them."},
-		{ID: idRuntimeClass, Name: "RuntimeClass", Needs: need, Anchor: anchorRuntimeClass, run: lookRuntimeClass,
+		{ID: "runtime-class", Name: "RuntimeClass", Needs: need, Anchor: anchorRuntimeClass, run: lookRuntimeClass,
 			Hint: "Apply the chart again: it brings the RuntimeClass."},
-		{ID: idAdmission, Name: "Admission policies", Needs: need, Anchor: anchorAnnotations, run: lookAdmission,
+		{ID: "admission", Name: "Admission policies", Needs: need, Anchor: anchorAnnotations, run: lookAdmission,
 			Hint: "Apply the chart again: it brings policies and bindings. Until then wrong annotations are not refused."},
-		{ID: idStores, Name: "Stores", Needs: []string{idControlPlane}, Anchor: anchorStores, run: lookStores,
+		{ID: "stores", Name: "Stores", Needs: []string{idControlPlane}, Anchor: anchorStores, run: lookStores,
 			Hint: "Mend the list of stores, or make what it names."},
-		{ID: idAnnotations, Name: "Annotations", Needs: need, Anchor: anchorAnnotations, run: lookAnnotations,
+		{ID: "annotations", Name: "Annotations", Needs: need, Anchor: anchorAnnotations, run: lookAnnotations,
 			Hint: "Until they are mended, these functions run as if they had no annotations."},
-		{ID: idScaling, Name: "Scaling to zero", Needs: need, Anchor: anchorScaling, run: lookScaling,
+		{ID: "scaling", Name: "Scaling to zero", Needs: need, Anchor: anchorScaling, run: lookScaling,
 			Hint: "Only one may scale a workload: remove headstart.dev/scale-to-zero or the other autoscaler."},
-		{ID: idGateways, Name: "Gateways", Needs: need, Anchor: anchorGateways, run: lookGateways,
-			Hint: "Install the gateways with the overlay: `istioctl install -f your-own.yaml -f manifests/istio/install.yaml`, on nodes with a daemon."},
-		{ID: idFilter, Name: "Prefetch filter", Needs: need, Anchor: anchorFilter, run: lookFilter,
+		{ID: "gateways", Name: "Gateways", Needs: need, Anchor: anchorGateways, run: lookGateways,
+			Hint: hintOverlay + ", on nodes with a daemon."},
+		{ID: "prefetch-filter", Name: "Prefetch filter", Needs: need, Anchor: anchorFilter, run: lookFilter,
 			Hint: "Apply manifests/istio/traffic-extension.yaml, or wasm-plugin.yaml for Istio before 1.30. Its configuration comes from the control plane."},
-		{ID: idEnvoyFilters, Name: "EnvoyFilters", Needs: need, Anchor: anchorMesh, run: lookEnvoyFilters,
+		{ID: "envoy-filters", Name: "EnvoyFilters", Needs: need, Anchor: anchorMesh, run: lookEnvoyFilters,
 			Hint: "Apply manifests/istio/gateways.yaml. The others are the control plane's: its log says what Istio does not take."},
-		{ID: idFunctions, Name: "Functions", Needs: []string{idAdmin}, Anchor: anchorMesh, run: lookFunctions,
+		{ID: "functions", Name: "Functions", Needs: []string{idAdmin}, Anchor: anchorMesh, run: lookFunctions,
 			Hint: "`headstart status` shows the events of these functions."},
 	}
 }

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/identity"
-	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
 )
 
 // inNamespace makes a namespace with the daemons' service account and another one.

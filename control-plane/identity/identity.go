@@ -105,9 +105,6 @@ func create(ctx context.Context, store Store) (Material, error) {
 // Certificate returns the authority's certificate as PEM.
 func (a *Authority) Certificate() []byte { return slices.Clone(a.pem) }
 
-// NotAfter is when the authority ends.
-func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
-
 func generate() (Material, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -17,10 +17,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const namespace = "headstart-system"
 
-// open returns an authority in a directory of the test's own.
+// open returns an authority of the test's own.
 func open(t *testing.T) *identity.Authority {
 	t.Helper()
-	a, err := identity.Open(t.Context(), identity.NewDirStore(t.TempDir()), namespace)
+	a, err := identity.Open(t.Context(), &memory{}, namespace)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package identity_test
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 
@@ -70,7 +68,7 @@ func storeSuite(t *testing.T, open func(t *testing.T) (store identity.Store, pub
 // material is an authority that is not kept anywhere else.
 func material(t *testing.T) identity.Material {
 	t.Helper()
-	s := identity.NewDirStore(t.TempDir())
+	s := &memory{}
 	if _, err := identity.Open(t.Context(), s, namespace); err != nil {
 		t.Fatal(err)
 	}
@@ -81,39 +79,50 @@ func material(t *testing.T) identity.Material {
 	return m
 }
 
-func TestDirStore(t *testing.T) {
-	storeSuite(t, func(t *testing.T) (identity.Store, func() string) {
-		dir := t.TempDir()
-		return identity.NewDirStore(dir), func() string {
-			text, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
-			if err != nil {
-				t.Error(err)
-			}
-			return string(text)
-		}
-	})
+// memory is the Store of tests that are about something else.
+type memory struct {
+	mu     sync.Mutex
+	kept   identity.Material
+	public string
 }
 
-func TestDirStoreIsItsOwnersAlone(t *testing.T) {
-	dir := t.TempDir()
-	if _, err := identity.Open(t.Context(), identity.NewDirStore(dir), namespace); err != nil {
-		t.Fatal(err)
+func (m *memory) String() string { return "the memory" }
+
+func (m *memory) Load(context.Context) (identity.Material, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.kept.Key == nil {
+		return identity.Material{}, identity.ErrEmpty
 	}
-	modes := map[string]string{}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
+	return m.kept, nil
+}
+
+func (m *memory) Create(_ context.Context, made identity.Material) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.kept.Key != nil {
+		return identity.ErrExists
 	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil {
-			t.Fatal(err)
+	m.kept = made
+	return nil
+}
+
+func (m *memory) Publish(_ context.Context, certificate []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.public = string(certificate)
+	return nil
+}
+
+func TestMemoryStore(t *testing.T) {
+	storeSuite(t, func(*testing.T) (identity.Store, func() string) {
+		m := &memory{}
+		return m, func() string {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.public
 		}
-		modes[e.Name()] = info.Mode().String()
-	}
-	if len(modes) != 2 || modes["authority.pem"] != "-rw-------" || modes["ca.crt"] != "-rw-r--r--" {
-		t.Errorf("files are %v", modes)
-	}
+	})
 }
 
 func TestSecretStore(t *testing.T) {

@@ -3,21 +3,11 @@
 package istio_test
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,115 +20,28 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 )
 
-// run starts a program that ends with the test. Its output is shown if the test fails.
-func run(t *testing.T, dir string, env []string, path string, args ...string) {
-	t.Helper()
-	name := filepath.Base(path)
-	file, err := os.Create(filepath.Join(dir, name+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(path, args...)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env...), file, file
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-		file.Close()
-		if data, err := os.ReadFile(file.Name()); err == nil && t.Failed() {
-			t.Logf("%s:\n%s", name, data[max(0, len(data)-8000):])
-		}
-	})
-}
+// controlPlaneUser is who the Writer is.
+const controlPlaneUser = "headstart-controlplane"
 
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
-const (
-	adminToken        = "admin-token"
-	controlPlaneToken = "control-plane-token"
-	controlPlaneUser  = "headstart-controlplane"
-)
-
-// apiServer is etcd and kube-apiserver.
+// apiServer is a real one, with Istio's kinds at hand.
 type apiServer struct {
-	admin  *rest.Config
+	*apiservertest.Server
 	client dynamic.Interface
 	crds   []unstructured.Unstructured
 }
 
 func startAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	dir := t.TempDir()
-	etcd, peer, port := freePort(t), freePort(t), freePort(t)
-	run(t, dir, nil, apiservertest.Binary(t, "etcd"), "--data-dir", "etcd", "--unsafe-no-fsync=true", "--log-level=warn",
-		"--listen-client-urls", "http://127.0.0.1:"+etcd, "--advertise-client-urls", "http://127.0.0.1:"+etcd,
-		"--listen-peer-urls", "http://127.0.0.1:"+peer, "--initial-advertise-peer-urls", "http://127.0.0.1:"+peer,
-		"--initial-cluster", "default=http://127.0.0.1:"+peer)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+	s := &apiServer{Server: apiservertest.Start(t), crds: istioCRDs(t)}
+	var err error
+	if s.client, err = dynamic.NewForConfig(s.Config); err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, dir, "sa.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
-	write(t, dir, "tokens.csv", adminToken+",admin,1,system:masters\n"+controlPlaneToken+","+controlPlaneUser+",2\n")
-	run(t, dir, nil, apiservertest.Binary(t, "kube-apiserver"), "--etcd-servers=http://127.0.0.1:"+etcd, "--bind-address=127.0.0.1", "--secure-port="+port,
-		"--cert-dir=certs", "--service-cluster-ip-range=10.97.0.0/24", "--authorization-mode=RBAC", "--token-auth-file=tokens.csv",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=sa.key", "--service-account-signing-key-file=sa.key",
-		"--disable-admission-plugins=ServiceAccount", "--endpoint-reconciler-type=none")
-	s := &apiServer{admin: &rest.Config{
-		Host: "https://127.0.0.1:" + port, BearerToken: adminToken, QPS: -1,
-		// The server makes its certificate itself at its start.
-		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
-	}}
-	if s.client, err = dynamic.NewForConfig(s.admin); err != nil {
-		t.Fatal(err)
-	}
-	http, err := rest.HTTPClientFor(s.admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the API server", func() bool { return get(http, s.admin.Host+"/readyz") == "ok" })
-	s.crds = istioCRDs(t)
 	return s
-}
-
-func get(c *http.Client, url string) string {
-	r, err := c.Get(url)
-	if err != nil {
-		return ""
-	}
-	defer r.Body.Close()
-	var b bytes.Buffer
-	b.ReadFrom(r.Body)
-	return b.String()
-}
-
-func write(t *testing.T, dir, name, text string) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func istioCRDs(t *testing.T) []unstructured.Unstructured {
@@ -208,8 +111,8 @@ func (s *apiServer) fresh(t *testing.T) {
 }
 
 func (s *apiServer) api() istio.API {
-	c := rest.CopyConfig(s.admin)
-	c.BearerToken = controlPlaneToken
+	c := rest.CopyConfig(s.Config)
+	c.Impersonate.UserName = controlPlaneUser
 	api, err := istio.Connect(c)
 	if err != nil {
 		panic(err)

@@ -17,6 +17,8 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 const (
@@ -136,7 +138,7 @@ func loadBalancing() (*cluster.LoadBalancingPolicy, error) {
 		return nil, err
 	}
 	return policyOf("envoy.load_balancing_policies.override_host", &overridehost.OverrideHost{
-		OverrideHostSources: []*overridehost.OverrideHost_OverrideHostSource{{Header: HeaderEndpoint}},
+		OverrideHostSources: []*overridehost.OverrideHost_OverrideHostSource{{Header: filterapi.HeaderEndpoint}},
 		FallbackPolicy:      fallback,
 	})
 }

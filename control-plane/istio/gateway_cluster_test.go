@@ -3,10 +3,8 @@
 package istio_test
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -30,7 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 )
 
@@ -185,23 +183,38 @@ func (d *daemon) DeltaEndpoints(s endpointservice.EndpointDiscoveryService_Delta
 	}
 }
 
-// pilot is istiod's discovery server. Its mesh has what vanilla Envoy can do.
-func startPilot(t *testing.T, s *apiServer, dir string) (address string) {
+// write makes a file in dir, and returns its path.
+func write(t *testing.T, dir, name, text string) string {
 	t.Helper()
-	write(t, dir, "kubeconfig", fmt.Sprintf(`apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}]
-users: [{name: u, user: {token: %s}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-`, s.admin.Host, adminToken))
-	write(t, dir, "mesh.yaml", "accessLogFile: /dev/stdout\nenablePrometheusMerge: false\nenableAutoMtls: true\ndefaultProviders: {}\n")
-	grpc, debug, monitoring, ctrlz := freePort(t), freePort(t), freePort(t), freePort(t)
-	run(t, dir, []string{"POD_NAMESPACE=" + root, "POD_NAME=istiod-1", "PILOT_ENABLE_METADATA_EXCHANGE=false", "PILOT_ENABLE_ALPN_FILTER=false",
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// get is what a URL answers, empty if nothing.
+func get(url string) string {
+	r, err := http.Get(url)
+	if err != nil {
+		return ""
+	}
+	defer r.Body.Close()
+	text, _ := io.ReadAll(r.Body) // as much as there is
+	return string(text)
+}
+
+// startPilot starts istiod's discovery server, and returns its port. Its mesh has what
+// vanilla Envoy can do.
+func startPilot(t *testing.T, s *apiServer, dir string) (port string) {
+	t.Helper()
+	meshConfig := write(t, dir, "mesh.yaml", "accessLogFile: /dev/stdout\nenablePrometheusMerge: false\nenableAutoMtls: true\ndefaultProviders: {}\n")
+	port, debug := apiservertest.FreePort(t), apiservertest.FreePort(t)
+	apiservertest.Run(t, dir, []string{"POD_NAMESPACE=" + root, "POD_NAME=istiod-1", "PILOT_ENABLE_METADATA_EXCHANGE=false", "PILOT_ENABLE_ALPN_FILTER=false",
 		"INJECTION_WEBHOOK_CONFIG_NAME=", "VALIDATION_WEBHOOK_CONFIG_NAME="},
-		apiservertest.Binary(t, "pilot-discovery"), "discovery", "--kubeconfig", "kubeconfig", "--meshConfig", "mesh.yaml", "--networksConfig", "/nonexistent",
-		"--grpcAddr", "127.0.0.1:"+grpc, "--secureGRPCAddr", "", "--httpAddr", "127.0.0.1:"+debug, "--httpsAddr", "",
-		"--monitoringAddr", "127.0.0.1:"+monitoring, "--ctrlz_port", ctrlz, "--ctrlz_address", "127.0.0.1", "--clusterID", "c1")
+		apiservertest.Binary(t, "pilot-discovery"), "discovery", "--kubeconfig", s.Kubeconfig(t), "--meshConfig", meshConfig, "--networksConfig", "/nonexistent",
+		"--grpcAddr", "127.0.0.1:"+port, "--secureGRPCAddr", "", "--httpAddr", "127.0.0.1:"+debug, "--httpsAddr", "",
+		"--monitoringAddr", "127.0.0.1:"+apiservertest.FreePort(t), "--ctrlz_port", apiservertest.FreePort(t), "--ctrlz_address", "127.0.0.1", "--clusterID", "c1")
 	eventually(t, "istiod", func() bool {
 		r, err := http.Get("http://127.0.0.1:" + debug + "/ready")
 		if err != nil {
@@ -210,24 +223,24 @@ current-context: x
 		r.Body.Close()
 		return r.StatusCode == http.StatusOK
 	})
-	return grpc
+	return port
 }
 
 // gateway is a vanilla Envoy behind istiod.
 type gateway struct{ admin, url, dir string }
 
-func startEnvoy(t *testing.T, dir, pilot, listen, name, metadata string) *gateway {
+func (s *mesh) startEnvoy(t *testing.T, listen, name, metadata string) *gateway {
 	t.Helper()
-	secrets := filepath.Join(dir, "gateway.sock")
+	secrets := filepath.Join(s.dir, "gateway.sock")
 	path := os.Getenv("HEADSTART_BIN")
 	if path == "" {
 		t.Fatal("HEADSTART_BIN must name the directory that holds envoy")
 	}
-	dir = filepath.Join(dir, name)
+	dir := filepath.Join(s.dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	admin := freePort(t)
+	admin := apiservertest.FreePort(t)
 	file := write(t, dir, "bootstrap.yaml", fmt.Sprintf(`
 admin: {address: {socket_address: {address: 127.0.0.1, port_value: %s}}}
 node:
@@ -263,8 +276,8 @@ static_resources:
         "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: {http2_protocol_options: {}}
     load_assignment: {cluster_name: sds-grpc, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: %[5]s}}}}]}]}
-`, admin, pilot, name, metadata, secrets))
-	run(t, dir, nil, filepath.Join(path, "envoy"), "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "--file-flush-interval-msec", "50")
+`, admin, s.pilot, name, metadata, secrets))
+	apiservertest.Run(t, dir, nil, filepath.Join(path, "envoy"), "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "--file-flush-interval-msec", "50")
 	return &gateway{admin: "http://127.0.0.1:" + admin, url: "http://127.0.0.1:" + listen, dir: dir}
 }
 
@@ -293,7 +306,7 @@ func (g *gateway) log() string {
 	return string(text)
 }
 
-func (g *gateway) config() string { return get(http.DefaultClient, g.admin+"/config_dump?include_eds") }
+func (g *gateway) config() string { return get(g.admin + "/config_dump?include_eds") }
 
 // shipped reads a manifest of ours, with the sockets in dir.
 func shipped(t *testing.T, file, dir string) []unstructured.Unstructured {
@@ -309,9 +322,9 @@ func gvr(group, version, resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
 }
 
-// routes sends all hosts to the function; below /input as the filter does for requests
-// with an input, and below /stripped without any word of the gateway's.
-func routes(t *testing.T, s *apiServer, name, port, socket string) {
+// route has the gateway send all hosts to the function; below /input as the filter does for
+// requests with an input.
+func (s *mesh) route(t *testing.T, name, port string) {
 	t.Helper()
 	text := fmt.Sprintf(`
 apiVersion: networking.istio.io/v1
@@ -332,22 +345,31 @@ spec:
     headers: {request: {set: {x-headstart-endpoint: %[3]s, x-headstart-input: "s3://a/b"}}}
     route: [{destination: {host: %[4]s, port: {number: 80}}}]
   - route: [{destination: {host: %[4]s, port: {number: 80}}}]
-`, name, port, socket, fireHost)
+`, name, port, s.daemon.socket, fireHost)
 	for i, o := range objects(t, []byte(text)) {
 		s.put(t, gvr("networking.istio.io", "v1", []string{"gateways", "virtualservices"}[i]), &o)
 	}
 }
 
-func TestGatewaysOfARealIstio(t *testing.T) {
-	s := startAPIServer(t)
+// mesh is an Istio with what we ship for its gateways, the Service of a function, and the
+// daemon of the gateways' node.
+type mesh struct {
+	*apiServer
+	pilot  string // its port
+	daemon *daemon
+	dir    string // of the daemon's sockets, and of the gateways
+}
+
+func startMesh(t *testing.T) *mesh {
+	t.Helper()
+	s := &mesh{apiServer: startAPIServer(t)}
 	s.fresh(t)
 	dir, err := os.MkdirTemp("", "hs") // short: unix sockets lie there
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	pilot := startPilot(t, s, dir)
-	d := startDaemon(t, dir)
+	s.dir, s.pilot, s.daemon = dir, startPilot(t, s.apiServer, dir), startDaemon(t, dir)
 	s.put(t, gvr("", "v1", "services"), &objects(t, []byte(`
 apiVersion: v1
 kind: Service
@@ -357,19 +379,21 @@ spec: {ports: [{name: http, port: 80, targetPort: 8080}]}
 	for _, o := range shipped(t, "gateways.yaml", dir) {
 		s.put(t, istio.EnvoyFilter.GVR(), &o)
 	}
-	ours, plain := freePort(t), freePort(t)
-	routes(t, s, "gw", ours, d.socket)
-	routes(t, s, "plain", plain, d.socket)
-	w := istio.NewWriter(s.api(), istio.Config{}, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { w.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	return s
+}
+
+func TestGatewaysOfARealIstio(t *testing.T) {
+	s := startMesh(t)
+	d := s.daemon
+	ours, plain := apiservertest.FreePort(t), apiservertest.FreePort(t)
+	s.route(t, "gw", ours)
+	s.route(t, "plain", plain)
+	w, _ := start(t, s, istio.Config{})
 	f := fire(fireHost)
 	d.serve(t, f.Services[0].Endpoints)
 
-	with := startEnvoy(t, dir, pilot, ours, "gw", `    HEADSTART: "true"`)
-	without := startEnvoy(t, dir, pilot, plain, "plain", "")
+	with := s.startEnvoy(t, ours, "gw", `    HEADSTART: "true"`)
+	without := s.startEnvoy(t, plain, "plain", "")
 	eventually(t, "Istio's answer, as there are no endpoints", func() bool { return strings.HasPrefix(with.ask("/", nil), "503") })
 	began := time.Now()
 	w.Set(istio.Desired{Functions: []istio.Function{f}})
@@ -427,7 +451,7 @@ metadata: {name: fire, namespace: default}
 spec: {host: `+fireHost+`, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}
 `))[0])
 		eventually(t, "the rule's effect", func() bool {
-			dump := get(http.DefaultClient, with.admin+"/config_dump?resource=dynamic_active_clusters&name_regex=.*fire.*")
+			dump := get(with.admin + "/config_dump?resource=dynamic_active_clusters&name_regex=.*fire.*")
 			return !strings.Contains(dump, "tlsMode-istio") && strings.Contains(dump, "headstart-node")
 		})
 		if got := with.ask("/input", nil); got != "200 daemon s3://a/b" {
@@ -461,24 +485,8 @@ spec: {host: `+fireHost+`, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}
 
 // The filter that make build has made, brought by the TrafficExtension that we ship.
 func TestFilterOfARealIstio(t *testing.T) {
-	s := startAPIServer(t)
-	s.fresh(t)
-	dir, err := os.MkdirTemp("", "hs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	pilot := startPilot(t, s, dir)
-	d := startDaemon(t, dir)
-	s.put(t, gvr("", "v1", "services"), &objects(t, []byte(`
-apiVersion: v1
-kind: Service
-metadata: {name: fire, namespace: default}
-spec: {ports: [{name: http, port: 80, targetPort: 8080}]}
-`))[0])
-	for _, o := range shipped(t, "gateways.yaml", dir) {
-		s.put(t, istio.EnvoyFilter.GVR(), &o)
-	}
+	s := startMesh(t)
+	dir, d := s.dir, s.daemon
 	wasm, err := filepath.Abs(filepath.Join(os.Getenv("HEADSTART_BIN"), "prefetch.wasm"))
 	if err != nil {
 		t.Fatal(err)
@@ -494,21 +502,17 @@ spec: {ports: [{name: http, port: 80, targetPort: 8080}]}
 	set("v0", "pluginConfig", "version")
 	// Vanilla Envoy has nobody that pulls images for it.
 	set("file://"+wasm, "url")
-	port := freePort(t)
-	routes(t, s, "gw", port, d.socket)
+	port := apiservertest.FreePort(t)
+	s.route(t, "gw", port)
 	f := fire(fireHost)
 	d.serve(t, f.Services[0].Endpoints)
-	g := startEnvoy(t, dir, pilot, port, "gw", `    HEADSTART: "true"`)
+	g := s.startEnvoy(t, port, "gw", `    HEADSTART: "true"`)
 	eventually(t, "a gateway that works although its filter does not", func() bool { return strings.HasPrefix(g.ask("/", nil), "503") })
 	if !strings.Contains(g.log(), "is \"v0\"") {
 		t.Error("the filter took the configuration")
 	}
 	set("v1", "pluginConfig", "version")
-	w := istio.NewWriter(s.api(), istio.Config{}, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { w.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
+	w, _ := start(t, s, istio.Config{})
 	for _, bucket := range []string{"north", "south"} {
 		began := time.Now()
 		w.Set(istio.Desired{Functions: []istio.Function{f}, PluginConfig: config("s3://" + bucket + "/{header.x-key}")})

@@ -32,8 +32,6 @@ const (
 	// these are touched.
 	MetadataKey   = "HEADSTART"
 	MetadataValue = "true"
-	// HeaderEndpoint names the endpoint that a request is to go to.
-	HeaderEndpoint = "x-headstart-endpoint"
 	// NodeSocket is the value in an endpoint's metadata envoy.transport_socket_match,
 	// under NodeSocketKey, that keeps its connections plain: the node's own daemon.
 	NodeSocketKey = "headstart"

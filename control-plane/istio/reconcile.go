@@ -91,7 +91,9 @@ func ours(o unstructured.Unstructured) bool {
 // endpoints. It is for the end of the installation, when no Writer runs.
 func (w *Writer) Remove(ctx context.Context) error {
 	have, err := w.generated(ctx)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		// Without Istio there is nothing, and without the chart's role for it neither.
+		w.log.Info("there is no mesh", "cause", err)
 		return nil
 	}
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/knative"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 )
 
@@ -113,7 +114,7 @@ func TestProblemsOfAllDocumentsComeTogether(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	var one *knative.Error
-	var fieldErr *policy.FieldError
+	var fieldErr *field.Error
 	if !errors.As(err, &one) || one.Line != 83 || !errors.As(err, &fieldErr) || fieldErr.Field != "spec.template.spec.timeoutSeconds" {
 		t.Errorf("errors.As finds %v and %v", one, fieldErr)
 	}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
@@ -96,7 +97,7 @@ func TestParseRefuses(t *testing.T) {
 			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
-			var one *policy.FieldError
+			var one *field.Error
 			if !errors.As(err, &one) || one.Field != tt.key && !strings.HasPrefix(one.Field, `"`) {
 				t.Errorf("errors.As finds %#v, want the field %s", one, tt.key)
 			}

@@ -1,11 +1,7 @@
 // Package policy turns headstart.dev/ annotations into a typed policy.
 package policy
 
-import (
-	"time"
-
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
-)
+import "time"
 
 // Policy is what a function's owner asks of Headstart.
 type Policy struct {
@@ -20,9 +16,6 @@ type Policy struct {
 	// ReadyTimeout bounds a cold start, from binding to readiness.
 	ReadyTimeout time.Duration
 }
-
-// FieldError is one annotation that is not as it should be; its Field is the key.
-type FieldError = field.Error
 
 // Defaults, for a function that says nothing.
 const (

@@ -134,21 +134,6 @@ func (s *Store) Get(id string) (Trace, bool) {
 	return t, true
 }
 
-// Recent returns at most n summaries, of the newest trace first.
-func (s *Store) Recent(n int) []Summary {
-	s.mu.Lock()
-	var known []record
-	for e := s.order.Back(); e != nil && len(known) < n; e = e.Prev() {
-		known = append(known, e.Value.(*record).copy())
-	}
-	s.mu.Unlock()
-	summaries := make([]Summary, 0, len(known))
-	for _, r := range known {
-		summaries = append(summaries, r.ordered().Summary())
-	}
-	return summaries
-}
-
 // copy returns what a reader needs without the lock: spans never change.
 func (r *record) copy() record {
 	return record{id: r.id, spans: maps.Clone(r.spans), dropped: r.dropped}

@@ -14,11 +14,9 @@ import (
 	"log/slog"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/headstart-mesh/headstart/control-plane/istio"
 )
 
 const (
@@ -36,18 +34,18 @@ const (
 	nameLabel = "app.kubernetes.io/name"
 )
 
-// Mesh is the part of istio.API that is needed.
+// Mesh is where gateways have their configuration from (istio.Writer).
 type Mesh interface {
-	List(ctx context.Context, k istio.Kind, namespace string, q istio.Query) ([]unstructured.Unstructured, error)
-	Delete(ctx context.Context, k istio.Kind, namespace, name string, uid types.UID) error
+	// Remove takes back what the control plane has written there.
+	Remove(ctx context.Context) error
 }
 
 // Uninstaller works on one cluster.
 type Uninstaller struct {
 	Client kubernetes.Interface
 	Mesh   Mesh
-	// Namespace is Headstart's, RootNamespace Istio's.
-	Namespace, RootNamespace string
+	// Namespace is Headstart's.
+	Namespace string
 	// Node is the DaemonSet, in YAML, whose pods' init containers take Headstart off
 	// their nodes.
 	Node []byte
@@ -63,7 +61,7 @@ func (u *Uninstaller) Run(ctx context.Context) error {
 		{"giving idle functions an instance", u.wake},
 		{"stopping the control plane", u.stopControlPlane},
 		{"giving functions an instance that became idle meanwhile", u.wakeAgain},
-		{"removing functions from the mesh", u.leaveMesh},
+		{"removing functions from the mesh", u.Mesh.Remove},
 		{"stopping the nodes' daemons", u.stopDaemons},
 		{"taking Headstart off the nodes", u.cleanNodes},
 	} {
@@ -76,12 +74,18 @@ func (u *Uninstaller) Run(ctx context.Context) error {
 	return nil
 }
 
-// await asks until done, an error, or ctx's end; then last says what was missing.
+// await asks until done, an error that stays, or ctx's end; then last says what was
+// missing.
 func await(ctx context.Context, ask func(context.Context) (done bool, last string, err error)) error {
 	for {
 		done, last, err := ask(ctx)
-		if done || err != nil {
+		switch {
+		case err != nil && !passes(err):
 			return err
+		case err != nil:
+			last = err.Error()
+		case done:
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -89,6 +93,18 @@ func await(ctx context.Context, ask func(context.Context) (done bool, last strin
 		case <-time.After(poll):
 		}
 	}
+}
+
+// passes says that another try may succeed: where the API server runs on a node whose
+// containerd restarts, it is away for a moment.
+func passes(err error) bool {
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonUnknown, // no answer at all
+		metav1.StatusReasonServerTimeout, metav1.StatusReasonTimeout, metav1.StatusReasonServiceUnavailable,
+		metav1.StatusReasonTooManyRequests, metav1.StatusReasonInternalError:
+		return true
+	}
+	return false
 }
 
 // call bounds one call.

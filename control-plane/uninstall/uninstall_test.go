@@ -13,14 +13,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
-	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/uninstall"
 )
 
@@ -32,29 +30,9 @@ const (
 	timeout = 5 * time.Minute
 )
 
-// mesh has the EnvoyFilters by name.
-type mesh struct{ names []string }
-
-func (m *mesh) List(_ context.Context, _ istio.Kind, namespace string, _ istio.Query) ([]unstructured.Unstructured, error) {
-	var list []unstructured.Unstructured
-	for _, n := range m.names {
-		o := unstructured.Unstructured{}
-		o.SetName(n)
-		o.SetNamespace(namespace)
-		list = append(list, o)
-	}
-	return list, nil
-}
-
-func (m *mesh) Delete(_ context.Context, _ istio.Kind, _, name string, _ types.UID) error {
-	m.names = slices.DeleteFunc(m.names, func(n string) bool { return n == name })
-	return nil
-}
-
 // cluster plays the controllers and kubelets.
 type cluster struct {
 	*fake.Clientset
-	mesh *mesh
 	// steps are the changes that were asked for, in order.
 	steps []string
 	// answer is the state of a node's init container.
@@ -80,7 +58,7 @@ func pod(of, node string) *corev1.Pod {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	asks := map[string]string{"headstart.dev/scale-to-zero": "30s"}
-	c := &cluster{mesh: &mesh{names: []string{"headstart.video.fire"}}, answer: func(string) corev1.ContainerState {
+	c := &cluster{answer: func(string) corev1.ContainerState {
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 	}}
 	c.Clientset = fake.NewClientset(
@@ -156,11 +134,17 @@ func (c *cluster) react(a kubetesting.Action) (bool, runtime.Object, error) {
 	return false, nil, nil
 }
 
+// Remove implements uninstall.Mesh.
+func (c *cluster) Remove(context.Context) error {
+	c.steps = append(c.steps, "leave the mesh")
+	return nil
+}
+
 func (c *cluster) run(t *testing.T) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	u := &uninstall.Uninstaller{Client: c, Mesh: c.mesh, Namespace: ns, RootNamespace: "istio-system", Node: []byte(node), Log: slog.New(slog.DiscardHandler)}
+	u := &uninstall.Uninstaller{Client: c, Mesh: c, Namespace: ns, Node: []byte(node), Log: slog.New(slog.DiscardHandler)}
 	return u.Run(ctx)
 }
 
@@ -170,12 +154,9 @@ func TestWhatHeadstartHasMadeIsGone(t *testing.T) {
 		if err := c.run(t); err != nil {
 			t.Fatal(err)
 		}
-		want := []string{"scale fire", "scale headstart-controlplane", "delete headstart-node", "create headstart-uninstall", "delete headstart-uninstall"}
+		want := []string{"scale fire", "scale headstart-controlplane", "leave the mesh", "delete headstart-node", "create headstart-uninstall", "delete headstart-uninstall"}
 		if !slices.Equal(c.steps, want) {
 			t.Errorf("got the steps %q, want %q", c.steps, want)
-		}
-		if len(c.mesh.names) > 0 {
-			t.Errorf("EnvoyFilters are left: %q", c.mesh.names)
 		}
 		d, err := c.AppsV1().Deployments("video").Get(t.Context(), "fire", metav1.GetOptions{})
 		if err != nil || *d.Spec.Replicas != 1 {
@@ -194,6 +175,38 @@ func TestItCanBeRepeated(t *testing.T) {
 			if err := c.run(t); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// The API server of a k3s server restarts with the containerd of its node.
+func TestTheAPIServerMayBeAwayMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		away := 5
+		c.PrependReactor("list", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
+			if !slices.Contains(c.steps, "create headstart-uninstall") || away == 0 {
+				return false, nil, nil
+			}
+			away--
+			return true, nil, apierrors.NewServiceUnavailable("restarting")
+		})
+		if err := c.run(t); err != nil || away > 0 {
+			t.Errorf("%v, %d failures to come", err, away)
+		}
+	})
+}
+
+// A rule that is missing does not come by waiting.
+func TestDenialIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.PrependReactor("list", "pods", func(kubetesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "", nil)
+		})
+		began := time.Now()
+		if err := c.run(t); !apierrors.IsForbidden(err) || time.Since(began) > time.Minute {
+			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
 }

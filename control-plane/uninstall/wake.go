@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 )
 
@@ -178,28 +177,6 @@ func (u *Uninstaller) pods(ctx context.Context, name string) ([]corev1.Pod, erro
 		return nil, fmt.Errorf("listing the pods of %s: %w", name, err)
 	}
 	return pods.Items, nil
-}
-
-// leaveMesh removes the objects that the control plane has made in Istio's namespace.
-func (u *Uninstaller) leaveMesh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	objects, err := u.Mesh.List(ctx, istio.EnvoyFilter, u.RootNamespace, istio.Query{Labels: istio.Selector})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		// Without Istio there is nothing, and without the chart's role for it neither.
-		u.Log.Info("there is no mesh", "cause", err)
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("listing EnvoyFilters: %w", err)
-	}
-	for _, o := range objects {
-		err := u.Mesh.Delete(ctx, istio.EnvoyFilter, o.GetNamespace(), o.GetName(), o.GetUID())
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting EnvoyFilter %s/%s: %w", o.GetNamespace(), o.GetName(), err)
-		}
-	}
-	return nil
 }
 
 // stopDaemons ends them on all nodes.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"pgregory.net/rapid"
 
+	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
@@ -34,7 +35,7 @@ func assigned(t *testing.T, endpoints string) *endpoint.ClusterLoadAssignment {
 }
 
 const daemonBelow = `{"priority":1,"load_balancing_weight":1,"lb_endpoints":[{"endpoint":{"address":{"pipe":{"path":"` + ingressPath + `"}}},
-	"metadata":{"filter_metadata":{"envoy.transport_socket_match":{"headstart":"node"}}}}]}`
+	"metadata":{"filter_metadata":{"envoy.transport_socket_match":{"` + istio.NodeSocketKey + `":"` + istio.NodeSocket + `"}}}}]}`
 
 func TestMeshAssignment(t *testing.T) {
 	at := func(phase platform.Phase, address, sni string) platform.Instance {

@@ -22,14 +22,8 @@ if ! command -v go >/dev/null; then
 	exit 1
 fi
 
-# Debian packages, by a program or file of each that shows whether it is there.
-missing=
-need() {
-	case $2 in
-	*/*) [ -e "$2" ] ;;
-	*) command -v "$2" >/dev/null ;;
-	esac || missing="$missing $1"
-}
+# shellcheck source=e2e/packages.sh
+. "$here/../packages.sh"
 need gcc gcc
 need libc6-dev /usr/lib/x86_64-linux-gnu/libc.a
 need pkg-config pkg-config
@@ -41,31 +35,7 @@ need socat socat
 need iproute2 ip
 need util-linux nsenter
 need curl curl
-need redis-server redis-server
-packages() {
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
-}
-if [ -n "$missing" ]; then
-	command -v apt-get >/dev/null || { echo "cluster: please install:$missing" >&2; exit 1; }
-	if [ "$(id -u)" != 0 ]; then
-		echo "cluster: installing$missing needs root: run it by sudo" >&2
-		exit 1
-	fi
-	say "Debian packages:$missing"
-	# Without starting services: the cluster runs its own.
-	policy=/usr/sbin/policy-rc.d
-	if [ ! -e "$policy" ]; then
-		# A signal makes the shell exit, and each exit takes the file away.
-		trap 'rm -f "$policy"' EXIT
-		trap 'exit 129' HUP
-		trap 'exit 130' INT
-		trap 'exit 143' TERM
-		printf '#!/bin/sh\nexit 101\n' >"$policy"
-		chmod +x "$policy"
-	fi
-	# The lists of packages may be old, or not there at all.
-	packages 2>/dev/null || { apt-get update -qq && packages; }
-fi
+install_missing cluster
 
 # program NAME MODULE MINUTES COMMAND...: one program, how long it takes from nothing, and how
 # it is built from the directory of its module's sources; $out is where to. A stamp with all

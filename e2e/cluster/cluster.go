@@ -108,6 +108,9 @@ func (n Node) Run(ctx context.Context, command ...string) (string, error) {
 	return machine.Open(n.machine()).Run(ctx, command...)
 }
 
+// PodLogs is where this machine has the logs of the node's pods, a directory for each.
+func (n Node) PodLogs() string { return filepath.Join(machine.Open(n.machine()).Logs(), "pods") }
+
 // ImportImage puts an image of a tar archive (OCI, or of "docker save") on the node.
 func (n Node) ImportImage(ctx context.Context, archive string) error {
 	f, err := os.Open(archive)
@@ -235,9 +238,12 @@ func (c *Cluster) REST() (*rest.Config, error) {
 	return config, nil
 }
 
+// Bin is the directory of the cluster's programs.
+func (c *Cluster) Bin() string { return c.status.Nodes[0].Bin }
+
 // Kubectl is a kubectl command.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.status.Nodes[0].Bin, "kubectl"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin(), "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
 	return cmd
 }

@@ -185,6 +185,9 @@ func TestLatencyOfAChange(t *testing.T) {
 		began := time.Now()
 		b.update(at(next))
 		for b.get() != who {
+			if time.Since(began) > patience {
+				t.Fatalf("change %d has not come into effect after %v", i, patience)
+			}
 		}
 		took = append(took, time.Since(began))
 	}

@@ -7,14 +7,17 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 )
 
@@ -75,15 +78,24 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// document returns the rendered object of that kind and name.
+// document returns the rendered object of that kind and name, in Headstart's namespace or
+// in none.
 func document(t *testing.T, rendered, kind, name string) map[string]any {
+	t.Helper()
+	return documentIn(t, rendered, kind, namespace, name)
+}
+
+// documentIn returns the rendered object of that kind and name, in that namespace or in
+// none.
+func documentIn(t *testing.T, rendered, kind, namespace, name string) map[string]any {
 	t.Helper()
 	for _, text := range strings.Split(rendered, "\n---") {
 		var o map[string]any
 		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		if meta, _ := o["metadata"].(map[string]any); o["kind"] == kind && meta["name"] == name {
+		meta, _ := o["metadata"].(map[string]any)
+		if in, _ := meta["namespace"].(string); o["kind"] == kind && meta["name"] == name && (in == "" || in == namespace) {
 			return o
 		}
 	}
@@ -148,21 +160,60 @@ func TestTheDaemonHasLittlePower(t *testing.T) {
 	}
 }
 
-// kubeconfig writes the administrator's.
-func kubeconfig(t *testing.T, c *rest.Config) string {
-	t.Helper()
-	text, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "Config", "current-context": "c",
-		"clusters": []any{map[string]any{"name": "c", "cluster": map[string]any{"server": c.Host, "certificate-authority": c.CAFile, "tls-server-name": c.ServerName}}},
-		"users":    []any{map[string]any{"name": "u", "user": map[string]any{"token": c.BearerToken}}},
-		"contexts": []any{map[string]any{"name": "c", "context": map[string]any{"cluster": "c", "user": "u"}}},
-	})
+// Without an installer there may still be what one has left, and the uninstaller's pods take
+// the label off in any case.
+func TestUninstallingNeedsNoInstaller(t *testing.T) {
+	out := must(t, "", "helm", "template", "headstart", "-n", namespace, "--set", "installer.enabled=false")
+	document(t, out, "ClusterRole", "headstart-node")
+	document(t, out, "ClusterRoleBinding", "headstart-node")
+}
+
+// granted has one line for each thing that rules allow.
+func granted(rules []rbacv1.PolicyRule) []string {
+	var lines []string
+	for _, r := range rules {
+		for _, group := range r.APIGroups {
+			for _, resource := range r.Resources {
+				for _, verb := range r.Verbs {
+					lines = append(lines, strings.TrimSpace(strings.Join([]string{verb, schema.GroupResource{Group: group, Resource: resource}.String(), strings.Join(r.ResourceNames, ",")}, " ")))
+				}
+			}
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// The control plane may do in the whole cluster what its parts say they need, and in
+// Istio's namespace what the reference says, and no more.
+func TestTheControlPlaneMayDoNoMore(t *testing.T) {
+	out := must(t, values, "helm", "template", "headstart", "-n", namespace, "-f", "-")
+	page, err := os.ReadFile("../../docs/reference/istio.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
+	_, inIstio, _ := strings.Cut(string(page), "```yaml\napiVersion: rbac.authorization.k8s.io/v1\n")
+	inIstio, _, _ = strings.Cut(inIstio, "```")
+	var want rbacv1.Role
+	if err := yaml.Unmarshal([]byte(inIstio), &want); err != nil {
 		t.Fatal(err)
 	}
-	return file
+	tokens := rbacv1.PolicyRule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}}
+	for at, want := range map[string][]rbacv1.PolicyRule{
+		"ClusterRole ":      append(kube.Rules(), tokens),
+		"Role istio-system": want.Rules,
+	} {
+		kind, in, _ := strings.Cut(at, " ")
+		text, err := yaml.Marshal(documentIn(t, out, kind, in, "headstart-controlplane"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ Rules []rbacv1.PolicyRule }
+		if err := yaml.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(granted(want), granted(got.Rules)); d != "" {
+			t.Errorf("%s (-want +chart):\n%s", at, d)
+		}
+	}
 }

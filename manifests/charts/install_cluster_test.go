@@ -3,6 +3,7 @@
 package charts_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,10 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 )
 
 // installed is an API server with Istio's kinds, and the chart.
@@ -29,7 +31,7 @@ type installed struct {
 func install(t *testing.T) *installed {
 	t.Helper()
 	s := &installed{Server: apiservertest.Start(t)}
-	s.config = kubeconfig(t, s.Config)
+	s.config = s.Kubeconfig(t)
 	var crds []string
 	for _, text := range strings.Split(must(t, "", "istioctl", "manifest", "generate", "--set", "profile=minimal"), "\n---") {
 		if strings.Contains(text, "kind: CustomResourceDefinition") {
@@ -124,10 +126,9 @@ func TestAnInstallerLabelsItsOwnNodeOnly(t *testing.T) {
 	}
 	// The API server takes a moment until a policy is in force.
 	refused := func(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
-	for deadline := time.Now().Add(time.Minute); !refused(patch("n2", label)); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the policy is not in force")
-		}
+	inForce := func(context.Context) (bool, error) { return refused(patch("n2", label)), nil }
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, inForce); err != nil {
+		t.Fatal("the policy is not in force")
 	}
 	for node, p := range map[string]string{
 		"n2": label,
@@ -159,6 +160,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"headstart-controlplane", "list", "", "secrets", namespace, "", false},
 		{"headstart-controlplane", "get", "", "secrets", "video", "headstart-ca", false},
 		{"headstart-controlplane", "list", "", "pods", "", "", true},
+		{"headstart-controlplane", "get", "", "pods", namespace, "headstart-node-1", true},
+		{"headstart-controlplane", "get", "", "pods", "video", "fire-1", false},
 		{"headstart-controlplane", "update", "apps", "deployments/scale", "video", "fire", true},
 		{"headstart-controlplane", "update", "apps", "deployments", "video", "fire", false},
 		{"headstart-controlplane", "create", "authentication.k8s.io", "tokenreviews", "", "", true},

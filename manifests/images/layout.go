@@ -31,12 +31,9 @@ var built = time.Unix(0, 0).UTC()
 // ko itself would take files from a directory beside the source, where a build that is
 // killed leaves them behind, and a commit takes them along.
 func amend(layout string, forgetBase bool, file string, content []byte) error {
-	var index v1.Index
-	if err := readJSON(filepath.Join(layout, v1.ImageIndexFile), &index); err != nil {
+	index, err := readIndex(layout)
+	if err != nil {
 		return err
-	}
-	if len(index.Manifests) != 1 {
-		return fmt.Errorf("the layout has %d images, not one", len(index.Manifests))
 	}
 	old := index.Manifests[0]
 	blobs := filepath.Join(layout, v1.ImageBlobsDir, "sha256")
@@ -126,6 +123,17 @@ func readJSON(file string, into any) error {
 	return nil
 }
 
+// readIndex reads the index of a layout with one image.
+func readIndex(layout string) (index v1.Index, err error) {
+	if err := readJSON(filepath.Join(layout, v1.ImageIndexFile), &index); err != nil {
+		return index, err
+	}
+	if n := len(index.Manifests); n != 1 {
+		return index, fmt.Errorf("the layout has %d images, not one", n)
+	}
+	return index, nil
+}
+
 // archive writes an OCI layout's directory as one file, with the name that the image gets
 // by an import, and returns the image's digest.
 func archive(layout, file, name string) (d digest.Digest, err error) {
@@ -133,17 +141,14 @@ func archive(layout, file, name string) (d digest.Digest, err error) {
 	if err != nil {
 		return "", fmt.Errorf("image reference %q: %w", name, err)
 	}
-	var index v1.Index
-	text, err := os.ReadFile(filepath.Join(layout, v1.ImageIndexFile))
+	index, err := readIndex(layout)
 	if err != nil {
 		return "", err
 	}
-	if err := json.Unmarshal(text, &index); err != nil || len(index.Manifests) != 1 {
-		return "", fmt.Errorf("the layout has %d images, not one: %w", len(index.Manifests), err)
-	}
 	m := &index.Manifests[0]
 	m.Annotations = map[string]string{annotationImageName: ref.String(), v1.AnnotationRefName: reference.TagNameOnly(ref).(reference.Tagged).Tag()}
-	if text, err = json.Marshal(index); err != nil {
+	text, err := json.Marshal(index)
+	if err != nil {
 		return "", err
 	}
 	f, err := os.Create(file)

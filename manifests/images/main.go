@@ -15,7 +15,9 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -63,7 +65,7 @@ func main() {
 	if only != "" {
 		b.only = strings.Split(only, ",")
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := b.run(ctx)
 	stop()
 	if err != nil {
@@ -72,17 +74,7 @@ func main() {
 	}
 }
 
-func (b *build) wanted(name string) bool {
-	if len(b.only) == 0 {
-		return true
-	}
-	for _, o := range b.only {
-		if o == name {
-			return true
-		}
-	}
-	return false
-}
+func (b *build) wanted(name string) bool { return len(b.only) == 0 || slices.Contains(b.only, name) }
 
 func (b *build) run(ctx context.Context) (err error) {
 	if b.dir == "" {
@@ -93,9 +85,9 @@ func (b *build) run(ctx context.Context) (err error) {
 	}
 	digests := map[string]digest.Digest{}
 	if b.base == "" {
-		base, closeBase, err := serveBase(b.roots, v1.Platform{OS: "linux", Architecture: b.arch})
-		if err != nil {
-			return err
+		base, closeBase, failed := serveBase(b.roots, v1.Platform{OS: "linux", Architecture: b.arch})
+		if failed != nil {
+			return failed
 		}
 		defer func() { err = errors.Join(err, closeBase()) }()
 		b.base, b.ownBase = base, true

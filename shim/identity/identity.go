@@ -94,7 +94,7 @@ func (i *Identity) obtain(ctx context.Context) *tls.Certificate {
 			return cert
 		}
 		if ctx.Err() == nil {
-			i.config.Log.Warn("the node gets no certificate; it tries again", "error", err, "valid until", i.until())
+			i.config.Log.Warn("the node gets no certificate; it tries again", "error", err, "valid_until", i.until())
 		}
 		pause(ctx, wait.NextBackOff())
 	}

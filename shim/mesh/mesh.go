@@ -96,16 +96,6 @@ func (c *Client) Close() {
 	c.transports.close()
 }
 
-// NotAfter is when the certificate ends; zero while there is none.
-func (c *Client) NotAfter() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.current == nil {
-		return time.Time{}
-	}
-	return c.current.leaf.NotAfter
-}
-
 func (c *Client) renew(ctx context.Context) {
 	wait := retryFirst
 	for {

@@ -94,11 +94,12 @@ func (d *dirs) hold(id, container string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	holders := filepath.Join(name(id), holdersName)
-	if n, err := d.count(holders); err != nil || n >= holdersLimit {
-		return errors.Join(err, errFull)
-	}
-	if pods, err := d.count("."); err != nil || pods >= podsLimit {
-		return errors.Join(err, errFull)
+	for dir, limit := range map[string]int{holders: holdersLimit, ".": podsLimit} {
+		if n, err := d.count(dir); err != nil {
+			return err
+		} else if n >= limit {
+			return errFull
+		}
 	}
 	// The directories above are 0700; this one is seen by the function's own user.
 	if err := errors.Join(d.root.MkdirAll(filepath.Join(name(id), inputName), 0o755), d.root.MkdirAll(holders, 0o700)); err != nil {
@@ -172,9 +173,9 @@ func (d *dirs) remove(id string) (removed bool, err error) {
 	return true, nil
 }
 
-// sweep removes the directories that have not changed since before, but for those of the
-// pods in keep.
-func (d *dirs) sweep(keep map[string]bool, before time.Time) error {
+// sweep removes the directories that have not changed since before, and since held if a
+// container has them, but for those of the pods in keep.
+func (d *dirs) sweep(keep map[string]bool, before, held time.Time) error {
 	names := make(map[string]bool, len(keep))
 	for id := range keep {
 		names[name(id)] = true
@@ -186,8 +187,12 @@ func (d *dirs) sweep(keep map[string]bool, before time.Time) error {
 		return fmt.Errorf("reading the pods' directory: %w", err)
 	}
 	for _, e := range all {
-		if info, err := e.Info(); err != nil || names[e.Name()] || !info.ModTime().Before(before) {
+		info, err := e.Info()
+		if err != nil || names[e.Name()] || !info.ModTime().Before(before) {
 			continue // or gone by itself
+		}
+		if n, err := d.count(filepath.Join(e.Name(), holdersName)); (n > 0 || err != nil) && !info.ModTime().Before(held) {
+			continue
 		}
 		d.shut(e.Name())
 		if err := d.root.RemoveAll(e.Name()); err != nil {

@@ -6,3 +6,10 @@ func (s *Set) Sweep() {
 	defer s.mu.Unlock()
 	s.sweep()
 }
+
+// Unasked is closed when no pod is probed any more.
+func (s *Set) Unasked() <-chan struct{} {
+	ended := make(chan struct{})
+	go func() { s.probes.Wait(); close(ended) }()
+	return ended
+}

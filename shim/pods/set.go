@@ -25,6 +25,10 @@ const (
 	// abandoned is the age from which the directory of a pod that nobody knows is removed.
 	// It outlasts a control plane that has forgotten it, and a pod's own end.
 	abandoned = time.Hour
+	// forgotten is that age while a container has the directory, for all that was heard: its
+	// pod may run for long before its Service is annotated. It bounds what shims leave whose
+	// last word found no daemon, which is an empty directory each.
+	forgotten = 30 * 24 * time.Hour
 	// sweepInterval is how often such directories are looked for.
 	sweepInterval = 10 * time.Minute
 )
@@ -144,7 +148,8 @@ func (s *Set) sweep() {
 	for id := range maps.Keys(s.pods) {
 		keep[id] = true
 	}
-	if err := s.dirs.sweep(keep, time.Now().Add(-abandoned)); err != nil {
+	now := time.Now()
+	if err := s.dirs.sweep(keep, now.Add(-abandoned), now.Add(-forgotten)); err != nil {
 		s.config.Log.Error("what pods left cannot be removed", "error", err)
 	}
 }

@@ -198,8 +198,8 @@ func TestDirectoriesGo(t *testing.T) {
 	}
 }
 
-// What is left by pods that nobody knows goes at the first news, if it is old; the inputs
-// of a daemon that was killed go at once.
+// What is left by pods that nobody knows goes at the first news, if it is old, and very old
+// while a container of theirs may run; the inputs of a daemon that was killed go at once.
 func TestRestart(t *testing.T) {
 	r := newRig(t)
 	for n := range 3 {
@@ -208,8 +208,12 @@ func TestRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	old := time.Now().Add(-2 * time.Hour)
-	for _, n := range []string{"default_fire-0_u-1", "default_fire-1_u-1"} {
+	if err := os.MkdirAll(filepath.Join(r.dir, "default_half-made_u-1", "input"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for n, age := range map[string]time.Duration{"default_fire-0_u-1": 60 * 24 * time.Hour, "default_fire-1_u-1": 60 * 24 * time.Hour,
+		"default_fire-2_u-1": 24 * time.Hour, "default_half-made_u-1": 2 * time.Hour} {
+		old := time.Now().Add(-age)
 		if err := os.Chtimes(filepath.Join(r.dir, n), old, old); err != nil {
 			t.Fatal(err)
 		}

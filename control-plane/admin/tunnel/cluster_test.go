@@ -15,7 +15,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/admin/tunnel"
 	"github.com/headstart-mesh/headstart/control-plane/admin/tunnel/tunneltest"
-	"github.com/headstart-mesh/headstart/control-plane/identity/apiservertest"
+	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 )
 
 // A real API server takes WebSocket, and speaks SPDY to the kubelet.

@@ -104,7 +104,7 @@ func (c *cluster) publish() {
 		c.log.Error("the filter keeps its last configuration", "error", err)
 		return
 	}
-	c.mesh.Set(istio.Desired{Functions: meshFunctions(state.Functions), PluginConfig: config})
+	c.mesh.Set(istio.Desired{Functions: istio.Functions(state, xds.AssignmentName), PluginConfig: config})
 }
 
 // tellFunctions tells all nodes which functions there are; the caller holds mu.
@@ -133,18 +133,6 @@ func (c *cluster) tellInstances(node string) {
 		return // it is told again when it is back
 	}
 	c.told[node] = m
-}
-
-// meshFunctions are those that a mesh's registry has.
-func meshFunctions(functions []platform.Function) []istio.Function {
-	var out []istio.Function
-	for _, f := range functions {
-		if f.Service == "" {
-			continue
-		}
-		out = append(out, istio.Function{Name: f.Name, Services: []istio.Service{{Host: f.Service, Port: f.ServicePort, Endpoints: xds.AssignmentName(f)}}})
-	}
-	return out
 }
 
 // What the operator asks.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/uninstall"
 )
 
@@ -57,6 +58,7 @@ func runUninstall(ctx context.Context, c config, manifest string) error {
 	if err != nil {
 		return err
 	}
-	u := &uninstall.Uninstaller{Client: clients.Kubernetes, Mesh: objects, Namespace: c.namespace, RootNamespace: c.istioRoot, Node: node, Log: log}
+	mesh := istio.NewWriter(objects, istio.Config{RootNamespace: c.istioRoot}, log)
+	u := &uninstall.Uninstaller{Client: clients.Kubernetes, Mesh: mesh, Namespace: c.namespace, Node: node, Log: log}
 	return u.Run(ctx)
 }

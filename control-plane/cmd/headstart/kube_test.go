@@ -100,7 +100,7 @@ func metropolis() admin.Status {
 		Version: "v1", Platform: admin.Kubernetes,
 		Nodes: []admin.Node{{Name: "node-1", Version: "v1", Instances: 3}, {Name: "node-2", Version: "v0"}},
 		Functions: []admin.Function{
-			{Name: "city/fire", Hosts: []string{"fire.city.svc.cluster.local"}, Input: "s3://videos/{header.x-key}", Scaler: admin.Headstart,
+			{Name: "city/fire", Hosts: []string{"fire.city.svc.cluster.local"}, Input: "s3://videos/{header.x-key}", Scaler: "Headstart",
 				Instances: []admin.Instance{{ID: "a", Node: "node-1", Phase: platform.Ready}, {ID: "b", Node: "node-1", Phase: platform.Ready}, {ID: "c", Node: "node-1", Phase: platform.Starting}}},
 			{Name: "city/flood", Hosts: []string{"flood.city.svc.cluster.local"}, Refused: true,
 				Events: []event.Event{{Reason: "AnnotationsRefused", Message: "no such store", Count: 1}}},

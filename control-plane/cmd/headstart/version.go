@@ -35,12 +35,11 @@ below, of the platform on this machine or of the cluster, if there is one.`,
 					return err
 				}
 			}
-			if c.output == jsonOutput {
-				err = printJSON(cmd.OutOrStdout(), v)
-				return err
-			}
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", err)
+			}
+			if c.output == jsonOutput {
+				return printJSON(cmd.OutOrStdout(), v)
 			}
 			return printVersions(cmd, v)
 		}}

@@ -11,13 +11,13 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
 )
 
-// Headstart is the scaler of functions that this platform scales itself.
-const Headstart = "Headstart"
+// ownScaler is the Scaler of functions that this platform scales itself.
+const ownScaler = "Headstart"
 
 // About is what an operator asks of a function beyond its State.
 type About struct {
 	Workload string // kind and name of what has its pods; empty: nothing, or several
-	Scaler   string // who scales that: Headstart, another autoscaler, or empty for nobody
+	Scaler   string // who scales that: Headstart itself, another autoscaler, or empty for nobody
 	// Instances are those of a function of Knative's, which State does not have: requests
 	// find their way to them by Knative.
 	Instances []platform.Instance
@@ -36,7 +36,7 @@ func (p *Platform) About(name string) About {
 		a.Workload = f.workload.kind + " " + f.workload.name
 	}
 	if a.Scaler == "" && f.workload != nil && f.workload.window > 0 {
-		a.Scaler = Headstart
+		a.Scaler = ownScaler
 	}
 	for _, pod := range p.revisionPods(f) {
 		in := platform.Instance{ID: podID(pod), Function: f.Name, Node: pod.Node, Phase: platform.Starting, Address: address(pod, intstr.FromInt32(f.Port))}

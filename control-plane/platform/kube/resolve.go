@@ -186,20 +186,3 @@ func (p *Platform) tell(namespace string, problems []catalog.Problem) {
 		delete(p.problems, namespace)
 	}
 }
-
-// Problems are what is wrong now with what Services ask for.
-func (p *Platform) Problems() []catalog.Problem {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var all []catalog.Problem
-	for _, of := range p.problems {
-		all = append(all, of...)
-	}
-	slices.SortStableFunc(all, func(a, b catalog.Problem) int {
-		if a.Function < b.Function {
-			return -1
-		}
-		return 1
-	})
-	return all
-}

@@ -30,6 +30,7 @@ const (
 // attempt is one scale-up, which all requests share that wait for it.
 type attempt struct {
 	before  string // the workload's resource version then
+	seen    bool   // the watch has told of it before the API server's answer was here
 	done    bool
 	ended   time.Time
 	refused *platform.Refusal // nil: it went well, or is under way
@@ -77,8 +78,11 @@ func either(before, now *object.Workload) *object.Workload {
 
 // settle ends the wait for the watch to tell what we have done; the caller holds mu.
 func (p *Platform) settle(w *workload, now *object.Workload) {
-	if w.up != nil && w.up.done && now.ResourceVersion != w.up.before {
-		w.up = nil
+	if w.up != nil && now.ResourceVersion != w.up.before {
+		w.up.seen = w.up.seen || now.Replicas > 0
+		if w.up.done {
+			w.up = nil
+		}
 	}
 	if w.down != nil && w.down.done && now.Replicas == 0 {
 		w.down = nil
@@ -163,6 +167,11 @@ func (p *Platform) scaleUp(w *workload, a *attempt, from, want int32) {
 			p.log.Warn("a workload could not be scaled up", "kind", w.kind, "namespace", w.namespace, "name", w.name, "error", err)
 		} else {
 			p.log.Info("scaled up", "kind", w.kind, "namespace", w.namespace, "name", w.name, "replicas", want)
+		}
+		// Nothing more may come to tell of it; and one that failed is waited for by those only
+		// that have joined it.
+		if w.up == a && (a.seen || a.refused != nil) {
+			w.up = nil
 		}
 		for _, f := range w.functions {
 			f.wake()

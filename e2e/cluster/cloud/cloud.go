@@ -42,6 +42,8 @@ type Config struct {
 	// Delay is one way; Rate in bit/s, 0 for no limit.
 	Delay time.Duration
 	Rate  int64
+	// Secret is the S3 server's; zero: a new one.
+	Secret testbed.Secret
 }
 
 // Cloud is a running one.
@@ -52,9 +54,10 @@ type Cloud struct {
 	link   *process.Group // nil: taken
 }
 
-// Open starts link and server. On error nothing is left.
+// Open starts link and server. On error nothing is left. That this machine forwards between
+// cluster and cloud is the cluster's doing.
 func Open(ctx context.Context, c Config) (_ *Cloud, err error) {
-	if err := sweep(); err != nil { // what one that was killed left
+	if err := Sweep(); err != nil { // what one that was killed left
 		return nil, err
 	}
 	cl := &Cloud{config: c, link: process.New(func(process.Exit) {})}
@@ -76,11 +79,11 @@ func Open(ctx context.Context, c Config) (_ *Cloud, err error) {
 	if err := nsthread.Run(path, answersGoBack); err != nil {
 		return nil, fmt.Errorf("the cloud's way to the cluster: %w", err)
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
-		return nil, fmt.Errorf("forwarding between cluster and cloud: %w", err)
+	if c.Secret == (testbed.Secret{}) {
+		c.Secret = testbed.NewSecret()
 	}
 	cl.S3, err = testbed.StartS3(ctx, testbed.S3Config{BinDir: c.BinDir, DataDir: filepath.Join(c.WorkDir, "objects"),
-		LogFile: filepath.Join(c.WorkDir, "s3.log"), Namespace: path, Address: Address, Secret: testbed.NewSecret()})
+		LogFile: filepath.Join(c.WorkDir, "s3.log"), Namespace: path, Address: Address, Secret: c.Secret})
 	return cl, err
 }
 
@@ -123,10 +126,12 @@ func (c *Cloud) Close(ctx context.Context) error {
 		return nil
 	}
 	c.link.Stop(ctx)
-	return errors.Join(sweep(), os.RemoveAll(filepath.Join(c.config.WorkDir, "objects")))
+	return errors.Join(Sweep(), os.RemoveAll(filepath.Join(c.config.WorkDir, "objects")))
 }
 
-func sweep() error {
+// Sweep removes what a cloud that was killed left on this machine. With nothing left it does
+// nothing.
+func Sweep() error {
 	if err := netns.DeleteNamed(namespace); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the cloud's network namespace: %w", err)
 	}

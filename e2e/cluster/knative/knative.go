@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 
+	"github.com/headstart-mesh/headstart/e2e/cluster/modcache"
 	"github.com/headstart-mesh/headstart/e2e/functions/ociimage"
 )
 
@@ -62,7 +62,7 @@ type Kubectl func(ctx context.Context, input io.Reader, args ...string) error
 // Install applies the manifests of the modules that toolsDir (a Go module) pins, and
 // waits until Knative takes Services.
 func Install(ctx context.Context, kubectl Kubectl, toolsDir string) error {
-	modules, err := moduleDirs(ctx, toolsDir)
+	modules, err := modcache.Dirs(ctx, toolsDir, "knative.dev/serving", "knative.dev/networking", "knative.dev/caching")
 	if err != nil {
 		return err
 	}
@@ -114,26 +114,6 @@ var settings = map[string]map[string]string{
 	"config-deployment": {"registries-skipping-tag-resolving": "local.test,headstart.local,dev.local"},
 	"config-autoscaler": {"scale-to-zero-grace-period": "6s", "scale-to-zero-pod-retention-period": "0s", "stable-window": "6s"},
 	"config-features":   {"kubernetes.podspec-runtimeclassname": "enabled", "kubernetes.podspec-nodeselector": "enabled"},
-}
-
-// moduleDirs returns where the module cache has each module that dir's go.mod names.
-func moduleDirs(ctx context.Context, dir string) (map[string]string, error) {
-	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", "knative.dev/serving", "knative.dev/networking", "knative.dev/caching")
-	download.Dir = dir
-	out, err := download.Output()
-	if err != nil {
-		return nil, fmt.Errorf("downloading Knative's modules: %w", err)
-	}
-	dirs := map[string]string{}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var m struct{ Path, Dir string }
-		if err := d.Decode(&m); err == io.EOF {
-			return dirs, nil
-		} else if err != nil {
-			return nil, err
-		}
-		dirs[m.Path] = m.Dir
-	}
 }
 
 var (

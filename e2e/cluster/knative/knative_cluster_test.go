@@ -54,7 +54,7 @@ func open(t *testing.T) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := world.Config{Source: source, WorkDir: filepath.Join(source, "out/cluster"), Reuse: true, Progress: func(s string) { t.Log(s) }}
+	config := world.Config{Source: source, WorkDir: filepath.Join(source, "out/cluster/knative"), Reuse: true, Progress: func(s string) { t.Log(s) }}
 	w, err := world.Attach(ctx, config)
 	if err != nil {
 		t.Logf("no cluster with Headstart runs: %v", err)

@@ -26,7 +26,7 @@ import (
 // remove, on a busy machine.
 const sweepTimeout = 60 * time.Second
 
-// path is what a machine's programs find other programs by.
+// searchPath is what a machine's programs find other programs by.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // disks are the directories that are on this machine's own disk, as an overlay cannot lie on
@@ -77,9 +77,6 @@ func Make(c Config) (*Machine, error) {
 	}
 	return m, nil
 }
-
-// Name is the machine's name.
-func (m *Machine) Name() string { return m.c.Name }
 
 // system is the cgroup of the machine's own programs.
 func (m *Machine) system() string { return m.c.Cgroup + "/system" }

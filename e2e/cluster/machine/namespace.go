@@ -52,7 +52,11 @@ func (m *Machine) root() string { return filepath.Join(m.c.Dir, "root") }
 // memory is where what the machine writes outside of its disks is kept.
 func (m *Machine) memory() string { return filepath.Join(m.c.Dir, "memory") }
 
+// disk is where this machine has one of the disks.
 func (m *Machine) disk(dir string) string { return filepath.Join(m.c.Dir, "disk", dir) }
+
+// Logs is where this machine has the other's /var/log.
+func (m *Machine) Logs() string { return m.disk("/var/log") }
 
 func (m *Machine) diskDirs() []string {
 	var all []string

@@ -44,7 +44,7 @@ func under(t *testing.T, s service, gateways []pod, do func()) {
 	for name, l := range running {
 		r := l.Stop()
 		t.Logf("%s: %d sent, %d lost, median %v, worst %v", name, r.Sent, r.Lost, r.Quantile(0.5), r.Quantile(1))
-		if r.Lost > 0 {
+		if r.Lost > 0 || r.Sent == 0 {
 			t.Errorf("%s: %d of %d are lost: %v", name, r.Lost, r.Sent, r.Reasons)
 		}
 	}

@@ -75,7 +75,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	in, err = world.Open(ctx, world.Config{Source: source, WorkDir: filepath.Join(source, "out/cluster-mesh"), Reuse: true,
+	in, err = world.Open(ctx, world.Config{Source: source, WorkDir: filepath.Join(source, "out/cluster/meshtest"), Reuse: true,
 		Progress: func(s string) { fmt.Fprintln(os.Stderr, s) }})
 	if err != nil {
 		return 0, err

@@ -3,7 +3,6 @@ package world
 import (
 	"context"
 	"os"
-	"path/filepath"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster"
 	"github.com/headstart-mesh/headstart/e2e/cluster/cloud"
@@ -19,11 +18,7 @@ func Attach(ctx context.Context, c Config) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return nil, err
-	}
-	w := &World{Cluster: running, config: c, bin: filepath.Join(cache, "headstart", "cluster-1.36.3")}
+	w := &World{Cluster: running, config: c}
 	secret, err := w.storedSecret(ctx)
 	if err != nil {
 		return nil, err

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"text/template"
@@ -34,27 +32,13 @@ func functionImage(program, dir string) (string, error) {
 	return archive, os.WriteFile(archive, b.Bytes(), 0o644)
 }
 
-// moduleDir returns where the module cache has a module that dir's go.mod names.
-func moduleDir(ctx context.Context, dir, module string) (string, error) {
-	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
-	download.Dir = dir
-	out, err := download.Output()
-	if err != nil {
-		return "", fmt.Errorf("downloading %s: %w", module, err)
-	}
-	var m struct{ Dir string }
-	return m.Dir, json.Unmarshal(out, &m)
-}
-
 // Function is the sample function as it is deployed.
 type Function struct {
 	Name     string
 	Replicas int
 	// Annotations are the Service's.
 	Annotations map[string]string
-	// PodLabels and PodAnnotations are added to its pods.
-	PodLabels, PodAnnotations map[string]string
-	Env                       map[string]string
+	Env         map[string]string
 	// Node is the only one it may run on; empty: any.
 	Node string
 	// Namespace is Functions if it is empty.
@@ -77,16 +61,7 @@ spec:
   selector: {matchLabels: {app: {{.Name}}}}
   template:
     metadata:
-      labels:
-        app: {{.Name}}
-{{- range $k, $v := .PodLabels}}
-        {{$k}}: {{printf "%q" $v}}
-{{- end}}
-      annotations:
-        example.com/function: {{.Name}}
-{{- range $k, $v := .PodAnnotations}}
-        {{$k}}: {{printf "%q" $v}}
-{{- end}}
+      labels: {app: {{.Name}}}
     spec:
 {{- if not .Plain}}
       runtimeClassName: headstart
@@ -209,7 +184,8 @@ func (w *World) Undeploy(ctx context.Context, part string) error {
 
 // UndeployAll removes all functions, also Knative's, and waits for the end of their pods.
 func (w *World) UndeployAll(ctx context.Context) error {
-	steps := [][]string{{"delete", "deployments,virtualservices,gateways.networking.istio.io", "--all"}}
+	steps := [][]string{{"delete", "deployments,virtualservices,gateways.networking.istio.io", "--all"},
+		{"delete", "services", "--selector", "part"}} // and not Kubernetes' own
 	if kinds, err := w.Output(ctx, nil, "kubectl", "api-resources", "--api-group=serving.knative.dev", "-o", "name"); err != nil {
 		return err
 	} else if strings.Contains(kinds, "services.serving.knative.dev") {

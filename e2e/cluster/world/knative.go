@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"text/template"
@@ -162,7 +163,7 @@ func (w *World) importKnative(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	archives, err := knative.Images(w.bin+"/knative", dir)
+	archives, err := knative.Images(filepath.Join(w.Bin(), "knative"), dir)
 	if err != nil {
 		return err
 	}
@@ -180,9 +181,7 @@ type KnativeFunction struct {
 	Name string
 	// Annotations are the Knative Service's.
 	Annotations map[string]string
-	// TemplateAnnotations are its revisions'.
-	TemplateAnnotations map[string]string
-	Env                 map[string]string
+	Env         map[string]string
 	// Node is the only one it may run on; empty: any.
 	Node string
 	// Namespace is Functions if it is empty.
@@ -207,9 +206,6 @@ spec:
     metadata:
       annotations:
         autoscaling.knative.dev/window: 6s
-{{- range $k, $v := .TemplateAnnotations}}
-        {{$k}}: {{printf "%q" $v}}
-{{- end}}
     spec:
       runtimeClassName: headstart
 {{- with .Node}}

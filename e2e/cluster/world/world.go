@@ -19,6 +19,7 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/cluster"
 	"github.com/headstart-mesh/headstart/e2e/cluster/cloud"
 	"github.com/headstart-mesh/headstart/e2e/cluster/mesh"
+	"github.com/headstart-mesh/headstart/e2e/cluster/modcache"
 )
 
 const (
@@ -41,7 +42,7 @@ const (
 type Config struct {
 	// Source is the repository's root.
 	Source string
-	// WorkDir gets archives and logs; only the logs are left after Close.
+	// WorkDir gets archives and logs; only the logs are left after Close, in logs/.
 	WorkDir string
 	// Reuse takes a cluster and a cloud that run already, and leaves them running.
 	Reuse    bool
@@ -54,7 +55,6 @@ type World struct {
 	Cloud *cloud.Cloud
 
 	config Config
-	bin    string // the cluster's programs
 }
 
 // Open brings up cluster, cloud and mesh; Headstart is not installed yet. On error nothing
@@ -72,11 +72,6 @@ func Open(ctx context.Context, c Config) (_ *World, err error) {
 	if w.Cluster, err = cluster.Up(ctx, cluster.Config{Reuse: c.Reuse, Progress: c.Progress}); err != nil {
 		return nil, err
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return nil, err
-	}
-	w.bin = filepath.Join(cache, "headstart", "cluster-1.36.3")
 	c.Progress("S3 server across an emulated link")
 	if w.Cloud, err = w.openCloud(ctx); err != nil {
 		return nil, err
@@ -93,14 +88,17 @@ func Open(ctx context.Context, c Config) (_ *World, err error) {
 }
 
 func (w *World) openCloud(ctx context.Context) (*cloud.Cloud, error) {
+	c := cloud.Config{BinDir: w.Source("out/bin"), WorkDir: w.path("cloud"), Delay: LinkDelay, Rate: LinkRate}
 	if w.config.Reuse {
+		// The Headstart that is installed already has this secret, and goes on with it.
 		if secret, err := w.storedSecret(ctx); err == nil {
 			if running, err := cloud.Take(ctx, secret); err == nil {
 				return running, nil
 			}
+			c.Secret = secret
 		}
 	}
-	return cloud.Open(ctx, cloud.Config{BinDir: w.Source("out/bin"), WorkDir: w.path("cloud"), Delay: LinkDelay, Rate: LinkRate})
+	return cloud.Open(ctx, c)
 }
 
 // Close ends everything and waits for it.
@@ -109,12 +107,18 @@ func (w *World) Close() error {
 	defer cancel()
 	var errs []error
 	if w.Cluster != nil {
-		errs = append(errs, w.Down(ctx))
+		w.config.Progress("logs are in " + w.path("logs"))
+		errs = append(errs, w.keepLogs(), w.Down(ctx))
 	}
 	if w.Cloud != nil {
 		errs = append(errs, w.Cloud.Close(ctx))
 	}
-	return errors.Join(append(errs, os.RemoveAll(w.path("images")))...)
+	archives, err := filepath.Glob(w.path("images*"))
+	errs = append(errs, err)
+	for _, made := range append(archives, w.path("stores.yaml")) {
+		errs = append(errs, os.RemoveAll(made))
+	}
+	return errors.Join(errs...)
 }
 
 func (w *World) path(name string) string { return filepath.Join(w.config.WorkDir, name) }
@@ -127,11 +131,12 @@ func (w *World) importImages(ctx context.Context) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	module, err := moduleDir(ctx, w.Source("e2e/cluster/tools/istio"), "istio.io/istio")
+	const module = "istio.io/istio"
+	dirs, err := modcache.Dirs(ctx, w.Source("e2e/cluster/tools/istio"), module)
 	if err != nil {
 		return err
 	}
-	archives, err := mesh.Images(ctx, mesh.Sources{Bin: w.bin, Envoy: w.Source("out/bin/envoy"), IstioModule: module}, dir)
+	archives, err := mesh.Images(ctx, mesh.Sources{Bin: w.Bin(), Envoy: w.Source("out/bin/envoy"), IstioModule: dirs[module]}, dir)
 	if err != nil {
 		return err
 	}
@@ -161,7 +166,7 @@ func (w *World) Tool(ctx context.Context, input io.Reader, name string, args ...
 
 // Output is Tool and returns what the program printed.
 func (w *World) Output(ctx context.Context, input io.Reader, name string, args ...string) (string, error) {
-	path := filepath.Join(w.bin, name)
+	path := filepath.Join(w.Bin(), name)
 	if name == "headstart" {
 		path = w.Source("out/bin/headstart")
 	}

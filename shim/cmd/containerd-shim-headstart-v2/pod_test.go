@@ -106,16 +106,22 @@ func testPod(t *testing.T, m making) {
 	if !strings.Contains(v.Write, "read-only file system") {
 		t.Errorf("writing to the input: %q, want a refusal", v.Write)
 	}
+	// The daemon is updated meanwhile: the next one has the socket's path.
+	next := podDaemon{gone: make(chan *nodeapi.GoneRequest, 8)}
+	if err := os.Remove(n.path("node.sock")); err != nil {
+		t.Fatal(err)
+	}
+	n.serve(t, "node.sock", func(s *grpc.Server) { nodeapi.RegisterSandboxesServer(s, next) })
 	if _, err := kubelet.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: made.GetContainerId()}); err != nil {
 		t.Errorf("RemoveContainer: %v", err)
 	}
 	select {
-	case gone := <-d.gone:
+	case gone := <-next.gone:
 		if diff := cmp.Diff(&nodeapi.GoneRequest{Sandbox: made.GetContainerId(), Pod: of}, gone, protocmp.Transform()); diff != "" {
 			t.Errorf("told (-want +got):\n%s", diff)
 		}
 	case <-time.After(patience):
-		t.Error("the daemon was not told of the container's end")
+		t.Errorf("the daemon was not told of the container's end; the one before was told %d times", len(d.gone))
 	}
 	calls, err := os.ReadFile(n.path("runc.log"))
 	if err != nil || strings.Count(string(calls), " create ") != 2 {

@@ -13,10 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/headstart-mesh/headstart/shim/install"
 	"github.com/headstart-mesh/headstart/shim/install/containerd"
@@ -85,39 +83,16 @@ func installCommand(o *options) *cobra.Command {
 }
 
 func uninstallCommand(o *options) *cobra.Command {
-	var pod string
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Take all of it off the node, and put back what was there before",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if pod != "" {
-				return everywhere(cmd, pod)
-			}
 			return o.run(cmd, (*install.Installer).Uninstall)
 		},
 	}
-	f := cmd.Flags()
-	f.BoolVar(&o.settings.Force, "force", false, "also while pods use the runtime; they cannot be cleaned up then")
-	f.StringVar(&pod, "all-nodes", "", "file with a pod (YAML) that uninstalls: run it on each node that its nodeSelector takes, and wait; needs no --host-root")
+	cmd.Flags().BoolVar(&o.settings.Force, "force", false, "also while pods use the runtime; they cannot be cleaned up then")
 	return cmd
-}
-
-// everywhere runs a pod on all nodes.
-func everywhere(cmd *cobra.Command, file string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("reading the pod that uninstalls: %w", err)
-	}
-	var pod corev1.Pod
-	if err := yaml.UnmarshalStrict(text, &pod); err != nil {
-		return fmt.Errorf("reading the pod that uninstalls: %s: %w", file, err)
-	}
-	client, err := connect()
-	if err != nil {
-		return err
-	}
-	return node.Everywhere(cmd.Context(), client, &pod, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 }
 
 func statusCommand(o *options) *cobra.Command {

@@ -163,8 +163,6 @@ func (c *cluster) tls(auth tls.ClientAuthType) grpc.ServerOption {
 		ClientAuth: auth, ClientCAs: pool}))
 }
 
-// A node of a cluster, from nothing but a token to the answer of a request that waited for
-// its pod.
 // daemonDir has what daemons of a node find on it.
 func daemonDir(t *testing.T, cp *cluster) (in func(string) string) {
 	t.Helper()
@@ -270,6 +268,8 @@ func TestADaemonTakesOverFromAnother(t *testing.T) {
 	}
 }
 
+// A node of a cluster, from nothing but a token to the answer of a request that waited for
+// its pod.
 func TestANodeOfACluster(t *testing.T) {
 	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fire!") }))
 	defer function.Close()

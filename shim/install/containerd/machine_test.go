@@ -235,12 +235,12 @@ func (m *machine) sandbox(t *testing.T, handler string) string {
 }
 
 // container runs a container in a sandbox and returns its id.
-func (m *machine) container(t *testing.T, sandbox, handler string) string {
+func (m *machine) container(t *testing.T, sandbox, handler, name string) string {
 	t.Helper()
 	var id string
 	m.cri(t, func(r runtimeapi.RuntimeServiceClient) error {
 		made, err := r.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, SandboxConfig: podOf(handler), Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: &runtimeapi.ImageSpec{Image: pauseImage},
+			Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: pauseImage},
 			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: inHost}}}})
 		if err != nil {
 			return err
@@ -250,6 +250,15 @@ func (m *machine) container(t *testing.T, sandbox, handler string) string {
 		return err
 	})
 	return id
+}
+
+// kill ends a container.
+func (m *machine) kill(t *testing.T, id string) {
+	t.Helper()
+	m.cri(t, func(r runtimeapi.RuntimeServiceClient) error {
+		_, err := r.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id})
+		return err
+	})
 }
 
 // running tells whether a container runs.

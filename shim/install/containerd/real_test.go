@@ -50,7 +50,7 @@ func testLife(t *testing.T, program, config string) {
 		t.Errorf("after installing: containerd was started %d times, the pod is ready: %v; want 2, true", m.started(), m.ready(t, pod))
 	}
 	function := m.sandbox(t, "headstart")
-	container := m.container(t, function, "headstart")
+	container := m.container(t, function, "headstart", "main")
 	now, err := m.containerd().Process(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -78,16 +78,34 @@ func testLife(t *testing.T, program, config string) {
 	if err := i.Install(t.Context()); err != nil {
 		t.Fatalf("a new shim: %v", err)
 	}
-	if m.started() != 3 || !m.ready(t, pod) || !m.ready(t, function) {
-		t.Errorf("after an upgrade: containerd was started %d times, pods are ready: %v, %v; want 3, true, true", m.started(), m.ready(t, pod), m.ready(t, function))
+	if m.started() != 3 || !m.ready(t, pod) || !m.ready(t, function) || !m.running(t, container) {
+		t.Errorf("after an upgrade: containerd was started %d times, pods are ready: %v, %v, the container runs: %v; want 3 and true",
+			m.started(), m.ready(t, pod), m.ready(t, function), m.running(t, container))
+	}
+	// The pod keeps the shim that it has, also for a container that is new, and containerd
+	// finds it by the new one's commands.
+	late := m.container(t, function, "headstart", "late")
+	if now, err = m.containerd().Process(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.containerd().Restart(t.Context(), now.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if !m.ready(t, function) || !m.running(t, container) || !m.running(t, late) {
+		t.Errorf("after an upgrade and a restart of containerd, our sandbox is ready: %v, its containers run: %v, %v",
+			m.ready(t, function), m.running(t, container), m.running(t, late))
+	}
+	m.kill(t, late)
+	if m.running(t, late) || !m.running(t, container) {
+		t.Errorf("after stopping one of two containers, they run: %v, %v; want false, true", m.running(t, late), m.running(t, container))
 	}
 
 	m.remove(t, function)
 	if err := i.Uninstall(t.Context()); err != nil {
 		t.Fatalf("removing: %v", err)
 	}
-	if m.started() != 4 || !m.ready(t, pod) {
-		t.Errorf("after removing: containerd was started %d times, the pod is ready: %v; want 4, true", m.started(), m.ready(t, pod))
+	if m.started() != 5 || !m.ready(t, pod) {
+		t.Errorf("after removing: containerd was started %d times, the pod is ready: %v; want 5, true", m.started(), m.ready(t, pod))
 	}
 	if text, err := os.ReadFile(m.path("etc/containerd/config.toml")); err != nil || string(text) != config {
 		t.Errorf("after removing the configuration is %q, %v", text, err)

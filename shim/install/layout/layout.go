@@ -94,12 +94,10 @@ type place struct {
 const (
 	rancher  = "/var/lib/rancher/"
 	agentEtc = "/agent/etc/containerd"
-	// maxConfig bounds a configuration, in bytes: the largest ones have some ten thousand.
-	maxConfig = 1 << 20
 )
 
-// MaxConfig is how many bytes a configuration may have.
-const MaxConfig = maxConfig
+// MaxConfig bounds a configuration, in bytes: the largest ones have some ten thousand.
+const MaxConfig = 1 << 20
 
 // places has distributions first: containerd may also be there, for Docker.
 var places = []place{

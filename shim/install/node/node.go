@@ -56,7 +56,7 @@ func (n *Node) SetReady(ctx context.Context, is bool) error {
 		case err == nil, apierrors.IsNotFound(err) && !is:
 			return nil
 		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
-			return fmt.Errorf("labelling node %s: %w; the installer's service account needs get and patch on nodes", n.Name, err)
+			return fmt.Errorf("labelling node %s: %w; the installer's service account needs patch on nodes", n.Name, err)
 		}
 		n.Log.Warn("the API server does not take the node's label; trying again", "error", err)
 		select {

@@ -95,35 +95,3 @@ func TestAnnouncementsAreEventsOfTheNode(t *testing.T) {
 		t.Errorf("event %+v", e)
 	}
 }
-
-func TestEverywhereRunsOnEachNodeAndReportsFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		edge := map[string]string{"edge": "true"}
-		client := fake.NewClientset(nodeObject("a", corev1.ConditionTrue, edge), nodeObject("b", corev1.ConditionTrue, edge),
-			nodeObject("c", corev1.ConditionFalse, edge), nodeObject("other", corev1.ConditionTrue, nil))
-		var ran []string
-		client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			p := a.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
-			ran = append(ran, p.Spec.NodeName)
-			p.Name = p.GenerateName + p.Spec.NodeName
-			p.Status.Phase = corev1.PodSucceeded
-			if p.Spec.NodeName == "b" {
-				p.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
-					State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "2 pods of this node use the runtime\n"}}}}}
-			}
-			return false, nil, nil
-		})
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "uninstall", Namespace: "headstart-system"}, Spec: corev1.PodSpec{NodeSelector: edge}}
-		err := node.Everywhere(t.Context(), client.CoreV1(), pod, slog.New(slog.DiscardHandler))
-		if err == nil || !strings.Contains(err.Error(), "node b: 2 pods of this node use the runtime") || !strings.Contains(err.Error(), "node c is not ready") {
-			t.Errorf("error %v", err)
-		}
-		if strings.Join(ran, " ") != "a b" {
-			t.Errorf("ran on %v, want a and b", ran)
-		}
-		left, err := client.CoreV1().Pods("headstart-system").List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(left.Items) != 0 {
-			t.Errorf("pods left: %v, %v", left, err)
-		}
-	})
-}

@@ -26,9 +26,8 @@ type Workload struct {
 	Refused string
 }
 
-// Template is what a workload's pods, or a revision's, are made of.
+// Template is what a workload's pods are made of.
 type Template struct {
-	Image        string
 	NodeSelector map[string]string
 	Containers   []Container // the sidecars among the init containers included
 	// Gated: something outside the pod decides on its readiness, too.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster"
+	"github.com/headstart-mesh/headstart/e2e/cluster/cloud"
 )
 
 const (
@@ -87,7 +88,8 @@ func down(c *cluster.Config) *cobra.Command {
 			running, err := cluster.Attach(ctx, c.Dir)
 			switch {
 			case errors.Is(err, cluster.ErrNotRunning):
-				err = cluster.Sweep(ctx, *c)
+				// A world's cloud is killed together with its cluster.
+				err = errors.Join(cluster.Sweep(ctx, *c), cloud.Sweep())
 			case err == nil:
 				err = running.Down(ctx)
 			}

@@ -1,10 +1,10 @@
-// Package apiservertest runs a Kubernetes API server of a test's own, with its etcd, on
-// free ports of 127.0.0.1. There is no controller and no kubelet: pods stay as a test
-// writes them. Tests that use it have the build tag cluster.
+// Package apiservertest runs a Kubernetes API server of a test's own, with its etcd and
+// what else the test starts beside it, on free ports of 127.0.0.1. There is no controller
+// and no kubelet: pods stay as a test writes them. Tests that use it have the build tag
+// cluster.
 package apiservertest
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,18 +13,18 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // binariesVariable names the directory of the test cluster's programs; without it, they are
@@ -38,8 +38,8 @@ const (
 	// readyTimeout covers a machine that compiles at the same time.
 	readyTimeout = 1 * time.Minute
 	readyPoll    = 100 * time.Millisecond
-	// stopTimeout is what each process gets after SIGTERM.
-	stopTimeout = 10 * time.Second
+	// logShown is how much of a program's log a failed test shows: the end, in bytes.
+	logShown = 8000
 )
 
 // Server is one API server. It ends with its test.
@@ -55,18 +55,17 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	dir := t.TempDir()
 	token := secrets(t, dir)
-	etcd, peer, secure := freePort(t), freePort(t), freePort(t)
-	run(t, dir, Binary(t, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync=true", "--log-level=warn",
+	etcd, peer, secure := "127.0.0.1:"+FreePort(t), "127.0.0.1:"+FreePort(t), FreePort(t)
+	Run(t, dir, nil, Binary(t, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync=true", "--log-level=warn",
 		"--listen-client-urls=http://"+etcd, "--advertise-client-urls=http://"+etcd,
 		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer)
-	_, port, _ := net.SplitHostPort(secure) // it is host:port
-	run(t, dir, Binary(t, "kube-apiserver"), "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--secure-port="+port,
+	Run(t, dir, nil, Binary(t, "kube-apiserver"), "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--secure-port="+secure,
 		"--cert-dir="+filepath.Join(dir, "apiserver"), "--token-auth-file="+filepath.Join(dir, "tokens.csv"),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+filepath.Join(dir, "sa.pub"), "--service-account-signing-key-file="+filepath.Join(dir, "sa.key"),
 		"--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=Node,RBAC", "--allow-privileged=true",
 		// Nothing makes service accounts here, and tests make what they need.
 		"--disable-admission-plugins=ServiceAccount")
-	s := &Server{Config: &rest.Config{Host: "https://" + secure, BearerToken: token,
+	s := &Server{Config: &rest.Config{Host: "https://127.0.0.1:" + secure, BearerToken: token,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(dir, "apiserver", "apiserver.crt")},
 		QPS:             -1}}
 	s.waitUntilReady(t)
@@ -76,6 +75,21 @@ func Start(t testing.TB) *Server {
 	}
 	s.Client = client
 	return s
+}
+
+// Kubeconfig writes the cluster administrator's, for programs, and returns the file.
+func (s *Server) Kubeconfig(t testing.TB) string {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: s.Config.Host, CertificateAuthority: s.Config.CAFile}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: s.Config.BearerToken}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "c"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // Binary is the path of one of the test cluster's programs, such as etcd or helm.
@@ -160,19 +174,22 @@ func secrets(t testing.TB, dir string) string {
 	return token
 }
 
-// freePort returns an address that nobody listened at a moment ago.
-func freePort(t testing.TB) string {
+// FreePort returns a port of 127.0.0.1 that nobody listened at a moment ago.
+func FreePort(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	return l.Addr().String()
+	_, port, _ := net.SplitHostPort(l.Addr().String()) // it is host:port
+	return port
 }
 
-// run starts a process that ends with the test, or with the test's process.
-func run(t testing.TB, dir, program string, args ...string) {
+// Run starts a program in dir, with variables besides the test's own, which ends with the
+// test, or with the test's process. Its output is in dir, as <name>.log; the end of it is
+// shown if the test fails. It is killed: what it has stored goes with the test.
+func Run(t testing.TB, dir string, env []string, program string, args ...string) {
 	t.Helper()
 	name := filepath.Base(program)
 	log, err := os.Create(filepath.Join(dir, name+".log"))
@@ -180,32 +197,18 @@ func run(t testing.TB, dir, program string, args ...string) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env...), log, log
+	// A group of its own: the terminal's Ctrl-C is for the test, which ends it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // it is killed by a signal
-	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
-		select {
-		case <-ended:
-		case <-time.After(stopTimeout):
-			_ = cmd.Process.Kill()
-			<-ended
-		}
+		_ = cmd.Process.Kill() // it may have ended by itself
+		_ = cmd.Wait()         // by a signal
 		text, err := os.ReadFile(log.Name())
 		if errors.Join(err, log.Close()) == nil && t.Failed() {
-			t.Log(fmt.Sprintf("the end of %s's log:\n", name) + last(text, 30))
+			t.Logf("the end of %s's log:\n%s", name, text[max(0, len(text)-logShown):])
 		}
 	})
-}
-
-func last(text []byte, lines int) string {
-	all := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	return strings.TrimSpace(string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))))
 }

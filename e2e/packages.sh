@@ -1,0 +1,46 @@
+# shellcheck shell=sh
+# For scripts that need Debian packages; they source it:
+#   need PACKAGE WHAT        notes the package unless WHAT, a program or a file, is there
+#   install_missing SCRIPT   installs what was noted; SCRIPT begins its messages
+missing=
+
+need() {
+	case $2 in
+	*/*) [ -e "$2" ] ;;
+	*) command -v "$2" >/dev/null ;;
+	esac || missing="$missing $1"
+}
+
+apt_install() {
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+install_missing() {
+	[ -n "$missing" ] || return 0
+	command -v apt-get >/dev/null || { echo "$1: please install:$missing" >&2; exit 1; }
+	if [ "$(id -u)" != 0 ]; then
+		echo "$1: installing$missing needs root: run it by sudo" >&2
+		exit 1
+	fi
+	echo "· Debian packages:$missing" >&2
+	# Without starting services: Headstart runs its own.
+	policy=/usr/sbin/policy-rc.d
+	made=
+	if [ ! -e "$policy" ]; then
+		made=1
+		# A signal makes the shell exit, and each exit takes the file away.
+		trap 'rm -f "$policy"' EXIT
+		trap 'exit 129' HUP
+		trap 'exit 130' INT
+		trap 'exit 143' TERM
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod +x "$policy"
+	fi
+	# The lists of packages may be old, or not there at all.
+	if ! apt_install 2>/dev/null; then
+		apt-get update -qq
+		apt_install
+	fi
+	[ -z "$made" ] || rm -f "$policy"
+	trap - EXIT HUP INT TERM
+}
