@@ -29,6 +29,7 @@ type fake struct {
 	objects   map[string]*entry
 	watchers  map[*watcher]bool
 	applied   int
+	listed    int
 }
 
 type entry struct {
@@ -73,6 +74,7 @@ func selects(q istio.Query, o *unstructured.Unstructured) bool {
 func (f *fake) List(_ context.Context, k istio.Kind, namespace string, q istio.Query) ([]unstructured.Unstructured, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.listed++
 	if err := f.check(k); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"github.com/google/go-cmp/cmp"
@@ -30,18 +31,25 @@ func TestWriterOnAFakeServer(t *testing.T) {
 	})
 }
 
-func TestAnUnchangedMeshIsNotWritten(t *testing.T) {
+// Instances come and go all the time, and each time the mesh is said again.
+func TestAnUnchangedMeshIsNeitherWrittenNorLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.create(t, istio.TrafficExtension, extension())
 		w, stop := start(t, f, istio.Config{})
 		d := istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config("s3://a/{header.x}")}
+		w.Set(d)
+		eventually(t, "a status", func() bool { return w.Status().Objects == 1 })
+		time.Sleep(time.Second) // its own writes are looked at
+		looked := f.listed
 		for range 5 {
-			w.Set(d)
+			w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config("s3://a/{header.x}")})
 			synctest.Wait()
 		}
-		eventually(t, "a status", func() bool { return w.Status().Objects == 1 })
 		stop()
+		if f.listed != looked {
+			t.Errorf("%d more looks at the API server", f.listed-looked)
+		}
 		if f.applied != 2 {
 			t.Errorf("%d writes, expected one per object", f.applied)
 		}

@@ -3,6 +3,7 @@ package istio
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,10 +45,13 @@ func NewWriter(api API, cfg Config, log *slog.Logger) *Writer {
 }
 
 // Set says what is to be in the mesh, and returns at once. Before the first Set nothing
-// is written or deleted: call it when the platform's whole state is known.
+// is written or deleted: call it when the platform's whole state is known. The same again
+// costs nothing, so it may be called for every change of the platform's: most are of
+// instances, and looking at the mesh takes a list of all that is ours.
 func (w *Writer) Set(d Desired) {
-	w.desired.Store(&d)
-	token(w.wanted)
+	if before := w.desired.Swap(&d); before == nil || !reflect.DeepEqual(*before, d) {
+		token(w.wanted)
+	}
 }
 
 // Status returns how far the last attempt came.
