@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
@@ -36,9 +37,11 @@ const (
 	// manifests/istio/gateways.yaml has both.
 	hintCluster   = "headstart-hints"
 	ingressSocket = "/run/headstart/gateway/ingress.sock"
-	// authorityTimeout bounds the first words with the API server, which a new cluster's
-	// may take a while to answer.
+	// authorityTimeout bounds one try of the first words with the API server.
 	authorityTimeout = 30 * time.Second
+	// authorityRetryMost is the longest until they are tried again. To end instead would
+	// leave it to the kubelet's back-off, which grows to five minutes.
+	authorityRetryMost = 2 * time.Second
 )
 
 // runKubernetes is the control plane of a cluster, from what it is told to what it tells.
@@ -57,7 +60,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
-	authority, err := openAuthority(ctx, clients, c.namespace)
+	authority, err := openAuthority(ctx, clients, c.namespace, log)
 	if err != nil {
 		return err
 	}
@@ -120,10 +123,18 @@ func newCluster(clients kube.Clients, config kube.Config, traces *trace.Store, l
 	return cp
 }
 
-func openAuthority(ctx context.Context, clients kube.Clients, namespace string) (*identity.Authority, error) {
-	ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
-	defer cancel()
-	return identity.Open(ctx, identity.NewSecretStore(clients.Kubernetes, namespace), namespace)
+// openAuthority tries until it is there: an API server that is away comes back, and who
+// mends what the log says need not restart anything.
+func openAuthority(ctx context.Context, clients kube.Clients, namespace string, log *slog.Logger) (*identity.Authority, error) {
+	wait := backoff.NewExponentialBackOff()
+	wait.MaxInterval = authorityRetryMost
+	return backoff.Retry(ctx, func() (*identity.Authority, error) {
+		ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
+		defer cancel()
+		return identity.Open(ctx, identity.NewSecretStore(clients.Kubernetes, namespace), namespace)
+	}, backoff.WithBackOff(wait), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, again time.Duration) {
+		log.Warn("the control plane cannot start yet", "error", err, "again", again)
+	}))
 }
 
 // connect returns clients of the API server; it does not talk to it yet.

@@ -36,6 +36,7 @@ var bounds = map[string]float64{
 	"daemon_cpu_percent":          0.5,
 	"controlplane_rss_mib":        64,
 	"requests_lost":               0,
+	"promises_broken":             0,
 	"answers_wrong":               0,
 }
 
@@ -131,7 +132,13 @@ func run(ctx context.Context, o options) (err error) {
 	if err := b.uninstall(ctx, before); err != nil {
 		return errors.Join(err, b.show())
 	}
-	return errors.Join(b.write(), b.show())
+	if err := errors.Join(b.write(), b.show()); err != nil {
+		return err
+	}
+	if wrong := b.summary["answers_wrong"]; wrong > 0 {
+		return fmt.Errorf("%.0f answers were wrong", wrong) // figures of which are worth nothing
+	}
+	return nil
 }
 
 // install measures the chart's way from nothing to ready, with the images in the

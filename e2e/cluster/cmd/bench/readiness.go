@@ -79,6 +79,9 @@ func (b *bench) readiness(ctx context.Context) error {
 		}
 		together = append(together, took...)
 	}
+	if len(alone) < singles || len(together) < burst {
+		return fmt.Errorf("only %d and %d instances were seen to become ready", len(alone), len(together))
+	}
 	b.summary["ready_to_envoy_p99_ms"], b.summary["ready_to_envoy_p50_ms"] = quantile(alone, 0.99), quantile(alone, 0.5)
 	b.summary["ready_to_envoy_n"] = float64(len(alone))
 	b.summary["ready_to_envoy_burst_p99_ms"], b.summary["ready_to_envoy_burst_p50_ms"] = quantile(together, 0.99), quantile(together, 0.5)
@@ -198,11 +201,8 @@ func (f *followed) addresses(ctx context.Context) []string {
 	return all
 }
 
-// quantile is in milliseconds, by the nearest rank.
+// quantile is in milliseconds, by the nearest rank; took has at least one.
 func quantile(took []time.Duration, q float64) float64 {
-	if len(took) == 0 {
-		return math.NaN()
-	}
 	slices.Sort(took)
 	rank := int(math.Ceil(q*float64(len(took)))) - 1
 	return float64(took[max(0, rank)]) / float64(time.Millisecond)
