@@ -1,7 +1,6 @@
 package filterapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -26,8 +25,9 @@ const (
 	maxLabelBytes = 63
 )
 
-// ParseConfig reads and validates a plugin configuration. Unknown fields are refused:
-// what a filter does not know, it would not obey.
+// ParseConfig reads and validates a plugin configuration. Unknown fields of a known
+// version are ignored, so that a newer control plane can talk to the filter of before: what
+// a filter must obey or refuse comes with a new Version.
 func ParseConfig(data []byte) (*Config, error) {
 	if len(data) > MaxConfigBytes {
 		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
@@ -44,9 +44,7 @@ func ParseConfig(data []byte) (*Config, error) {
 		return nil, err
 	}
 	var c Config
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil {
+	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, err
 	}
 	if err := c.Validate(); err != nil {
