@@ -53,57 +53,6 @@ func lookAdmissionAPI(ctx context.Context, l *look) Outcome {
 	return pass("served")
 }
 
-// installed is what the installation makes, and where.
-var installed = []struct {
-	resource  schema.GroupVersionResource
-	namespace func(Env) string
-}{
-	{objects.Namespaces, everywhere}, {objects.RuntimeClasses, everywhere},
-	{objects.ClusterRoles, everywhere}, {objects.ClusterRoleBindings, everywhere},
-	{objects.AdmissionPolicies, everywhere}, {objects.AdmissionBindings, everywhere},
-	{objects.Accounts, ours}, {objects.Roles, ours}, {objects.RoleBindings, ours},
-	{objects.ConfigMaps, ours}, {objects.Secrets, ours}, {objects.Services, ours},
-	{objects.Deployments, ours}, {objects.DaemonSets, ours}, {objects.Jobs, ours},
-	{objects.Roles, mesh}, {objects.RoleBindings, mesh},
-	{objects.EnvoyFilters, mesh}, {objects.TrafficExtensions, mesh}, {objects.WasmPlugins, mesh}, {objects.Telemetries, mesh},
-}
-
-func everywhere(Env) string { return "" }
-func ours(e Env) string     { return e.Namespace }
-func mesh(e Env) string     { return e.MeshNamespace }
-
-func lookRights(ctx context.Context, l *look) Outcome {
-	var lacking []Problem
-	asked := 0
-	for _, i := range installed {
-		namespace := i.namespace(l.Env)
-		if strings.HasSuffix(i.resource.Group, ".istio.io") {
-			if served, err := l.Objects.Serves(ctx, i.resource); err == nil && !served {
-				continue // another check's
-			}
-		}
-		for _, verb := range []string{"create", "patch", "delete"} {
-			may, err := l.Objects.May(ctx, verb, i.resource, namespace)
-			if err != nil {
-				return unknown("your rights", err)
-			}
-			asked++
-			if may {
-				continue
-			}
-			p := Problem{Message: "you may not " + verb + " " + i.resource.GroupResource().String()}
-			if namespace != "" {
-				p.Message += " in namespace " + namespace
-			}
-			lacking = append(lacking, p)
-		}
-	}
-	if len(lacking) > 0 {
-		return fail("%d of %d lack", len(lacking), asked).with(lacking)
-	}
-	return pass("all %d", asked)
-}
-
 // perNode looks at each node; what is wrong with some of them is a warning.
 func perNode(ctx context.Context, l *look, describe func(corev1.Node) (value, problem string)) Outcome {
 	nodes, err := l.nodes(ctx)

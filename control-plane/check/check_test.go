@@ -227,6 +227,9 @@ func TestAfterTheInstallation(t *testing.T) {
 		"an EnvoyFilter refused": {"envoy-filters", check.Fail, "Istio does not accept 1 of 1|EnvoyFilter headstart.default.fire: IST0101 ReferencedResourceNotFound", func(t *testing.T, c *cluster) {
 			c.change(t, "EnvoyFilter headstart.default.fire", []any{map[string]any{"level": "ERROR", "type": map[string]any{"code": "IST0101", "name": "ReferencedResourceNotFound"}}}, "status", "validationMessages")
 		}},
+		"a policy without the daemon": {"authorization", check.Warn, "1 of 1 with sidecars denies the node daemon|AuthorizationPolicy default/fire: it allows a gateway to call Service default/fire, and not the node daemon: add the principal cluster.local/ns/headstart-system/sa/headstart-node", func(t *testing.T, c *cluster) {
+			c.add(t, withoutDaemon)
+		}},
 		"a function refused": {"functions", check.Fail, "default/fire: it is refused, and runs as if it had no annotations: no such store", func(t *testing.T, c *cluster) {
 			c.status.Functions[0].Refused, c.status.Functions[0].Events = true, []event.Event{{Message: "older"}, {Message: "no such store"}}
 		}},
@@ -302,16 +305,49 @@ func TestRightsAreThoseOfTheChart(t *testing.T) {
 	if err != nil || istioErr != nil || len(files) == 0 || len(istio) == 0 {
 		t.Fatal(err, istioErr, files, istio)
 	}
+	files = append(files, "../../manifests/charts/headstart/files/admission.yaml")
+	kind, namespace := regexp.MustCompile(`(?m)^kind: (\w+)`), regexp.MustCompile(`(?m)^  namespace: (\S.*?)(?: #.*)?$`)
+	where := strings.NewReplacer("{{ .Release.Namespace }}", "headstart-system", "{{ .Values.istio.rootNamespace }}", "istio-system")
+	tried := 0
 	for _, file := range append(files, istio...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`(?m)^kind: (\w+)`).FindAllStringSubmatch(string(text), -1) {
-			if m[1] != "IstioOperator" && !slices.Contains(c.asked, "create "+plural(m[1])) {
-				t.Errorf("%s: the right to create a %s is not asked for", file, m[1])
+		for doc := range strings.SplitSeq(string(text), "\n---\n") {
+			m := kind.FindStringSubmatch(doc)
+			if m == nil || m[1] == "IstioOperator" {
+				continue
+			}
+			right := "create " + plural(m[1])
+			if n := namespace.FindStringSubmatch(doc); n != nil {
+				right += " " + where.Replace(n[1])
+			}
+			tried++
+			if !slices.Contains(c.asked, right) {
+				t.Errorf("%s: the right to %s is not asked for", file, right)
 			}
 		}
+	}
+	if tried < 30 {
+		t.Errorf("only %d objects were found", tried)
+	}
+}
+
+// Telemetries are made in each namespace with gateways of ours.
+func TestRightsWhereGatewaysAre(t *testing.T) {
+	c := healthy(t)
+	c.add(t, "{apiVersion: v1, kind: Pod, metadata: {name: edge-1, namespace: edge, labels: {headstart.dev/gateway: \"true\"}}, spec: {containers: [{name: istio-proxy}]}}")
+	c.add(t, "{apiVersion: v1, kind: Pod, metadata: {name: other-1, namespace: other, labels: {istio: ingressgateway}}, spec: {containers: [{name: istio-proxy, args: [router]}]}}")
+	c.run(t, check.Before(), "")
+	for _, verb := range []string{"create", "patch", "delete"} {
+		if !slices.Contains(c.asked, verb+" telemetries edge") || !slices.Contains(c.asked, verb+" telemetries istio-system") || slices.Contains(c.asked, verb+" telemetries other") {
+			t.Errorf("asked %q", c.asked)
+		}
+	}
+	c.asked, c.forbidden = nil, []string{"pods"}
+	if r := c.run(t, check.Before(), "")["rights"]; r.Status != check.Pass || !slices.Contains(c.asked, "create roles default") {
+		t.Errorf("%+v, asked %q", r, c.asked)
 	}
 }
 

@@ -65,7 +65,8 @@ func lookNodes(ctx context.Context, l *look) Outcome {
 		}
 	}
 	if len(problems) > 0 {
-		return fail("%d of %d labelled", len(pods)-len(problems), len(pods)).with(problems)
+		// Without an installer it is for the operator to say which nodes are ready.
+		return l.lacking(ctx, partInstaller, fail("%d of %d labelled", len(pods)-len(problems), len(pods)).with(problems))
 	}
 	return pass("%d labelled %s=%s", len(ready), nodeLabel, nodeReady)
 }

@@ -26,6 +26,7 @@ const knativeOwned = "serving.knative.dev/service"
 type function struct {
 	object      string
 	namespace   string
+	name        string
 	knative     bool
 	annotations map[string]string
 	service     corev1.Service // unless knative
@@ -40,7 +41,7 @@ func (l *look) functions(ctx context.Context) ([]function, error) {
 	var found []function
 	for _, s := range services {
 		if asks(s.Annotations) {
-			found = append(found, function{object: "Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, annotations: s.Annotations, service: s})
+			found = append(found, function{object: "Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, name: s.Name, annotations: s.Annotations, service: s})
 		}
 	}
 	served, err := l.Objects.Serves(ctx, objects.KnativeServices)
@@ -53,7 +54,7 @@ func (l *look) functions(ctx context.Context) ([]function, error) {
 	}
 	for _, s := range knative {
 		if asks(s.Annotations) {
-			found = append(found, function{object: "Knative Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, annotations: s.Annotations, knative: true})
+			found = append(found, function{object: "Knative Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, name: s.Name, annotations: s.Annotations, knative: true})
 		}
 	}
 	return found, nil
@@ -113,7 +114,7 @@ func anyStore(annotations map[string]string) stores.Stores {
 // workload is what can be scaled.
 type workload struct {
 	kind, namespace, name string
-	labels                map[string]string // of its pods
+	pods                  corev1.PodTemplateSpec
 }
 
 func (w workload) String() string { return w.kind + " " + w.namespace + "/" + w.name }
@@ -155,12 +156,7 @@ func scalingProblem(f function, workloads []workload, scalers map[string]string)
 	if f.knative {
 		return policy.KeyScaleToZero + " has no effect: Knative scales it; remove it"
 	}
-	var of []workload
-	for _, w := range workloads {
-		if w.namespace == f.namespace && catalog.Matches(f.service.Spec.Selector, w.labels) {
-			of = append(of, w)
-		}
-	}
+	of := f.workloads(workloads)
 	switch {
 	case len(of) == 0:
 		return "it selects the pods of no Deployment or StatefulSet: there is nothing to scale"
@@ -173,6 +169,21 @@ func scalingProblem(f function, workloads []workload, scalers map[string]string)
 	return ""
 }
 
+// workloads are those of all whose pods the function has.
+func (f function) workloads(all []workload) []workload {
+	selector := f.service.Spec.Selector
+	if f.knative {
+		selector = map[string]string{knativeOwned: f.name}
+	}
+	var of []workload
+	for _, w := range all {
+		if w.namespace == f.namespace && catalog.Matches(selector, w.pods.Labels) {
+			of = append(of, w)
+		}
+	}
+	return of
+}
+
 func (l *look) workloads(ctx context.Context) ([]workload, error) {
 	var all []workload
 	deployments, err := objects.List[appsv1.Deployment](ctx, l.Objects, objects.Deployments, l.Only, "")
@@ -180,11 +191,11 @@ func (l *look) workloads(ctx context.Context) ([]workload, error) {
 		return nil, err
 	}
 	for _, d := range deployments {
-		all = append(all, workload{"Deployment", d.Namespace, d.Name, d.Spec.Template.Labels})
+		all = append(all, workload{"Deployment", d.Namespace, d.Name, d.Spec.Template})
 	}
 	sets, err := objects.List[appsv1.StatefulSet](ctx, l.Objects, objects.StatefulSets, l.Only, "")
 	for _, s := range sets {
-		all = append(all, workload{"StatefulSet", s.Namespace, s.Name, s.Spec.Template.Labels})
+		all = append(all, workload{"StatefulSet", s.Namespace, s.Name, s.Spec.Template})
 	}
 	return all, err
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +20,7 @@ import (
 const expiryWarning = 90 * 24 * time.Hour
 
 func lookControlPlane(ctx context.Context, l *look) Outcome {
-	d, err := objects.Get[appsv1.Deployment](ctx, l.Objects, objects.Deployments, l.Namespace, controlPlaneName)
+	d, err := l.controlPlane(ctx)
 	if apierrors.IsNotFound(err) {
 		return fail("Headstart is not installed: namespace %s has no Deployment %s", l.Namespace, controlPlaneName)
 	}
@@ -92,7 +91,7 @@ func lookAuthority(ctx context.Context, l *look) Outcome {
 func lookRuntimeClass(ctx context.Context, l *look) Outcome {
 	c, err := objects.Get[nodev1.RuntimeClass](ctx, l.Objects, objects.RuntimeClasses, "", runtimeName)
 	if apierrors.IsNotFound(err) {
-		return fail("there is no RuntimeClass %s", runtimeName)
+		return l.lacking(ctx, partRuntimeClass, fail("there is no RuntimeClass %s", runtimeName))
 	}
 	if err != nil {
 		return unknown("the RuntimeClass", err)
@@ -111,9 +110,11 @@ var admissionNames = []string{"headstart-services", "headstart-knative-services"
 
 func lookAdmission(ctx context.Context, l *look) Outcome {
 	var missing, doubtful []Problem
+	there := false
 	for _, name := range admissionNames {
 		p, err := objects.Get[admissionv1.ValidatingAdmissionPolicy](ctx, l.Objects, objects.AdmissionPolicies, "", name)
 		b, errB := objects.Get[admissionv1.ValidatingAdmissionPolicyBinding](ctx, l.Objects, objects.AdmissionBindings, "", name)
+		there = there || err == nil || errB == nil
 		switch {
 		case apierrors.IsNotFound(err):
 			missing = append(missing, Problem{Object: "ValidatingAdmissionPolicy " + name, Message: "it is not there"})
@@ -133,9 +134,12 @@ func lookAdmission(ctx context.Context, l *look) Outcome {
 			doubtful = append(doubtful, Problem{Object: "ValidatingAdmissionPolicy " + name, Message: w.FieldRef + ": " + w.Warning})
 		}
 	}
+	refused := fail("wrong annotations are not refused").with(append(missing, doubtful...))
 	switch {
+	case !there:
+		return l.lacking(ctx, partAdmission, refused)
 	case len(missing) > 0:
-		return fail("wrong annotations are not refused").with(append(missing, doubtful...))
+		return refused
 	case len(doubtful) > 0:
 		return warn("wrong annotations may not be refused").with(doubtful)
 	}
@@ -160,6 +164,11 @@ func lookFunctions(ctx context.Context, l *look) Outcome {
 	}
 	if s.Mesh != nil {
 		for _, p := range s.Mesh.Problems {
+			// Without the chart's part for Istio the control plane has no rights there, and
+			// misses the rest of it.
+			if (p.Cause == causeForbidden || p.Cause == causeMissing) && l.off(ctx, partIstio) {
+				continue
+			}
 			problems = append(problems, Problem{Object: p.Object, Message: p.Cause + ": " + p.Message + "; " + p.Fix})
 		}
 	}

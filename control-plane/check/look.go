@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -27,6 +28,8 @@ type look struct {
 	statusOnce once[admin.Status]
 	podsOnce   once[[]corev1.Pod]
 	storesOnce once[configuredStores]
+
+	deploymentOnce once[appsv1.Deployment]
 }
 
 // once remembers an answer; checks run one after the other.

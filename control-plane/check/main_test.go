@@ -48,14 +48,14 @@ type cluster struct {
 	status            admin.Status
 	statusErr         error
 
-	asked []string // for rights
+	asked []string // for rights: verb, resource, and namespace if it is in one
 }
 
 var all = []schema.GroupVersionResource{
 	objects.Namespaces, objects.Nodes, objects.Pods, objects.Services, objects.Secrets, objects.ConfigMaps, objects.Accounts, objects.Deployments,
 	objects.StatefulSets, objects.DaemonSets, objects.Roles, objects.RoleBindings, objects.ClusterRoles, objects.ClusterRoleBindings,
 	objects.RuntimeClasses, objects.AdmissionPolicies, objects.AdmissionBindings, objects.Autoscalers, objects.ScaledObjects, objects.KnativeServices,
-	objects.EnvoyFilters, objects.TrafficExtensions, objects.WasmPlugins, objects.Telemetries, objects.Jobs,
+	objects.EnvoyFilters, objects.TrafficExtensions, objects.WasmPlugins, objects.Telemetries, objects.Jobs, objects.Authorizations,
 	{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"},
 }
 
@@ -111,7 +111,7 @@ func (c *cluster) reader(t *testing.T) *objects.Reader {
 		if r.Resource == "selfsubjectaccessreviews" {
 			u := a.(kubetesting.CreateAction).GetObject().(*unstructured.Unstructured).DeepCopy()
 			asked, _, _ := unstructured.NestedStringMap(u.Object, "spec", "resourceAttributes")
-			c.asked = append(c.asked, asked["verb"]+" "+asked["resource"])
+			c.asked = append(c.asked, strings.TrimSpace(asked["verb"]+" "+asked["resource"]+" "+asked["namespace"]))
 			_ = unstructured.SetNestedField(u.Object, !slices.Contains(c.denied, asked["verb"]+" "+asked["resource"]), "status", "allowed")
 			return true, u, nil
 		}

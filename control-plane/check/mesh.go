@@ -149,8 +149,11 @@ func lookGateways(ctx context.Context, l *look) Outcome {
 		}
 	}
 	count := fmt.Sprintf("%d of %d gateway pods have the overlay", len(with), len(pods))
-	if len(with) == 0 || len(problems) > 0 {
+	switch {
+	case len(problems) > 0:
 		return fail("%s", count).with(problems)
+	case len(with) == 0:
+		return l.lacking(ctx, partIstio, fail("%s", count))
 	}
 	return pass("%s", count)
 }
@@ -176,7 +179,7 @@ func lookFilter(ctx context.Context, l *look) Outcome {
 	}
 	switch len(found) {
 	case 0:
-		return fail("namespace %s has neither TrafficExtension nor WasmPlugin %s", l.MeshNamespace, filterName)
+		return l.lacking(ctx, partIstio, fail("namespace %s has neither TrafficExtension nor WasmPlugin %s", l.MeshNamespace, filterName))
 	case 1:
 		return filterOutcome(found[0])
 	}
@@ -235,7 +238,7 @@ func lookEnvoyFilters(ctx context.Context, l *look) Outcome {
 	}
 	_, err = objects.Get[unstructured.Unstructured](ctx, l.Objects, objects.EnvoyFilters, l.MeshNamespace, gatewaysName)
 	if apierrors.IsNotFound(err) {
-		return fail("namespace %s has no EnvoyFilter %s", l.MeshNamespace, gatewaysName)
+		return l.lacking(ctx, partIstio, fail("namespace %s has no EnvoyFilter %s", l.MeshNamespace, gatewaysName))
 	}
 	if err != nil {
 		return unknown("EnvoyFilters", err)

@@ -17,6 +17,10 @@ apiVersion: v1
 kind: Namespace
 metadata: {name: video}
 ---
+apiVersion: v1
+kind: Namespace
+metadata: {name: default, labels: {istio-injection: enabled}}
+---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: headstart-controlplane, namespace: headstart-system}
@@ -66,7 +70,9 @@ data: {credentials: YQ==}
 apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: headstart-node, namespace: headstart-system}
-spec: {selector: {matchLabels: {app: node}}}
+spec:
+  selector: {matchLabels: {app: node}}
+  template: {spec: {containers: [{name: node, args: ["--mesh-ca=istiod.istio-system.svc:15012", --mesh-trust-domain=cluster.local]}]}}
 status: {desiredNumberScheduled: 2, numberReady: 2, updatedNumberScheduled: 2}
 ---
 apiVersion: v1
@@ -143,6 +149,7 @@ kind: Pod
 metadata: {name: gateway-1, namespace: istio-system, labels: {istio: ingressgateway, headstart.dev/gateway: "true"}}
 spec:
   nodeName: node-1
+  serviceAccountName: istio-ingressgateway-service-account
   containers:
     - name: istio-proxy
       args: [proxy, router]
@@ -174,4 +181,17 @@ metadata:
   namespace: istio-system
   labels: {app.kubernetes.io/managed-by: headstart, app.kubernetes.io/component: function}
 status: {validationMessages: [{type: {code: IST0151, name: EnvoyFilterUsesRelativeOperation}, level: WARNING}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: fire, namespace: default}
+spec:
+  selector: {matchLabels: {app: fire}}
+  action: ALLOW
+  rules:
+    - from:
+        - source:
+            principals:
+              - cluster.local/ns/istio-system/sa/istio-ingressgateway-service-account
+              - cluster.local/ns/headstart-system/sa/headstart-node
 `

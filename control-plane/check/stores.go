@@ -6,7 +6,6 @@ import (
 	"path"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -27,7 +26,7 @@ type configuredStores struct {
 // stores reads the list from where the control plane's --stores is mounted from.
 func (l *look) stores(ctx context.Context) (configuredStores, error) {
 	return l.storesOnce.get(func() (configuredStores, error) {
-		d, err := objects.Get[appsv1.Deployment](ctx, l.Objects, objects.Deployments, l.Namespace, controlPlaneName)
+		d, err := l.controlPlane(ctx)
 		if err != nil {
 			return configuredStores{}, err
 		}

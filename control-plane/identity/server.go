@@ -177,12 +177,8 @@ func bearer(ctx context.Context) (string, error) {
 // caller is the connection's other end; the zero address for those that have none.
 func caller(ctx context.Context) netip.Addr {
 	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil {
+	if !ok {
 		return netip.Addr{}
 	}
-	ap, err := netip.ParseAddrPort(p.Addr.String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	return ap.Addr().Unmap().WithZone("")
+	return addressOf(p.Addr)
 }

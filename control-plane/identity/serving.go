@@ -26,6 +26,9 @@ const (
 	identityHandshake = 10 * time.Second
 	// identityIdle closes connections that nobody needs: a daemon comes twice a day.
 	identityIdle = 30 * time.Second
+	// identityAge ends connections that are never idle, such as those of a call that never
+	// sends its message: nobody keeps one for long. A call takes reviewTimeout at most.
+	identityAge = time.Minute
 )
 
 // ServerTLS is for the listener of nodes and their relays (mutual TLS 1.3): whoever has
@@ -47,16 +50,18 @@ func (a *Authority) IdentityTLS() *tls.Config {
 	}
 }
 
-// IdentityOptions are those of Identity's gRPC server: IdentityTLS, and limits, since
-// everybody in the cluster may connect to it.
+// IdentityOptions are those of Identity's gRPC server: IdentityTLS, and limits, on
+// connections too, since everybody in the cluster may connect to it.
 func (a *Authority) IdentityOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(credentials.NewTLS(a.IdentityTLS())),
+		grpc.Creds(limit(credentials.NewTLS(a.IdentityTLS()))),
 		grpc.MaxRecvMsgSize(identityMessageMost),
 		grpc.MaxHeaderListSize(identityHeaderMost),
 		grpc.MaxConcurrentStreams(identityStreamsMost),
 		grpc.ConnectionTimeout(identityHandshake),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: identityIdle}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: identityIdle, MaxConnectionAge: identityAge, MaxConnectionAgeGrace: reviewTimeout,
+		}),
 		grpc.WaitForHandlers(true),
 	}
 }

@@ -33,6 +33,15 @@ imagePullSecrets:
 {{- $list | toJson }}
 {{- end }}
 
+{{- /* headstart.off are the parts that are switched off, as the values call them. */}}
+{{- define "headstart.off" -}}
+{{- $off := list }}
+{{- range $part := list "admission" "installer" "istio" "runtimeClass" }}
+{{- if not (index $.Values $part).enabled }}{{ $off = append $off $part }}{{ end }}
+{{- end }}
+{{- join "," $off }}
+{{- end }}
+
 {{- /* What the API server's credentials are mounted from, where a container needs them. */}}
 {{- define "headstart.apiAccess" -}}
 - name: api-access
