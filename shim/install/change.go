@@ -89,6 +89,9 @@ func (c *change) put(p string, data []byte, mode fs.FileMode, config bool) error
 	if old := c.journal.find(p); same && old != nil && old.After == r.After {
 		return nil
 	}
+	if err := c.remember(p); err != nil {
+		return err
+	}
 	made := c.missing(path.Dir(p))
 	c.journal.Dirs = append(c.journal.Dirs, slices.DeleteFunc(slices.Clone(made), func(dir string) bool {
 		return slices.Contains(c.journal.Dirs, dir) || c.journal.Top != "" && strings.HasPrefix(dir+"/", c.journal.Top+"/")

@@ -4,6 +4,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,7 +143,7 @@ func (i *Installer) Install(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	c.journal.Installed, c.journal.Layout, c.journal.Socket, c.journal.Watched = i.Version, plan.Kind, plan.Socket, plan.Watched
+	c.begin(head{i.Version, plan.Kind, plan.Socket, plan.Watched})
 	if err := c.apply(plan, shim); err != nil {
 		return err
 	}
@@ -155,7 +156,11 @@ func (i *Installer) Install(ctx context.Context) (err error) {
 		return errors.Join(err, i.rollback(c), i.Node.SetReady(ctx, false))
 	}
 	if err := i.verify(ctx, c, containerd, plan); err != nil {
-		return errors.Join(err, i.Node.SetReady(ctx, false))
+		unready := i.Node.SetReady(ctx, false)
+		return errors.Join(i.giveUp(ctx, c, containerd, plan.Watched, err), unready)
+	}
+	if err := c.passed(); err != nil {
+		return err
 	}
 	if err := i.Node.SetReady(ctx, true); err != nil {
 		return err
@@ -176,31 +181,32 @@ func (i *Installer) plan(ctx context.Context, c *change) (*layout.Plan, Runtime,
 			return nil, nil, err
 		}
 	}
-	plan, err := layout.Make(c.before(), kind, i.Config)
+	plan, refused := layout.Make(c.before(), kind, i.Config)
+	// The one that runs may read another configuration than the one at the usual place.
+	asked := kind == layout.Containerd && i.Config == ""
+	if refused != nil && !asked {
+		return nil, nil, refused
+	}
+	socket := cmp.Or(i.Socket, layout.Socket(kind))
+	if i.Socket == "" && plan != nil {
+		socket = plan.Socket
+	}
+	containerd, err := i.connect(socket)
 	if err != nil {
 		return nil, nil, err
 	}
-	if i.Socket != "" {
-		plan.Socket = i.Socket
-	}
-	containerd, err := i.connect(plan.Socket)
-	if err != nil {
-		return nil, nil, err
-	}
-	// An image may be prepared on a machine whose containerd does not run.
 	p, err := containerd.Process(ctx)
-	if err != nil {
-		i.Log.Warn("containerd does not answer", "socket", plan.Socket, "error", err)
-		return plan, containerd, nil
+	switch {
+	case err != nil && refused == nil:
+		// An image may be prepared on a machine whose containerd does not run.
+		i.Log.Warn("containerd does not answer", "socket", socket, "error", err)
+	case err == nil && asked && p.Config != "":
+		plan, refused = layout.Make(c.before(), kind, p.Config)
 	}
-	c.process = p.ID
-	if kind == layout.Containerd && i.Config == "" && p.Config != "" {
-		socket := plan.Socket
-		if plan, err = layout.Make(c.before(), kind, p.Config); err != nil {
-			return nil, nil, err
-		}
-		plan.Socket = socket
+	if refused != nil {
+		return nil, nil, refused
 	}
+	c.process, plan.Socket = p.ID, socket
 	return plan, containerd, nil
 }
 
@@ -234,6 +240,9 @@ func (c *change) apply(plan *layout.Plan, shim []byte) error {
 	for _, r := range slices.Clone(c.journal.Files) {
 		if slices.Contains(wanted, r.Path) && (r.Path != layout.Options || plan.RuncOptions != nil) {
 			continue
+		}
+		if err := errors.Join(c.remember(r.Path), c.save()); err != nil {
+			return err
 		}
 		if err := c.revert(r); err != nil {
 			return err

@@ -24,6 +24,8 @@ const (
 	publicDir, publicFile   fs.FileMode = 0o755, 0o644
 	// maxJournal and maxFile bound, in bytes, what is read from the node.
 	maxJournal, maxFile = 1 << 20, 256 << 20
+	// originalPrefix begins the names of files that are kept.
+	originalPrefix = "original-"
 	// nursery is where the first journal is made, beside the first directory that is new:
 	// it comes into being together with that directory, or not at all.
 	nursery = ".headstart.tmp"
@@ -32,12 +34,8 @@ const (
 // journal is what there was before, and what was put there. It is written before each
 // change, so that an interrupted one is known.
 type journal struct {
-	Format    int         `json:"format"`
-	Installed string      `json:"installed"` // the version of Headstart
-	Layout    layout.Kind `json:"layout"`
-	Socket    string      `json:"socket"`
-	// Watched is whether the distribution restarts containerd by itself.
-	Watched bool `json:"watched,omitempty"`
+	Format int `json:"format"`
+	head
 	// Top is the highest directory made; it has the journal itself in it.
 	Top string `json:"top"`
 	// Dirs are the other directories made, outermost first.
@@ -46,6 +44,17 @@ type journal struct {
 	// Restart is the containerd that has not yet read its configuration as it is now, nil
 	// for none. It is empty if none ran.
 	Restart *string `json:"restart,omitempty"`
+	// Trial is the installation that no sandbox has verified yet, nil for none.
+	Trial *trial `json:"trial,omitempty"`
+}
+
+// head is what is installed.
+type head struct {
+	Installed string      `json:"installed"` // the version of Headstart
+	Layout    layout.Kind `json:"layout"`
+	Socket    string      `json:"socket"`
+	// Watched is whether the distribution restarts containerd by itself.
+	Watched bool `json:"watched,omitempty"`
 }
 
 // record is one file.
@@ -69,7 +78,7 @@ func hash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func originalPath(sum string) string { return path.Join(stateDir, "original-"+sum) }
+func originalPath(sum string) string { return path.Join(stateDir, originalPrefix+sum) }
 
 // openJournal returns the node's journal, nil if nothing is installed.
 func openJournal(t *tree.Tree) (*journal, error) {

@@ -307,6 +307,64 @@ func TestTheConfigurationOfTheCommandLine(t *testing.T) {
 	}
 }
 
+// The file at the usual place is another containerd's, or nobody's: Docker's package has one
+// without CRI. It says nothing about a containerd that reads another.
+func TestARefusedDefaultIsOfNoInterestToAContainerdThatReadsAnother(t *testing.T) {
+	for name, text := range map[string]string{"without CRI": "disabled_plugins = [\"cri\"]\n", "no TOML": "version = \n"} {
+		for config, want := range map[string]bool{"/etc/containerd/other.toml": true, "": false, "/" + plainConfig: false} {
+			t.Run(name+", "+config, func(t *testing.T) {
+				r := newRig(t, plant(t, "containerd-1.7-kubeadm"), "shim")
+				var asked string
+				r.Connect = func(socket string) install.Runtime { asked = socket; return r.runtime }
+				r.runtime.Config = config
+				r.write(t, "etc/containerd/other.toml", r.read(t, plainConfig))
+				r.write(t, plainConfig, text)
+				r.runtime.Start()
+				before := snapshot(t, r.root)
+				err := r.Install(t.Context())
+				if _, refused := errors.AsType[*layout.Refusal](err); refused == want || !want != (err != nil) {
+					t.Fatalf("error %v, want a refusal: %v", err, !want)
+				}
+				if asked != filepath.Join(r.root, "run/containerd/containerd.sock") {
+					t.Errorf("asked at %s", asked)
+				}
+				if !want {
+					if diff := different(before, snapshot(t, r.root)); len(diff) > 0 {
+						t.Errorf("a refused node was changed: %v", diff)
+					}
+					return
+				}
+				if !strings.Contains(r.read(t, "etc/containerd/other.toml"), "runtimes.headstart]") || r.read(t, plainConfig) != text || !r.node.ready {
+					t.Errorf("the wrong file was changed; ready %v", r.node.ready)
+				}
+				r.uninstall(t)
+				if diff := different(before, snapshot(t, r.root)); len(diff) > 0 {
+					t.Errorf("after removal, different: %v", diff)
+				}
+			})
+		}
+	}
+}
+
+// Nobody can be asked, or it is the operator's word.
+func TestARefusedDefaultWithoutAnotherWord(t *testing.T) {
+	for name, prepare := range map[string]func(*rig){
+		"containerd does not run": func(r *rig) { r.runtime.Down = true },
+		"--config names it":       func(r *rig) { r.Config = "/" + plainConfig },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, plant(t, "containerd-1.7-kubeadm"), "shim")
+			r.runtime.Config = "/etc/containerd/other.toml"
+			r.write(t, plainConfig, "disabled_plugins = [\"cri\"]\n")
+			prepare(r)
+			err := r.Install(t.Context())
+			if _, refused := errors.AsType[*layout.Refusal](err); !refused {
+				t.Errorf("error %v, want a refusal", err)
+			}
+		})
+	}
+}
+
 func TestStatusSaysWhatOthersDid(t *testing.T) {
 	r := newRig(t, plant(t, "containerd-1.7-kubeadm"), "shim")
 	r.install(t)

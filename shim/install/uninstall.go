@@ -42,6 +42,11 @@ func (i *Installer) Uninstall(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	// An installation that comes after an interruption here has nothing whole to go back to.
+	c.journal.Trial = &trial{}
+	if err := c.save(); err != nil {
+		return err
+	}
 	if err := c.revertAll(true); err != nil {
 		return err
 	}

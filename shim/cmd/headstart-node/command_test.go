@@ -24,6 +24,7 @@ var onKubernetes = []string{"--platform", "kubernetes", "--control-plane", "head
 func execute(t *testing.T, args ...string) (started bool, err error) {
 	t.Helper()
 	t.Setenv("NODE_NAME", "")
+	t.Setenv("POD_IP", "")
 	cmd := command(func(context.Context, config) error { started = true; return nil })
 	cmd.SetArgs(args)
 	cmd.SetOut(io.Discard)
@@ -58,6 +59,10 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"peer":             {append(complete, "--peer-listen", "edge-1:7443"), []string{`--peer-listen "edge-1:7443"`, "ip:port"}},
 		"peer, anywhere":   {append(complete, "--peer-listen", "0.0.0.0:7443"), []string{`--peer-listen "0.0.0.0:7443"`}},
 		"peer, any port":   {append(complete, "--peer-listen", "10.0.0.1:0"), []string{`--peer-listen "10.0.0.1:0"`}},
+		"peer, bare IPv6":  {append(onKubernetes, "--peer-listen", "fd00::b:9461"), []string{`--peer-listen "fd00::b:9461"`, "[fd00::b]:7443"}},
+		"peer, no pod":     {append(onKubernetes, "--peer-listen", ":9461"), []string{`--peer-listen ":9461"`}},
+		"peer, local":      {append(complete, "--peer-listen", ":9461"), []string{`--peer-listen ":9461"`}},
+		"pod":              {append(onKubernetes, "--peer-listen", ":9461", "--pod-ip", "edge-1"), []string{`--peer-listen "edge-1:9461"`}},
 		"control plane":    {append(complete, "--control-plane", "10.201.0.1"), []string{`--control-plane "10.201.0.1"`, "host:port"}},
 		"metrics":          {append(complete, "--metrics-listen", "9464"), []string{`--metrics-listen "9464"`}},
 		"limit":            {append(complete, "--buffer-limit", "0"), []string{`--buffer-limit "0"`}},
@@ -81,5 +86,29 @@ func TestTheLogHasItsLevel(t *testing.T) {
 	log, err := config{logLevel: "warn"}.logger()
 	if err != nil || log.Enabled(t.Context(), slog.LevelInfo) || !log.Enabled(t.Context(), slog.LevelWarn) {
 		t.Errorf("the logger is %v, %v", log, err)
+	}
+}
+
+// The chart says the port only: the kubelet tells a pod its address without brackets.
+func TestAPodsAddressMayBeOfIPv6(t *testing.T) {
+	for name, c := range map[string]struct{ env, listen, flag, want string }{
+		"IPv4":     {"10.244.1.7", ":9461", "", "10.244.1.7:9461"},
+		"IPv6":     {"fd00:10:244::7", ":9461", "", "[fd00:10:244::7]:9461"},
+		"by flag":  {"10.244.1.7", ":9461", "fd00::7", "[fd00::7]:9461"},
+		"in whole": {"fd00::7", "10.244.1.7:9461", "", "10.244.1.7:9461"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("POD_IP", c.env)
+			args := append(onKubernetes, "--peer-listen", c.listen)
+			if c.flag != "" {
+				args = append(args, "--pod-ip", c.flag)
+			}
+			var got string
+			cmd := command(func(_ context.Context, c config) error { got = c.peerListen; return nil })
+			cmd.SetArgs(args)
+			if err := cmd.ExecuteContext(t.Context()); err != nil || got != c.want {
+				t.Errorf("listens on %q, %v; want %q", got, err, c.want)
+			}
+		})
 	}
 }

@@ -28,7 +28,7 @@ type config struct {
 	podSubnet              string
 
 	// Of Kubernetes.
-	nodeName                     string
+	nodeName, podIP              string
 	identity, token              string
 	gatewayUID                   int
 	meshCA, meshToken, meshRoot  string
@@ -37,8 +37,16 @@ type config struct {
 
 // foreign are the flags that have no meaning on a platform.
 var foreign = map[string][]string{
-	platformLocal:      {"node-name", "identity", "token", "gateway-uid", "mesh-ca", "mesh-token", "mesh-root", "mesh-trust-domain", "mesh-cluster"},
+	platformLocal:      {"node-name", "pod-ip", "identity", "token", "gateway-uid", "mesh-ca", "mesh-token", "mesh-root", "mesh-trust-domain", "mesh-cluster"},
 	platformKubernetes: {"cert", "key", "containerd", "cni-plugins", "bridge", "pod-subnet"},
+}
+
+// withPodIP is c with the pod's address where --peer-listen has a port only.
+func (c config) withPodIP() config {
+	if host, port, err := net.SplitHostPort(c.peerListen); c.platform == platformKubernetes && err == nil && host == "" {
+		c.peerListen = net.JoinHostPort(c.podIP, port)
+	}
+	return c
 }
 
 // check says what is wrong with the flags, all at once.
@@ -59,7 +67,7 @@ func (c config) check() error {
 	}
 	// Other nodes dial it as it is here.
 	if a, err := netip.ParseAddrPort(c.peerListen); err != nil || a.Port() == 0 || a.Addr().IsUnspecified() {
-		wrong("peer-listen", c.peerListen, "the ip:port where other nodes reach this one, such as 10.201.0.11:7443")
+		wrong("peer-listen", c.peerListen, "the ip:port where other nodes reach this one, such as 10.201.0.11:7443 or [fd00::b]:7443")
 	}
 	if c.metricsListen != "" && !isAddress(c.metricsListen) {
 		wrong("metrics-listen", c.metricsListen, "ip:port, or nothing for no metrics")

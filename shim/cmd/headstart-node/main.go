@@ -63,6 +63,7 @@ and these sockets are there as well; those for Envoy lie in gateway/ below --run
 					return fmt.Errorf("--%s has no meaning with --platform %s", flag, c.platform)
 				}
 			}
+			c := c.withPodIP()
 			if err := c.check(); err != nil {
 				return err
 			}
@@ -90,12 +91,13 @@ func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.cniPlugins, "cni-plugins", "/usr/lib/cni", "directory of the CNI plugins bridge and host-local")
 	f.StringVar(&c.bridge, "bridge", "headstart0", "bridge that sandboxes are attached to; made when absent")
 	f.StringVar(&c.podSubnet, "pod-subnet", "", "range of the sandboxes' addresses, for example 10.201.1.0/24")
-	f.StringVar(&c.peerListen, "peer-listen", "", "ip:port where other nodes hand over requests (mutual TLS)")
+	f.StringVar(&c.peerListen, "peer-listen", "", "ip:port where other nodes hand over requests (mutual TLS); kubernetes: :port is that of --pod-ip")
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464", "ip:port of /metrics, empty for none")
 	f.Int64Var(&c.bufferLimit, "buffer-limit", 8<<30, "bytes of inputs that may be buffered at a time")
 	f.StringVar(&c.otlp, "otlp", "", "gRPC target that takes traces (OTLP), for example unix:/run/headstart/otlp.sock; empty for none")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&c.nodeName, "node-name", os.Getenv("NODE_NAME"), "kubernetes: the name of this node; by default NODE_NAME of the environment")
+	f.StringVar(&c.podIP, "pod-ip", os.Getenv("POD_IP"), "kubernetes: the pod's address, of IPv4 or IPv6; by default POD_IP of the environment")
 	f.StringVar(&c.identity, "identity", "", "kubernetes: host:port where the control plane issues this node's certificate")
 	f.StringVar(&c.token, "token", "/var/run/secrets/headstart/token", "kubernetes: file with the service account's token for --identity")
 	f.IntVar(&c.gatewayUID, "gateway-uid", -1, "kubernetes: user of the gateways, who may open their sockets; -1 leaves them to the daemon's")

@@ -3,6 +3,7 @@
 package containerd_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -151,9 +152,46 @@ func testNotRestarted(t *testing.T, program, config string) {
 	}
 }
 
+// testFailedUpdate brings a shim that starts nothing: the one before comes back, and
+// containerd goes on with it.
+func testFailedUpdate(t *testing.T, program, config string) {
+	m := newMachine(t, program, config)
+	i := m.installer(t)
+	if err := i.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	function := m.sandbox(t, "headstart")
+	working, err := os.ReadFile(m.shim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(m.shim, []byte("#!/bin/sh\necho this is no shim >&2\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	i.Version = "2"
+	if err := i.Install(t.Context()); err == nil || !strings.Contains(err.Error(), "this is no shim") || !strings.Contains(err.Error(), "version 1, which was there before, has been put back") {
+		t.Errorf("error %v, want one with the shim's words that says what was put back", err)
+	}
+	if now, err := os.ReadFile(m.path("opt/headstart/bin/containerd-shim-headstart-v2")); err != nil || !bytes.Equal(now, working) {
+		t.Errorf("the shim before is not back: %v", err)
+	}
+	if m.started() != 2 || !m.ready(t, function) {
+		t.Errorf("containerd was started %d times, the pod is ready: %v; want 2, true", m.started(), m.ready(t, function))
+	}
+	late := m.container(t, function, "headstart", "late")
+	if !m.running(t, late) {
+		t.Error("a container that is new in the pod does not run")
+	}
+	m.remove(t, function)
+	m.remove(t, m.sandbox(t, "headstart"))
+	if err := i.Uninstall(t.Context()); err != nil {
+		t.Fatalf("removing: %v", err)
+	}
+}
+
 func testAll(t *testing.T, program, config string) {
 	for name, test := range map[string]func(*testing.T, string, string){
-		"life": testLife, "suite": testSuite, "not restarted": testNotRestarted,
+		"life": testLife, "suite": testSuite, "not restarted": testNotRestarted, "failed update": testFailedUpdate,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, program, config) })
 	}

@@ -46,7 +46,10 @@ func (r *Runtime) Start() {
 func (r *Runtime) Current() bool { return r.loaded == r.Load() }
 
 // Process is install.Runtime's.
-func (r *Runtime) Process(context.Context) (install.Process, error) {
+func (r *Runtime) Process(ctx context.Context) (install.Process, error) {
+	if err := ctx.Err(); err != nil {
+		return install.Process{}, err
+	}
 	if r.Down {
 		return install.Process{}, errors.New("connection refused")
 	}

@@ -117,6 +117,16 @@ func Kinds() []string {
 	return all
 }
 
+// Socket is where containerd listens by default on a node of kind k, empty for no kind.
+func Socket(k Kind) string {
+	for _, p := range places {
+		if p.kind == k {
+			return p.socket
+		}
+	}
+	return ""
+}
+
 // Detect tells which kind a node is. What has a socket, so runs or has run since the
 // node's start, counts before what has files only, and a distribution before containerd
 // itself.
