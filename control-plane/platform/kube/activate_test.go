@@ -281,6 +281,44 @@ func TestWhichInstance(t *testing.T) {
 	})
 }
 
+// An API server that was away comes back with all nodes unheard of, and leaves all pods as
+// they are.
+func TestAllNodesAreUnheardOf(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *fakeAPI) {
+		w.cold()
+		w.p.NodeJoined("edge")
+		starting := w.activate()
+		w.node("edge", corev1.ConditionUnknown)
+		w.settle()
+		if in := w.activate(); in.ID != starting.ID {
+			t.Errorf("a request waits for %+v, not for the instance that starts on a node whose daemon is connected", in)
+		}
+		w.Ready(starting, "10.1.0.2:8080")
+		w.settle()
+		w.p.NodeLeft("edge")
+		w.settle()
+		w.wantPhases(platform.Ready)
+		if in := w.activate(); in.ID != starting.ID || in.Phase != platform.Ready {
+			t.Errorf("a request goes to %+v, not to the instance that the cluster calls ready", in)
+		}
+	})
+}
+
+// Whose daemon is away too is lost, and found again with either.
+func TestANodeIsLostWithItsDaemon(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *fakeAPI) {
+		w.cold()
+		w.p.NodeJoined("edge")
+		w.activate()
+		w.node("edge", corev1.ConditionUnknown)
+		w.settle()
+		w.p.NodeLeft("edge")
+		w.wantPhases()
+		w.p.NodeJoined("edge")
+		w.wantPhases(platform.Starting)
+	})
+}
+
 func TestTerminatingPodsAnswerWhatTheyHave(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
 		in := w.hot()

@@ -21,7 +21,7 @@ import (
 type instance struct {
 	platform.Instance
 	failure *object.Failure // why it does not come up
-	sound   bool            // its node is ready
+	sound   bool            // its node is ready, or its daemon says so by being connected
 	ready   bool            // also if it is withdrawn
 	ending  bool            // it has been told to end
 }
@@ -128,12 +128,17 @@ func (p *Platform) noteReadiness(f *function, instances []*instance) {
 
 // instanceOf is the pod as an instance of the function, nil if its node is lost; the
 // caller holds mu.
+//
+// That the cluster has no word of a node is not enough for that: an API server that was
+// away comes back with all nodes unheard of for a minute, and takes no pod out of any
+// Service then. With a node that is really lost, its pods are made not ready, and its
+// daemon's connection ends.
 func (p *Platform) instanceOf(f *function, pod *object.Pod) *instance {
 	node := p.mirrors.nodes.Get("", pod.Node)
-	if node == nil || node.Lost {
+	if node == nil || node.Lost && !pod.Ready && !p.joined[pod.Node] {
 		return nil
 	}
-	in := &instance{failure: pod.Failure, sound: node.Ready, ready: pod.Ready, ending: pod.Terminating(), Instance: platform.Instance{
+	in := &instance{failure: pod.Failure, sound: node.Ready || node.Lost && p.joined[pod.Node], ready: pod.Ready, ending: pod.Terminating(), Instance: platform.Instance{
 		ID: podID(pod), Function: f.Name, Node: pod.Node, Phase: platform.Starting, Address: address(pod, f.Target)}}
 	if pod.MeshTLS {
 		in.MeshSNI = fmt.Sprintf("outbound_.%d_._.%s", f.ServicePort, f.Service)

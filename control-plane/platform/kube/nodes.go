@@ -18,6 +18,7 @@ func (p *Platform) NodeJoined(node string) {
 	defer p.mu.Unlock()
 	p.joined[node] = true
 	delete(p.left, node)
+	p.lookAgain(node)
 }
 
 // NodeLeft says that a node's daemon is away. Its pods go on, and so do the gateway's
@@ -29,6 +30,19 @@ func (p *Platform) NodeLeft(node string) {
 	p.left[node] = time.Now()
 	p.activity.report(node, nil, p.known)
 	p.activity.pause(0)
+	p.lookAgain(node)
+}
+
+// lookAgain looks at all functions if it matters for them whether the node's daemon is
+// connected; the caller holds mu.
+func (p *Platform) lookAgain(node string) {
+	n := p.mirrors.nodes.Get("", node)
+	if !p.open || n == nil || !n.Lost {
+		return
+	}
+	for _, f := range p.functions {
+		p.refresh(f)
+	}
 }
 
 // Load takes a node's word on the requests that it holds or delivers, and on those that

@@ -170,7 +170,20 @@ func (w *world) Delete(function string) {
 
 func (w *world) Join(node string) { w.t.Helper(); w.node(node, corev1.ConditionTrue) }
 
-func (w *world) Leave(node string) { w.t.Helper(); w.node(node, corev1.ConditionUnknown) }
+// Leave is what the cluster makes of a node that it does not hear of, unless it hears of none.
+func (w *world) Leave(node string) {
+	w.t.Helper()
+	w.node(node, corev1.ConditionUnknown)
+	pods, err := w.clients.Kubernetes.CoreV1().Pods("").List(context.Background(), metav1.ListOptions{})
+	w.must(err)
+	for _, pod := range pods.Items {
+		if pod.Spec.NodeName == node {
+			w.podStatus(pod.Namespace, pod.Name, func(s *corev1.PodStatus) {
+				setCondition(s, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse})
+			})
+		}
+	}
+}
 
 func (w *world) node(name string, ready corev1.ConditionStatus) {
 	w.t.Helper()

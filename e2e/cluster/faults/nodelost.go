@@ -24,8 +24,25 @@ var lostNodeRefusals = []string{noProblem, "NodeDaemonAway", "NodeUnavailable", 
 // node, not all that a small cluster has.
 var vital = [][2]string{{meshNamespace, "app=" + gatewayName}, {meshNamespace, "app=istiod"}, {world.System, "app.kubernetes.io/name=headstart-controlplane"}}
 
+// eachItsConnection has requests to a Service not share connections. One on a connection
+// that is open to the lost node hangs until the client gives up, with and without Headstart,
+// and how many of those there are is chance.
+const eachItsConnection = `apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: %[1]s, namespace: %[2]s, labels: {part: %[3]s}}
+spec: {host: %[1]s.%[2]s.svc.cluster.local, trafficPolicy: {connectionPool: {http: {maxRequestsPerConnection: 1}}}}
+---
+`
+
 // nodeLost takes a node away, as by a power cut, just when a cold request was bound to it.
 func nodeLost(ctx context.Context, r *rig, o *Outcome) (err error) {
+	rules := fmt.Sprintf(eachItsConnection, hot, world.Functions, part) + fmt.Sprintf(eachItsConnection, ordinary, world.Functions, part)
+	if err := r.Apply(ctx, rules); err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, r.kubectl(context.WithoutCancel(ctx), "-n", world.Functions, "delete", "destinationrule", "-l", "part="+part))
+	}()
 	victim, err := r.victim(ctx)
 	if err != nil {
 		return err

@@ -33,7 +33,9 @@ const (
 	slowStart = 6 * time.Second
 	// asleep gets no request but those that a scenario sends: it is at zero for certain.
 	asleep = "faults-asleep"
-	part   = "faults"
+	// plain is not opted in and has no instance: what the cluster can do by itself.
+	plain = "faults-plain"
+	part  = "faults"
 )
 
 var coldFunctions = []string{"faults-cold-0", "faults-cold-1", "faults-cold-2", "faults-cold-3"}
@@ -108,6 +110,7 @@ func newRig(ctx context.Context, w *world.World, progress func(string)) (*rig, e
 	functions := []world.Function{
 		{Name: hot, Part: part, Replicas: 3, Annotations: with("headstart.dev/scale-to-zero", "10m")},
 		{Name: ordinary, Part: part, Replicas: 3},
+		{Name: plain, Part: part},
 		{Name: odd, Part: part, Replicas: 2, Annotations: with("headstart.dev/scale-to-zero", "10m")},
 		{Name: slow, Part: part, Annotations: with("headstart.dev/scale-to-zero", "2s", "headstart.dev/ready-timeout", "20s"), Env: map[string]string{"FIRE_STARTUP": slowStart.String()}},
 	}
@@ -135,7 +138,7 @@ func (r *rig) close(ctx context.Context) error {
 	defer cancel()
 	defer r.idle()
 	return errors.Join(
-		r.kubectl(ctx, "-n", world.Functions, "delete", "deployment,service,virtualservice", "-l", "part="+part, "--ignore-not-found"),
+		r.kubectl(ctx, "-n", world.Functions, "delete", "deployment,service,virtualservice,destinationrule", "-l", "part="+part, "--ignore-not-found"),
 		r.kubectl(ctx, "-n", meshNamespace, "scale", "deployment", gatewayName, "--replicas=1"))
 }
 

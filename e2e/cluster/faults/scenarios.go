@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 )
 
 const (
@@ -18,12 +20,10 @@ const (
 	filterlessFor = 20 * time.Second
 	// betweenNodes lets a cold request meet each restart.
 	betweenNodes = 5 * time.Second
-	// Bounds on how long cold requests may still be refused when the fault is over. A cluster
-	// whose API server was away elects its scheduler and controllers anew.
-	recoveryMost         = 15 * time.Second
-	recoveryMostElection = 45 * time.Second
-	rolloutTimeout       = 3 * time.Minute
-	drainTimeout         = time.Minute
+	// recoveryMost bounds how long cold requests may still be refused when the fault is over.
+	recoveryMost   = 15 * time.Second
+	rolloutTimeout = 3 * time.Minute
+	drainTimeout   = time.Minute
 )
 
 func nothing(ctx context.Context, _ *rig, _ *Outcome) error { return wait(ctx, quietFor) }
@@ -115,8 +115,22 @@ func apiServerAway(ctx context.Context, r *rig, o *Outcome) (err error) {
 	if a := <-running; !a.ok() {
 		o.broken("an activation that was under way did not end well: %v", a)
 	}
-	r.again(ctx, asleep, o, recoveryMostElection)
+	if err := r.placesPods(ctx); err != nil {
+		return err
+	}
+	r.again(ctx, asleep, o, recoveryMost)
 	return nil
+}
+
+// placesPods waits until the cluster starts a pod. After its API server was away it takes
+// all nodes for lost until it has heard of them, which may take it a minute.
+func (r *rig) placesPods(ctx context.Context) error {
+	if err := r.kubectl(ctx, "-n", world.Functions, "scale", "deployment", plain, "--replicas=1"); err != nil {
+		return err
+	}
+	return errors.Join(
+		r.kubectl(ctx, "-n", world.Functions, "rollout", "status", "deployment/"+plain, "--timeout", rolloutTimeout.String()),
+		r.kubectl(ctx, "-n", world.Functions, "scale", "deployment", plain, "--replicas=0"))
 }
 
 // askLater sends a request and returns where its answer comes.
