@@ -66,6 +66,8 @@ func digestOf(t *testing.T, url string) string {
 
 func TestTheFilterIsPulledByDigest(t *testing.T) {
 	gateway := ingressGateway(t)
+	// Without a route there is no listener, and nothing that needs the filter.
+	deploy(t, gateway, service{name: "pulled", namespace: strict, function: true, replicas: 1})
 	url := kubectl(t, "-n", "istio-system", "get", "trafficextension", "headstart-prefetch", "-o", "jsonpath={.spec.wasm.url}")
 	eventually(t, "the filter", loaded(gateway, digestOf(t, url), "headstart-hints"))
 	stats, err := gateway.admin(t.Context(), "/stats?filter=wasm")
