@@ -94,12 +94,19 @@ func (r *rig) ask(ctx context.Context, function string) (a answer) {
 	return a
 }
 
-// knock sends cold requests until stop is called, which waits for the answers.
+// knock sends cold requests until stop is called, which waits for the answers. The first
+// comes at once.
 func (r *rig) knock(ctx context.Context, refusals []string) (stop func() Cold) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	c := Cold{Reasons: map[string]int{}}
+	all.Go(func() {
+		a := r.ask(context.WithoutCancel(ctx), first)
+		mu.Lock()
+		defer mu.Unlock()
+		c.note(a, true, refusals)
+	})
 	all.Go(func() {
 		tick := time.NewTicker(coldInterval)
 		defer tick.Stop()

@@ -39,7 +39,7 @@ var scenarios = []scenario{
 	{name: "gateways_restarted", do: restarted("deployment", gatewayName, meshNamespace)},
 	{name: "istiod_restarted", do: restarted("deployment", "istiod", meshNamespace)},
 	{name: "containerd_restarted", do: containerdRestarted},
-	{name: "rbac_denied", do: rbacDenied, refusals: []string{"ScaleUpForbidden"}},
+	{name: "rbac_denied", do: rbacDenied, refusals: deniedRefusals},
 	{name: "node_drained", do: nodeDrained},
 	{name: "apiserver_away", do: apiServerAway, refusals: awayRefusals},
 	{name: "node_lost", do: nodeLost, refusals: lostNodeRefusals},

@@ -100,6 +100,8 @@ func (r *rig) nodesOf(ctx context.Context, namespace, label string) (map[string]
 	return nodes, nil
 }
 
+var errGateways = errors.New("there is a gateway on all nodes but the first")
+
 // nodeWithoutGateway is one whose loss does not take connections of clients along, and not
 // the first, which leads to the services.
 func (r *rig) nodeWithoutGateway(ctx context.Context) (string, error) {
@@ -112,5 +114,5 @@ func (r *rig) nodeWithoutGateway(ctx context.Context) (string, error) {
 			return n.Name, nil
 		}
 	}
-	return "", errors.New("there is a gateway on all nodes but the first")
+	return "", errGateways
 }

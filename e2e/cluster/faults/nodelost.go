@@ -100,10 +100,10 @@ func (r *rig) boundTo(ctx context.Context, node string) (running <-chan answer, 
 // victim is a node without anything vital: what there is of it is moved away.
 func (r *rig) victim(ctx context.Context) (string, error) {
 	node, err := r.nodeWithoutGateway(ctx)
-	if err != nil {
-		node = r.Nodes()[len(r.Nodes())-1].Name
+	if errors.Is(err, errGateways) {
+		node, err = r.Nodes()[len(r.Nodes())-1].Name, nil
 	}
-	if err := r.kubectl(ctx, "cordon", node); err != nil {
+	if err := errors.Join(err, r.kubectl(ctx, "cordon", node)); err != nil {
 		return "", err
 	}
 	for _, v := range vital {

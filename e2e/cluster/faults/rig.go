@@ -31,8 +31,9 @@ const (
 	// slow takes slowStart to start.
 	slow      = "faults-slow"
 	slowStart = 6 * time.Second
-	// asleep gets no request but those that a scenario sends: it is at zero for certain.
-	asleep = "faults-asleep"
+	// first and asleep are at zero for certain when a scenario begins: first gets a request
+	// then, asleep those that the scenario sends.
+	first, asleep = "faults-first", "faults-asleep"
 	// plain is not opted in and has no instance: what the cluster can do by itself.
 	plain = "faults-plain"
 	part  = "faults"
@@ -114,7 +115,7 @@ func newRig(ctx context.Context, w *world.World, progress func(string)) (*rig, e
 		{Name: odd, Part: part, Replicas: 2, Annotations: with("headstart.dev/scale-to-zero", "10m")},
 		{Name: slow, Part: part, Annotations: with("headstart.dev/scale-to-zero", "2s", "headstart.dev/ready-timeout", "20s"), Env: map[string]string{"FIRE_STARTUP": slowStart.String()}},
 	}
-	for _, name := range append([]string{asleep}, coldFunctions...) {
+	for _, name := range append([]string{first, asleep}, coldFunctions...) {
 		functions = append(functions, world.Function{Name: name, Part: part, Annotations: with("headstart.dev/scale-to-zero", "2s", "headstart.dev/ready-timeout", "30s")})
 	}
 	progress(fmt.Sprintf("%d functions, %d gateways", len(functions), gateways))
@@ -191,6 +192,9 @@ func (r *rig) settle(ctx context.Context) error {
 		return err
 	}
 	return testbed.Poll(ctx, settleTimeout, func(ctx context.Context) error {
+		if !r.atZero(ctx, first) || !r.atZero(ctx, asleep) {
+			return errors.Join(errors.New("functions without requests are not at zero"), wait(ctx, retryInterval))
+		}
 		// Of the cold ones that whose turn is last: the others may go to zero meanwhile.
 		for _, function := range []string{hot, ordinary, odd, coldFunctions[len(coldFunctions)-1]} {
 			if a := r.ask(ctx, function); !a.ok() {

@@ -122,7 +122,7 @@ func run(ctx context.Context, o options) (err error) {
 			continue
 		}
 		if err := p.run(b, ctx); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+			return errors.Join(fmt.Errorf("%s: %w", p.name, err), b.write()) // what was measured is not lost
 		}
 	}
 	// First without what the end adds: what was measured is not lost by what fails then.
