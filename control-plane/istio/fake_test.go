@@ -87,6 +87,13 @@ func (f *fake) List(_ context.Context, k istio.Kind, namespace string, q istio.Q
 	return out, nil
 }
 
+// looks are how often something was listed.
+func (f *fake) looks() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.listed
+}
+
 func (f *fake) Apply(_ context.Context, k istio.Kind, o *unstructured.Unstructured, force bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

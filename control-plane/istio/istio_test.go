@@ -41,14 +41,14 @@ func TestAnUnchangedMeshIsNeitherWrittenNorLookedAt(t *testing.T) {
 		w.Set(d)
 		eventually(t, "a status", func() bool { return w.Status().Objects == 1 })
 		time.Sleep(time.Second) // its own writes are looked at
-		looked := f.listed
+		looked := f.looks()
 		for range 5 {
 			w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config("s3://a/{header.x}")})
 			synctest.Wait()
 		}
 		stop()
-		if f.listed != looked {
-			t.Errorf("%d more looks at the API server", f.listed-looked)
+		if n := f.looks() - looked; n != 0 {
+			t.Errorf("%d more looks at the API server", n)
 		}
 		if f.applied != 2 {
 			t.Errorf("%d writes, expected one per object", f.applied)

@@ -14,13 +14,9 @@ import (
 // Cleanup kills and deletes all tasks and containers of a namespace in the
 // containerd at socket. It goes on after a failure and returns all of them.
 func Cleanup(ctx context.Context, socket, namespace string) error {
-	// The client would wait for a socket that is gone.
-	if err := dial(ctx, socket); err != nil {
-		return fmt.Errorf("connecting to containerd: %w", err)
-	}
-	c, err := client.New(socket)
+	c, err := connect(socket)
 	if err != nil {
-		return fmt.Errorf("connecting to containerd: %w", err)
+		return err
 	}
 	defer c.Close()
 	ctx = namespaces.WithNamespace(ctx, namespace)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"google.golang.org/grpc"
 )
 
 const (
@@ -53,9 +54,9 @@ func WaitReady(ctx context.Context, socket string) error {
 	if err := waitSocket(ctx, socket); err != nil {
 		return fmt.Errorf("waiting for containerd at %s: %w", socket, err)
 	}
-	c, err := client.New(socket)
+	c, err := connect(socket)
 	if err != nil {
-		return fmt.Errorf("connecting to containerd: %w", err)
+		return err
 	}
 	defer c.Close()
 	serving, err := c.IsServing(ctx)
@@ -66,6 +67,20 @@ func WaitReady(ctx context.Context, socket string) error {
 		return fmt.Errorf("asking containerd at %s for its health: %w", socket, err)
 	}
 	return nil
+}
+
+// connect returns a client. Where containerd's own dialer would wait for a socket that is
+// gone, even after Close, this one's calls fail.
+func connect(socket string, more ...client.Opt) (*client.Client, error) {
+	unix := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	})
+	c, err := client.New(socket, append(more, client.WithExtraDialOpts([]grpc.DialOption{unix}))...)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to containerd: %w", err)
+	}
+	return c, nil
 }
 
 // waitSocket is quicker than gRPC's own waiting, whose first retry comes after a second.

@@ -14,13 +14,9 @@ import (
 // Import brings the images of an OCI or Docker archive to the containerd at socket,
 // unpacked, so that the first cold start does not pay for that. It returns their names.
 func Import(ctx context.Context, socket string, archive io.Reader) (names []string, err error) {
-	// The client would wait for a socket that is not there.
-	if err := dial(ctx, socket); err != nil {
-		return nil, fmt.Errorf("connecting to containerd: %w", err)
-	}
-	c, err := client.New(socket, client.WithDefaultNamespace(nodeapi.ContainerdNamespace))
+	c, err := connect(socket, client.WithDefaultNamespace(nodeapi.ContainerdNamespace))
 	if err != nil {
-		return nil, fmt.Errorf("connecting to containerd: %w", err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	images, err := c.Import(ctx, archive)
