@@ -64,7 +64,7 @@ CLUSTER_TEST_TIMEOUT = 60m
 ## test-cluster: the tests on a real cluster: Kubernetes, Istio, three nodes (root; the first time 25 minutes more)
 test-cluster: setup build
 	@$(WITH_CLUSTER) echo "· tests on a cluster" >&2 && \
-		$(GO) test -count=1 -p 1 -timeout $(CLUSTER_TEST_TIMEOUT) -tags cluster $(addprefix ./,$(CLUSTER_TESTS))
+		$(GO) test -v -count=1 -p 1 -timeout $(CLUSTER_TEST_TIMEOUT) -tags cluster $(addprefix ./,$(CLUSTER_TESTS))
 
 ## bench-cluster: measure on a real cluster, into out/bench (root)
 bench-cluster: setup build
