@@ -172,6 +172,16 @@ func TestAnotherAutoscalerFails(t *testing.T) {
 	}
 }
 
+// A ready instance takes requests of other nodes also while its own node's daemon is away,
+// until the node turns out to be lost.
+func TestAnInstanceWithoutADaemonFails(t *testing.T) {
+	r := newRig(t, nil)
+	r.cp.activate = func(_ context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
+		return &nodeapi.Bound{Request: a.GetRequest(), RelayAddress: "127.0.0.1:1"}, nil
+	}
+	wantProblem(t, r.do(t, request(t, "GET", withInput, newID(), "", nil)), http.StatusBadGateway, "FunctionFailed", "")
+}
+
 // The request's own timeout begins when a function might be ready, as for other requests.
 func TestAnotherAutoscalerIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

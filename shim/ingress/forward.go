@@ -107,14 +107,19 @@ func inputFailed(p *parked) error {
 	return p.input.Wait(context.Background()) // at once: it has ended
 }
 
-func functionFailed(err error, midway bool) *problem.Problem {
-	what := "closed the connection without a valid answer"
-	if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
-		what = "takes no connections"
-	} else if midway {
-		what = "broke its answer off"
+var functionFailed = failed("FunctionFailed", "the function's program")
+
+// failed returns what puts a failure of who into words; midway: of its answer.
+func failed(title, who string) func(err error, midway bool) *problem.Problem {
+	return func(err error, midway bool) *problem.Problem {
+		what := "closed the connection without a valid answer"
+		if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
+			what = "takes no connections"
+		} else if midway {
+			what = "broke its answer off"
+		}
+		return problem.New(http.StatusBadGateway, title, "", who+" "+what)
 	}
-	return problem.New(http.StatusBadGateway, "FunctionFailed", "", "the function's program "+what)
 }
 
 // because adds what only the log should tell to a problem.

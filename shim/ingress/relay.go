@@ -3,7 +3,6 @@ package ingress
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"time"
 
@@ -22,11 +21,15 @@ func (in *Ingress) relay(ctx context.Context, w http.ResponseWriter, r *http.Req
 		return err
 	}
 	// Without headers it is the instance itself, whose node's daemon is away.
+	headers, explain := bound.GetRelayHeaders(), functionFailed
+	if len(headers) > 0 {
+		explain = relayFailed
+	}
 	// The cold start is part of the other side's answer.
 	ctx, cancel := context.WithDeadline(ctx, p.deadline.Add(p.function.GetRequestTimeout().AsDuration()))
 	defer cancel()
 	return in.send(ctx, w, r, p, target{via: in.relaySide[protocol(r)], scheme: "http", address: bound.GetRelayAddress(),
-		header: bound.GetRelayHeaders(), relay: len(bound.GetRelayHeaders()) > 0, explain: relayFailed})
+		header: headers, relay: len(headers) > 0, explain: explain})
 }
 
 // sized waits until the input's size is known, which goes before its bytes.
@@ -45,12 +48,4 @@ func (in *Ingress) sized(ctx context.Context, p *parked) error {
 	return err
 }
 
-func relayFailed(err error, midway bool) *problem.Problem {
-	what := "closed the connection without a valid answer"
-	if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
-		what = "takes no connections"
-	} else if midway {
-		what = "broke its answer off"
-	}
-	return problem.New(http.StatusBadGateway, "RelayFailed", "", "the autoscaler that starts the function "+what)
-}
+var relayFailed = failed("RelayFailed", "the autoscaler that starts the function")

@@ -17,8 +17,9 @@ const lostFor = 45 * time.Second
 
 // lostNodeRefusals are what a request is told whose instance is on a node that is gone but
 // not given up yet. One whose only instance was ready there goes to it until then, as a
-// request to an ordinary Service does, and has the gateway's own answer.
-var lostNodeRefusals = []string{noProblem, "NodeDaemonAway", "NodeUnavailable", "PeerUnreachable", "PeerFailed", "PeerTimeout", "ReadyTimeout"}
+// request to an ordinary Service does, and has the gateway's own answer, or the daemon's that
+// the program takes no connections.
+var lostNodeRefusals = []string{noProblem, "FunctionFailed", "NodeDaemonAway", "NodeUnavailable", "PeerUnreachable", "PeerFailed", "PeerTimeout", "ReadyTimeout"}
 
 // vital are the pods that must not be on the node that is lost: the fault is a function's
 // node, not all that a small cluster has.
