@@ -107,19 +107,19 @@ func inputFailed(p *parked) error {
 	return p.input.Wait(context.Background()) // at once: it has ended
 }
 
-var functionFailed = failed("FunctionFailed", "the function's program")
+func functionFailed(err error, midway bool) *problem.Problem {
+	return problem.New(http.StatusBadGateway, "FunctionFailed", "", "the function's program "+failure(err, midway))
+}
 
-// failed returns what puts a failure of who into words; midway: of its answer.
-func failed(title, who string) func(err error, midway bool) *problem.Problem {
-	return func(err error, midway bool) *problem.Problem {
-		what := "closed the connection without a valid answer"
-		if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
-			what = "takes no connections"
-		} else if midway {
-			what = "broke its answer off"
-		}
-		return problem.New(http.StatusBadGateway, title, "", who+" "+what)
+// failure says what the other side did; midway: of its answer.
+func failure(err error, midway bool) string {
+	if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
+		return "takes no connections"
 	}
+	if midway {
+		return "broke its answer off"
+	}
+	return "closed the connection without a valid answer"
 }
 
 // because adds what only the log should tell to a problem.

@@ -48,4 +48,6 @@ func (in *Ingress) sized(ctx context.Context, p *parked) error {
 	return err
 }
 
-var relayFailed = failed("RelayFailed", "the autoscaler that starts the function")
+func relayFailed(err error, midway bool) *problem.Problem {
+	return problem.New(http.StatusBadGateway, "RelayFailed", "", "the autoscaler that starts the function "+failure(err, midway))
+}
