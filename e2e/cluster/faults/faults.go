@@ -19,6 +19,8 @@ const scenarioTimeout = 6 * time.Minute
 // scenario is one fault.
 type scenario struct {
 	name string
+	// prepare, if there is one, has the cluster as the fault needs it, before the load.
+	prepare func(context.Context, *rig) error
 	// do breaks something and mends it, while requests come in. What it finds to be other
 	// than promised it notes in the outcome.
 	do func(context.Context, *rig, *Outcome) error
@@ -40,9 +42,9 @@ var scenarios = []scenario{
 	{name: "istiod_restarted", do: restarted("deployment", "istiod", meshNamespace)},
 	{name: "containerd_restarted", do: containerdRestarted},
 	{name: "rbac_denied", do: rbacDenied, refusals: deniedRefusals},
-	{name: "node_drained", do: nodeDrained},
+	{name: "node_drained", prepare: clearVictim, do: nodeDrained},
 	{name: "apiserver_away", do: apiServerAway, refusals: awayRefusals},
-	{name: "node_lost", do: nodeLost, refusals: lostNodeRefusals},
+	{name: "node_lost", prepare: clearVictim, do: nodeLost, refusals: lostNodeRefusals},
 }
 
 // Names are the scenarios', in their order.
@@ -97,6 +99,11 @@ func find(name string) (scenario, error) {
 func (r *rig) play(ctx context.Context, s scenario) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, scenarioTimeout)
 	defer cancel()
+	if s.prepare != nil {
+		if err := s.prepare(ctx, r); err != nil {
+			return Outcome{}, fmt.Errorf("before it: %w", err)
+		}
+	}
 	if err := r.settle(ctx); err != nil {
 		return Outcome{}, fmt.Errorf("before it: %w", err)
 	}

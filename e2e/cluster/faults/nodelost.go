@@ -44,19 +44,15 @@ func nodeLost(ctx context.Context, r *rig, o *Outcome) (err error) {
 	defer func() {
 		err = errors.Join(err, r.kubectl(context.WithoutCancel(ctx), "-n", world.Functions, "delete", "destinationrule", "-l", "part="+part))
 	}()
-	victim, err := r.victim(ctx)
+	running, err := r.boundTo(ctx, r.victim)
 	if err != nil {
 		return err
 	}
-	running, err := r.boundTo(ctx, victim)
-	if err != nil {
-		return err
-	}
-	if err := r.StopNode(ctx, victim); err != nil {
+	if err := r.StopNode(ctx, r.victim); err != nil {
 		return err
 	}
 	began := time.Now()
-	defer func() { err = errors.Join(err, r.StartNode(context.WithoutCancel(ctx), victim)) }()
+	defer func() { err = errors.Join(err, r.StartNode(context.WithoutCancel(ctx), r.victim)) }()
 	select {
 	case a := <-running:
 		o.notice(a)
@@ -98,21 +94,19 @@ func (r *rig) boundTo(ctx context.Context, node string) (running <-chan answer, 
 	return running, err
 }
 
-// victim is a node without anything vital: what there is of it is moved away.
-func (r *rig) victim(ctx context.Context) (string, error) {
+// clearVictim chooses a node, and moves away what there is vital on it.
+func clearVictim(ctx context.Context, r *rig) error {
 	node, err := r.nodeWithoutGateway(ctx)
 	if errors.Is(err, errGateways) {
 		node, err = r.Nodes()[len(r.Nodes())-1].Name, nil
 	}
 	if err := errors.Join(err, r.kubectl(ctx, "cordon", node)); err != nil {
-		return "", err
+		return err
 	}
 	for _, v := range vital {
 		err = errors.Join(err, r.kube.CoreV1().Pods(v[0]).DeleteCollection(ctx, metav1.DeleteOptions{},
 			metav1.ListOptions{LabelSelector: v[1], FieldSelector: "spec.nodeName=" + node}))
 	}
-	if err := errors.Join(err, r.rolledOut(ctx), r.kubectl(context.WithoutCancel(ctx), "uncordon", node)); err != nil {
-		return "", err
-	}
-	return node, nil
+	r.victim = node
+	return errors.Join(err, r.rolledOut(ctx), r.kubectl(context.WithoutCancel(ctx), "uncordon", node))
 }

@@ -75,6 +75,7 @@ type rig struct {
 	client   *http.Client // for requests one by one
 	entry    string       // where requests go to
 	key      string       // the input's
+	victim   string       // the node that clearVictim has chosen
 	progress func(string)
 }
 

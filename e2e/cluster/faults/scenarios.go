@@ -101,12 +101,8 @@ func filterAbsent(ctx context.Context, r *rig, _ *Outcome) error {
 
 // nodeDrained evicts all that can be from a node, and then lets it take pods again.
 func nodeDrained(ctx context.Context, r *rig, _ *Outcome) error {
-	node, err := r.victim(ctx)
-	if err != nil {
-		return err
-	}
-	err = r.kubectl(ctx, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout", drainTimeout.String())
-	return errors.Join(err, wait(ctx, betweenNodes), r.kubectl(context.WithoutCancel(ctx), "uncordon", node))
+	err := r.kubectl(ctx, "drain", r.victim, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout", drainTimeout.String())
+	return errors.Join(err, wait(ctx, betweenNodes), r.kubectl(context.WithoutCancel(ctx), "uncordon", r.victim))
 }
 
 // awayRefusals are what a request to a function without an instance may be told while the
