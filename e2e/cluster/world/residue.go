@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
 )
 
 // Snapshot is what is there of Headstart, and of what its installer may change: objects as
@@ -73,6 +75,10 @@ func (w *World) objects(ctx context.Context, s Snapshot, kind string) error {
 		m := item.Metadata
 		if m.Name == System { // the operator's own namespace
 			continue
+		}
+		// A gateway that was restarted meanwhile is still the same gateway.
+		if hash := m.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; hash != "" {
+			m.Name, _, _ = strings.Cut(m.Name, "-"+hash)
 		}
 		for k, v := range m.Labels {
 			if strings.HasPrefix(k, "headstart.dev/") || v == "headstart" {
