@@ -14,7 +14,7 @@ import (
 // Cleanup kills and deletes all tasks and containers of a namespace in the
 // containerd at socket. It goes on after a failure and returns all of them.
 func Cleanup(ctx context.Context, socket, namespace string) error {
-	c, err := connect(socket)
+	c, err := connect(ctx, socket)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func WaitReady(ctx context.Context, socket string) error {
 	if err := waitSocket(ctx, socket); err != nil {
 		return fmt.Errorf("waiting for containerd at %s: %w", socket, err)
 	}
-	c, err := connect(socket)
+	c, err := connect(ctx, socket)
 	if err != nil {
 		return err
 	}
@@ -69,9 +69,12 @@ func WaitReady(ctx context.Context, socket string) error {
 	return nil
 }
 
-// connect returns a client. Where containerd's own dialer would wait for a socket that is
-// gone, even after Close, this one's calls fail.
-func connect(socket string, more ...client.Opt) (*client.Client, error) {
+// connect returns a client, or why there is nobody to talk to. Where containerd's own dialer
+// would wait for a socket that goes away, even after Close, this one's calls fail.
+func connect(ctx context.Context, socket string, more ...client.Opt) (*client.Client, error) {
+	if err := dial(ctx, socket); err != nil {
+		return nil, fmt.Errorf("connecting to containerd: %w", err)
+	}
 	unix := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", socket)

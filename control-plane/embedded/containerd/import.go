@@ -14,7 +14,7 @@ import (
 // Import brings the images of an OCI or Docker archive to the containerd at socket,
 // unpacked, so that the first cold start does not pay for that. It returns their names.
 func Import(ctx context.Context, socket string, archive io.Reader) (names []string, err error) {
-	c, err := connect(socket, client.WithDefaultNamespace(nodeapi.ContainerdNamespace))
+	c, err := connect(ctx, socket, client.WithDefaultNamespace(nodeapi.ContainerdNamespace))
 	if err != nil {
 		return nil, err
 	}
