@@ -76,10 +76,14 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at En
 	defer overdue()
 	g, ctx := errgroup.WithContext(before)
 	g.Go(func() (err error) {
-		if at, err = in.instances.Ready(ctx, instance); err != nil {
-			return reported{err}
+		at, err = in.instances.Ready(ctx, instance)
+		switch {
+		case err == nil:
+			return nil
+		case isGone(err):
+			return undelivered{reported{err}}
 		}
-		return nil
+		return reported{err}
 	})
 	if p.input != nil {
 		g.Go(func() error { return p.input.Wait(ctx) })
@@ -89,6 +93,12 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at En
 		return at, because(tooLate(p.function, at.Address.IsValid()), before.Err()) // not reported by the instance yet
 	}
 	return at, err
+}
+
+// isGone tells whether an instance failed in a way that another one need not.
+func isGone(err error) bool {
+	reason := problem.Of(err).Title
+	return reason == problem.ReasonInstanceGone || reason == problem.ReasonInstanceStopped
 }
 
 // tooLate says what a request still waited for at its deadline.
@@ -114,14 +124,14 @@ func (in *Ingress) publish(ctx context.Context, p *parked, instance string) (fil
 	defer func() { endSpan(span, err) }()
 	dir, known := in.instances.Inputs(instance)
 	if !known {
-		return false, nil, errInstanceGone
+		return false, nil, undelivered{problem.InstanceGone()}
 	}
 	if dir == nil {
 		return false, func() {}, nil
 	}
 	switch err := p.input.Link(dir, p.id); {
 	case errors.Is(err, os.ErrClosed) || errors.Is(err, fs.ErrNotExist):
-		return false, nil, errInstanceGone // its directory went with it just now
+		return false, nil, undelivered{problem.InstanceGone()} // its directory went with it just now
 	case err != nil:
 		return false, nil, fmt.Errorf("giving the input to the sandbox: %w", err)
 	}

@@ -12,9 +12,7 @@ var (
 	// told, hence the status.
 	errClientGone = problem.New(http.StatusBadRequest, "ClientGone", "", "the client went away before its request was over")
 
-	errStopping = reported{problem.New(http.StatusServiceUnavailable, "DaemonStopping", "", "the node's daemon is being stopped; the request was not delivered and may be sent again")}
-
-	errInstanceGone = problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "the instance that was to answer is gone; try again")
+	errStopping = undelivered{reported{problem.New(http.StatusServiceUnavailable, "DaemonStopping", "", "the node's daemon is being stopped; the request was not delivered and may be sent again")}}
 )
 
 // reported marks an error that the operator hears of from another side: instances

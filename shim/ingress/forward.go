@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -66,8 +65,9 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNoFile))
 	}
 	return in.proxy(httptrace.WithClientTrace(ctx, phases.trace()), w, r, hop{
-		id:  p.id,
-		via: to.via,
+		id:   p.id,
+		body: p.body,
+		via:  to.via,
 		prepare: func(out *http.Request) {
 			for h := range out.Header {
 				if strings.HasPrefix(h, headerPrefix) {
@@ -113,7 +113,7 @@ func functionFailed(err error, midway bool) *problem.Problem {
 
 // failure says what the other side did; midway: of its answer.
 func failure(err error, midway bool) string {
-	if dial, is := errors.AsType[*net.OpError](err); is && dial.Op == "dial" {
+	if isDial(err) {
 		return "takes no connections"
 	}
 	if midway {

@@ -73,8 +73,10 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 	head := sync.OnceFunc(func() { span.End() })
 	defer func() { endSpan(span, err) }()
 	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: head}), w, r, hop{
-		id:  p.id,
-		via: in.peers,
+		id:     p.id,
+		body:   p.body,
+		via:    in.peers,
+		daemon: true,
 		prepare: func(out *http.Request) {
 			out.URL.Scheme, out.URL.Host = "https", bound.GetPeerAddress()
 			// Set anew: a client's Connection header can name any of them for removal.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"regexp"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
@@ -32,6 +33,9 @@ const (
 	// function speaks.
 	headerInstance = "x-headstart-instance"
 	headerProtocol = "x-headstart-protocol"
+	// headerUndelivered is on an answer to a daemon that handed over a request, which
+	// nobody got.
+	headerUndelivered = "x-headstart-undelivered"
 	// headerReason and headerField say what a filter refused.
 	headerReason = "x-headstart-reason"
 	headerField  = "x-headstart-field"
@@ -63,7 +67,8 @@ type Endpoint struct {
 
 // Instances are the node's own.
 type Instances interface {
-	// Ready waits for the instance and returns where it is, or a *problem.Problem.
+	// Ready waits for the instance and returns where it is, or a *problem.Problem. With
+	// problem.ReasonInstanceGone and ReasonInstanceStopped, another one can be had.
 	Ready(ctx context.Context, id string) (Endpoint, error)
 	// Inputs is the directory where the instance sees its inputs, nil if it sees none.
 	// known is false when the instance is gone.
@@ -109,6 +114,7 @@ type Ingress struct {
 	functionSide, relaySide transports
 	metrics                 *Metrics
 	log                     *slog.Logger
+	pause                   time.Duration // the first between two placements of a request
 
 	stopping context.Context
 	stop     context.CancelFunc
@@ -119,7 +125,7 @@ func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
 	return &Ingress{node: c.Node, functions: c.Functions, controlPlane: c.ControlPlane, instances: c.Instances, engine: c.Engine,
 		hints: hints{open: map[string]*hint{}}, peers: c.Peers, mesh: c.Mesh, functionSide: newTransports(functionDialTimeout),
-		relaySide: newTransports(relayDialTimeout), metrics: c.Metrics, log: c.Log, stopping: stopping, stop: stop}
+		relaySide: newTransports(relayDialTimeout), metrics: c.Metrics, log: c.Log, pause: pauseFirst, stopping: stopping, stop: stop}
 }
 
 // Close lets go of the hints that no request followed, and answers the requests that
@@ -133,20 +139,7 @@ func (in *Ingress) Close() {
 // Gateway serves the requests that the node's Envoy sends.
 func (in *Ingress) Gateway() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		in.serve(w, r, func(ctx context.Context, p *parked) error {
-			bound, err := in.activate(ctx, p)
-			if err != nil {
-				return err
-			}
-			trace.SpanFromContext(ctx).SetAttributes(tracing.FaaSColdStart.Bool(bound.GetCold()), tracing.Instance.String(bound.GetInstance()))
-			switch {
-			case bound.GetRelayAddress() != "":
-				return in.relay(ctx, w, r, p, bound)
-			case bound.GetPeerAddress() != "":
-				return in.handOver(ctx, w, r, p, bound)
-			}
-			return in.deliver(ctx, w, r, p, bound.GetInstance())
-		})
+		in.serve(w, r, func(ctx context.Context, p *parked) error { return in.place(ctx, w, r, p) })
 	})
 }
 

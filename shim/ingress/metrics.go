@@ -13,6 +13,7 @@ type Metrics struct {
 	parked   *prometheus.GaugeVec
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	again    *prometheus.CounterVec
 	hints    *prometheus.CounterVec
 }
 
@@ -33,13 +34,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "headstart_ingress_request_duration_seconds", Help: "Time from a request's arrival at the daemon to the end of its answer.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14)}, []string{"function"}),
+		again: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_ingress_requests_placed_again_total", Help: "Times that a request was placed again, by why it did not reach the instance before."}, []string{"function", "reason"}),
 		hints: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_hints_total", Help: "Hints of inputs, by what became of them: accepted, dropped or refused."}, []string{"result"}),
 	}
 	for _, result := range []string{hintAccepted, hintDropped, hintRefused} {
 		m.hints.WithLabelValues(result) // the first one dropped is an increase, too
 	}
-	r.MustRegister(m.parked, m.requests, m.duration, m.hints)
+	r.MustRegister(m.parked, m.requests, m.duration, m.again, m.hints)
 	return m
 }
 
@@ -52,6 +55,10 @@ func (m *Metrics) observe(function string, began time.Time, err error) {
 	}
 	m.requests.WithLabelValues(function, reason).Inc()
 	m.duration.WithLabelValues(function).Observe(time.Since(began).Seconds())
+}
+
+func (m *Metrics) placedAgain(function string, err error) {
+	m.again.WithLabelValues(function, problem.Of(err).Title).Inc()
 }
 
 func (m *Metrics) hint(result string) { m.hints.WithLabelValues(result).Inc() }

@@ -76,11 +76,11 @@ func TestMetrics(t *testing.T) {
 
 // While a request is in the node's hands it counts, for the platform and the operator.
 func TestARequestInHandCounts(t *testing.T) {
-	r := newRig(t, nil)
+	r := newRig(t, abort)
 	at := make(chan string, 1)
-	r.instances.ready = func(ctx context.Context, id string) (netip.AddrPort, error) {
+	r.instances.ready = func(context.Context, string) (netip.AddrPort, error) {
 		at <- fmt.Sprint(r.cp.holds(withInput), strings.Contains(metrics(t, r), `in_flight{function="default/video"} 1`))
-		return readyNowhere(ctx, id)
+		return r.instances.address, nil
 	}
 	r.do(t, request(t, "GET", withInput, "", "", nil))
 	if got := <-at; got != "1 true" {

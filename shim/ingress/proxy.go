@@ -2,21 +2,30 @@ package ingress
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"sync/atomic"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 // hop is what the relaying of one request depends on.
 type hop struct {
-	id  string
-	via http.RoundTripper
+	id   string
+	body *clientBody
+	via  http.RoundTripper
 	// prepare edits the outgoing request.
 	prepare func(out *http.Request)
 	// explain puts a failure of the other side into words; midway: of its answer.
 	explain func(err error, midway bool) error
+	// daemon: the other side is another node's daemon, which can hand the request back.
+	daemon bool
 }
 
 // forwarded are headers that ReverseProxy drops; the gateway made them and is to be
@@ -26,9 +35,8 @@ var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-
 // proxy relays one request and its answer, and says who failed if one of the three
 // did: the client, the other side before its answer, or midway of it (broken).
 func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, to hop) error {
-	sent := &watched{ReadCloser: r.Body}
 	out := r.WithContext(ctx)
-	out.Body = sent
+	out.Body = to.body.open()
 	var got *watched // nil until the answer begins
 	var failure error
 	rp := &httputil.ReverseProxy{
@@ -47,6 +55,10 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 			to.prepare(pr.Out)
 		},
 		ModifyResponse: func(res *http.Response) error {
+			if to.daemon && res.Header.Get(headerUndelivered) != "" {
+				return handedBack(res)
+			}
+			res.Header.Del(headerUndelivered)
 			res.Header.Set(headerRequest, to.id)
 			if res.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection
 				got = &watched{ReadCloser: res.Body}
@@ -60,17 +72,41 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	// The only error is that a ResponseWriter of another kind does not know of it.
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	whole := wholly(func() { rp.ServeHTTP(w, out) })
-	switch gone := r.Context().Err() != nil || sent.failed() != nil; {
+	switch gone := r.Context().Err() != nil || to.body.failed() != nil; {
 	case !whole && (gone || got == nil || got.failed() == nil): // it could not be written
 		return broken{errClientGone}
 	case !whole:
 		return broken{to.explain(got.failed(), true)}
 	case failure != nil && gone:
 		return errClientGone
+	case isUndelivered(failure):
+		return failure
+	case isDial(failure):
+		return undelivered{to.explain(failure, false)}
 	case failure != nil:
 		return to.explain(failure, false)
 	}
 	return nil
+}
+
+// isDial tells whether err means that no connection came about.
+func isDial(err error) bool {
+	dial, is := errors.AsType[*net.OpError](err)
+	return is && dial.Op == "dial"
+}
+
+// problemLimit bounds the problem details of another daemon, in bytes.
+const problemLimit = 64 << 10
+
+// handedBack is the error of a request that another daemon could not deliver. It has told
+// the operator.
+func handedBack(res *http.Response) error {
+	var p problem.Problem
+	if err := json.NewDecoder(io.LimitReader(res.Body, problemLimit)).Decode(&p); err != nil {
+		return fmt.Errorf("reading why a request is handed back: %w", err)
+	}
+	p.Status = res.StatusCode // whatever it says
+	return undelivered{reported{&p}}
 }
 
 // wholly tells whether relay passed a whole answer: ReverseProxy panics when one
@@ -100,7 +136,11 @@ func (b *watched) Read(p []byte) (int, error) {
 }
 
 func (b *watched) failed() error {
-	if err := b.failure.Load(); err != nil {
+	return load(&b.failure)
+}
+
+func load(failure *atomic.Pointer[error]) error {
+	if err := failure.Load(); err != nil {
 		return *err
 	}
 	return nil

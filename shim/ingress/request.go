@@ -33,7 +33,8 @@ type parked struct {
 	id        string            // empty when it was malformed
 	function  *nodeapi.Function // nil until it is known to be deployed
 	reference string
-	input     *engine.Input // nil: the request has no stored input
+	input     *engine.Input // nil: the request has no stored input, or another node fetches it
+	body      *clientBody
 	// deadline is when placement, instance and input must be there.
 	deadline time.Time
 }
@@ -54,7 +55,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
-	p := &parked{}
+	p := &parked{body: &clientBody{from: r.Body}}
 	err := in.park(ctx, r, p, began)
 	if err == nil {
 		err = in.hold(ctx, p, answer)
@@ -99,10 +100,18 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	}
 	if ref != "" && f.GetHasInput() {
 		p.reference = ref
-		p.input = in.engine.Fetch(ctx, fetchRequest(id, f, ref))
-		in.hints.drop(id)
+		in.fetch(ctx, p)
 	}
 	return nil
+}
+
+// fetch has the request's stored input brought here, if it has one.
+func (in *Ingress) fetch(ctx context.Context, p *parked) {
+	if p.reference == "" || p.input != nil {
+		return
+	}
+	p.input = in.engine.Fetch(ctx, fetchRequest(p.id, p.function, p.reference))
+	in.hints.drop(p.id)
 }
 
 func newRequestID() string {
@@ -185,6 +194,9 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	}
 	if p.id != "" {
 		w.Header().Set(headerRequest, p.id)
+	}
+	if isUndelivered(err) {
+		w.Header().Set(headerUndelivered, pr.Title)
 	}
 	problem.Write(w, pr, name, p.id)
 }

@@ -111,6 +111,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	})
 	r.Ingress = ingress.New(ingress.Config{Node: "edge-1", Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Engine: e, Peers: peers,
 		Mesh: r.mesh, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
+	r.Hasten()
 	t.Cleanup(func() {
 		r.Close()
 		// A server does not wait for connections that were upgraded.

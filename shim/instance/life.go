@@ -118,14 +118,14 @@ func (s *Set) watch(in *instance, sb Sandbox) {
 	select {
 	case <-in.life.Done():
 		if grace, stopped := stopRequested(in.life); stopped {
-			s.end(in, sb, grace, instanceGone())
+			s.end(in, sb, grace, problem.InstanceGone())
 			s.report(status)
 		}
 	case <-sb.Exited():
 		status.Reason, status.Field = reasonExited, fieldContainer
 		status.Message = fmt.Sprintf("the function's program ended by itself with code %d", sb.ExitCode())
 		s.report(status) // first: requests are still sent to it
-		s.end(in, sb, 0, instanceGone())
+		s.end(in, sb, 0, problem.InstanceGone())
 	}
 }
 

@@ -32,10 +32,6 @@ func stopRequested(ctx context.Context) (grace time.Duration, stopped bool) {
 	return r.grace, stopped
 }
 
-func instanceGone() *problem.Problem {
-	return problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "the instance that was to answer is gone; try again")
-}
-
 func exitedEarly(code uint32) *problem.Problem {
 	return problem.New(http.StatusBadGateway, reasonExited, fieldContainer,
 		fmt.Sprintf("the function's program ended with code %d before it was ready", code))
@@ -50,7 +46,7 @@ func (s *Set) explain(ctx context.Context, err error, f *nodeapi.Function) *prob
 	case errors.As(err, &p):
 		return p
 	case stopped:
-		return problem.New(http.StatusServiceUnavailable, "InstanceStopped", "", "the instance was stopped while it was starting")
+		return problem.New(http.StatusServiceUnavailable, problem.ReasonInstanceStopped, "", "the instance was stopped while it was starting")
 	case s.ctx.Err() != nil:
 		return problem.New(http.StatusServiceUnavailable, "DaemonStopping", "", "the node's daemon is being stopped")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -184,7 +184,7 @@ func (s *Set) find(ctx context.Context, id string) (*instance, error) {
 		select {
 		case <-announced:
 		case <-late.C:
-			return nil, instanceGone()
+			return nil, problem.InstanceGone()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"net/http"
 	"net/netip"
 	"os"
 	"sync"
@@ -99,7 +98,7 @@ func (s *Set) Set(m *nodeapi.Instances) {
 	}
 	for id, p := range s.pods {
 		if now[id] == nil {
-			p.fail(gone())
+			p.fail(problem.InstanceGone())
 			s.left(id)
 		}
 	}
@@ -196,7 +195,7 @@ func (s *Set) find(ctx context.Context, id string) (*pod, error) {
 		select {
 		case <-announced:
 		case <-late.C:
-			return nil, gone()
+			return nil, problem.InstanceGone()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -213,10 +212,6 @@ func (s *Set) Inputs(id string) (dir *os.Root, known bool) {
 		return nil, false
 	}
 	return s.dirs.inputs(id), true
-}
-
-func gone() *problem.Problem {
-	return problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "the instance that was to answer is gone; try again")
 }
 
 // address reads an address that the control plane has sent, invalid when there is none.

@@ -33,6 +33,18 @@ func New(status int, reason, field, detail string) *Problem {
 	return &Problem{Type: "https://headstart.dev/errors#" + reason, Title: reason, Status: status, Field: field, Detail: detail}
 }
 
+// Reasons that say that an instance ended before it got a request, and nothing against
+// sending that to another.
+const (
+	ReasonInstanceGone    = "InstanceGone"
+	ReasonInstanceStopped = "InstanceStopped"
+)
+
+// InstanceGone is the problem of a request whose instance is no more, or is not known.
+func InstanceGone() *Problem {
+	return New(http.StatusServiceUnavailable, ReasonInstanceGone, "", "the instance that was to answer is gone; try again")
+}
+
 func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
 
 // Of returns the problem in err's chain, or an Internal one that says nothing of err:

@@ -50,6 +50,10 @@ const (
 	Relay = "relay"
 )
 
+// EventPlacedAgain is the event of an Activation whose request nobody got, and that is placed
+// again.
+const EventPlacedAgain = "placed again"
+
 // Attributes of the OpenTelemetry FaaS conventions.
 const (
 	// FaaSName is the function's namespace/name.
@@ -87,6 +91,8 @@ const (
 	// Degraded is the reason, one CamelCase word, why Headstart let the request go on
 	// without its help.
 	Degraded = attribute.Key("headstart.degraded")
+	// Reason is, of an EventPlacedAgain, why the request did not reach the instance before.
+	Reason = attribute.Key("headstart.reason")
 
 	// TransferLocal: gateway and target are one node, nothing is copied.
 	TransferLocal = "local"

@@ -1,0 +1,270 @@
+package ingress_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// first answers the first activation with b, and the others with the instance of this node.
+func first(b *nodeapi.Bound) func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
+	var asked atomic.Int32
+	return func(_ context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
+		if asked.Add(1) == 1 {
+			return b, nil
+		}
+		return &nodeapi.Bound{Request: a.GetRequest(), Instance: target, Node: "edge-1"}, nil
+	}
+}
+
+// closing is a listener's address at which nobody listens any more.
+func closing(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// A request whose instance is gone before it got there goes to another, with its input or
+// its body, and nobody hears of it but the metrics and the trace.
+func TestARequestThatNobodyGotIsPlacedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*testing.T, *rig)
+		reason  string
+	}{
+		"gone":    {func(_ *testing.T, r *rig) { r.cp.activate = first(&nodeapi.Bound{Instance: "other"}) }, "InstanceGone"},
+		"stopped": {func(_ *testing.T, r *rig) { r.instances.ready = firstReady(r, netip.AddrPort{}, stopped) }, "InstanceStopped"},
+		"gone once ready": {func(_ *testing.T, r *rig) {
+			r.cp.activate = first(&nodeapi.Bound{Instance: "other"})
+			r.instances.ready = func(context.Context, string) (netip.AddrPort, error) { return r.instances.address, nil }
+		}, "InstanceGone"},
+		"takes no connections": {func(t *testing.T, r *rig) {
+			r.instances.ready = firstReady(r, netip.MustParseAddrPort(closing(t)), nil)
+		}, "FunctionFailed"},
+		"no autoscaler": {func(t *testing.T, r *rig) {
+			r.cp.activate = first(&nodeapi.Bound{RelayAddress: closing(t), RelayHeaders: map[string]string{"a": "b"}})
+		}, "RelayFailed"},
+		"no daemon": {func(t *testing.T, r *rig) {
+			r.cp.activate = first(&nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: closing(t)})
+		}, "PeerUnreachable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got seen
+			var r *rig
+			r = newRig(t, func(w http.ResponseWriter, req *http.Request) {
+				see(t, &r, &got)(w, req)
+				_, _ = io.WriteString(w, "answer")
+			})
+			ref := r.put("some", "", []byte("input"))
+			for _, sent := range []struct{ body, want string }{{"", "input"}, {"own body", "own body"}} {
+				c.prepare(t, r)
+				var body io.Reader
+				if sent.body != "" {
+					body = strings.NewReader(sent.body)
+				}
+				if resp := r.do(t, request(t, "POST", withInput, newID(), ref, body)); read(t, resp.Body) != "answer" {
+					t.Fatalf("it is answered %d", resp.StatusCode)
+				}
+				// A body that is in the way of a file is another matter.
+				if got.body != sent.want || got.file != "input" {
+					t.Errorf("the function saw %+v", got)
+				}
+			}
+			if want := `headstart_ingress_requests_placed_again_total{function="default/video",reason="` + c.reason + `"} 2`; !strings.Contains(metrics(t, r), want) {
+				t.Errorf("%s is missing in\n%s", want, metrics(t, r))
+			}
+			if told := r.cp.told(); told != nil || r.logs.String() != "" {
+				t.Errorf("the operator is told %v; the log has %s", told, r.logs)
+			}
+		})
+	}
+}
+
+var stopped = problem.New(http.StatusServiceUnavailable, problem.ReasonInstanceStopped, "", "it was stopped")
+
+// firstReady is at an address, or err, when it is first asked, and then where r's instance is.
+func firstReady(r *rig, at netip.AddrPort, err error) func(context.Context, string) (netip.AddrPort, error) {
+	var asked atomic.Int32
+	return func(context.Context, string) (netip.AddrPort, error) {
+		if asked.Add(1) == 1 {
+			return at, err
+		}
+		return r.instances.address, nil
+	}
+}
+
+// The peer says that nobody got the request, and another node's instance gets it.
+func TestARequestThatIsHandedBackIsPlacedAgain(t *testing.T) {
+	for name, prepare := range map[string]func(p *pair){
+		"instance gone": func(p *pair) { p.target.instances.ready = failGone },
+		"daemon ends":   func(p *pair) { p.target.instances.ready = neverReady; p.target.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, abort)
+			prepare(p)
+			var got seen
+			p.gateway.instances.run(t, func(w http.ResponseWriter, req *http.Request) {
+				see(t, &p.gateway, &got)(w, req)
+				_, _ = io.WriteString(w, "answer")
+			})
+			for _, sent := range []string{"input", strings.Repeat("x", ingress.BodyKept/2)} {
+				away, _ := p.gateway.cp.activate(t.Context(), nil)
+				p.gateway.cp.activate = first(away)
+				ref := p.gateway.put("some", "", []byte("input"))
+				p.target.put("some", "", []byte("input"))
+				var body io.Reader
+				if sent != "input" {
+					body = io.MultiReader(strings.NewReader(sent)) // of unknown length
+				}
+				if resp := p.gateway.do(t, request(t, "POST", withInput, newID(), ref, body)); read(t, resp.Body) != "answer" {
+					t.Fatalf("it is answered %d", resp.StatusCode)
+				}
+				if got.body != sent || got.file != "input" {
+					t.Errorf("the function saw %+v", got)
+				}
+				p.bind(away.GetPeerAddress(), true)
+			}
+			if here, there := p.gateway.cp.told(), p.target.cp.told(); here != nil || there != nil {
+				t.Errorf("the operator is told %v by the gateway's node and %v by the target's", here, there)
+			}
+		})
+	}
+}
+
+func failGone(context.Context, string) (netip.AddrPort, error) {
+	return netip.AddrPort{}, problem.InstanceGone()
+}
+
+// A large body cannot be sent twice: the client learns that nobody got it.
+func TestALargeBodyIsNotSentAgain(t *testing.T) {
+	p := newPair(t, nil)
+	read := make(chan struct{})
+	p.target.instances.ready = func(ctx context.Context, id string) (netip.AddrPort, error) {
+		<-read
+		return failGone(ctx, id)
+	}
+	large := strings.NewReader(strings.Repeat("x", 4*ingress.BodyKept))
+	resp := p.gateway.do(t, request(t, "POST", withoutInput, newID(), "", io.MultiReader(large, after(func() { close(read) }))))
+	wantProblem(t, resp, http.StatusServiceUnavailable, "InstanceGone", "")
+	if got := resp.Header.Get("x-headstart-undelivered"); got != "InstanceGone" {
+		t.Errorf("the header is %q", got)
+	}
+	if len(p.gateway.cp.asked) != 1 {
+		t.Errorf("it was placed %d times", len(p.gateway.cp.asked))
+	}
+}
+
+// after is an empty reader that tells when it is read.
+type after func()
+
+func (a after) Read([]byte) (int, error) { a(); return 0, io.EOF }
+
+// An instance that is gone time and again is told in the end, once.
+func TestPlacementsAreLimited(t *testing.T) {
+	r := newRig(t, nil)
+	r.instances.ready = failGone
+	wantProblem(t, r.do(t, request(t, "POST", withoutInput, newID(), "", nil)), http.StatusServiceUnavailable, "InstanceGone", "")
+	if n := len(r.cp.asked); n != ingress.Placements {
+		t.Errorf("it was placed %d times", n)
+	}
+	if s := r.logs.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "InstanceGone") {
+		t.Errorf("it is logged as %s", s)
+	}
+}
+
+// No request waits beyond its deadline for another placement.
+func TestPlacementsEndAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newNode(t, nil)
+		slow := ingress.New(ingress.Config{Node: "edge-1", Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Metrics: ingress.NewMetrics(newRegistry()), Log: discard})
+		defer slow.Close()
+		r.change(func(f *nodeapi.Function) { f.ReadyTimeout = durationpb.New(-ingress.Grace + time.Second) })
+		r.instances.ready = failGone
+		began := time.Now()
+		wantProblem(t, call(slow.Gateway(), request(t, "GET", withInput, newID(), "", nil)), http.StatusServiceUnavailable, "InstanceGone", "")
+		if waited := time.Since(began); waited > time.Second || len(r.cp.asked) < 2 {
+			t.Errorf("it waited %v, for %d placements", waited, len(r.cp.asked))
+		}
+	})
+}
+
+// What a function says of its request, nobody takes for a daemon's word.
+func TestAFunctionCannotHandBack(t *testing.T) {
+	p := newPair(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("x-headstart-undelivered", "InstanceGone")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "mine")
+	})
+	resp := p.gateway.do(t, request(t, "GET", withoutInput, newID(), "", nil))
+	if body := read(t, resp.Body); body != "mine" || resp.Header.Get("x-headstart-undelivered") != "" {
+		t.Errorf("%s, %v", body, resp.Header)
+	}
+	if n := len(p.gateway.cp.asked); n != 1 {
+		t.Errorf("it was placed %d times", n)
+	}
+}
+
+// However far it was read before, and wherever that broke off, a body begins from its start.
+func TestABodyIsSentAgain(t *testing.T) {
+	for size := range slices.Values([]int{0, 1, 5000, ingress.BodyKept, ingress.BodyKept + 1, 3 * ingress.BodyKept}) {
+		for part := range slices.Values([]int{0, 1, 4000, ingress.BodyKept}) {
+			t.Run(fmt.Sprint(part, " of ", size), func(t *testing.T) {
+				want := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
+				open, whole := ingress.OpenBody(io.NopCloser(bytes.NewReader(want)))
+				once := open()
+				_, _ = io.ReadFull(once, make([]byte, part))
+				_ = once.Close()
+				if !whole() {
+					t.Fatal("what was kept is lost")
+				}
+				got, err := io.ReadAll(open())
+				if err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%d bytes come, of %d: %v", len(got), len(want), err)
+				}
+				if whole() != (size <= ingress.BodyKept) {
+					t.Errorf("it can be sent again: %t", whole())
+				}
+			})
+		}
+	}
+}
+
+// A reader that was given up while it read takes nothing away from the next.
+func TestAReadUnderWayTakesNothing(t *testing.T) {
+	from, write := io.Pipe()
+	open, _ := ingress.OpenBody(from)
+	once, given := open(), make(chan struct{})
+	go func() {
+		defer close(given)
+		_, _ = once.Read(make([]byte, 100))
+	}()
+	_, _ = io.WriteString(write, "for the next") // it is in Read, or gets there
+	_ = once.Close()
+	go func() { _, _ = io.WriteString(write, ", and more"); _ = write.Close() }()
+	if got, err := io.ReadAll(open()); err != nil || string(got) != "for the next, and more" {
+		t.Errorf("it reads %q, %v", got, err)
+	}
+	<-given
+	if _, err := once.Read(make([]byte, 1)); err == nil {
+		t.Error("what is closed can be read")
+	}
+}
