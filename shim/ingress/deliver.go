@@ -19,19 +19,14 @@ import (
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
-// placementTimeout bounds the wait for an instance's binding, if the request's deadline
-// does not: control plane restarts take about a second, and nobody waits much longer
-// without a word.
-const placementTimeout = 15 * time.Second
-
-// activate asks for an instance. An input that cannot be had fails the request now,
+// activate asks for an instance, until then. An input that cannot be had fails the request now,
 // not after the placement.
-func (in *Ingress) activate(ctx context.Context, p *parked) (*nodeapi.Bound, error) {
+func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*nodeapi.Bound, error) {
 	ctx, cancel := in.waiting(ctx)
 	defer cancel()
 	ctx, overdue := context.WithDeadline(ctx, p.deadline)
 	defer overdue()
-	ctx, late := context.WithTimeout(ctx, placementTimeout)
+	ctx, late := context.WithDeadline(ctx, until)
 	defer late()
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)

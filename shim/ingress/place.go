@@ -9,11 +9,17 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 const (
+	// placementTimeout bounds the wait for an instance's binding, if the request's deadline
+	// does not: control plane restarts take about a second, and nobody waits much longer
+	// without a word. All placements of a request, and their connections that do not come
+	// about, have it together.
+	placementTimeout = 15 * time.Second
 	// placements is how often a request is placed at most. With the pauses between, which
 	// are 3 s in all, that is longer than the control plane takes to see that an instance
 	// is gone, or a daemon to be restarted.
@@ -27,26 +33,37 @@ const (
 func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked) error {
 	pause := &backoff.ExponentialBackOff{InitialInterval: in.pause, MaxInterval: 32 * in.pause, Multiplier: 2}
 	pause.Reset()
+	until := time.Now().Add(placementTimeout)
+	var before error // why the last placement was to no avail
 	for placed := 1; ; placed++ {
 		in.fetch(ctx, p)
-		err := in.placeOnce(ctx, w, r, p)
+		bound, err := in.activate(ctx, p, until)
+		if err != nil && before != nil && !time.Now().Before(until) {
+			return before // says more than that the time is over
+		}
+		if err == nil {
+			began := time.Now()
+			err = in.bring(ctx, w, r, p, bound)
+			if !isDial(err) { // an instance that started was worth the wait
+				until = until.Add(time.Since(began))
+			}
+		}
 		wait := pause.NextBackOff()
-		if !isUndelivered(err) || placed == placements || !p.body.whole() || time.Until(p.deadline) < wait {
+		again := time.Now().Add(wait)
+		if !isUndelivered(err) || placed == placements || !p.body.whole() || again.After(until) || again.After(p.deadline) {
 			return err
 		}
 		if in.rest(ctx, wait) != nil {
 			return err
 		}
+		before = err
 		trace.SpanFromContext(ctx).AddEvent(tracing.EventPlacedAgain, trace.WithAttributes(tracing.Reason.String(problem.Of(err).Title)))
 		in.metrics.placedAgain(p.function.GetName(), err)
 	}
 }
 
-func (in *Ingress) placeOnce(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked) error {
-	bound, err := in.activate(ctx, p)
-	if err != nil {
-		return err
-	}
+// bring takes the request to where it is bound.
+func (in *Ingress) bring(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, bound *nodeapi.Bound) error {
 	trace.SpanFromContext(ctx).SetAttributes(tracing.FaaSColdStart.Bool(bound.GetCold()), tracing.Instance.String(bound.GetInstance()))
 	switch {
 	case bound.GetRelayAddress() != "":

@@ -207,6 +207,54 @@ func TestPlacementsEndAtTheDeadline(t *testing.T) {
 	})
 }
 
+// A daemon that cannot be reached does not hold a request for longer than a placement may
+// take, and the answer is why.
+func TestUnreachableDaemonsEndPlacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newNode(t, nil)
+		var placed int
+		r.cp.activate = func(ctx context.Context, _ *nodeapi.Activate) (*nodeapi.Bound, error) {
+			if placed++; placed > 2 {
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			}
+			return &nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: "192.0.2.1:1"}, nil
+		}
+		lost := roundTripper(func(*http.Request) (*http.Response, error) {
+			<-time.After(5 * time.Second)
+			return nil, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
+		})
+		in := ingress.New(ingress.Config{Node: "edge-1", Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Peers: lost, Metrics: ingress.NewMetrics(newRegistry()), Log: discard})
+		defer in.Close()
+		r.change(func(f *nodeapi.Function) { f.ReadyTimeout = durationpb.New(time.Hour) })
+		began := time.Now()
+		wantProblem(t, call(in.Gateway(), request(t, "GET", withInput, newID(), "", nil)), http.StatusBadGateway, "PeerUnreachable", "")
+		if waited := time.Since(began); waited != ingress.Placement || placed != 3 {
+			t.Errorf("it waited %v, for %d placements", waited, placed)
+		}
+	})
+}
+
+// An instance that was starting for long, and is gone, does not count against the next.
+func TestALongStartIsNoPlacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newNode(t, nil)
+		r.change(func(f *nodeapi.Function) { f.ReadyTimeout = durationpb.New(time.Hour) })
+		var placed int
+		r.instances.ready = func(context.Context, string) (netip.AddrPort, error) {
+			if placed++; placed == 1 {
+				<-time.After(2 * ingress.Placement)
+				return netip.AddrPort{}, problem.InstanceGone()
+			}
+			return netip.AddrPort{}, stopped
+		}
+		wantProblem(t, call(r.Gateway(), request(t, "GET", withInput, newID(), "", nil)), http.StatusServiceUnavailable, "InstanceStopped", "")
+		if placed < 2 {
+			t.Error("it was not placed again")
+		}
+	})
+}
+
 // What a function says of its request, nobody takes for a daemon's word.
 func TestAFunctionCannotHandBack(t *testing.T) {
 	p := newPair(t, func(w http.ResponseWriter, _ *http.Request) {
