@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -92,6 +93,9 @@ type Node struct {
 }
 
 func (n Node) cgroup() string { return "/" + name + "/" + n.Name }
+
+// Has tells whether a process is of the cluster's nodes, by its /proc/PID/cgroup.
+func Has(cgroups string) bool { return strings.Contains(cgroups, ":/"+name+"/") }
 
 func (n Node) machine() machine.Config {
 	return machine.Config{Name: n.Name, Dir: n.Dir, NetNS: n.NetNS, Cgroup: n.cgroup(), Programs: n.Bin}

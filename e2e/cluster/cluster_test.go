@@ -302,7 +302,7 @@ func processes(t *testing.T) (left []string) {
 		// A process that has just ended has no files.
 		command, _ := os.ReadFile(proc + "/cmdline")
 		cgroups, _ := os.ReadFile(proc + "/cgroup")
-		if strings.Contains(string(command), cluster.DefaultDir+"/") || strings.Contains(string(cgroups), ":/hsk8s/") {
+		if strings.Contains(string(command), cluster.DefaultDir+"/") || cluster.Has(string(cgroups)) {
 			left = append(left, "process "+strconv.Itoa(p.PID)+" "+strings.ReplaceAll(string(command), "\x00", " "))
 		}
 	}

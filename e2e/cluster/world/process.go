@@ -14,10 +14,11 @@ import (
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+	"github.com/headstart-mesh/headstart/e2e/cluster"
 )
 
-// Processes returns the ids of a program's processes by the name of its file: those of the
-// cluster's pods are this machine's.
+// Processes returns the ids of a program's processes in the cluster's pods, which are this
+// machine's, by the name of its file. The machine may run the program for others, too.
 func Processes(program string) ([]int, error) {
 	links, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
@@ -26,6 +27,11 @@ func Processes(program string) ([]int, error) {
 	var pids []int
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && filepath.Base(target) == program {
+			// One that has ended meanwhile is in no cgroup any more.
+			cgroups, err := os.ReadFile(filepath.Join(filepath.Dir(link), "cgroup"))
+			if err != nil || !cluster.Has(string(cgroups)) {
+				continue
+			}
 			pid, err := strconv.Atoi(strings.Split(link, "/")[2])
 			if err != nil {
 				return nil, err
