@@ -150,7 +150,7 @@ func (i *Input) begin(object source.Object) (io.WriterAt, error) {
 	if i.released {
 		return nil, errReleased
 	}
-	entry, err := i.engine.buffer.Create(entryID(), object.Size)
+	entry, err := i.engine.buffer.Create(entryID(), i.request.Function, object.Size)
 	if err != nil {
 		return nil, err
 	}
