@@ -104,7 +104,8 @@ func (b *clientBody) take(p []byte) (int, error) {
 	return n, err
 }
 
-// spill keeps what of the body came and found no room in the buffer.
+// spill keeps what of the body came and found no room in the buffer. All that is in there has
+// been read.
 func (b *clientBody) spill() {
 	b.beyond.Do(func() {
 		if rest, spilled := b.input.Rest(); spilled {

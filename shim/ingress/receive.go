@@ -62,11 +62,10 @@ func (in *Ingress) forget(ctx context.Context, p *parked) {
 		return
 	}
 	tellInput(ctx, tracing.Receive, trace.SpanKindServer, schemeBody, input)
-	if _, spilled := input.Rest(); spilled {
+	input.Release()
+	if _, spilled := input.Rest(); spilled { // at once: it was released
 		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNotBuffered))
 	}
-	input.Release()
-	_ = input.Wait(context.WithoutCancel(ctx)) // how it ended is known to whoever wanted to know
 	p.body.input = nil
 }
 
