@@ -82,7 +82,7 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	// Without it the server would read the whole body before it lets an answer pass.
 	// The only error is that a ResponseWriter of another kind does not know of it.
 	_ = http.NewResponseController(w).EnableFullDuplex()
-	aw := &answering{ResponseWriter: w, own: w.Header().Clone()}
+	aw := &answering{ResponseWriter: w, own: w.Header().Clone(), body: to.body}
 	whole := wholly(func() { rp.ServeHTTP(aw, out.WithContext(ctx)) })
 	if got == nil {
 		aw.restore()

@@ -54,8 +54,8 @@ func (in *Ingress) receive(ctx context.Context, w http.ResponseWriter, r *http.R
 	return nil
 }
 
-// forget lets go of a body in the buffer, once its span is told. Nobody reads the request's
-// body afterwards.
+// forget lets go of a body in the buffer, once its span is told. The way there has ended
+// afterwards; whoever still reads from the buffer fails.
 func (in *Ingress) forget(ctx context.Context, p *parked) {
 	input := p.body.input
 	if input == nil {
@@ -66,7 +66,6 @@ func (in *Ingress) forget(ctx context.Context, p *parked) {
 	if _, spilled := input.Rest(); spilled { // at once: it was released
 		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNotBuffered))
 	}
-	p.body.input = nil
 }
 
 // untilFailed waits until an input has failed or ctx has ended, and returns the failure.

@@ -1,6 +1,7 @@
 package ingress_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -401,6 +403,45 @@ func TestAFunctionThatDoesNotWantTheBody(t *testing.T) {
 			t.Errorf("it is answered %q", got)
 		}
 		_ = u.to.Close()
+	}
+}
+
+// What a client sends after an answer that came before the end of its body is no request,
+// whatever it looks like: the gateway has not seen it.
+func TestNoRequestIsHiddenInABody(t *testing.T) {
+	var calls atomic.Int32
+	for _, function := range []string{withBody, withoutInput} {
+		for _, answer := range []string{"early", "failed"} {
+			for _, framing := range []string{"Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n", "Content-Length: 1000\r\n\r\nfirst"} {
+				gateway, there := nodes(t, false)
+				there.instances.run(t, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); _, _ = io.WriteString(w, "answer") })
+				if answer == "failed" {
+					there.instances.ready = failReady
+				}
+				calls.Store(0)
+				c, err := net.Dial("unix", serveUnix(t, gateway.Gateway()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				hidden := "GET /hidden HTTP/1.1\r\nHost: a\r\nx-headstart-function: " + withoutInput + "\r\n\r\n"
+				if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nx-headstart-function: "+function+"\r\n"+framing); err != nil {
+					t.Fatal(err)
+				}
+				_ = c.SetDeadline(time.Now().Add(soon))
+				from := bufio.NewReader(c)
+				resp, err := http.ReadResponse(from, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = read(t, resp.Body)
+				_, _ = io.WriteString(c, hidden) // it may be closed by now
+				_ = c.(*net.UnixConn).CloseWrite()
+				if more, _ := io.ReadAll(from); len(more) > 0 || !resp.Close || calls.Load() > 1 {
+					t.Errorf("%s, %s, %.20s: after %d comes %q; %d calls", function, answer, framing, resp.StatusCode, more, calls.Load())
+				}
+				_ = c.Close()
+			}
+		}
 	}
 }
 

@@ -211,6 +211,7 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	if p.id != "" {
 		w.Header().Set(headerRequest, p.id)
 	}
+	p.body.closeUnread(w.Header())
 	if isUndelivered(err) {
 		w.Header().Set(headerUndelivered, pr.Title)
 	}
