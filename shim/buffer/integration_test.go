@@ -46,7 +46,7 @@ func TestLinkToAnotherFileSystem(t *testing.T) {
 	if err := e.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Link(openRoot(t, mount(t, "tmpfs", "")), "input"); !errors.Is(err, unix.EXDEV) {
+	if err := e.Link(t.Context(), openRoot(t, mount(t, "tmpfs", "")), "input"); !errors.Is(err, unix.EXDEV) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // Input is one request's input on its way into the buffer. Its methods may be called at
@@ -110,8 +110,8 @@ func (i *Input) NewReader(ctx context.Context) (io.ReadCloser, error) {
 	return i.entry.NewReader(ctx), nil
 }
 
-// Link gives the complete input a file name in dir: see buffer.Entry.
-func (i *Input) Link(dir *os.Root, name string) error {
+// Link gives the complete input a file name in a sandbox: see buffer.Entry.
+func (i *Input) Link(ctx context.Context, to *staging.Dir, name string) error {
 	select {
 	case <-i.done:
 	default:
@@ -120,7 +120,7 @@ func (i *Input) Link(dir *os.Root, name string) error {
 	if i.err != nil {
 		return i.err
 	}
-	return i.entry.Link(dir, name)
+	return i.entry.Link(ctx, to, name)
 }
 
 // Release is called once by each owner. The last one cancels a fetch in flight and frees

@@ -32,6 +32,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // spans has all that the tests' ingresses record; a test looks for its own trace.
@@ -98,7 +99,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.instances = &instances{inputs: inputs}
+	r.instances = &instances{inputs: &staging.Dir{Input: inputs}}
 	e := engine.New(func(string) (source.Source, error) {
 		if r.blind {
 			return blindSource{}, nil
@@ -314,7 +315,7 @@ type instances struct {
 	ready   func(context.Context, string) (netip.AddrPort, error)
 	address netip.AddrPort
 	meshSNI string
-	inputs  *os.Root // nil: the instance sees none
+	inputs  *staging.Dir // nil: the instance sees none
 }
 
 func (i *instances) run(t *testing.T, function http.HandlerFunc) {
@@ -337,7 +338,7 @@ func (i *instances) Ready(ctx context.Context, id string) (ingress.Endpoint, err
 	return ingress.Endpoint{Address: i.address, MeshSNI: i.meshSNI}, nil
 }
 
-func (i *instances) Inputs(id string) (*os.Root, bool) {
+func (i *instances) Inputs(id string) (*staging.Dir, bool) {
 	if id != target {
 		return nil, false
 	}
