@@ -112,11 +112,15 @@ func (s *Source) Fetch(ctx context.Context, ref source.Reference, begin func(sou
 }
 
 // Stat implements source.Source.
-func (s *Source) Stat(ctx context.Context, ref source.Reference) (source.Object, error) {
+func (s *Source) Stat(ctx context.Context, ref source.Reference) (found source.Object, err error) {
 	if err := s.allow(ref); err != nil {
 		return source.Object{}, err
 	}
-	return s.fetcher.Stat(ctx, ref, (&object{Source: s, ref: ref}).stat)
+	err = s.fetcher.Ask(ctx, ref, func(ctx context.Context) error {
+		found, err = (&object{Source: s, ref: ref}).stat(ctx)
+		return err
+	})
+	return found, err
 }
 
 func (s *Source) allow(ref source.Reference) error {

@@ -102,14 +102,13 @@ func (f *Fetcher) Fetch(ctx context.Context, ref source.Reference, from Object, 
 	return group.Wait()
 }
 
-// Stat bounds a call that asks the store about an object, as parts are, and makes problems
-// of its errors.
-func (f *Fetcher) Stat(ctx context.Context, ref source.Reference, ask func(ctx context.Context) (source.Object, error)) (source.Object, error) {
+// Ask bounds a question to the store about an object, as the one for a part is bounded, and
+// makes problems of its errors. It is not asked again.
+func (f *Fetcher) Ask(ctx context.Context, ref source.Reference, ask func(ctx context.Context) error) error {
 	watched, cancel := context.WithTimeoutCause(ctx, Stall, errStalled)
 	defer cancel()
-	object, err := ask(watched)
-	if err != nil {
-		return source.Object{}, final(f.failure(ctx, watched, ref, err))
+	if err := ask(watched); err != nil {
+		return final(f.failure(ctx, watched, ref, err))
 	}
-	return object, nil
+	return nil
 }

@@ -15,17 +15,17 @@ import (
 // Secret is what one file holds, by key. However it is printed, logged or marshalled, it
 // shows nothing.
 type Secret struct {
-	// A pointer prints as an address. An ordinary map in an unexported field would be
-	// printed by %v.
-	values *map[string]string
+	// A function prints as an address. What lies in an unexported field would be printed
+	// by %v, and behind a pointer by %s.
+	get func(key string) string
 }
 
 // Get returns the key's value, empty if there is none.
 func (s Secret) Get(key string) string {
-	if s.values == nil {
+	if s.get == nil {
 		return ""
 	}
-	return (*s.values)[key]
+	return s.get(key)
 }
 
 // String implements fmt.Stringer; MarshalText covers encoders and slog.
@@ -69,6 +69,8 @@ func Load(secrets *os.Root, name string, keys ...string) (Secret, error) {
 		return Secret{}, fmt.Errorf("secret %q is not a regular file", name)
 	case info.Mode().Perm()&0o077 != 0:
 		return Secret{}, fmt.Errorf("secret %q has mode %#o: others than its owner have access; use 0600 or 0400", name, info.Mode().Perm())
+	case info.Size() > maxFile:
+		return Secret{}, fmt.Errorf("secret %q is larger than %d bytes", name, maxFile)
 	}
 	s, err := Parse(io.LimitReader(file, maxFile), keys...)
 	if err != nil {
@@ -99,7 +101,7 @@ func Parse(r io.Reader, keys ...string) (Secret, error) {
 	if err := lines.Err(); err != nil {
 		return Secret{}, err
 	}
-	return Secret{&values}, nil
+	return Secret{func(key string) string { return values[key] }}, nil
 }
 
 func oneOf(keys []string) string {
