@@ -103,7 +103,7 @@ func Page() string {
 
 func standard(a policy.Annotation) string {
 	if a.Default == "" {
-		return "none: the function has no stored input"
+		return "none: the function has no input"
 	}
 	return "`" + a.Default + "`"
 }
