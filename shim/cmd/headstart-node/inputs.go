@@ -15,6 +15,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/buffer/remote"
+	"github.com/headstart-mesh/headstart/shim/source/secret"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -164,6 +165,23 @@ func (c config) openRedis(i *inputs, slot string, log *slog.Logger) (buffer.Tier
 	}
 	i.redis = remote.Connect(address, c.redisCredentials)
 	return buffer.Tier{Name: tierRedis, Limit: c.bufferRedisLimit, Medium: remote.Open(i.redis, name, randomName(), log)}, nil
+}
+
+// redisCredentials reads the secret anew for each connection.
+func (c config) redisCredentials() (username, password string, err error) {
+	if c.redisSecret == "" {
+		return "", "", nil
+	}
+	secrets, err := os.OpenRoot(c.secretsDir)
+	if err != nil {
+		return "", "", fmt.Errorf("--secrets-dir: %w", err)
+	}
+	defer secrets.Close() // It was only read from.
+	s, err := secret.Load(secrets, c.redisSecret, "username", "password")
+	if err != nil {
+		return "", "", fmt.Errorf("--buffer-redis-secret: %w", err)
+	}
+	return s.Get("username"), s.Get("password"), nil
 }
 
 // redisName is the name of the slot in the Redis. It lies beside the inputs: nodes of two

@@ -1,3 +1,0 @@
-package main
-
-func (c config) redisCredentials() (username, password string, err error) { return "", "", nil }
