@@ -4,6 +4,7 @@ package http
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -92,6 +93,7 @@ func New(cfg Config) (*Source, error) {
 		transport: &http.Transport{
 			DialContext:            (&net.Dialer{Timeout: ranged.Stall}).DialContext,
 			TLSHandshakeTimeout:    ranged.Stall,
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			MaxIdleConnsPerHost:    ranged.Slots,
 			IdleConnTimeout:        ranged.Idle,
 			MaxResponseHeaderBytes: maxHeader,

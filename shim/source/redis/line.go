@@ -47,7 +47,8 @@ func newLine(conn net.Conn, cfg Config, username, password string) *line {
 }
 
 // send sends commands together and returns their replies, which may be errors of the
-// server. An error is one of the connection. It ends with ctx.
+// server. An error is one of the connection, or the server's that does not take it. It ends
+// with ctx.
 func (l *line) send(ctx context.Context, commands ...[]any) ([]*redis.Cmd, error) {
 	stop := context.AfterFunc(ctx, func() { _ = l.conn.Close() })
 	pipe := l.client.Pipeline()
@@ -55,14 +56,23 @@ func (l *line) send(ctx context.Context, commands ...[]any) ([]*redis.Cmd, error
 	for i, c := range commands {
 		replies[i] = pipe.Do(ctx, c...)
 	}
-	// Each command has its own error.
-	_, _ = pipe.Exec(ctx)
+	_, err := pipe.Exec(ctx)
 	l.broken = !stop()
+	if err == nil {
+		return replies, nil
+	}
+	answered := false
 	for _, r := range replies {
 		if err := r.Err(); err != nil && !isReply(err) {
 			l.broken = true
 			return nil, err
 		}
+		answered = answered || r.Err() != nil
+	}
+	// No command has failed, so what has is the greeting: the password, or the database.
+	if !answered {
+		l.broken = true
+		return nil, err
 	}
 	return replies, nil
 }
@@ -82,13 +92,18 @@ func (l *line) close() {
 // lines are the connections to a server. Its methods may be called at the same time.
 type lines struct {
 	config Config
+	dialer func(context.Context) (net.Conn, error)
 
 	mu     sync.Mutex
 	closed bool
 	idle   []*line
 }
 
-func newLines(cfg Config) *lines { return &lines{config: cfg} }
+func newLines(cfg Config) *lines {
+	return &lines{config: cfg, dialer: func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{Timeout: ranged.Stall}).DialContext(ctx, "tcp", cfg.Address)
+	}}
+}
 
 // do sends commands by any line.
 func (p *lines) do(ctx context.Context, commands ...[]any) ([]*redis.Cmd, error) {
@@ -175,7 +190,7 @@ func (p *lines) dial(ctx context.Context) (*line, error) {
 		}
 		username, password = s.Get(keyUsername), s.Get(keyPassword)
 	}
-	conn, err := (&net.Dialer{Timeout: ranged.Stall}).DialContext(ctx, "tcp", p.config.Address)
+	conn, err := p.dialer(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
