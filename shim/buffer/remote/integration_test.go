@@ -4,11 +4,8 @@ package remote_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
-	"net"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -19,47 +16,29 @@ import (
 	"github.com/headstart-mesh/headstart/shim/buffer/buffertest"
 	"github.com/headstart-mesh/headstart/shim/buffer/remote"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/redistest"
 )
 
 // password is the server's.
 const password = "s3cret"
 
-// server is Debian's redis-server.
+// server is a redis-server, and its operator's way in.
 type server struct {
+	*redistest.Server
 	address remote.Address
 	admin   *redis.Client
-	process *exec.Cmd
 }
 
 func serve(t *testing.T) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(at)
-	s := &server{address: remote.Address{HostPort: at, DB: 3}}
-	s.process = exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", t.TempDir(), "--requirepass", password)
-	if err := s.process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s.admin = redis.NewClient(&redis.Options{Addr: at, Password: password, DB: 3})
+	s := &server{Server: redistest.Start(t, "--requirepass", password)}
+	s.address = remote.Address{HostPort: s.Address, DB: 3}
+	s.admin = redis.NewClient(&redis.Options{Addr: s.Address, Password: password, DB: 3})
 	t.Cleanup(func() {
-		_ = s.admin.Close()
-		_ = s.process.Process.Kill()
-		_ = s.process.Wait()
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for s.admin.Ping(ctx).Err() != nil {
-		if ctx.Err() != nil {
-			t.Fatal("redis-server does not answer")
+		if err := s.admin.Close(); err != nil {
+			t.Error(err)
 		}
-	}
+	})
 	return s
 }
 
@@ -161,9 +140,7 @@ func TestRedisDies(t *testing.T) {
 	if _, err := e.WriteAt([]byte("01234"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.process.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	s.Stop()
 	if _, err := e.WriteAt([]byte("56789"), 5); problem.Of(err).Title != "BufferUnavailable" {
 		t.Errorf("writing gives %v", err)
 	}
