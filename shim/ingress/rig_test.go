@@ -90,6 +90,13 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newNodeOver(t, peers, buf, state)
+}
+
+// newNodeOver is a node that has its inputs in the buffer, which it closes, and its
+// sandboxes' files below state.
+func newNodeOver(t *testing.T, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
+	t.Helper()
 	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
 		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}}
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
