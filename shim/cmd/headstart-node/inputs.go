@@ -27,6 +27,8 @@ const (
 )
 
 const (
+	// memoryDir is what is on a tmpfs, below --run-dir.
+	memoryDir = "memory"
 	// memoryShare is which part of the memory one input may take: one large input, which
 	// waits for the network anyway, shall not keep many small ones out.
 	memoryShare = 4
@@ -121,13 +123,7 @@ func closeFiles(f *buffer.Files) error {
 // openMemory opens the tier in memory, nil if there is to be none.
 func (c config) openMemory(i *inputs, slot string, log *slog.Logger) (*buffer.Tier, error) {
 	if c.bufferMemory == 0 {
-		if i.succeeds { // the other daemon may have one
-			return nil, nil
-		}
-		if err := os.RemoveAll(c.memory("")); err != nil {
-			return nil, fmt.Errorf("removing the inputs that were in memory: %w", err)
-		}
-		return nil, nil
+		return nil, c.clearMemory(i)
 	}
 	if err := os.MkdirAll(c.memory(""), 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory for inputs in memory: %w", err)
@@ -150,8 +146,25 @@ func (c config) openMemory(i *inputs, slot string, log *slog.Logger) (*buffer.Ti
 	return &buffer.Tier{Name: tierMemory, Limit: c.bufferMemory, Largest: c.bufferMemory / memoryShare, Medium: files}, nil
 }
 
+// clearMemory removes what a daemon left that had a tier in memory.
+func (c config) clearMemory(i *inputs) error {
+	run, err := os.OpenRoot(c.runDir)
+	if errors.Is(err, fs.ErrNotExist) || i.succeeds { // the other daemon may have one
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("--run-dir: %w", err)
+	}
+	defer run.Close() // It only names the directory.
+	if err := staging.Clear(run, memoryDir); err != nil {
+		return err
+	}
+	_ = run.Remove(memoryDir) // it may be a mount of the operator's, or not there
+	return nil
+}
+
 // memory is the path of something in the directory for inputs in memory.
-func (c config) memory(name string) string { return filepath.Join(c.runDir, "memory", name) }
+func (c config) memory(name string) string { return filepath.Join(c.runDir, memoryDir, name) }
 
 // openRedis opens the tier in the operator's Redis.
 func (c config) openRedis(i *inputs, slot string, log *slog.Logger) (buffer.Tier, error) {
