@@ -216,7 +216,9 @@ func (i *Input) end(err error) {
 			i.entry.Fail(err)
 		}
 	default:
-		i.entry = nil // A shared one that was not to be had.
+		if i.leader != nil {
+			i.entry = nil // What the other one has is not for this one.
+		}
 		close(i.ready)
 	}
 }
