@@ -31,6 +31,15 @@ var kinds = []kind{
 	{"https", "host", hostProblem},
 }
 
+// Schemes returns what references may begin with, without the "://".
+func Schemes() []string {
+	schemes := make([]string, len(kinds))
+	for i, k := range kinds {
+		schemes[i] = k.scheme
+	}
+	return schemes
+}
+
 // cutKind returns the kind of a reference or template, and what follows the scheme.
 func cutKind(s string) (kind, string, bool) {
 	for _, k := range kinds {

@@ -166,10 +166,10 @@ func TestServerRefuses(t *testing.T) {
 		"a user who mayn't": {func(c *Config) { c.Credentials = credentials(t, "username=other\npassword="+testSecret) }, "k", "StoreForbidden"},
 		"no password":       {func(*Config) {}, "k", "StoreForbidden"},
 		"a wrong one":       {func(c *Config) { c.Credentials = credentials(t, "password=other") }, "k", "StoreForbidden"},
-		"an empty secret":  {func(c *Config) { c.Credentials = credentials(t, "") }, "k", "StoreForbidden"},
-		"another database": {func(c *Config) { c.Credentials, c.Database = credentials(t, "password="+testSecret), 1 }, "k", "InputNotFound"},
-		"no such database": {func(c *Config) { c.Credentials, c.Database = credentials(t, "password="+testSecret), 2 }, "k", "StoreUnavailable"},
-		"a hash":           {func(c *Config) { c.Credentials = credentials(t, "password="+testSecret) }, "hash", "InputNotFound"},
+		"an empty secret":   {func(c *Config) { c.Credentials = credentials(t, "") }, "k", "StoreForbidden"},
+		"another database":  {func(c *Config) { c.Credentials, c.Database = credentials(t, "password="+testSecret), 1 }, "k", "InputNotFound"},
+		"no such database":  {func(c *Config) { c.Credentials, c.Database = credentials(t, "password="+testSecret), 2 }, "k", "StoreUnavailable"},
+		"a hash":            {func(c *Config) { c.Credentials = credentials(t, "password="+testSecret) }, "hash", "InputNotFound"},
 	} {
 		cfg := config(server.Address)
 		in.change(&cfg)
