@@ -49,7 +49,7 @@ func (e *Entry) WriteAt(p []byte, at int64) (int, error) {
 	}
 	written := 0
 	for _, s := range stretches {
-		n := 0
+		var n int
 		n, err = s.content.WriteAt(p[written:written+int(s.n)], s.at)
 		if written += n; err != nil {
 			break

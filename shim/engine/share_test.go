@@ -75,7 +75,7 @@ func TestAnObjectIsFetchedOnceForAll(t *testing.T) {
 	for r, i := range inputs {
 		succeeds(t, i, content)
 		links, dir := links(t)
-		if err := i.Link(links, "input"+strconv.Itoa(r)); err != nil {
+		if err := i.Link(t.Context(), links, "input"+strconv.Itoa(r)); err != nil {
 			t.Errorf("linking in %s: %v", dir, err)
 		}
 		if i.Received() != size {

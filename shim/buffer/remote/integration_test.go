@@ -44,7 +44,16 @@ func serve(t *testing.T) *server {
 
 func (s *server) connect(t *testing.T) *remote.Client {
 	t.Helper()
-	c := remote.Connect(s.address, func() (string, string, error) { return "", password, nil })
+	// All that docs/operations/nodes.md asks for.
+	rights := "~headstart:buffer:* +setrange +getrange +exists +pexpire +unlink +scan +multi +exec +hello +auth +select"
+	set := []any{"ACL", "SETUSER", "buffer", "on", ">" + password}
+	for right := range strings.FieldsSeq(rights) {
+		set = append(set, right)
+	}
+	if err := s.admin.Do(t.Context(), set...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c := remote.Connect(s.address, func() (string, string, error) { return "buffer", password, nil })
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
