@@ -13,6 +13,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 const (
@@ -157,12 +158,13 @@ func FuzzNames(f *testing.F) {
 		top := t.TempDir()
 		b := open(t, top+"/b", 1)
 		links := openRoot(t, top+"/links")
-		e, err := b.Create(id, function, 0)
+		e, err := b.Create(id, function, 1)
 		if err == nil {
+			write(t, e, "x", 0)
 			if err := e.Complete(); err != nil {
 				t.Fatal(err)
 			}
-			err := e.Link(links, name)
+			err := e.Link(t.Context(), links, name)
 			if got := names(t, top+"/links"); err == nil && got != name || err != nil && got != "" {
 				t.Errorf("linking as %q: %v, and there are %q", name, err, got)
 			}
@@ -200,7 +202,7 @@ func create(t *testing.T, b *buffer.Buffer, id string, size int64) *buffer.Entry
 	return e
 }
 
-func openRoot(t *testing.T, dir string) *os.Root {
+func openRoot(t *testing.T, dir string) *staging.Dir {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -214,7 +216,7 @@ func openRoot(t *testing.T, dir string) *os.Root {
 			t.Error(err)
 		}
 	})
-	return root
+	return &staging.Dir{Input: root}
 }
 
 // names returns what lies in dir, in order.

@@ -54,10 +54,11 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Release()
-	if err := e.file.Close(); err != nil {
+	f := e.parts[0].content.(*file)
+	if err := f.file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if e.file, err = os.OpenFile("/dev/full", os.O_RDWR, 0); err != nil {
+	if f.file, err = os.OpenFile("/dev/full", os.O_RDWR, 0); err != nil {
 		t.Fatal(err)
 	}
 	_, err = e.WriteAt([]byte("x"), 0)

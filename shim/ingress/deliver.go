@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -130,7 +131,10 @@ func (in *Ingress) publish(ctx context.Context, p *parked, instance string) (fil
 	if dir == nil {
 		return false, func() {}, nil
 	}
-	switch err := p.input.Link(dir, p.id); {
+	switch err := p.input.Link(ctx, dir, p.id); {
+	case errors.Is(err, buffer.ErrNoFile):
+		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNoFile))
+		return false, func() {}, nil
 	case errors.Is(err, os.ErrClosed) || errors.Is(err, fs.ErrNotExist):
 		return false, nil, undelivered{problem.InstanceGone()} // its directory went with it just now
 	case err != nil:

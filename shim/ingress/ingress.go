@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
 	"regexp"
 	"sync"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // Header names, as filters/filterapi defines them for the gateway's side.
@@ -73,9 +73,9 @@ type Instances interface {
 	// Ready waits for the instance and returns where it is, or a *problem.Problem. With
 	// problem.ReasonInstanceGone and ReasonInstanceStopped, another one can be had.
 	Ready(ctx context.Context, id string) (Endpoint, error)
-	// Inputs is the directory where the instance sees its inputs, nil if it sees none.
-	// known is false when the instance is gone.
-	Inputs(id string) (dir *os.Root, known bool)
+	// Inputs is where the instance sees its inputs, nil if it sees none. known is false
+	// when the instance is gone.
+	Inputs(id string) (dir *staging.Dir, known bool)
 }
 
 // Mesh is the service mesh that instances may be in.

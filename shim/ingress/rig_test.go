@@ -32,6 +32,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // spans has all that the tests' ingresses record; a test looks for its own trace.
@@ -90,6 +91,13 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newNodeOver(t, peers, buf, state)
+}
+
+// newNodeOver is a node that has its inputs in the buffer, which it closes, and its
+// sandboxes' files below state.
+func newNodeOver(t *testing.T, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
+	t.Helper()
 	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
 		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}}
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
@@ -99,7 +107,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.instances = &instances{inputs: inputs}
+	r.instances = &instances{inputs: &staging.Dir{Input: inputs}}
 	e := engine.New(func(string) (source.Source, error) {
 		if r.blind {
 			return blindSource{}, nil
@@ -330,7 +338,7 @@ type instances struct {
 	ready   func(context.Context, string) (netip.AddrPort, error)
 	address netip.AddrPort
 	meshSNI string
-	inputs  *os.Root // nil: the instance sees none
+	inputs  *staging.Dir // nil: the instance sees none
 }
 
 func (i *instances) run(t *testing.T, function http.HandlerFunc) {
@@ -353,7 +361,7 @@ func (i *instances) Ready(ctx context.Context, id string) (ingress.Endpoint, err
 	return ingress.Endpoint{Address: i.address, MeshSNI: i.meshSNI}, nil
 }
 
-func (i *instances) Inputs(id string) (*os.Root, bool) {
+func (i *instances) Inputs(id string) (*staging.Dir, bool) {
 	if id != target {
 		return nil, false
 	}
