@@ -87,7 +87,7 @@ func TestAStartSaysAllThatTheNodeNeeds(t *testing.T) {
 			t.Errorf("function is %v", m)
 		}
 		f.Policy.Input, f.Policy.BodyInput = "", true
-		if m := local.Message(f); m.GetHasInput() || !m.GetBodyInput() {
+		if m := Message(f); m.GetHasInput() || !m.GetBodyInput() {
 			t.Errorf("function is %v", m)
 		}
 	})
