@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 
 // check reads a value, or says what is wrong with it.
 func (a Annotation) check(text string) (v value, problem, fix string) {
+	if a.Word != "" && text == a.Word {
+		return value{text: text}, "", ""
+	}
 	switch a.Kind {
 	case Reference:
 		problem, fix = a.checkReference(text)
@@ -27,14 +31,17 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 }
 
 func (a Annotation) checkReference(text string) (problem, fix string) {
-	if strings.Contains(bucketOf(text), "@") {
+	if strings.Contains(placeOf(text), "@") {
 		return "holds a user or password", "remove it; the operator's store has the credentials"
 	}
 	if _, err := filterapi.ParseTemplate(text); err != nil {
-		return "is no input reference: " + err.Error(), "write it like " + a.Example
+		return "is no input reference: " + err.Error(), a.Like()
 	}
 	return "", ""
 }
+
+// Like says how to write a reference.
+func (a Annotation) Like() string { return "write it like " + a.Example + ", or " + a.Word }
 
 func (a Annotation) checkBytes(text string) (v value, problem, fix string) {
 	n, err := quantity.Bytes(text)
@@ -60,8 +67,11 @@ func (a Annotation) checkDuration(text string) (v value, problem, fix string) {
 	return value{text, int64(d)}, "", ""
 }
 
-// bucketOf returns what stands where a reference has its bucket.
-func bucketOf(reference string) string {
-	bucket, _, _ := strings.Cut(strings.TrimPrefix(reference, "s3://"), "/")
-	return bucket
+// placeOf returns what stands where a reference has its bucket, keyspace or host.
+func placeOf(reference string) string {
+	if scheme, rest, ok := strings.Cut(reference, "://"); ok && slices.Contains(filterapi.Schemes(), scheme) {
+		reference = rest
+	}
+	place, _, _ := strings.Cut(reference, "/")
+	return place
 }

@@ -7,6 +7,8 @@ import "time"
 type Policy struct {
 	// Input is the template of the input reference; empty: no stored input.
 	Input string
+	// BodyInput tells that the request's body is the input. There is no Input then.
+	BodyInput bool
 	// Store is the operator's store that Input is read from.
 	Store string
 	// InputLimit is the largest input in bytes.
@@ -44,6 +46,14 @@ const (
 	// MaxReadyTimeout is the longest request timeout: no caller waits longer.
 	MaxReadyTimeout = 10 * time.Minute
 )
+
+// InputAsGiven returns what the annotation says of the input, empty if there is none.
+func (p Policy) InputAsGiven() string {
+	if p.BodyInput {
+		return InputBody
+	}
+	return p.Input
+}
 
 // Default returns the policy of a function without annotations.
 func Default() Policy {

@@ -12,10 +12,10 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // fieldRequestTimeout is the manifest's field that bounds a request.
@@ -81,7 +81,7 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 			out.Header.Set(headerRequest, p.id)
 			propagation.TraceContext{}.Inject(phases.ctx, propagation.HeaderCarrier(out.Header))
 			if to.file {
-				out.Header.Set(headerInputFile, instance.InputMount+"/"+p.id)
+				out.Header.Set(headerInputFile, staging.Mount+"/"+p.id)
 			}
 			body.attach(out)
 		},

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
 	"regexp"
 	"sync"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // Header names, as filters/filterapi defines them for the gateway's side.
@@ -36,6 +36,9 @@ const (
 	// headerUndelivered is on an answer to a daemon that handed over a request, which
 	// nobody got.
 	headerUndelivered = "x-headstart-undelivered"
+	// headerProgress asks and tells, between daemons, how far a request is that was handed
+	// over.
+	headerProgress = "x-headstart-progress"
 	// headerReason and headerField say what a filter refused.
 	headerReason = "x-headstart-reason"
 	headerField  = "x-headstart-field"
@@ -70,9 +73,9 @@ type Instances interface {
 	// Ready waits for the instance and returns where it is, or a *problem.Problem. With
 	// problem.ReasonInstanceGone and ReasonInstanceStopped, another one can be had.
 	Ready(ctx context.Context, id string) (Endpoint, error)
-	// Inputs is the directory where the instance sees its inputs, nil if it sees none.
-	// known is false when the instance is gone.
-	Inputs(id string) (dir *os.Root, known bool)
+	// Inputs is where the instance sees its inputs, nil if it sees none. known is false
+	// when the instance is gone.
+	Inputs(id string) (dir *staging.Dir, known bool)
 }
 
 // Mesh is the service mesh that instances may be in.
@@ -149,6 +152,8 @@ func (in *Ingress) Peers() http.Handler {
 		instance := r.Header.Get(headerInstance)
 		in.serve(w, r, func(ctx context.Context, p *parked) error {
 			trace.SpanFromContext(ctx).SetAttributes(tracing.Instance.String(instance))
+			p.tell = progressTo(w, r)
+			p.tell(progressParked)
 			return in.deliver(ctx, w, r, p, instance)
 		})
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/instance/instancetest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,8 +36,10 @@ type rig struct {
 	t    *testing.T
 	node *instancetest.Memory
 	path string
-	port uint16
-	set  *instance.Set
+	// memory is nil where the node buffers nothing in memory.
+	memory *staging.Memory
+	port   uint16
+	set    *instance.Set
 
 	mu       sync.Mutex
 	reported []*nodeapi.InstanceStatus
@@ -60,7 +63,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	set, err := instance.Open(r.t.Context(), r.node, r.path, func(s *nodeapi.InstanceStatus) {
+	set, err := instance.Open(r.t.Context(), r.node, r.path, r.memory, func(s *nodeapi.InstanceStatus) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reported = append(r.reported, s)
@@ -151,7 +154,7 @@ func (r *rig) wantNothing(id string) {
 		r.t.Errorf("described as %v", d)
 	}
 	if dir := r.set.Inputs(id); dir != nil {
-		r.t.Errorf("inputs at %s", dir.Name())
+		r.t.Errorf("inputs at %s", dir.Input.Name())
 	}
 }
 

@@ -28,7 +28,7 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.set.Inputs("one").WriteFile("request", []byte("of the daemon that ended"), 0o600); err != nil {
+		if err := r.set.Inputs("one").Input.WriteFile("request", []byte("of the daemon that ended"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		r.reported = nil
@@ -45,7 +45,7 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 		}
 
 		// The sandbox sees the same directory, without what nobody waits for.
-		inputs := r.set.Inputs("one")
+		inputs := r.set.Inputs("one").Input
 		after, err := inputs.Stat(".")
 		if err != nil || !os.SameFile(before, after) {
 			t.Errorf("another directory: %v", err)
@@ -190,7 +190,7 @@ func TestAllAtOnce(t *testing.T) {
 	node, port := instancetest.NewMemory(94), instancetest.FreePort(t)
 	var mu sync.Mutex
 	told := map[string][]nodeapi.Phase{}
-	set, err := instance.Open(t.Context(), node, t.TempDir(), func(s *nodeapi.InstanceStatus) {
+	set, err := instance.Open(t.Context(), node, t.TempDir(), nil, func(s *nodeapi.InstanceStatus) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[s.GetId()] = append(told[s.GetId()], s.GetPhase())
@@ -214,7 +214,7 @@ func TestAllAtOnce(t *testing.T) {
 			set.Statuses()
 			set.Describe(id, "")
 			if dir := set.Inputs(id); dir != nil {
-				_ = dir.WriteFile("request", nil, 0o600)
+				_ = dir.Input.WriteFile("request", nil, 0o600)
 			}
 		})
 	}

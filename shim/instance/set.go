@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 const (
@@ -51,8 +51,8 @@ type instance struct {
 	stop context.CancelCauseFunc
 
 	// Guarded by the set's mu.
-	traceparent string   // the shim's parent
-	inputs      *os.Root // the directory that the sandbox sees as InputMount
+	traceparent string       // the shim's parent
+	inputs      *staging.Dir // where the sandbox sees its inputs
 
 	settled chan struct{} // closed when ready or failed
 	// Written before settled is closed.
@@ -66,9 +66,10 @@ type departure struct {
 }
 
 // Open returns the set of instances below path, an absolute one that it makes, with
-// those that run already. report may be called before Open returns.
-func Open(ctx context.Context, runtime Runtime, path string, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
-	d, err := openDir(path)
+// those that run already. memory is for inputs in memory, nil for none. report may be
+// called before Open returns.
+func Open(ctx context.Context, runtime Runtime, path string, memory *staging.Memory, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
+	d, err := openDir(path, memory)
 	if err != nil {
 		return nil, err
 	}
@@ -191,9 +192,8 @@ func (s *Set) find(ctx context.Context, id string) (*instance, error) {
 	}
 }
 
-// Inputs is the directory that the instance's sandbox sees as InputMount, or nil when
-// the instance is gone.
-func (s *Set) Inputs(id string) *os.Root {
+// Inputs is where the instance's sandbox sees its inputs, or nil when the instance is gone.
+func (s *Set) Inputs(id string) *staging.Dir {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if in, ok := s.instances[id]; ok {
@@ -239,8 +239,8 @@ func (s *Set) Describe(id, otlpTarget string) (*nodeapi.DescribeResponse, bool) 
 		return nil, false
 	}
 	return &nodeapi.DescribeResponse{
-		Mounts:      []*nodeapi.Mount{{Source: s.dir.inputPath(id), Destination: InputMount, ReadOnly: true}},
-		Env:         map[string]string{"HEADSTART_INPUT_DIR": InputMount, "HEADSTART_INSTANCE": in.id},
+		Mounts:      s.dir.mounts(id),
+		Env:         map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": in.id},
 		Traceparent: in.traceparent,
 		OtlpTarget:  otlpTarget,
 	}, true

@@ -991,8 +991,11 @@ type Function struct {
 	// True when only the platform can tell that an instance is ready: the daemon does not
 	// probe.
 	PlatformReadiness bool `protobuf:"varint,17,opt,name=platform_readiness,json=platformReadiness,proto3" json:"platform_readiness,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// True when a request's own body is its input: it is kept in the buffer while the
+	// function starts. Such a function has no input of another kind.
+	BodyInput     bool `protobuf:"varint,18,opt,name=body_input,json=bodyInput,proto3" json:"body_input,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Function) Reset() {
@@ -1144,16 +1147,28 @@ func (x *Function) GetPlatformReadiness() bool {
 	return false
 }
 
-// Store is one object store that the operator allows. It names a secret and never
+func (x *Function) GetBodyInput() bool {
+	if x != nil {
+		return x.BodyInput
+	}
+	return false
+}
+
+// Store is one store that the operator allows. It names a secret and never
 // holds one.
 type Store struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Endpoint      string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	Region        string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
-	PathStyle     bool                   `protobuf:"varint,4,opt,name=path_style,json=pathStyle,proto3" json:"path_style,omitempty"`
-	Buckets       []string               `protobuf:"bytes,5,rep,name=buckets,proto3" json:"buckets,omitempty"`
-	Secret        string                 `protobuf:"bytes,6,opt,name=secret,proto3" json:"secret,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Endpoint  string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Region    string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	PathStyle bool                   `protobuf:"varint,4,opt,name=path_style,json=pathStyle,proto3" json:"path_style,omitempty"`
+	Buckets   []string               `protobuf:"bytes,5,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	Secret    string                 `protobuf:"bytes,6,opt,name=secret,proto3" json:"secret,omitempty"`
+	// s3, redis or http; empty: s3. With redis, endpoint is host:port and buckets are the
+	// keyspaces; with http, buckets are the hosts and there is no endpoint.
+	Kind          string `protobuf:"bytes,7,opt,name=kind,proto3" json:"kind,omitempty"`
+	Tls           bool   `protobuf:"varint,8,opt,name=tls,proto3" json:"tls,omitempty"`
+	Database      int32  `protobuf:"varint,9,opt,name=database,proto3" json:"database,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1228,6 +1243,27 @@ func (x *Store) GetSecret() string {
 		return x.Secret
 	}
 	return ""
+}
+
+func (x *Store) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Store) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
+}
+
+func (x *Store) GetDatabase() int32 {
+	if x != nil {
+		return x.Database
+	}
+	return 0
 }
 
 type StartInstance struct {
@@ -1999,7 +2035,7 @@ const file_node_proto_rawDesc = "" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\x8f\x05\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xae\x05\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -2022,10 +2058,12 @@ const file_node_proto_rawDesc = "" +
 	"\fmemory_limit\x18\x0e \x01(\x03R\vmemoryLimit\x12\x1b\n" +
 	"\thas_input\x18\x0f \x01(\bR\bhasInput\x12\x14\n" +
 	"\x05hosts\x18\x10 \x03(\tR\x05hosts\x12-\n" +
-	"\x12platform_readiness\x18\x11 \x01(\bR\x11platformReadiness\x1a6\n" +
+	"\x12platform_readiness\x18\x11 \x01(\bR\x11platformReadiness\x12\x1d\n" +
+	"\n" +
+	"body_input\x18\x12 \x01(\bR\tbodyInput\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x01\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -2033,7 +2071,10 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"path_style\x18\x04 \x01(\bR\tpathStyle\x12\x18\n" +
 	"\abuckets\x18\x05 \x03(\tR\abuckets\x12\x16\n" +
-	"\x06secret\x18\x06 \x01(\tR\x06secret\"z\n" +
+	"\x06secret\x18\x06 \x01(\tR\x06secret\x12\x12\n" +
+	"\x04kind\x18\a \x01(\tR\x04kind\x12\x10\n" +
+	"\x03tls\x18\b \x01(\bR\x03tls\x12\x1a\n" +
+	"\bdatabase\x18\t \x01(\x05R\bdatabase\"z\n" +
 	"\rStartInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\bfunction\x18\x02 \x01(\v2\x1b.headstart.node.v1.FunctionR\bfunction\x12 \n" +

@@ -24,6 +24,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/pods"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,6 +40,7 @@ type rig struct {
 	*pods.Set
 	t        *testing.T
 	dir      string
+	memory   *staging.Memory // nil: the node buffers nothing in memory
 	function *nodeapi.Function
 }
 
@@ -52,7 +54,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	set, err := pods.Open(pods.Config{Dir: r.dir, OTLP: "unix:/run/otlp.sock", Log: slog.New(slog.DiscardHandler),
+	set, err := pods.Open(pods.Config{Dir: r.dir, Memory: r.memory, OTLP: "unix:/run/otlp.sock", Log: slog.New(slog.DiscardHandler),
 		Functions: func(name string) *nodeapi.Function {
 			if name != r.function.GetName() {
 				return nil

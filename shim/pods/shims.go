@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // Shims answers the shims of the node's pods.
@@ -40,8 +40,8 @@ func (s Shims) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &nodeapi.DescribeResponse{
-		Mounts:      []*nodeapi.Mount{{Source: s.Pods.dirs.path(id), Destination: instance.InputMount, ReadOnly: true}},
-		Env:         map[string]string{"HEADSTART_INPUT_DIR": instance.InputMount, "HEADSTART_INSTANCE": id},
+		Mounts:      s.Pods.dirs.mounts(id),
+		Env:         map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": id},
 		Traceparent: s.Pods.described(id),
 		OtlpTarget:  s.Pods.config.OTLP,
 	}, nil

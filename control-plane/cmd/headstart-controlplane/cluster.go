@@ -114,7 +114,7 @@ func (c *cluster) tellFunctions(functions []platform.Function) {
 		m.Functions = append(m.Functions, kube.Message(f))
 	}
 	for _, s := range c.stores {
-		m.Stores = append(m.Stores, &nodeapi.Store{Name: s.Name, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle, Buckets: s.Buckets, Secret: s.Secret})
+		m.Stores = append(m.Stores, s.Message())
 	}
 	if c.functions != nil && proto.Equal(c.functions, m) {
 		return
@@ -174,7 +174,7 @@ func (c *cluster) Status() admin.Status {
 
 func (c *cluster) function(f platform.Function, state platform.State) admin.Function {
 	about := c.platform.About(f.Name)
-	fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Workload: about.Workload, Scaler: about.Scaler,
+	fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.InputAsGiven(), Workload: about.Workload, Scaler: about.Scaler,
 		Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
 	for _, in := range append(about.Instances, state.Instances...) {
 		if in.Function == f.Name {

@@ -63,8 +63,8 @@ var kinds = map[policy.Kind]string{
 
 // allowed are the stores of the examples.
 var allowed = stores.Stores{
-	{Name: "default", Buckets: []string{"videos"}},
-	{Name: "archive", Buckets: []string{"old-videos"}},
+	{Name: "default", Kind: stores.KindS3, Buckets: []string{"videos"}},
+	{Name: "archive", Kind: stores.KindS3, Buckets: []string{"old-videos"}},
 }
 
 // mistakes are annotations that people write, each in one way wrong.
@@ -73,6 +73,7 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyInput, "/data/a"},
 	{policy.KeyInput, "s3://me:pw@videos/a"},
 	{policy.KeyInput, "s3://private/a"},
+	{policy.KeyInput, "redis://jobs/a"},
 	{policy.KeyInput, "s3://videos/{key}"},
 	{policy.KeyStore, "nowhere"},
 	{policy.KeyInputLimit, "6Gi"},
@@ -103,7 +104,7 @@ func Page() string {
 
 func standard(a policy.Annotation) string {
 	if a.Default == "" {
-		return "none: the function has no stored input"
+		return "none: the function has no input"
 	}
 	return "`" + a.Default + "`"
 }

@@ -21,10 +21,10 @@ type node struct {
 	uplink    *uplink.Uplink
 	ingress   *ingress.Ingress
 
-	// process names the daemon where a node may have two of them for a while; succeeds says
-	// that it is the second, and another still ends its requests.
-	process  string
-	succeeds bool
+	inputs *inputs
+
+	// process names the daemon where a node may have two of them for a while.
+	process string
 
 	set *instance.Set // nil where the platform runs the instances
 

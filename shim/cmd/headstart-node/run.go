@@ -63,17 +63,18 @@ func run(ctx context.Context, c config) (err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// Inputs: stores -> engine -> buffer.
-	buf, succeeds, err := c.openBuffer()
+	buf, err := c.openInputs(log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, buf.Close()) }()
+	registry.MustRegister(bufferCollector{buf.Buffer})
 	stores, err := openStores(c.secretsDir)
 	if err != nil {
 		return err
 	}
 	defer stores.Close()
-	fetches := engine.New(stores.source, buf, observeFetches(registry, buf))
+	fetches := engine.New(stores.source, buf.Buffer, observeFetches(registry))
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control plane. It is told of the instances from their adoption on.
@@ -89,7 +90,7 @@ func run(ctx context.Context, c config) (err error) {
 		return fmt.Errorf("connecting to the control plane: %w", err)
 	}
 	defer conn.Close()
-	node := &node{functions: ingress.NewFunctions(), stores: stores, process: c.process(), succeeds: succeeds}
+	node := &node{functions: ingress.NewFunctions(), stores: stores, process: c.process(), inputs: buf}
 	node.uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register { return node.register(c) }, node, log)
 
 	// Instances: those that containerd runs for us, or Kubernetes.
