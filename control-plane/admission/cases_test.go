@@ -41,7 +41,7 @@ var (
 	names      = []string{"default", "archive", "jobs", "web", "private", "nowhere", "", "a", "-a", "a-", "A", "a.b", "a_b", "http://10.0.0.1", strings.Repeat("a", 63), strings.Repeat("a", 64), "default\n", "ä"}
 	references = []string{
 		"s3://videos/{header.x-key}", "s3://videos/a", "s3://models/a b/c", "s3://old/a", "s3://{header.x-bucket}/{header.x-key}", "s3://private/a", "",
-		"/etc/passwd", "S3://videos/a", "s3://videos", "s3://videos/", "s3:///a", "s3:// /a", "s3://me:pw@videos/a", "http://me:pw@videos/a", "me@videos", "s3://videos/a@b",
+		"body", "Body", "body ", "bodys", "/body", "s3://body", "/etc/passwd", "S3://videos/a", "s3://videos", "s3://videos/", "s3:///a", "s3:// /a", "s3://me:pw@videos/a", "http://me:pw@videos/a", "me@videos", "s3://videos/a@b",
 		"s3://{header.x@y}/a", "s3://videos/../{header.x-key}", "s3://videos/..", "s3://videos/.", "s3://videos/a/./b", "s3://videos/.../b", "s3://videos/.{header.a}", "s3://videos/a/..b",
 		"s3://videos//a", "s3://videos/a//b", "s3://videos/a ", "s3://videos/ a", "s3://videos/{header.a} ", "s3://videos/a\tb", "s3://videos/a\u0085b", "s3://videos/a\n", "s3://videos/ä", "s3://videos/a\u200bb",
 		"s3://videos/{key}", "s3://videos/{header.}", "s3://videos/{header.X-Key}", "s3://videos/{header.x key}", "s3://videos/{header.:path}", "s3://videos/{header.host}", "s3://videos/{header.hosts}",

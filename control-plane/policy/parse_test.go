@@ -51,6 +51,11 @@ func TestParse(t *testing.T) {
 			policy.Policy{Input: "s3://{header.x-bucket}/{header.x-key}", Store: "default", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
 		},
 		{
+			"the body needs no store",
+			map[string]string{policy.KeyInput: "body", policy.KeyStore: "elsewhere"},
+			policy.Policy{BodyInput: true, Store: "elsewhere", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
+		},
+		{
 			"a store without an input may be unknown",
 			map[string]string{policy.KeyStore: "elsewhere"},
 			policy.Policy{Store: "elsewhere", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
@@ -79,6 +84,7 @@ func TestParseRefuses(t *testing.T) {
 		{policy.KeyInput, "", "headstart.dev/input: is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body"},
 		{policy.KeyInput, "/etc/passwd", `headstart.dev/input: "/etc/passwd" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
 		{policy.KeyInput, "s3://videos/../{header.x-key}", `headstart.dev/input: "s3://videos/../{header.x-key}" is no input reference: key has the path segment ".."; write it like s3://videos/{header.x-key}, or body`},
+		{policy.KeyInput, "Body", `headstart.dev/input: "Body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
 		{policy.KeyInput, "s3://AKIA:secret@videos/a", `headstart.dev/input: "s3://***@videos/a" holds a user or password; remove it; the operator's store has the credentials`},
 		{policy.KeyInput, "s3://private/a", `headstart.dev/input: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`},
 		{policy.KeyStore, "http://10.0.0.1", `headstart.dev/store: "http://10.0.0.1" is not the name of a store; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},

@@ -234,11 +234,8 @@ func (i *Input) outcome() Outcome {
 	return o
 }
 
-// titleTooLarge is the problem of an input beyond its function's limit.
-const titleTooLarge = "InputTooLarge"
-
 func tooLarge(detail string) error {
-	return problem.New(http.StatusRequestEntityTooLarge, titleTooLarge, fieldLimit, detail)
+	return problem.New(http.StatusRequestEntityTooLarge, "InputTooLarge", fieldLimit, detail)
 }
 
 func (i *Input) tooLarge(size int64) error {
@@ -246,7 +243,7 @@ func (i *Input) tooLarge(size int64) error {
 }
 
 // IsTooLarge tells whether err says that an input is larger than its function takes.
-func IsTooLarge(err error) bool { return err != nil && problem.Of(err).Title == titleTooLarge }
+func IsTooLarge(err error) bool { return err != nil && problem.Of(err).Title == "InputTooLarge" }
 
 // writer counts what goes into the buffer, and bounds it where the size did not.
 type writer struct{ input *Input }
