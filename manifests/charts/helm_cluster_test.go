@@ -69,7 +69,7 @@ func TestLint(t *testing.T) {
 // What a schema can find is found before anything is installed.
 func TestWrongValuesAreRefused(t *testing.T) {
 	for _, set := range []string{
-		"image.node.digest=latest", "node.bufferLimit=1", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
+		"image.node.digest=latest", "node.bufferLimit=1", "node.bufferRedis.address=redis://user:password@redis", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
 		"stores[0].name=default", "controlplane.logLevel=loud", "istio.extensionURL=registry", "image.registry=https://images.example.com",
 	} {
 		if out, err := program(t, "", "helm", "template", "headstart", "--set", set); err == nil || !strings.Contains(out, "don't meet the specifications of the schema") {
