@@ -172,7 +172,9 @@ func (e *Engine) fetch(ctx context.Context, i *Input) error {
 	if i.entry == nil {
 		return errNoObject
 	}
-	return i.entry.Complete()
+	err = i.entry.Complete()
+	i.measured = err == nil
+	return err
 }
 
 // Close refuses new inputs, cancels the fetches and waits for them until ctx ends. The

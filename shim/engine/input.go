@@ -41,10 +41,13 @@ type Input struct {
 	about source.Object
 	entry *buffer.Entry // nil when there is none
 
-	// Set before done is closed, and before ready if entry is nil.
+	// Set before done is closed, and before ready if entry is nil. measured says that all of
+	// a stored object is there, so that its size is known.
 	err   error
 	ended time.Time
 	rest  []byte // of a body that did not fit
+
+	measured bool
 
 	mu       sync.Mutex
 	released bool
@@ -105,7 +108,7 @@ func (i *Input) Object(ctx context.Context) (source.Object, error) {
 		return source.Object{}, i.err
 	}
 	about := i.about
-	if about.Size < 0 && !i.Ended().IsZero() && i.err == nil && i.rest == nil {
+	if about.Size < 0 && !i.Ended().IsZero() && i.measured {
 		about.Size = i.Received()
 	}
 	return about, nil

@@ -103,6 +103,7 @@ func (e *Engine) share(ctx context.Context, i *Input, from source.Source, ref so
 		close(i.ready)
 		select {
 		case <-leader.done:
+			i.measured = leader.measured
 			return true, leader.err
 		case <-ctx.Done():
 			return true, source.Ended(ctx, i.request.Store, ref)

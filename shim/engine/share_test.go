@@ -132,6 +132,30 @@ func TestAChangedObjectIsNotShared(t *testing.T) {
 	}
 }
 
+// An object of unknown size has one when it is there.
+func TestTheSizeIsKnownInTheEnd(t *testing.T) {
+	n := start(t)
+	n.store.Unsized = true
+	g := n.gated()
+	first, second := n.Fetch(t.Context(), request("1")), n.Fetch(t.Context(), request("2"))
+	for _, i := range []*engine.Input{first, second} {
+		if o, err := i.Object(t.Context()); err != nil || o.Size != -1 {
+			t.Errorf("before: %+v, %v", o, err)
+		}
+	}
+	close(g.open)
+	for _, i := range []*engine.Input{first, second} {
+		succeeds(t, i, content)
+		if o, err := i.Object(t.Context()); err != nil || o.Size != size {
+			t.Errorf("after: %+v, %v", o, err)
+		}
+		i.Release()
+	}
+	if g.fetches.Load() != 1 {
+		t.Errorf("%d fetches", g.fetches.Load())
+	}
+}
+
 // The one whose fetch it is may go first, and any other too.
 func TestASharedFetchLastsAsLongAsSomebodyNeedsIt(t *testing.T) {
 	for name, leavers := range map[string][]int{"the first": {0}, "another": {1}, "both but the last": {0, 1}} {

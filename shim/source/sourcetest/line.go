@@ -33,13 +33,14 @@ func RunBehindABadLine(t *testing.T, address string, open func(t *testing.T, add
 		"cut in the body":     {4, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // The pauses between two tries take their time.
 			line := startProxy(t, address)
 			store := open(t, line.address)
 			defer store.Close()
 			if in.bytes == 0 {
 				in.bytes = store.Part / 3
 			}
-			ref, content := store.put(t, 10*store.Part)
+			ref, content := store.putAs(t, name, 10*store.Part)
 			line.bytes, line.reset = in.bytes, in.reset
 			line.left.Store(in.faults)
 			sink := &sink{}
@@ -55,6 +56,7 @@ func RunBehindABadLine(t *testing.T, address string, open func(t *testing.T, add
 	}
 	for name, title := range map[string]string{"broken for good": "StoreUnavailable", "nobody listens": "StoreUnavailable", "stalled": "StoreTimeout"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // The pauses between two tries take their time.
 			line := startProxy(t, address)
 			to := line.address
 			if name == "nobody listens" {
@@ -62,7 +64,7 @@ func RunBehindABadLine(t *testing.T, address string, open func(t *testing.T, add
 			}
 			store := open(t, to)
 			defer store.Close()
-			ref, _ := store.put(t, 10*store.Part)
+			ref, _ := store.putAs(t, name, 10*store.Part)
 			line.bytes, line.reset = 20, true
 			within := time.Minute
 			if title == "StoreTimeout" {

@@ -22,6 +22,9 @@ type Memory struct {
 	Before func(ctx context.Context, ref source.Reference, offset int64) error
 	// Allowed, if set, are the only references that may be read. Set it before the first.
 	Allowed func(ref source.Reference) bool
+	// Unsized says that nobody is told an object's size before its end. Set it before the
+	// first fetch.
+	Unsized bool
 	// BeforeStat, if set, is called before an object is looked at; an error fails Stat.
 	// Set it before the first Stat.
 	BeforeStat func(ctx context.Context, ref source.Reference) error
@@ -63,7 +66,11 @@ func (m *Memory) Fetch(ctx context.Context, ref source.Reference, begin func(sou
 	if err != nil {
 		return err
 	}
-	w, err := begin(object.Object)
+	told := object.Object
+	if m.Unsized {
+		told.Size = -1
+	}
+	w, err := begin(told)
 	if err != nil {
 		return err
 	}

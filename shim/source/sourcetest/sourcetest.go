@@ -349,7 +349,12 @@ func (s Store) contentType() string {
 
 func (s Store) put(t *testing.T, size int64) (source.Reference, []byte) {
 	t.Helper()
-	ref, content := s.ref("object-"+strconv.FormatInt(size, 10)), random(size)
+	return s.putAs(t, "object-"+strconv.FormatInt(size, 10), size)
+}
+
+func (s Store) putAs(t *testing.T, key string, size int64) (source.Reference, []byte) {
+	t.Helper()
+	ref, content := s.ref(key), random(size)
 	if err := s.Put(ref, contentType, content); err != nil {
 		t.Fatal(err)
 	}
