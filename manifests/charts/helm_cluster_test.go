@@ -76,7 +76,7 @@ func TestLint(t *testing.T) {
 // What a schema can find is found before anything is installed.
 func TestWrongValuesAreRefused(t *testing.T) {
 	for _, set := range []string{
-		"image.node.digest=latest", "node.bufferLimit=1", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
+		"image.node.digest=latest", "node.bufferLimit=1", "node.bufferRedis.address=redis://user:password@redis", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
 		"stores[0].name=default", "stores[0].name=jobs,stores[0].namespaces={a},stores[0].redis.address=a,stores[0].redis.keyspaces={a}",
 		"stores[0].name=two,stores[0].namespaces={a},stores[0].redis.address=a:1,stores[0].redis.keyspaces={a},stores[0].http.hosts={a}",
 		"controlplane.logLevel=loud", "istio.extensionURL=registry", "image.registry=https://images.example.com",
