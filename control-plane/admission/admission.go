@@ -114,9 +114,9 @@ func (k kind) variables(stores Stores) []admissionv1.Variable {
 		all = append(all, vs...)
 		problems = append(problems, vs[len(vs)-1].name)
 	}
-	all = append(all, granted...)
+	all = append(append(all, granted...), triggerGranted...)
 	all = append(all, k.extra...)
-	problems = append(append(problems, "grantProblem"), k.problems...)
+	problems = append(append(problems, "grantProblem", "triggerGrantProblem"), k.problems...)
 	for i, p := range problems {
 		problems[i] = "variables." + p
 	}

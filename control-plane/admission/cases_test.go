@@ -58,6 +58,9 @@ var (
 		"https://a:/b", "https://a:012/b", "https://a:123456/b", "https://a:65535/b", "https://[::1]/a", "https://a?b/c", "https://me:pw@a/b", "https://-a/b", "https://a./b", "https://a_b/c", "https://10.0.0.1/b", "https://a/../b", "https://a//b",
 		"https://" + strings.Repeat("a", 253) + "/b", "https://" + strings.Repeat("a", 254) + "/b", "ftp://a/b", "https://{header.a}:80/b", "http://{header.a}{header.b}/c",
 	}
+	streams = []string{"redis://jobs/frames", "redis://jobs/a:b/c.d_e-f", "redis://jobs//a", "redis://jobs/A", "redis://other/a", "redis://jobs/", "redis://jobs", "redis:///a", "redis://-a/b", "redis://a-/b", "redis://a/-b", "redis://{header.a}/b", "redis://jobs/{header.a}",
+		"redis://jobs/a b", "redis://jobs/ä", "redis://jobs/a\n", "redis://me:pw@jobs/a", "rediss://jobs/a", "s3://videos/a", "Redis://jobs/a", "", "redis://jobs/" + strings.Repeat("a", 256), "redis://jobs/" + strings.Repeat("a", 257), "redis://" + strings.Repeat("a", 63) + "/b", "redis://" + strings.Repeat("a", 64) + "/b"}
+	counts  = []string{"1", "5", "100", "101", "0", "01", "-1", "+1", "1.0", "1e1", "", " 1", "1\n", "999999999", "9999999999", "99999999999999999999", "ten", "１"}
 	unknown = []string{"headstart.dev/inputs", "Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro", "HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator", "xheadstart.dev/input", "headstart.dev/sctore"}
 )
 
@@ -66,5 +69,6 @@ func seeds() map[string][]string {
 	return map[string][]string{
 		policy.KeyInput: references, policy.KeyStore: names, policy.KeyInputLimit: quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations,
+		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts,
 	}
 }

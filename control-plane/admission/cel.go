@@ -88,6 +88,10 @@ func rules(a policy.Annotation) []variable {
 		vs, broken = append(vs, more...), r
 	case policy.Duration:
 		broken = duration(text, a)
+	case policy.Stream:
+		broken = []rule{{not(text, policy.StreamForm.String()), "is no stream", "write it like " + a.Example}}
+	case policy.Count:
+		broken = count(text, a)
 	}
 	what := variable{name + "Wrong", chosen(broken)}
 	if a.Word != "" {

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,20 +104,35 @@ func lookAnnotations(ctx context.Context, l *look) Outcome {
 
 // anyStore allows what the annotations ask for.
 func anyStore(annotations map[string]string) stores.Stores {
-	name := annotations[policy.KeyStore]
-	if name == "" {
-		name = policy.DefaultStore
+	name := cmp.Or(annotations[policy.KeyStore], policy.DefaultStore)
+	all := stores.Stores{inputStore(name, annotations[policy.KeyInput])}
+	keyspace, triggered := policy.Keyspace(annotations[policy.KeyTrigger])
+	if !triggered {
+		return all
 	}
-	template, err := filterapi.ParseTemplate(annotations[policy.KeyInput])
+	queues := stores.Store{Name: cmp.Or(annotations[policy.KeyTriggerStore], name), Kind: stores.KindRedis, Buckets: []string{keyspace}}
+	switch {
+	case queues.Name != name:
+		return append(all, queues)
+	case all[0].Kind == stores.KindRedis || annotations[policy.KeyInput] == "":
+		queues.Buckets = append(queues.Buckets, all[0].Buckets...)
+		return stores.Stores{queues}
+	}
+	return all // one store for both, which it cannot be
+}
+
+// inputStore is a store that an input may be read from.
+func inputStore(name, input string) stores.Store {
+	template, err := filterapi.ParseTemplate(input)
 	if err != nil { // which policy.Parse tells
-		return stores.Stores{{Name: name}}
+		return stores.Store{Name: name}
 	}
 	kind := template.Scheme()
 	if kind == "https" {
 		kind = stores.KindHTTP
 	}
 	place, _ := template.Place()
-	return stores.Stores{{Name: name, Kind: kind, Buckets: []string{place}}}
+	return stores.Store{Name: name, Kind: kind, Buckets: []string{place}}
 }
 
 // workload is what can be scaled.

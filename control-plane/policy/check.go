@@ -26,6 +26,12 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		return a.checkBytes(text)
 	case Duration:
 		return a.checkDuration(text)
+	case Stream:
+		if !StreamForm.MatchString(text) {
+			problem, fix = "is no stream", "write it like "+a.Example
+		}
+	case Count:
+		return a.checkCount(text)
 	}
 	return value{text: text}, problem, fix
 }

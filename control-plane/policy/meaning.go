@@ -49,4 +49,21 @@ platform's. Knative Services are scaled by Knative's own autoscaler, and the ann
 waits for before it is delivered (node, readiness, and its input, which may be large or far away) must be there within
 this time and 2 s of its arrival; the function then has its whole ` + "`timeoutSeconds`" + `. An input that comes later fails the
 request with ` + "`StoreTimeout`" + `. A body need not be there: it is delivered as it comes.`
+
+	triggerMeaning = `names a [stream](triggers.md) of Redis: the function is called for each of its entries, as for a
+request by ` + "`POST /`" + ` that is a CloudEvent. ` + "`redis://jobs/frames`" + ` is the key ` + "`jobs:frames`" + `. With it comes the right to write: the
+group of the function's consumers, and the dead letters beside the stream.
+
+` + "```yaml" + `
+headstart.dev/trigger: redis://jobs/frames
+headstart.dev/input: s3://videos/{header.ce-subject}
+` + "```" + `
+
+The input's template sees the event's headers. The stream's keyspace must be in the store's list.`
+
+	triggerStoreMeaning = `says which of the operator's stores the stream is in, if it is not the one that inputs are read
+from: a store of the kind ` + "`redis`" + `.`
+
+	triggerTriesMeaning = `is how often an entry is delivered that the function does not answer with 2xx, or whose input
+cannot be had, before it goes to the dead letters. Deliveries that got to nobody do not count.`
 )

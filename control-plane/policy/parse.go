@@ -33,6 +33,9 @@ func Parse(given map[string]string, st stores.Stores) (Policy, error) {
 			errs = append(errs, err)
 		}
 	}
+	if err := p.checkTrigger(given, st); err != nil {
+		errs = append(errs, err)
+	}
 	if err := errs.Err(); err != nil {
 		return Policy{}, err
 	}

@@ -17,6 +17,14 @@ type Policy struct {
 	ScaleToZero time.Duration
 	// ReadyTimeout bounds a cold start, from binding to readiness.
 	ReadyTimeout time.Duration
+	// Trigger is the stream whose entries the function is called for, as
+	// redis://keyspace/stream; empty: none.
+	Trigger string
+	// TriggerStore is the operator's store that has the stream; empty without a Trigger.
+	TriggerStore string
+	// TriggerTries is how often an entry is tried before it goes to the dead letters; 0
+	// without a Trigger.
+	TriggerTries int32
 }
 
 // Defaults, for a function that says nothing.
@@ -29,6 +37,9 @@ const (
 	DefaultScaleToZero = 30 * time.Second
 	// DefaultReadyTimeout covers a runtime that starts slowly on a busy edge node.
 	DefaultReadyTimeout = 60 * time.Second
+	// DefaultTriggerTries is over 15 s, with the pauses between: longer than what the
+	// function itself needs takes to restart.
+	DefaultTriggerTries = 5
 )
 
 // Bounds of what a function's owner may ask for.
@@ -45,6 +56,8 @@ const (
 	MinReadyTimeout = time.Second
 	// MaxReadyTimeout is the longest request timeout: no caller waits longer.
 	MaxReadyTimeout = 10 * time.Minute
+	// MaxTriggerTries is three quarters of an hour of pauses.
+	MaxTriggerTries = 100
 )
 
 // InputAsGiven returns what the annotation says of the input, empty if there is none.

@@ -21,6 +21,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -34,6 +35,7 @@ type cluster struct {
 	mesh      *istio.Writer
 	platform  *kube.Platform
 	activator *activation.Activator
+	triggers  *trigger.Teller
 	events    *event.Log
 	stores    stores.Stores
 	traces    *trace.Store
@@ -53,6 +55,8 @@ func (c *cluster) Joined(node string, _ *nodeapi.Register) {
 	defer c.mu.Unlock()
 	c.told[node] = nil
 	c.tellInstances(node)
+	c.triggers.Joined(node)
+	c.triggers.Tell(c.platform.State().Functions)
 }
 
 // Left forgets what the node was told.
@@ -61,6 +65,7 @@ func (c *cluster) Left(node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.told, node)
+	c.triggers.Tell(c.platform.State().Functions)
 }
 
 // Instance is nothing to go by: the API server says how pods are.
@@ -96,6 +101,7 @@ func (c *cluster) publish() {
 		c.log.Error("some endpoints cannot be told to the gateways", "error", err)
 	}
 	c.tellFunctions(state.Functions)
+	c.triggers.Tell(state.Functions)
 	for node := range c.told {
 		c.tellInstances(node)
 	}

@@ -59,6 +59,8 @@ var kinds = map[policy.Kind]string{
 	policy.Store:     "name of a [store](stores.md)",
 	policy.Bytes:     "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
 	policy.Duration:  "Go duration (`90s`, `1h30m`)",
+	policy.Stream:    "reference of a stream",
+	policy.Count:     "number",
 }
 
 // allowed are the stores of the examples.
@@ -80,6 +82,9 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyInputLimit, "512m"},
 	{policy.KeyScaleToZero, "30"},
 	{policy.KeyReadyTimeout, "1h"},
+	{policy.KeyTrigger, "jobs:frames"},
+	{policy.KeyTrigger, "redis://jobs/frames"},
+	{policy.KeyTriggerTries, "0"},
 }
 
 // Page returns the page in Markdown.
@@ -104,7 +109,7 @@ func Page() string {
 
 func standard(a policy.Annotation) string {
 	if a.Default == "" {
-		return "none: the function has no input"
+		return a.Absent
 	}
 	return "`" + a.Default + "`"
 }

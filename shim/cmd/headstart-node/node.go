@@ -11,6 +11,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/pods"
 	"github.com/headstart-mesh/headstart/shim/relay"
+	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 )
 
@@ -20,6 +21,8 @@ type node struct {
 	stores    *stores
 	uplink    *uplink.Uplink
 	ingress   *ingress.Ingress
+	streams   *streams
+	triggers  *trigger.Set
 
 	inputs *inputs
 
@@ -36,6 +39,7 @@ type node struct {
 func (n *node) Functions(m *nodeapi.Functions) {
 	// Stores first: a function that is known must find its store.
 	n.stores.set(m.GetStores())
+	n.streams.set(m.GetStores())
 	n.functions.Set(m.GetFunctions())
 	if n.relay != nil {
 		n.relay.SetFunctions(m.GetFunctions())
@@ -60,11 +64,13 @@ func (n *node) Instances(m *nodeapi.Instances) {
 	}
 }
 
+func (n *node) Triggers(m *nodeapi.Triggers) { n.triggers.Set(m.GetTriggers()) }
+
 func (n *node) Expect(m *nodeapi.Expect) { n.ingress.Expect(m) }
 
 // register is what the node says of itself. What a platform runs, the platform knows.
 func (n *node) register(c config) *nodeapi.Register {
-	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: n.process, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
+	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: n.process, Triggers: true, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
 	if n.set != nil {
 		r.Instances = n.set.Statuses()
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 )
 
@@ -90,7 +91,9 @@ func run(ctx context.Context, c config) (err error) {
 		return fmt.Errorf("connecting to the control plane: %w", err)
 	}
 	defer conn.Close()
-	node := &node{functions: ingress.NewFunctions(), stores: stores, process: c.process(), inputs: buf}
+	streams := newStreams(stores.secrets)
+	defer streams.Close()
+	node := &node{functions: ingress.NewFunctions(), stores: stores, streams: streams, process: c.process(), inputs: buf}
 	node.uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register { return node.register(c) }, node, log)
 
 	// Instances: those that containerd runs for us, or Kubernetes.
@@ -105,6 +108,10 @@ func run(ctx context.Context, c config) (err error) {
 	defer peers.CloseIdleConnections()
 	node.ingress = ingress.New(ingress.Config{Node: me.name, Functions: node.functions, ControlPlane: node.uplink, Instances: platform.instances,
 		Engine: fetches, Peers: peers, Mesh: platform.mesh, Metrics: ingress.NewMetrics(registry), Log: log})
+	node.triggers = trigger.New(trigger.Config{Gateway: node.ingress.Gateway(), Function: node.functions.Lookup, Open: node.streams.open,
+		Node: me.name, Process: newProcess(), Events: node.uplink, Metrics: trigger.NewMetrics(registry), Log: log})
+	// What is not taken any more, another node takes at once.
+	context.AfterFunc(asked, node.triggers.Stop)
 	g, ctx := errgroup.WithContext(ctx)
 	overHTTP := func(h http.Handler, options ...func(*http.Server)) serve.Server {
 		return serve.HTTP(ctx, h, shutdownTimeout, log, options...)
@@ -122,6 +129,7 @@ func run(ctx context.Context, c config) (err error) {
 	platform.serve(ctx, g)
 	// The requests that wait are answered while the servers still let them be.
 	g.Go(func() error { <-ctx.Done(); node.ingress.Close(); return nil })
+	g.Go(func() error { endTriggers(ctx, node.triggers, streams, log); return nil })
 	g.Go(func() error { leave(asked, ctx, stop, requests, node.ingress); return nil })
 	early() // from here on it is leave that ends all
 	g.Go(func() error { me.run(ctx); return nil })

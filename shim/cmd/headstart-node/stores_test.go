@@ -192,7 +192,7 @@ func TestANodeWithoutSecrets(t *testing.T) {
 // Whoever knows a function finds its store.
 func TestStoresComeBeforeFunctions(t *testing.T) {
 	s, _ := newStores(t)
-	n := &node{functions: ingress.NewFunctions(), stores: s}
+	n := &node{functions: ingress.NewFunctions(), stores: s, streams: newStreams(nil)}
 	n.Functions(&nodeapi.Functions{Functions: []*nodeapi.Function{{Name: "default/video", Store: "edge"}}, Stores: []*nodeapi.Store{edge("http://one.example")}})
 	if _, err := s.source("edge"); err != nil {
 		t.Error(err)

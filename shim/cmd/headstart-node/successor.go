@@ -19,6 +19,10 @@ func (c config) process() string {
 	if c.platform != platformKubernetes {
 		return ""
 	}
+	return newProcess()
+}
+
+func newProcess() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])

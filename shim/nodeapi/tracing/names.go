@@ -47,6 +47,9 @@ const (
 	Deliver = "deliver"
 	// Execute is from there to the last byte of the function's answer.
 	Execute = "execute"
+	// Trigger is one delivery of a stream's entry to a function, by the daemon that consumes
+	// the stream: the root of the trace unless the entry brought a traceparent.
+	Trigger = "trigger"
 	// Relay is, of a request that another autoscaler takes (Knative), all from there on: it
 	// starts the function, takes the input as it arrives, and passes the answer on. Nobody
 	// here sees where one ends and the next begins.
@@ -65,11 +68,13 @@ const (
 	FaaSColdStart = attribute.Key("faas.coldstart")
 	// FaaSInvocationID is the same value as Request.
 	FaaSInvocationID = attribute.Key("faas.invocation_id")
-	// FaaSTrigger is always TriggerHTTP.
+	// FaaSTrigger is TriggerPubSub on a Trigger, and TriggerHTTP on the request that it makes
+	// as on all others.
 	FaaSTrigger = attribute.Key("faas.trigger")
 
-	// TriggerHTTP is the one value of FaaSTrigger.
-	TriggerHTTP = "http"
+	// TriggerHTTP and TriggerPubSub are the values of FaaSTrigger.
+	TriggerHTTP   = "http"
+	TriggerPubSub = "pubsub"
 )
 
 // Headstart's own attributes.
@@ -91,6 +96,10 @@ const (
 	RelayAddress = attribute.Key("headstart.relay.address")
 	// TransferKind is TransferLocal or TransferPeer.
 	TransferKind = attribute.Key("headstart.transfer.kind")
+	// TriggerEntry is the id of the stream's entry that a Trigger delivers, and TriggerTry
+	// how often it was taken from the stream, this time included.
+	TriggerEntry = attribute.Key("headstart.trigger.entry")
+	TriggerTry   = attribute.Key("headstart.trigger.try")
 	// Degraded is the reason, one CamelCase word, why Headstart let the request go on
 	// without its help.
 	Degraded = attribute.Key("headstart.degraded")
