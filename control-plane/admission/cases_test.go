@@ -48,6 +48,8 @@ var (
 		"s3://videos/" + strings.Repeat("{header.a}", 8), "s3://videos/" + strings.Repeat("{header.a}", 9), "s3://{header.a}/" + strings.Repeat("{header.a}", 7), "s3://{header.a}/" + strings.Repeat("{header.a}", 8),
 		"s3://videos/{header." + strings.Repeat("a", 2028) + "}", "s3://videos/{header." + strings.Repeat("a", 2029) + "}", "s3://videos/x{header." + strings.Repeat("a", 2028) + "}", strings.Repeat("s3://", 500), "s3://videos/..{header.a}", "s3://videos/{header.a}/../b",
 	}
+	namespaces = append([]string{"media,web", "media, web", ",", "a,", ",a", "a,,b", "a,a", "a,B", "*", strings.Repeat("a,", 31) + "a", strings.Repeat("a,", 32) + "a",
+		strings.Repeat("a", 63) + "," + strings.Repeat("b", 63), "a," + strings.Repeat("b", 64), "a\n,b", "a,b\n", "a;b"}, names...)
 	unknown = []string{"headstart.dev/inputs", "Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro", "HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator", "xheadstart.dev/input", "headstart.dev/sctore"}
 )
 
@@ -55,6 +57,6 @@ var (
 func seeds() map[string][]string {
 	return map[string][]string{
 		policy.KeyInput: references, policy.KeyStore: names, policy.KeyInputLimit: quantities,
-		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations,
+		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
 	}
 }

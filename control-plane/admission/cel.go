@@ -88,6 +88,8 @@ func rules(a policy.Annotation) []variable {
 		vs, broken = append(vs, more...), r
 	case policy.Duration:
 		broken = duration(text, a)
+	case policy.Namespaces:
+		broken = namespaces(text, a)
 	}
 	what := variable{name + "Wrong", chosen(broken)}
 	problem := variable{name + "Problem", fmt.Sprintf("variables.%s == '' ? '' : %s + %s + variables.%s", what.name, quote(a.Key+": "), shown(text), what.name)}

@@ -20,6 +20,7 @@ const (
 	KeyInputLimit   = Prefix + "input-limit"
 	KeyScaleToZero  = Prefix + "scale-to-zero"
 	KeyReadyTimeout = Prefix + "ready-timeout"
+	KeyCallers      = Prefix + "callers"
 )
 
 // Kind is the form of an annotation's value.
@@ -35,6 +36,8 @@ const (
 	Bytes
 	// Duration is a duration in the syntax of Go.
 	Duration
+	// Namespaces are names of namespaces with commas between.
+	Namespaces
 )
 
 // MaxDuration is longer than any sensible spelling of a duration, in bytes.
@@ -47,6 +50,8 @@ type Annotation struct {
 	Kind Kind
 	// Default is the value that counts when there is none, empty for none.
 	Default string
+	// Absent is what holds without the annotation where no value says the same.
+	Absent string
 	// Example is a value as people write it.
 	Example string
 	// Shortest and Longest bound a Duration.
@@ -69,7 +74,7 @@ type value struct {
 // annotations are all that are known, in the order of the reference.
 var annotations = []Annotation{
 	{
-		Key: KeyInput, Kind: Reference, Example: "s3://videos/{header.x-key}", Meaning: inputMeaning,
+		Key: KeyInput, Kind: Reference, Absent: "none: the function has no stored input", Example: "s3://videos/{header.x-key}", Meaning: inputMeaning,
 		set: func(p *Policy, v value) { p.Input = v.text },
 	},
 	{
@@ -90,6 +95,10 @@ var annotations = []Annotation{
 		Key: KeyReadyTimeout, Kind: Duration, Default: Span(DefaultReadyTimeout), Example: "5m",
 		Shortest: MinReadyTimeout, Longest: MaxReadyTimeout, Meaning: readyTimeoutMeaning,
 		set: func(p *Policy, v value) { p.ReadyTimeout = time.Duration(v.number) },
+	},
+	{
+		Key: KeyCallers, Kind: Namespaces, Absent: "none: functions of its own namespace", Example: "media,web", Meaning: callersMeaning,
+		set: func(p *Policy, v value) { p.Callers = v.text },
 	},
 }
 
@@ -116,6 +125,8 @@ func (a Annotation) Bounds() string {
 		return "1 byte to `" + quantity.Format(a.Largest) + "`"
 	case Duration:
 		return "`" + Span(a.Shortest) + "` to `" + Span(a.Longest) + "`"
+	case Namespaces:
+		return fmt.Sprintf("%d namespaces, without spaces", MaxCallers)
 	}
 	return ""
 }

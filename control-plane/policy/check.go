@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +24,8 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		return a.checkBytes(text)
 	case Duration:
 		return a.checkDuration(text)
+	case Namespaces:
+		problem, fix = a.checkNamespaces(text)
 	}
 	return value{text: text}, problem, fix
 }
@@ -59,6 +63,23 @@ func (a Annotation) checkDuration(text string) (v value, problem, fix string) {
 	}
 	return value{text, int64(d)}, "", ""
 }
+
+func (a Annotation) checkNamespaces(text string) (problem, fix string) {
+	names := strings.Split(text, ",")
+	switch {
+	case len(names) > MaxCallers:
+		return TooManyNamespaces, TooManyNamespacesFix
+	case slices.ContainsFunc(names, func(n string) bool { return !field.IsLabel(n) }):
+		return "is not a list of namespaces", "write it like " + a.Example
+	}
+	return "", ""
+}
+
+// What is said of too many namespaces.
+var (
+	TooManyNamespaces    = fmt.Sprintf("names more than %d namespaces", MaxCallers)
+	TooManyNamespacesFix = "put functions that belong together into one"
+)
 
 // bucketOf returns what stands where a reference has its bucket.
 func bucketOf(reference string) string {

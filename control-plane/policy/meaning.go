@@ -30,4 +30,7 @@ platform's. Knative Services are scaled by Knative's own autoscaler, and the ann
 waits for before it is delivered (node, readiness, and its input, which may be large or far away) must be there within
 this time and 2 s of its arrival; the function then has its whole ` + "`timeoutSeconds`" + `. An input that comes later fails the
 request with ` + "`StoreTimeout`" + `.`
+
+	callersMeaning = `names namespaces whose functions may call this one by their [socket](socket.md#calling-a-function),
+besides those of its own namespace, which always may. It says nothing of requests that come by a gateway.`
 )

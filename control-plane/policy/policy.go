@@ -1,7 +1,10 @@
 // Package policy turns headstart.dev/ annotations into a typed policy.
 package policy
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Policy is what a function's owner asks of Headstart.
 type Policy struct {
@@ -15,6 +18,17 @@ type Policy struct {
 	ScaleToZero time.Duration
 	// ReadyTimeout bounds a cold start, from binding to readiness.
 	ReadyTimeout time.Duration
+	// Callers are the namespaces besides its own whose functions may call it, with commas
+	// between.
+	Callers string
+}
+
+// CallerNamespaces are the names in Callers.
+func (p Policy) CallerNamespaces() []string {
+	if p.Callers == "" {
+		return nil
+	}
+	return strings.Split(p.Callers, ",")
 }
 
 // Defaults, for a function that says nothing.
@@ -43,6 +57,8 @@ const (
 	MinReadyTimeout = time.Second
 	// MaxReadyTimeout is the longest request timeout: no caller waits longer.
 	MaxReadyTimeout = 10 * time.Minute
+	// MaxCallers keeps what each node has to know of a function small.
+	MaxCallers = 32
 )
 
 // Default returns the policy of a function without annotations.

@@ -54,6 +54,21 @@ func (r *reader) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
+// Seek implements io.Seeker, for offsets from the start that need not have arrived yet.
+func (r *reader) Seek(offset int64, whence int) (int64, error) {
+	if whence != io.SeekStart || offset < 0 {
+		return r.at, fmt.Errorf("reading a buffer entry: %w", fs.ErrInvalid)
+	}
+	if r.ctx.Err() != nil {
+		return r.at, context.Cause(r.ctx)
+	}
+	if _, err := r.file.Seek(offset, io.SeekStart); err != nil {
+		return r.at, r.explain(err)
+	}
+	r.at = offset
+	return offset, nil
+}
+
 func (r *reader) await() (int64, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)

@@ -79,6 +79,7 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 				out.Header.Set(name, value)
 			}
 			out.Header.Set(headerRequest, p.id)
+			setDepth(out.Header, p.depth)
 			propagation.TraceContext{}.Inject(phases.ctx, propagation.HeaderCarrier(out.Header))
 			if to.file {
 				out.Header.Set(headerInputFile, instance.InputMount+"/"+p.id)

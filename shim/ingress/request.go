@@ -35,6 +35,7 @@ type parked struct {
 	reference string
 	input     *engine.Input // nil: the request has no stored input, or another node fetches it
 	body      *clientBody
+	depth     int // of calls of functions by functions
 	// deadline is when placement, instance and input must be there.
 	deadline time.Time
 }
@@ -55,7 +56,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
-	p := &parked{body: &clientBody{from: r.Body}}
+	p := &parked{body: &clientBody{from: r.Body}, depth: depth(r.Header)}
 	err := in.park(ctx, r, p, began)
 	if err == nil {
 		err = in.hold(ctx, p, answer)

@@ -55,10 +55,11 @@ In a manifest the key stands with its path, document and line:
 
 // kinds are the types as the table has them.
 var kinds = map[policy.Kind]string{
-	policy.Reference: "input reference template",
-	policy.Store:     "name of a [store](stores.md)",
-	policy.Bytes:     "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
-	policy.Duration:  "Go duration (`90s`, `1h30m`)",
+	policy.Reference:  "input reference template",
+	policy.Store:      "name of a [store](stores.md)",
+	policy.Bytes:      "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
+	policy.Duration:   "Go duration (`90s`, `1h30m`)",
+	policy.Namespaces: "names of namespaces, separated by commas",
 }
 
 // allowed are the stores of the examples.
@@ -79,6 +80,7 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyInputLimit, "512m"},
 	{policy.KeyScaleToZero, "30"},
 	{policy.KeyReadyTimeout, "1h"},
+	{policy.KeyCallers, "media, web"},
 }
 
 // Page returns the page in Markdown.
@@ -103,7 +105,7 @@ func Page() string {
 
 func standard(a policy.Annotation) string {
 	if a.Default == "" {
-		return "none: the function has no stored input"
+		return a.Absent
 	}
 	return "`" + a.Default + "`"
 }
