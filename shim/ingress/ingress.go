@@ -125,8 +125,8 @@ type Config struct {
 	Mesh Mesh
 	// Deliveries may be nil: nobody wants to know.
 	Deliveries Deliveries
-	Metrics *Metrics
-	Log     *slog.Logger
+	Metrics    *Metrics
+	Log        *slog.Logger
 }
 
 // Ingress parks and delivers requests.

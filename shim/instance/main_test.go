@@ -60,7 +60,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	set, err := instance.Open(r.t.Context(), r.node, r.path, func(s *nodeapi.InstanceStatus) {
+	set, err := instance.Open(r.t.Context(), r.node, r.path, nil, func(s *nodeapi.InstanceStatus) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reported = append(r.reported, s)

@@ -29,6 +29,7 @@ const (
 type Set struct {
 	runtime Runtime
 	dir     dir
+	sockets Sockets // nil: instances have none
 	// report tells the control plane of a change; it must not block.
 	report func(*nodeapi.InstanceStatus)
 	log    *slog.Logger
@@ -53,6 +54,7 @@ type instance struct {
 	// Guarded by the set's mu.
 	traceparent string   // the shim's parent
 	inputs      *os.Root // the directory that the sandbox sees as InputMount
+	socket      bool     // it has one
 
 	settled chan struct{} // closed when ready or failed
 	// Written before settled is closed.
@@ -66,14 +68,14 @@ type departure struct {
 }
 
 // Open returns the set of instances below path, an absolute one that it makes, with
-// those that run already. report may be called before Open returns.
-func Open(ctx context.Context, runtime Runtime, path string, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
+// those that run already. report may be called before Open returns; sockets may be nil.
+func Open(ctx context.Context, runtime Runtime, path string, sockets Sockets, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
 	d, err := openDir(path)
 	if err != nil {
 		return nil, err
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Set{runtime: runtime, dir: d, report: report, log: log, ctx: life, cancel: cancel,
+	s := &Set{runtime: runtime, dir: d, sockets: sockets, report: report, log: log, ctx: life, cancel: cancel,
 		instances: map[string]*instance{}, gone: map[string]departure{}, announced: make(chan struct{})}
 	if err := s.adopt(ctx); err != nil {
 		s.Close()
@@ -100,6 +102,7 @@ func (s *Set) adopt(ctx context.Context) error {
 		in := s.add(sb.ID(), sb.Function(), m.Port)
 		in.inputs, in.address = inputs, netip.AddrPortFrom(sb.Address(), uint16(m.Port))
 		close(in.settled)
+		in.socket = s.openSocket(in)
 		adopted[in] = sb
 	}
 	if err := s.dir.sweep(s.instances); err != nil {
@@ -238,12 +241,16 @@ func (s *Set) Describe(id, otlpTarget string) (*nodeapi.DescribeResponse, bool) 
 	if !ok || in.inputs == nil {
 		return nil, false
 	}
-	return &nodeapi.DescribeResponse{
+	d := &nodeapi.DescribeResponse{
 		Mounts:      []*nodeapi.Mount{{Source: s.dir.inputPath(id), Destination: InputMount, ReadOnly: true}},
 		Env:         map[string]string{"HEADSTART_INPUT_DIR": InputMount, "HEADSTART_INSTANCE": in.id},
 		Traceparent: in.traceparent,
 		OtlpTarget:  otlpTarget,
-	}, true
+	}
+	if in.socket {
+		DescribeSocket(d, s.dir.socketPath(id))
+	}
+	return d, true
 }
 
 // Close ends the set's watch over its instances and waits for it. Those that are ready

@@ -41,6 +41,8 @@ type dirs struct {
 
 	mu   sync.Mutex
 	open map[string]*os.Root // input directories, by the pod's id
+	// gone is told of each directory that is to be removed; nil: nobody.
+	gone func(dir string)
 }
 
 // openDirs opens the directories below path. What inputs are in them is removed if they are
@@ -202,8 +204,11 @@ func (d *dirs) sweep(keep map[string]bool, before, held time.Time) error {
 	return nil
 }
 
-// shut closes an open input directory; the caller holds mu.
+// shut closes what is open of a directory that is to be removed; the caller holds mu.
 func (d *dirs) shut(dir string) {
+	if d.gone != nil {
+		d.gone(dir)
+	}
 	for id, root := range d.open {
 		if name(id) == dir {
 			delete(d.open, id)

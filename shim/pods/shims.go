@@ -39,12 +39,16 @@ func (s Shims) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi
 	case err != nil:
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	return &nodeapi.DescribeResponse{
+	d := &nodeapi.DescribeResponse{
 		Mounts:      []*nodeapi.Mount{{Source: s.Pods.dirs.path(id), Destination: instance.InputMount, ReadOnly: true}},
 		Env:         map[string]string{"HEADSTART_INPUT_DIR": instance.InputMount, "HEADSTART_INSTANCE": id},
 		Traceparent: s.Pods.described(id),
 		OtlpTarget:  s.Pods.config.OTLP,
-	}, nil
+	}
+	if path, ok := s.Pods.openSocket(id); ok {
+		instance.DescribeSocket(d, path)
+	}
+	return d, nil
 }
 
 // Gone lets go of a container, and of its pod's directory with the last one. A pod of the

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -20,6 +21,7 @@ type node struct {
 	stores    *stores
 	uplink    *uplink.Uplink
 	ingress   *ingress.Ingress
+	sockets   *functionapi.Server
 
 	// process names the daemon where a node may have two of them for a while; succeeds says
 	// that it is the second, and another still ends its requests.
