@@ -92,6 +92,9 @@ func rules(a policy.Annotation) []variable {
 		broken = namespaces(text, a)
 	}
 	what := variable{name + "Wrong", chosen(broken)}
+	if a.Word != "" {
+		what.expression = fmt.Sprintf("%s == %s ? ''\n: %s", text, quote(a.Word), what.expression)
+	}
 	problem := variable{name + "Problem", fmt.Sprintf("variables.%s == '' ? '' : %s + %s + variables.%s", what.name, quote(a.Key+": "), shown(text), what.name)}
 	return append(vs, what, problem)
 }

@@ -23,7 +23,7 @@ const (
 // reference checks an input reference by the rules of filterapi.ParseTemplate.
 func reference(name string, a policy.Annotation) ([]variable, []rule) {
 	text, key := "variables."+name, "variables."+name+"Key"
-	fix := "write it like " + a.Example
+	fix := a.Like()
 	no := func(wrong, why string) rule { return rule{wrong, "is no input reference: " + why, fix} }
 	// Each placeholder stands for a harmless value: what is wrong then, is wrong with any.
 	expanded := fmt.Sprintf("%s.split('{').map(p, p.contains('}') ? 'x' + p.substring(p.indexOf('}') + 1) : p).join('').split('/')", text)
@@ -59,7 +59,7 @@ var granted = []variable{
 	{"storeGiven", quote(policy.KeyStore) + " in variables.annotations"},
 	{"storeName", "variables.storeGiven ? variables.store : " + quote(policy.DefaultStore)},
 	{"chosen", "variables.granted.filter(s, s.name[0] == variables.storeName)"},
-	{"storeMatters", quote(policy.KeyInput) + " in variables.annotations && variables.inputWrong == '' && (!variables.storeGiven || variables.storeWrong == '')"},
+	{"storeMatters", quote(policy.KeyInput) + " in variables.annotations && variables.input != " + quote(policy.InputBody) + " && variables.inputWrong == '' && (!variables.storeGiven || variables.storeWrong == '')"},
 	{"inputBucket", "variables.inputFormed ? variables.input.split('/')[2] : ''"},
 	// A bucket that a header names is checked by the node, for each request.
 	{"grantProblem", "!variables.storeMatters ? ''\n" +

@@ -23,6 +23,9 @@ const (
 	KeyCallers      = Prefix + "callers"
 )
 
+// InputBody is the value of KeyInput that names no object but the request's own body.
+const InputBody = "body"
+
 // Kind is the form of an annotation's value.
 type Kind int
 
@@ -54,6 +57,8 @@ type Annotation struct {
 	Absent string
 	// Example is a value as people write it.
 	Example string
+	// Word is the one value that is allowed beside those of the Kind; empty: none.
+	Word string
 	// Shortest and Longest bound a Duration.
 	Shortest, Longest time.Duration
 	// Largest bounds Bytes; the smallest is 1.
@@ -74,8 +79,12 @@ type value struct {
 // annotations are all that are known, in the order of the reference.
 var annotations = []Annotation{
 	{
-		Key: KeyInput, Kind: Reference, Absent: "none: the function has no stored input", Example: "s3://videos/{header.x-key}", Meaning: inputMeaning,
-		set: func(p *Policy, v value) { p.Input = v.text },
+		Key: KeyInput, Kind: Reference, Absent: "none: the function has no input", Example: "s3://videos/{header.x-key}", Word: InputBody, Meaning: inputMeaning,
+		set: func(p *Policy, v value) {
+			if p.BodyInput = v.text == InputBody; !p.BodyInput {
+				p.Input = v.text
+			}
+		},
 	},
 	{
 		Key: KeyStore, Kind: Store, Default: DefaultStore, Example: "archive", Meaning: storeMeaning,
@@ -118,7 +127,7 @@ func Keys() []string {
 func (a Annotation) Bounds() string {
 	switch a.Kind {
 	case Reference:
-		return fmt.Sprintf("%d bytes, %d placeholders", filterapi.MaxTemplateBytes, filterapi.MaxPlaceholders)
+		return fmt.Sprintf("`%s`, or %d bytes, %d placeholders", a.Word, filterapi.MaxTemplateBytes, filterapi.MaxPlaceholders)
 	case Store:
 		return "a DNS label"
 	case Bytes:

@@ -13,6 +13,9 @@ import (
 
 // check reads a value, or says what is wrong with it.
 func (a Annotation) check(text string) (v value, problem, fix string) {
+	if a.Word != "" && text == a.Word {
+		return value{text: text}, "", ""
+	}
 	switch a.Kind {
 	case Reference:
 		problem, fix = a.checkReference(text)
@@ -35,10 +38,13 @@ func (a Annotation) checkReference(text string) (problem, fix string) {
 		return "holds a user or password", "remove it; the operator's store has the credentials"
 	}
 	if _, err := filterapi.ParseTemplate(text); err != nil {
-		return "is no input reference: " + err.Error(), "write it like " + a.Example
+		return "is no input reference: " + err.Error(), a.Like()
 	}
 	return "", ""
 }
+
+// Like says how to write a reference.
+func (a Annotation) Like() string { return "write it like " + a.Example + ", or " + a.Word }
 
 func (a Annotation) checkBytes(text string) (v value, problem, fix string) {
 	n, err := quantity.Bytes(text)

@@ -10,14 +10,24 @@ headstart.dev/input: s3://videos/{header.x-camera}/{header.x-frame}.mjpeg
 ` + "```" + `
 
 A literal bucket must be in the store's list when the function is deployed. A bucket that a header names is checked
-for each request, on the node.`
+for each request, on the node.
+
+The word ` + "`body`" + ` says that the input is the request's own body:
+
+` + "```yaml" + `
+headstart.dev/input: body
+` + "```" + `
+
+A body that comes while the function is cold then flows to the node of its instance while that starts, and is in the buffer
+of that node when the function is ready. No store is needed. Requests without a body have no input, and once the
+function is hot its requests go straight to it.`
 
 	storeMeaning = `says which of the operator's stores the input is read from. The store must exist if the
 function has an input. On Kubernetes the operator also grants each store to namespaces, and the function's must be one
 of them.`
 
 	inputLimitMeaning = "is the largest object that is fetched; a larger one fails the request with `InputTooLarge`" + `
-(413). The bound of 5Gi is the largest object that S3 takes in one PUT; over 100 Mbit/s it takes 430 s, which
+(413). So does a larger body where the body is the input, as long as the function is cold. The bound of 5Gi is the largest object that S3 takes in one PUT; over 100 Mbit/s it takes 430 s, which
 still fits the longest request timeout. A fraction of a byte is refused: ` + "`512m`" + ` is half a byte in Kubernetes' syntax,
 and ` + "`512Mi` or `512M`" + ` is what was meant.`
 
@@ -29,7 +39,7 @@ platform's. Knative Services are scaled by Knative's own autoscaler, and the ann
 	readyTimeoutMeaning = `bounds a cold start, from the choice of the node to readiness. All that a request
 waits for before it is delivered (node, readiness, and its input, which may be large or far away) must be there within
 this time and 2 s of its arrival; the function then has its whole ` + "`timeoutSeconds`" + `. An input that comes later fails the
-request with ` + "`StoreTimeout`" + `.`
+request with ` + "`StoreTimeout`" + `. A body need not be there: it is delivered as it comes.`
 
 	callersMeaning = `names namespaces whose functions may call this one by their [socket](socket.md#calling-a-function),
 besides those of its own namespace, which always may. It says nothing of requests that come by a gateway.`

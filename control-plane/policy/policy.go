@@ -10,6 +10,8 @@ import (
 type Policy struct {
 	// Input is the template of the input reference; empty: no stored input.
 	Input string
+	// BodyInput tells that the request's body is the input. There is no Input then.
+	BodyInput bool
 	// Store is the operator's store that Input is read from.
 	Store string
 	// InputLimit is the largest input in bytes.
@@ -60,6 +62,14 @@ const (
 	// MaxCallers keeps what each node has to know of a function small.
 	MaxCallers = 32
 )
+
+// InputAsGiven returns what the annotation says of the input, empty if there is none.
+func (p Policy) InputAsGiven() string {
+	if p.BodyInput {
+		return InputBody
+	}
+	return p.Input
+}
 
 // Default returns the policy of a function without annotations.
 func Default() Policy {

@@ -94,10 +94,19 @@ func (b *Buffer) Used() int64 {
 	return b.used
 }
 
-// Create reserves an entry of size bytes. id is 32 lower-case hexadecimal digits and
-// names one entry at a time. With no room left the error is BufferFull.
-func (b *Buffer) Create(id string, size int64) (*Entry, error) {
-	if !entryID.MatchString(id) || size < 0 {
+// Unknown is the size of an entry that nobody knows before all of it is there.
+const Unknown = -1
+
+// step is how many bytes an entry of unknown size gets at a time: few enough that many
+// such entries do not keep the room from each other, and enough that to ask the file
+// system for them costs nothing beside writing them.
+const step = 1 << 20
+
+// Create reserves an entry of size bytes, for the function of the given name. id is 32
+// lower-case hexadecimal digits and names one entry at a time. An entry of size Unknown
+// gets its room as it is written. With no room left the error is BufferFull.
+func (b *Buffer) Create(id, function string, size int64) (*Entry, error) {
+	if !entryID.MatchString(id) || size < Unknown {
 		return nil, fmt.Errorf("creating a buffer entry %.40q of %d bytes: bad identifier or size", id, size)
 	}
 	b.mu.Lock()
@@ -112,13 +121,40 @@ func (b *Buffer) Create(id string, size int64) (*Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a buffer entry: %w", err)
 	}
-	if err := allocate(file, size); err != nil {
+	room := max(size, 0)
+	if err := allocate(file, room); err != nil {
 		return nil, errors.Join(spaceError("creating a buffer entry", err), file.Close(), b.root.Remove(id))
 	}
-	e := &Entry{buffer: b, id: id, size: size, file: file, owners: 1}
+	e := &Entry{buffer: b, id: id, size: size, room: room, file: file, owners: 1}
 	b.entries[id] = e
-	b.used += size
+	b.used += room
 	return e, nil
+}
+
+// reserve takes room for an entry that grows: a step, less if there is no more, but never
+// less than need.
+func (b *Buffer) reserve(need int64) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	free := b.limit - b.used
+	switch {
+	case b.entries == nil:
+		return 0, errClosed
+	case need > free:
+		return 0, full(need)
+	}
+	room := min(max(need, step), free)
+	b.used += room
+	return room, nil
+}
+
+// giveBack returns room that was reserved and is not needed.
+func (b *Buffer) giveBack(room int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.entries != nil {
+		b.used -= room
+	}
 }
 
 // remove takes an entry that nobody holds any more out of the directory. The file goes
@@ -132,7 +168,7 @@ func (b *Buffer) remove(e *Entry) {
 		return
 	}
 	delete(b.entries, e.id)
-	b.used -= e.size
+	b.used -= e.room
 	// A file that cannot be removed now is swept by the next Open.
 	_ = b.root.Remove(e.id)
 	b.freeing.Go(func() { _ = e.file.Close() })
@@ -157,7 +193,7 @@ func (b *Buffer) Close() error {
 }
 
 // allocate gives the file its size and, where the file system can, its blocks: a full
-// disk shows before the first byte is fetched.
+// disk shows before a byte is written.
 func allocate(file *os.File, size int64) error {
 	if size == 0 {
 		return nil
@@ -174,6 +210,15 @@ func allocate(file *os.File, size int64) error {
 	}
 }
 
+// IsFull tells whether err says that the buffer has no room.
+func IsFull(err error) bool {
+	p, ok := errors.AsType[*problem.Problem](err)
+	return ok && p.Title == titleFull
+}
+
+// titleFull is the problem of a buffer without room.
+const titleFull = "BufferFull"
+
 // spaceError makes BufferFull of the errors of a full disk.
 func spaceError(doing string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
@@ -187,7 +232,7 @@ func full(size int64) *problem.Problem {
 	if size > 0 {
 		detail = fmt.Sprintf("the node's input buffer has no room for %d bytes", size)
 	}
-	return problem.New(http.StatusInsufficientStorage, "BufferFull", "", detail)
+	return problem.New(http.StatusInsufficientStorage, titleFull, "", detail)
 }
 
 // errReleased is what readers get of an entry whose owner has let go of it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"regexp"
 	"sync"
@@ -21,10 +22,12 @@ var linkName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$`)
 type Entry struct {
 	buffer *Buffer
 	id     string
-	size   int64
 	file   *os.File
 
 	mu       sync.Mutex
+	size     int64 // Unknown until it is complete, if nobody knew it before
+	room     int64 // bytes that are reserved for it
+	writing  int   // writes under way
 	spans    spans
 	complete bool
 	err      error         // why it failed
@@ -34,20 +37,27 @@ type Entry struct {
 
 var errComplete = errors.New("writing to a complete buffer entry")
 
-// WriteAt implements io.WriterAt. A full disk is BufferFull.
+// Size is how many bytes the entry has when it is complete. known is false as long as
+// nobody can tell.
+func (e *Entry) Size() (size int64, known bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.size, e.size != Unknown
+}
+
+// WriteAt implements io.WriterAt. No room for an entry that grows, and a full disk, are
+// BufferFull.
 func (e *Entry) WriteAt(p []byte, at int64) (int, error) {
-	if at < 0 || int64(len(p)) > e.size-at {
-		return 0, fmt.Errorf("writing %d bytes at %d of a buffer entry of %d", len(p), at, e.size)
-	}
-	if err := e.writable(); err != nil {
+	if err := e.begin(at, int64(len(p))); err != nil {
 		return 0, err
 	}
 	n, err := e.file.WriteAt(p, at)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.writing--
 	if err != nil {
 		return n, spaceError("writing a buffer entry", err)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	before := e.spans.prefix
 	if e.spans.add(at, at+int64(n)); e.spans.prefix > before {
 		e.notify()
@@ -55,16 +65,48 @@ func (e *Entry) WriteAt(p []byte, at int64) (int, error) {
 	return n, nil
 }
 
-func (e *Entry) writable() error {
+// begin notes a write of n bytes, and makes room for it.
+func (e *Entry) begin(at, n int64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.complete {
-		return errComplete
+	end := int64(math.MaxInt64)
+	if e.size != Unknown {
+		end = e.size
 	}
-	return e.err
+	switch {
+	case at < 0 || n > end-at:
+		return fmt.Errorf("writing %d bytes at %d of a buffer entry of %d", n, at, e.size)
+	case e.complete:
+		return errComplete
+	case e.err != nil:
+		return e.err
+	}
+	if err := e.grow(at + n); err != nil {
+		return err
+	}
+	e.writing++
+	return nil
 }
 
-// Complete says that all is written. It is an error when bytes are missing.
+// grow makes room for the bytes up to end. The caller holds the lock.
+func (e *Entry) grow(end int64) error {
+	if end <= e.room {
+		return nil
+	}
+	more, err := e.buffer.reserve(end - e.room)
+	if err != nil {
+		return err
+	}
+	if err := allocate(e.file, e.room+more); err != nil {
+		e.buffer.giveBack(more)
+		return spaceError("making room for a buffer entry", err)
+	}
+	e.room += more
+	return nil
+}
+
+// Complete says that all is written, and so how much it is. It is an error when bytes
+// are missing.
 func (e *Entry) Complete() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,13 +115,21 @@ func (e *Entry) Complete() error {
 		return e.err
 	case e.complete:
 		return nil
-	case e.spans.prefix != e.size:
+	case e.size != Unknown && e.spans.prefix != e.size:
 		return fmt.Errorf("completing a buffer entry: %d of %d bytes are there", e.spans.prefix, e.size)
+	case e.size == Unknown && (e.writing > 0 || len(e.spans.apart) > 0):
+		return fmt.Errorf("completing a buffer entry: bytes are missing after the first %d", e.spans.prefix)
 	}
 	// Its links are for everybody to read and nobody to write.
-	if err := e.file.Chmod(0o444); err != nil {
+	err := e.file.Chmod(0o444)
+	if err == nil && e.size == Unknown {
+		err = e.file.Truncate(e.spans.prefix)
+	}
+	if err != nil {
 		return fmt.Errorf("completing a buffer entry: %w", err)
 	}
+	e.buffer.giveBack(e.room - e.spans.prefix)
+	e.size, e.room = e.spans.prefix, e.spans.prefix
 	e.complete = true
 	e.notify()
 	return nil

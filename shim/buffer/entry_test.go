@@ -39,7 +39,11 @@ func TestReadersSeeExactlyWhatWasWritten(t *testing.T) {
 		}
 		writers := rapid.IntRange(1, 4).Draw(rt, "writers")
 
-		e, err := b.Create(id1, int64(len(content)))
+		size := int64(len(content))
+		if rapid.Bool().Draw(rt, "grows") {
+			size = buffer.Unknown
+		}
+		e, err := b.Create(id1, function, size)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -65,6 +69,12 @@ func TestReadersSeeExactlyWhatWasWritten(t *testing.T) {
 		read()
 		if err := e.Complete(); err != nil {
 			rt.Fatal(err)
+		}
+		if n, known := e.Size(); n != int64(len(content)) || !known {
+			rt.Errorf("it has %d bytes (%v), want %d", n, known, len(content))
+		}
+		if b.Used() != int64(len(content)) {
+			rt.Errorf("%d bytes are used, want %d", b.Used(), len(content))
 		}
 		read()
 		e.Release()

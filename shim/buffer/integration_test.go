@@ -14,7 +14,7 @@ import (
 // A disk smaller than the limit shows before a byte is written, and nothing is left.
 func TestFullDiskShowsAtOnce(t *testing.T) {
 	b := open(t, mount(t, "tmpfs", "size=1m,mode=0700"), 1<<30)
-	_, err := b.Create(id1, 2<<20)
+	_, err := b.Create(id1, function, 2<<20)
 	var p *problem.Problem
 	if !errors.As(err, &p) || p.Title != "BufferFull" {
 		t.Errorf("got %v", err)

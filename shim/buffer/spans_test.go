@@ -49,7 +49,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	e, err := b.Create("00000000000000000000000000000001", 1)
+	e, err := b.Create("00000000000000000000000000000001", "default/f", 1)
 	if err != nil {
 		t.Fatal(err)
 	}

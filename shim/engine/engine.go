@@ -90,15 +90,27 @@ func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
 		i.owners++
 		return i
 	}
-	if e.closed {
-		return refused(errClosed)
+	if err := e.room(); err != nil {
+		return refused(err)
 	}
-	if len(e.inputs) == maxInputs {
-		return refused(problem.New(http.StatusServiceUnavailable, "TooManyInputs", "",
-			fmt.Sprintf("the node holds %d inputs already", maxInputs)))
-	}
-	// It is cancelled by its last owner, by Close, or when it has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	return e.start(ctx, cancel, r, e.fetch)
+}
+
+// room tells why there can be no other input, nil if there can. The caller holds the lock.
+func (e *Engine) room() error {
+	switch {
+	case e.closed:
+		return errClosed
+	case len(e.inputs) == maxInputs:
+		return problem.New(http.StatusServiceUnavailable, "TooManyInputs", "", fmt.Sprintf("the node holds %d inputs already", maxInputs))
+	}
+	return nil
+}
+
+// start has an input brought by bring. Its context is cancelled by the input's last owner, by
+// Close, or when it has ended. The caller holds the lock.
+func (e *Engine) start(ctx context.Context, cancel context.CancelFunc, r Request, bring func(context.Context, *Input) error) *Input {
 	i := newInput(r)
 	i.engine, i.cancel, i.owners = e, cancel, 1
 	e.inputs[r.ID] = i
@@ -106,7 +118,7 @@ func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
 	e.fetches.Go(func() {
 		defer cancel()
 		defer closing()
-		i.end(e.fetch(ctx, i))
+		i.end(bring(ctx, i))
 		e.observe(i.outcome())
 		close(i.done)
 	})

@@ -39,6 +39,7 @@ type Input struct {
 	// Set before done is closed, and before ready if entry is nil.
 	err   error
 	ended time.Time
+	rest  []byte // of a body that did not fit
 
 	mu       sync.Mutex
 	released bool
@@ -142,15 +143,14 @@ func (i *Input) Release() {
 // begin takes what the store says and makes room for it.
 func (i *Input) begin(object source.Object) (io.WriterAt, error) {
 	if object.Size > i.request.Limit {
-		return nil, problem.New(http.StatusRequestEntityTooLarge, "InputTooLarge", fieldLimit,
-			fmt.Sprintf("the input has %d bytes, and the function takes at most %d", object.Size, i.request.Limit))
+		return nil, tooLarge(fmt.Sprintf("the input has %d bytes, and the function takes at most %d", object.Size, i.request.Limit))
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.released {
 		return nil, errReleased
 	}
-	entry, err := i.engine.buffer.Create(entryID(), object.Size)
+	entry, err := i.engine.buffer.Create(entryID(), i.request.Function, object.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -187,10 +187,23 @@ func (i *Input) outcome() Outcome {
 	return o
 }
 
-// writer counts what goes into the buffer.
+// titleTooLarge is the problem of an input beyond its function's limit.
+const titleTooLarge = "InputTooLarge"
+
+func tooLarge(detail string) error {
+	return problem.New(http.StatusRequestEntityTooLarge, titleTooLarge, fieldLimit, detail)
+}
+
+// IsTooLarge tells whether err says that an input is larger than its function takes.
+func IsTooLarge(err error) bool { return err != nil && problem.Of(err).Title == titleTooLarge }
+
+// writer counts what goes into the buffer, and bounds it where the size did not.
 type writer struct{ input *Input }
 
 func (w *writer) WriteAt(p []byte, at int64) (int, error) {
+	if limit := w.input.request.Limit; at+int64(len(p)) > limit {
+		return 0, tooLarge(fmt.Sprintf("the input has more than the %d bytes that the function takes", limit))
+	}
 	n, err := w.input.entry.WriteAt(p, at)
 	w.input.received.Add(int64(n))
 	return n, err

@@ -37,13 +37,8 @@ func (in *Ingress) activate(ctx context.Context, p *parked) (*nodeapi.Bound, err
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	g, ctx := errgroup.WithContext(ctx)
 	watch, seen := context.WithCancel(ctx)
-	if p.input != nil {
-		g.Go(func() error {
-			if err := p.input.Wait(watch); err != nil && watch.Err() == nil {
-				return err
-			}
-			return nil
-		})
+	for _, input := range p.inputs() {
+		g.Go(func() error { return untilFailed(watch, input) })
 	}
 	var bound *nodeapi.Bound
 	g.Go(func() (err error) {
@@ -67,6 +62,7 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 	}
 	defer remove() // before the input is released, whose bytes the file shares
 	defer in.begin(ctx, p, instance)()
+	p.tell(progressDelivering)
 	return in.forward(ctx, w, r, p, at, file)
 }
 
@@ -76,7 +72,9 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at En
 	before, overdue := context.WithDeadline(ctx, p.deadline)
 	defer overdue()
 	g, ctx := errgroup.WithContext(before)
+	watch, seen := context.WithCancel(ctx)
 	g.Go(func() (err error) {
+		defer seen()
 		at, err = in.instances.Ready(ctx, instance)
 		switch {
 		case err == nil:
@@ -88,6 +86,9 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at En
 	})
 	if p.input != nil {
 		g.Go(func() error { return p.input.Wait(ctx) })
+	}
+	if p.body.input != nil { // which need not be complete
+		g.Go(func() error { return untilFailed(watch, p.body.input) })
 	}
 	err = g.Wait()
 	if _, said := errors.AsType[*problem.Problem](err); err != nil && !said && errors.Is(before.Err(), context.DeadlineExceeded) {

@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"time"
@@ -20,8 +21,12 @@ const (
 const BodyKept = bodyKept
 
 func OpenBody(from io.ReadCloser) (open func() io.ReadCloser, whole func() bool) {
-	b := &clientBody{from: from}
-	return b.open, b.whole
+	b := newClientBody(&http.Request{Body: from})
+	open = func() io.ReadCloser {
+		sent, _ := b.open(context.Background(), nil) // it is not in the buffer
+		return sent
+	}
+	return open, b.whole
 }
 
 // Placements is how often a request is placed at most.

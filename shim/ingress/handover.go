@@ -61,8 +61,10 @@ func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Trans
 	}
 }
 
-// handOver sends the request to the daemon of the instance's node, which fetches the
-// input by itself: over there the way from the store is as short as it can be.
+// handOver sends the request to the daemon of the instance's node, which fetches a stored
+// input by itself: over there the way from the store is as short as it can be. A body in the
+// buffer follows as it comes, and stays here until the request is over: should that node be
+// gone before the delivery, another one gets it from its start.
 func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, bound *nodeapi.Bound) (err error) {
 	in.release(ctx, p)
 	ctx, cancel := context.WithDeadline(ctx, p.deadline.Add(p.function.GetRequestTimeout().AsDuration()+peerFirst))
@@ -72,7 +74,8 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 	// The transfer is over when the other node has what it needs to begin: the head.
 	head := sync.OnceFunc(func() { span.End() })
 	defer func() { endSpan(span, err) }()
-	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: head}), w, r, hop{
+	var there progress
+	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: head, Got1xxResponse: there.heard}), w, r, hop{
 		id:     p.id,
 		body:   p.body,
 		via:    in.peers,
@@ -92,6 +95,10 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			if protocol(r) == protocolH2 {
 				out.Header.Set(headerProtocol, protocolH2)
 			}
+			out.Header.Del(headerProgress)
+			if out.Header.Get("Expect") == "" { // another word before the answer
+				out.Header.Set(headerProgress, progressAsked)
+			}
 			propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(out.Header))
 		},
 		explain: func(err error, midway bool) error {
@@ -102,7 +109,11 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			case midway: // it knows why, unless it is gone, which the control plane sees
 				return reported{because(problem.New(http.StatusBadGateway, "PeerFailed", "", node+" broke its answer off"), err)}
 			}
-			return because(problem.New(http.StatusBadGateway, "PeerUnreachable", "", node+" did not answer"), err)
+			unreachable := because(problem.New(http.StatusBadGateway, "PeerUnreachable", "", node+" did not answer"), err)
+			if there.undelivered(err) {
+				return undelivered{unreachable}
+			}
+			return unreachable
 		},
 	})
 }

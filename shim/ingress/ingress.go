@@ -40,6 +40,9 @@ const (
 	// headerUndelivered is on an answer to a daemon that handed over a request, which
 	// nobody got.
 	headerUndelivered = "x-headstart-undelivered"
+	// headerProgress asks and tells, between daemons, how far a request is that was handed
+	// over.
+	headerProgress = "x-headstart-progress"
 	// headerReason and headerField say what a filter refused.
 	headerReason = "x-headstart-reason"
 	headerField  = "x-headstart-field"
@@ -181,6 +184,8 @@ func (in *Ingress) Peers() http.Handler {
 		instance := r.Header.Get(headerInstance)
 		in.serve(w, r, func(ctx context.Context, p *parked) error {
 			trace.SpanFromContext(ctx).SetAttributes(tracing.Instance.String(instance))
+			p.tell = progressTo(w, r)
+			p.tell(progressParked)
 			return in.deliver(ctx, w, r, p, instance)
 		})
 	})

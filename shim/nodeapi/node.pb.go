@@ -991,6 +991,9 @@ type Function struct {
 	// True when only the platform can tell that an instance is ready: the daemon does not
 	// probe.
 	PlatformReadiness bool `protobuf:"varint,17,opt,name=platform_readiness,json=platformReadiness,proto3" json:"platform_readiness,omitempty"`
+	// True when a request's own body is its input: it is kept in the buffer while the
+	// function starts. Such a function has no input of another kind.
+	BodyInput bool `protobuf:"varint,18,opt,name=body_input,json=bodyInput,proto3" json:"body_input,omitempty"`
 	// Template of the input reference (filters/filterapi), for requests that pass no
 	// gateway: those of other functions. Empty: none, or one that only a gateway knows.
 	InputTemplate string `protobuf:"bytes,20,opt,name=input_template,json=inputTemplate,proto3" json:"input_template,omitempty"`
@@ -1145,6 +1148,13 @@ func (x *Function) GetHosts() []string {
 func (x *Function) GetPlatformReadiness() bool {
 	if x != nil {
 		return x.PlatformReadiness
+	}
+	return false
+}
+
+func (x *Function) GetBodyInput() bool {
+	if x != nil {
+		return x.BodyInput
 	}
 	return false
 }
@@ -2018,7 +2028,7 @@ const file_node_proto_rawDesc = "" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xd0\x05\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xef\x05\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -2041,7 +2051,9 @@ const file_node_proto_rawDesc = "" +
 	"\fmemory_limit\x18\x0e \x01(\x03R\vmemoryLimit\x12\x1b\n" +
 	"\thas_input\x18\x0f \x01(\bR\bhasInput\x12\x14\n" +
 	"\x05hosts\x18\x10 \x03(\tR\x05hosts\x12-\n" +
-	"\x12platform_readiness\x18\x11 \x01(\bR\x11platformReadiness\x12%\n" +
+	"\x12platform_readiness\x18\x11 \x01(\bR\x11platformReadiness\x12\x1d\n" +
+	"\n" +
+	"body_input\x18\x12 \x01(\bR\tbodyInput\x12%\n" +
 	"\x0einput_template\x18\x14 \x01(\tR\rinputTemplate\x12\x18\n" +
 	"\acallers\x18\x15 \x03(\tR\acallers\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +

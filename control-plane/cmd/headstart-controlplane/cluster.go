@@ -174,7 +174,7 @@ func (c *cluster) Status() admin.Status {
 
 func (c *cluster) function(f platform.Function, state platform.State) admin.Function {
 	about := c.platform.About(f.Name)
-	fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Workload: about.Workload, Scaler: about.Scaler,
+	fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.InputAsGiven(), Workload: about.Workload, Scaler: about.Scaler,
 		Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
 	for _, in := range append(about.Instances, state.Instances...) {
 		if in.Function == f.Name {

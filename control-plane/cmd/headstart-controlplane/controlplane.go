@@ -200,7 +200,7 @@ func (c *controlPlane) Status() admin.Status {
 		s.Nodes = append(s.Nodes, n)
 	}
 	for _, f := range state.Functions {
-		fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Deleting: f.Deleting, Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
+		fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.InputAsGiven(), Deleting: f.Deleting, Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
 		for _, in := range state.Instances {
 			if in.Function == f.Name {
 				fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Node: in.Node, Phase: in.Phase, Address: in.Address})

@@ -37,6 +37,9 @@ const (
 	RuntimeStart = "runtime.start"
 	// Fetch is the input's way from the store to the node's buffer.
 	Fetch = "fetch"
+	// Receive is the way of a request's own body, where that is the input, from whoever
+	// sends it into the node's buffer.
+	Receive = "receive"
 	// Transfer is the way of a request or its input to where the function is: to
 	// another node's daemon, or from the buffer into the sandbox.
 	Transfer = "transfer"
