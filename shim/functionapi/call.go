@@ -1,6 +1,8 @@
 package functionapi
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -88,8 +90,9 @@ func (h *handler) call(w http.ResponseWriter, r *http.Request, rest string) {
 		err = problem.New(http.StatusServiceUnavailable, "TooManyCalls", "", fmt.Sprintf("the sandbox has %d calls under way already", CallsLimit))
 	default:
 		function = t.function()
-		span.SetAttributes(tracing.Function.String(function))
-		out, err = h.request(r.WithContext(ctx), t, o)
+		id := newRequestID()
+		span.SetAttributes(tracing.Function.String(function), tracing.Request.String(id))
+		out, err = h.request(r.WithContext(ctx), id, t, o)
 	}
 	if err != nil {
 		reason := h.refuse(w, err, function)
@@ -102,7 +105,7 @@ func (h *handler) call(w http.ResponseWriter, r *http.Request, rest string) {
 }
 
 // request is what a gateway would have made of r.
-func (h *handler) request(r *http.Request, t target, o origin) (*http.Request, error) {
+func (h *handler) request(r *http.Request, id string, t target, o origin) (*http.Request, error) {
 	f, err := h.allowed(r, t)
 	if err != nil {
 		return nil, err
@@ -124,6 +127,7 @@ func (h *handler) request(r *http.Request, t target, o origin) (*http.Request, e
 		out.Host = hosts[0]
 	}
 	clean(out.Header)
+	out.Header.Set(headerRequest, id)
 	out.Header.Set(headerFunction, f.GetName())
 	out.Header.Set(headerDepth, strconv.Itoa(depth+1))
 	if ref != "" {
@@ -149,6 +153,13 @@ func (h *handler) allowed(r *http.Request, t target) (*nodeapi.Function, error) 
 			fmt.Sprintf("no function %s lets functions of namespace %s call it; its annotation %s may name that", t.function(), own, fieldCallers))
 	}
 	return f, nil
+}
+
+// newRequestID returns an id as filters make them.
+func newRequestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
 }
 
 // clean removes what only gateways say (see docs/reference/headers.md), and what a gateway

@@ -88,10 +88,13 @@ func TestACallSaysWhatAGatewayWould(t *testing.T) {
 	_ = body(t, resp)
 	h := <-got
 	for name, want := range map[string]string{"x-headstart-function": "default/video", "x-headstart-input": "s3://videos/camera/1", "x-headstart-depth": "4", "authorization": "mine",
-		"x-headstart-request": "", "x-headstart-endpoint": "", "x-headstart-instance": "", "x_key": "", "x-envoy-a": "", "x-forwarded-for": "", "forwarded": ""} {
+		"x-headstart-endpoint": "", "x-headstart-instance": "", "x_key": "", "x-envoy-a": "", "x-forwarded-for": "", "forwarded": ""} {
 		if v := h.Get(name); v != want {
 			t.Errorf("%s is %q, want %q", name, v, want)
 		}
+	}
+	if made := h.Get("x-headstart-request"); len(made) != 32 || made == id(1) {
+		t.Errorf("its id is %q", made)
 	}
 	_ = body(t, r.ask("fire-1", http.MethodPost, "/call/video", nil, "x-headstart-input", "s3://others/by-reference"))
 	if h := <-got; h.Get("x-headstart-input") != "s3://others/by-reference" {
