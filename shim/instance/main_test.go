@@ -37,6 +37,8 @@ type rig struct {
 	path string
 	port uint16
 	set  *instance.Set
+	// sockets are what instances get if they get any.
+	sockets instance.Sockets
 
 	mu       sync.Mutex
 	reported []*nodeapi.InstanceStatus
@@ -60,7 +62,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	set, err := instance.Open(r.t.Context(), r.node, r.path, nil, func(s *nodeapi.InstanceStatus) {
+	set, err := instance.Open(r.t.Context(), r.node, r.path, r.sockets, func(s *nodeapi.InstanceStatus) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reported = append(r.reported, s)
