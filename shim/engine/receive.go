@@ -76,13 +76,9 @@ func (s *spilling) WriteAt(p []byte, at int64) (int, error) {
 	return n, err
 }
 
-// Rest returns what comes after the bytes in the buffer, if that was full before the body
-// ended. More of the body may follow where it came from. It is called after the end.
+// Rest waits for the end of the input, and returns what comes after the bytes in the buffer,
+// if that was full before the body ended. More of the body may follow where it came from.
 func (i *Input) Rest() (rest []byte, spilled bool) {
-	select {
-	case <-i.done:
-		return i.rest, i.rest != nil
-	default:
-		return nil, false
-	}
+	<-i.done
+	return i.rest, i.rest != nil
 }

@@ -30,6 +30,7 @@ type clientBody struct {
 	mu      sync.Mutex // held while the request's body is read
 	kept    []byte
 	spent   atomic.Bool // more was read than is kept
+	ended   atomic.Bool // it was read to its end
 	failure atomic.Pointer[error]
 
 	beyond sync.Once // what is not in the buffer is kept
@@ -39,6 +40,7 @@ type clientBody struct {
 
 func newClientBody(r *http.Request) *clientBody {
 	b := &clientBody{of: r}
+	b.ended.Store(r.ContentLength == 0)
 	for name := range r.Trailer {
 		b.announced = append(b.announced, name)
 	}
@@ -77,6 +79,15 @@ func (b *clientBody) whole() bool { return !b.spent.Load() }
 // failed is why the client's body could not be read to its end, nil if it could or still may.
 func (b *clientBody) failed() error { return load(&b.failure) }
 
+// closeUnread has the connection closed after an answer that comes before the body's end. The
+// server would take what it has not read of a body for the next request, if a read was
+// interrupted: a client could write itself one that the gateway has not seen.
+func (b *clientBody) closeUnread(h http.Header) {
+	if b.of.ProtoMajor == 1 && !b.ended.Load() {
+		h.Set("Connection", "close")
+	}
+}
+
 // refused is why the node does not take the body, nil if it does.
 func (b *clientBody) refused() error {
 	if b.input == nil || b.failed() != nil || b.input.Ended().IsZero() {
@@ -95,7 +106,9 @@ func (b *clientBody) Read(p []byte) (int, error) {
 // take reads from the client; the caller holds mu.
 func (b *clientBody) take(p []byte) (int, error) {
 	n, err := b.of.Body.Read(p)
-	if err != nil && err != io.EOF {
+	if err == io.EOF {
+		b.ended.Store(true)
+	} else if err != nil {
 		if !b.interrupted.Load() {
 			b.failure.CompareAndSwap(nil, &err)
 		}
@@ -104,7 +117,8 @@ func (b *clientBody) take(p []byte) (int, error) {
 	return n, err
 }
 
-// spill keeps what of the body came and found no room in the buffer.
+// spill keeps what of the body came and found no room in the buffer. All that is in there has
+// been read.
 func (b *clientBody) spill() {
 	b.beyond.Do(func() {
 		if rest, spilled := b.input.Rest(); spilled {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -52,13 +53,50 @@ func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Trans
 			}
 			ctx, cancel := context.WithTimeout(ctx, 2*peerDialTimeout) // the handshake's, too
 			defer cancel()
-			return (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, network, address)
+			c, err := (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return newPeerConn(c), nil
 		},
 		DisableCompression:     true,
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: answerHeadLimit,
 		IdleConnTimeout:        peerIdle,
 	}
+}
+
+// peerConn is a connection that tells when its other side has ended it.
+type peerConn struct {
+	net.Conn
+	ended context.Context
+	end   context.CancelFunc
+}
+
+func newPeerConn(c net.Conn) *peerConn {
+	ended, end := context.WithCancel(context.Background())
+	return &peerConn{c, ended, end}
+}
+
+func (c *peerConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.end()
+	}
+	return n, err
+}
+
+// untilEnded closes the body that is sent when the connection on which it is has ended: the
+// transport itself waits for more of the body before it tells that. forget is called when the
+// request is over.
+func untilEnded(ctx context.Context, sent io.Closer) (tracing context.Context, forget func()) {
+	stop := func() bool { return true }
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		if c, ok := i.Conn.(*peerConn); ok {
+			stop = context.AfterFunc(c.ended, func() { _ = sent.Close() }) // it was only read from
+		}
+	}})
+	return ctx, func() { stop() }
 }
 
 // handOver sends the request to the daemon of the instance's node, which fetches a stored

@@ -92,6 +92,7 @@ func (a *authority) node(t *testing.T, name string) (server, client *tls.Config)
 // pair is a gateway's node and the node that has the instance.
 type pair struct {
 	gateway, target *rig
+	server          *httptest.Server // the target's
 }
 
 // newPair returns two nodes. All requests that come in at gateway are bound to target.
@@ -114,6 +115,7 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.Start()
 	t.Cleanup(s.Close)
+	p.server = s
 	transport := ingress.NewPeerTransport(func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil })
 	t.Cleanup(transport.CloseIdleConnections)
 	p.gateway = newNode(t, transport)

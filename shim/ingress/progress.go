@@ -62,7 +62,8 @@ func isSilence(err error) bool {
 // answering passes an answer on, without what the other daemon says between it and us.
 type answering struct {
 	http.ResponseWriter
-	own http.Header // what is set besides the answer's
+	own  http.Header // what is set besides the answer's
+	body *clientBody // of the request
 }
 
 // WriteHeader restores what was set before: ReverseProxy clears all with each answer before
@@ -74,6 +75,9 @@ func (a *answering) WriteHeader(status int) {
 	}
 	if !interim {
 		a.restore()
+	}
+	if status >= http.StatusOK {
+		a.body.closeUnread(a.Header())
 	}
 	a.ResponseWriter.WriteHeader(status)
 }

@@ -37,10 +37,14 @@ var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-
 func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, to hop) error {
 	out, trailer := r.WithContext(ctx), to.body.trailer()
 	out.Trailer = nil // it may be about to be filled
-	var err error
-	if out.Body, err = to.body.open(ctx, trailer); err != nil {
+	sent, err := to.body.open(ctx, trailer)
+	if err != nil {
 		return err
 	}
+	defer sent.Close() // ReverseProxy does not; nothing is lost with it
+	out.Body = sent
+	ctx, forget := untilEnded(ctx, sent)
+	defer forget()
 	var got *watched // nil until the answer begins
 	var failure error
 	rp := &httputil.ReverseProxy{
@@ -78,8 +82,8 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	// Without it the server would read the whole body before it lets an answer pass.
 	// The only error is that a ResponseWriter of another kind does not know of it.
 	_ = http.NewResponseController(w).EnableFullDuplex()
-	aw := &answering{ResponseWriter: w, own: w.Header().Clone()}
-	whole := wholly(func() { rp.ServeHTTP(aw, out) })
+	aw := &answering{ResponseWriter: w, own: w.Header().Clone(), body: to.body}
+	whole := wholly(func() { rp.ServeHTTP(aw, out.WithContext(ctx)) })
 	if got == nil {
 		aw.restore()
 	}

@@ -54,20 +54,18 @@ func (in *Ingress) receive(ctx context.Context, w http.ResponseWriter, r *http.R
 	return nil
 }
 
-// forget lets go of a body in the buffer, once its span is told. Nobody reads the request's
-// body afterwards.
+// forget lets go of a body in the buffer, once its span is told. The way there has ended
+// afterwards; whoever still reads from the buffer fails.
 func (in *Ingress) forget(ctx context.Context, p *parked) {
 	input := p.body.input
 	if input == nil {
 		return
 	}
 	tellInput(ctx, tracing.Receive, trace.SpanKindServer, schemeBody, input)
-	if _, spilled := input.Rest(); spilled {
+	input.Release()
+	if _, spilled := input.Rest(); spilled { // at once: it was released
 		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNotBuffered))
 	}
-	input.Release()
-	_ = input.Wait(context.WithoutCancel(ctx)) // how it ended is known to whoever wanted to know
-	p.body.input = nil
 }
 
 // untilFailed waits until an input has failed or ctx has ended, and returns the failure.

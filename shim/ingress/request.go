@@ -66,15 +66,17 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 	defer span.End()
 	p := &parked{body: newClientBody(r), depth: depth(r.Header), tell: func(string) {}}
 	err := in.park(ctx, r, p, began)
-	if err == nil {
+	if err != nil {
+		err = in.verdict(r, err)
+	} else {
 		err = in.hold(ctx, p, func() error {
-			if err := in.receive(ctx, w, r, p); err != nil {
-				return err
+			err := in.receive(ctx, w, r, p)
+			if err == nil {
+				err = answer(ctx, p)
 			}
-			return answer(ctx, p)
+			return in.verdict(r, err) // before the client is no more listened to
 		})
 	}
-	err = in.verdict(r, err)
 	in.metrics.observe(p.function.GetName(), began, err)
 	if err != nil {
 		span.SetStatus(codes.Error, problem.Of(err).Title)
@@ -210,6 +212,7 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	if p.id != "" {
 		w.Header().Set(headerRequest, p.id)
 	}
+	p.body.closeUnread(w.Header())
 	if isUndelivered(err) {
 		w.Header().Set(headerUndelivered, pr.Title)
 	}

@@ -45,7 +45,8 @@ func TestMain(m *testing.M) {
 const (
 	withInput    = "default/video"
 	withoutInput = "default/plain"
-	target       = "video-1" // the instance that requests are bound to
+	withBody     = "default/upload" // the request's body is its input
+	target       = "video-1"        // the instance that requests are bound to
 	bufferLimit  = 64 << 20
 	inputLimit   = 8 << 20
 	// soon is more than anything takes here; who waits for it has lost.
@@ -109,6 +110,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	r.functions.Set([]*nodeapi.Function{
 		{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withoutInput, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
+		{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
 	r.Ingress = ingress.New(ingress.Config{Node: "edge-1", Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Engine: e, Peers: peers,
 		Mesh: r.mesh, Deliveries: r.deliveries, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
@@ -116,7 +118,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	t.Cleanup(func() {
 		r.Close()
 		// A server does not wait for connections that were upgraded.
-		eventually(t, "nothing is held", func() bool { return r.cp.holds(withInput)+r.cp.holds(withoutInput) == 0 })
+		eventually(t, "nothing is held", func() bool { return r.cp.holds(withInput)+r.cp.holds(withoutInput)+r.cp.holds(withBody) == 0 })
 		if err := e.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -149,6 +151,13 @@ func (r *rig) nothingLeft(t *testing.T) {
 // change replaces the policy of the function with an input.
 func (r *rig) change(change func(*nodeapi.Function)) {
 	f := &nodeapi.Function{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)}
+	change(f)
+	r.functions.Set([]*nodeapi.Function{f})
+}
+
+// changeUpload replaces the policy of the function whose input is the request's body.
+func (r *rig) changeUpload(change func(*nodeapi.Function)) {
+	f := &nodeapi.Function{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)}
 	change(f)
 	r.functions.Set([]*nodeapi.Function{f})
 }
@@ -297,6 +306,13 @@ func (c *controlPlane) Event(e *nodeapi.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.events = append(c.events, e)
+}
+
+// activations is how often an instance was asked for.
+func (c *controlPlane) activations() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.asked)
 }
 
 // told returns the reasons of the events.
