@@ -45,8 +45,9 @@ var kinds = []kind{
 }
 
 // Stores are the operator's stores as a CEL expression: a list of maps with the store's
-// "name", its "buckets", and the "namespaces" that it is granted to, all if empty. Each is
-// a list, since Kubernetes has the values of a map be of one type.
+// "name", the "schemes" of its references, its "buckets" (or keyspaces, or hosts), and the
+// "namespaces" that it is granted to, all if empty. Each is a list, since Kubernetes has the
+// values of a map be of one type.
 type Stores string
 
 // Placeholder stands for the stores in the file that is part of the chart.

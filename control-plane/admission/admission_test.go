@@ -77,7 +77,7 @@ func TestGoAndCELAgree(t *testing.T) {
 		policy.Bytes:      {"0", "000", "1", "5", "9", "25", "53687", "09120", ".", "e", "E", "+", "-", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "m", "M", "G", "u", "n", "T", "i", "125", "0009765625", "48828125"},
 		policy.Store:      {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
 		policy.Namespaces: {"a", "media", ",", ",,", "-", " ", "A", "*", strings.Repeat("b", 31), strings.Repeat("c,", 16)},
-		policy.Reference:  {"s3://", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
+		policy.Reference:  {"s3://", "redis://", "http://", "https://", "jobs", ":80", "www.example.com", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		annotations := map[string]string{}
@@ -155,6 +155,14 @@ func TestMessages(t *testing.T) {
 		{policy.KeyInput: "s3://videos/../{header.x-key}"},
 		{policy.KeyInput: "s3://AKIA:secret@videos/a"},
 		{policy.KeyInput: "s3://private/a"},
+		{policy.KeyInput: "redis://jobs"},
+		{policy.KeyInput: "https://www.example.com"},
+		{policy.KeyInput: "redis://jobs/a"},
+		{policy.KeyInput: "s3://videos/a", policy.KeyStore: "web"},
+		{policy.KeyInput: "http://a/b", policy.KeyStore: "private"},
+		{policy.KeyInput: "https://b/c", policy.KeyStore: "private"},
+		{policy.KeyInput: "redis://other/a", policy.KeyStore: "jobs"},
+		{policy.KeyInput: "https://me:pw@a/b", policy.KeyStore: "private"},
 		{policy.KeyInput: "s3://videos/a", policy.KeyStore: "nowhere"},
 		{policy.KeyStore: "http://10.0.0.1"},
 		{policy.KeyInputLimit: "lots"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -16,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // knativeOwned is the label of what Knative makes of its Services; the annotations on it
@@ -107,8 +107,16 @@ func anyStore(annotations map[string]string) stores.Stores {
 	if name == "" {
 		name = policy.DefaultStore
 	}
-	bucket, _, _ := strings.Cut(strings.TrimPrefix(annotations[policy.KeyInput], "s3://"), "/")
-	return stores.Stores{{Name: name, Buckets: []string{bucket}}}
+	template, err := filterapi.ParseTemplate(annotations[policy.KeyInput])
+	if err != nil { // which policy.Parse tells
+		return stores.Stores{{Name: name}}
+	}
+	kind := template.Scheme()
+	if kind == "https" {
+		kind = stores.KindHTTP
+	}
+	place, _ := template.Place()
+	return stores.Stores{{Name: name, Kind: kind, Buckets: []string{place}}}
 }
 
 // workload is what can be scaled.

@@ -34,7 +34,7 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 }
 
 func (a Annotation) checkReference(text string) (problem, fix string) {
-	if strings.Contains(bucketOf(text), "@") {
+	if strings.Contains(placeOf(text), "@") {
 		return "holds a user or password", "remove it; the operator's store has the credentials"
 	}
 	if _, err := filterapi.ParseTemplate(text); err != nil {
@@ -87,8 +87,11 @@ var (
 	TooManyNamespacesFix = "put functions that belong together into one"
 )
 
-// bucketOf returns what stands where a reference has its bucket.
-func bucketOf(reference string) string {
-	bucket, _, _ := strings.Cut(strings.TrimPrefix(reference, "s3://"), "/")
-	return bucket
+// placeOf returns what stands where a reference has its bucket, keyspace or host.
+func placeOf(reference string) string {
+	if scheme, rest, ok := strings.Cut(reference, "://"); ok && slices.Contains(filterapi.Schemes(), scheme) {
+		reference = rest
+	}
+	place, _, _ := strings.Cut(reference, "/")
+	return place
 }

@@ -2,15 +2,24 @@ package policy
 
 // What the annotations mean, in Markdown, as the reference page has it.
 const (
-	inputMeaning = `names the object that a request needs, so that it is fetched while the sandbox starts. The
-bucket is a literal or one ` + "`{header.<name>}`" + `; the key mixes literals and placeholders. Header names are lower case.
+	inputMeaning = `names the object that a request needs, so that it is fetched while the sandbox starts. There
+are three forms:
+
+| reference | of a store of kind | what is read |
+|---|---|---|
+| ` + "`s3://bucket/key`" + ` | ` + "`s3`" + ` | an object |
+| ` + "`redis://keyspace/key`" + ` | ` + "`redis`" + ` | the string with the key ` + "`keyspace:key`" + ` |
+| ` + "`https://host/path`, `http://host:port/path`" + ` | ` + "`http`" + ` | what the URL names. A ` + "`?`" + ` belongs to the path |
+
+Bucket, keyspace or host is a literal or one ` + "`{header.<name>}`" + `; the key mixes literals and placeholders. Header names are
+lower case. Nothing is decoded or escaped.
 
 ` + "```yaml" + `
 headstart.dev/input: s3://videos/{header.x-camera}/{header.x-frame}.mjpeg
 ` + "```" + `
 
-A literal bucket must be in the store's list when the function is deployed. A bucket that a header names is checked
-for each request, on the node.
+A literal bucket, keyspace or host must be in the store's list when the function is deployed. One that a header names is
+checked for each request, on the node.
 
 The word ` + "`body`" + ` says that the input is the request's own body:
 
@@ -23,7 +32,7 @@ of that node when the function is ready. No store is needed. Requests without a 
 function is hot its requests go straight to it.`
 
 	storeMeaning = `says which of the operator's stores the input is read from. The store must exist if the
-function has an input. On Kubernetes the operator also grants each store to namespaces, and the function's must be one
+function has an input, and be of the input's kind. On Kubernetes the operator also grants each store to namespaces, and the function's must be one
 of them.`
 
 	inputLimitMeaning = "is the largest object that is fetched; a larger one fails the request with `InputTooLarge`" + `

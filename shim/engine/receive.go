@@ -69,7 +69,7 @@ type spilling struct {
 func (s *spilling) WriteAt(p []byte, at int64) (int, error) {
 	n, err := s.to.WriteAt(p, at)
 	// Room for a body of a known length is there from the start, or it was not begun.
-	if buffer.IsFull(err) && s.input.object.Size == buffer.Unknown {
+	if buffer.IsFull(err) && s.input.about.Size == buffer.Unknown {
 		s.input.rest = bytes.Clone(p)
 		return 0, errSpilled
 	}

@@ -48,9 +48,7 @@ func newTransports(dial time.Duration) transports {
 func newTransport(dial time.Duration) *http.Transport {
 	return &http.Transport{
 		DialContext: (&net.Dialer{Timeout: dial}).DialContext,
-		// And not DisableKeepAlives, which says "Connection: close". Programs in Go take that
-		// for leave to close under a body that they have not read, as who takes the input as a
-		// file does not, and their answer is lost with the connection.
+		// And not DisableKeepAlives, which says "Connection: close": see mayClose.
 		MaxIdleConnsPerHost:    -1,
 		DisableCompression:     true, // the answer is the client's, as the function wrote it
 		ExpectContinueTimeout:  continueTimeout,

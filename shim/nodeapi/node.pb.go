@@ -1173,16 +1173,21 @@ func (x *Function) GetCallers() []string {
 	return nil
 }
 
-// Store is one object store that the operator allows. It names a secret and never
+// Store is one store that the operator allows. It names a secret and never
 // holds one.
 type Store struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Endpoint      string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	Region        string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
-	PathStyle     bool                   `protobuf:"varint,4,opt,name=path_style,json=pathStyle,proto3" json:"path_style,omitempty"`
-	Buckets       []string               `protobuf:"bytes,5,rep,name=buckets,proto3" json:"buckets,omitempty"`
-	Secret        string                 `protobuf:"bytes,6,opt,name=secret,proto3" json:"secret,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Endpoint  string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Region    string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	PathStyle bool                   `protobuf:"varint,4,opt,name=path_style,json=pathStyle,proto3" json:"path_style,omitempty"`
+	Buckets   []string               `protobuf:"bytes,5,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	Secret    string                 `protobuf:"bytes,6,opt,name=secret,proto3" json:"secret,omitempty"`
+	// s3, redis or http; empty: s3. With redis, endpoint is host:port and buckets are the
+	// keyspaces; with http, buckets are the hosts and there is no endpoint.
+	Kind          string `protobuf:"bytes,7,opt,name=kind,proto3" json:"kind,omitempty"`
+	Tls           bool   `protobuf:"varint,8,opt,name=tls,proto3" json:"tls,omitempty"`
+	Database      int32  `protobuf:"varint,9,opt,name=database,proto3" json:"database,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1257,6 +1262,27 @@ func (x *Store) GetSecret() string {
 		return x.Secret
 	}
 	return ""
+}
+
+func (x *Store) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Store) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
+}
+
+func (x *Store) GetDatabase() int32 {
+	if x != nil {
+		return x.Database
+	}
+	return 0
 }
 
 type StartInstance struct {
@@ -2058,7 +2084,7 @@ const file_node_proto_rawDesc = "" +
 	"\acallers\x18\x15 \x03(\tR\acallers\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x01\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -2066,7 +2092,10 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"path_style\x18\x04 \x01(\bR\tpathStyle\x12\x18\n" +
 	"\abuckets\x18\x05 \x03(\tR\abuckets\x12\x16\n" +
-	"\x06secret\x18\x06 \x01(\tR\x06secret\"z\n" +
+	"\x06secret\x18\x06 \x01(\tR\x06secret\x12\x12\n" +
+	"\x04kind\x18\a \x01(\tR\x04kind\x12\x10\n" +
+	"\x03tls\x18\b \x01(\bR\x03tls\x12\x1a\n" +
+	"\bdatabase\x18\t \x01(\x05R\bdatabase\"z\n" +
 	"\rStartInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\bfunction\x18\x02 \x01(\v2\x1b.headstart.node.v1.FunctionR\bfunction\x12 \n" +

@@ -114,7 +114,7 @@ func (c *cluster) tellFunctions(functions []platform.Function) {
 		m.Functions = append(m.Functions, kube.Message(f))
 	}
 	for _, s := range c.stores {
-		m.Stores = append(m.Stores, &nodeapi.Store{Name: s.Name, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle, Buckets: s.Buckets, Secret: s.Secret})
+		m.Stores = append(m.Stores, s.Message())
 	}
 	if c.functions != nil && proto.Equal(c.functions, m) {
 		return

@@ -142,7 +142,7 @@ func (c *controlPlane) tellNodes() {
 		}
 	}
 	for _, s := range c.stores {
-		m.Stores = append(m.Stores, &nodeapi.Store{Name: s.Name, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle, Buckets: s.Buckets, Secret: s.Secret})
+		m.Stores = append(m.Stores, s.Message())
 	}
 	c.nodes.SetFunctions(m)
 }

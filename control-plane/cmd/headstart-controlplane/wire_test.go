@@ -161,7 +161,7 @@ func TestApplyReturnsWhenTheFunctionCanBeCalled(t *testing.T) {
 	if f := told.GetFunctions(); len(f) != 1 || f[0].GetName() != "default/fire" || f[0].GetStore() != "videos" || !f[0].GetHasInput() {
 		t.Errorf("the node was told %v", f)
 	}
-	wantStores := []*nodeapi.Store{{Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}
+	wantStores := []*nodeapi.Store{{Kind: "s3", Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}
 	if d := cmp.Diff(wantStores, told.GetStores(), protocmp.Transform()); d != "" {
 		t.Error(d)
 	}

@@ -64,8 +64,8 @@ var kinds = map[policy.Kind]string{
 
 // allowed are the stores of the examples.
 var allowed = stores.Stores{
-	{Name: "default", Buckets: []string{"videos"}},
-	{Name: "archive", Buckets: []string{"old-videos"}},
+	{Name: "default", Kind: stores.KindS3, Buckets: []string{"videos"}},
+	{Name: "archive", Kind: stores.KindS3, Buckets: []string{"old-videos"}},
 }
 
 // mistakes are annotations that people write, each in one way wrong.
@@ -74,6 +74,7 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyInput, "/data/a"},
 	{policy.KeyInput, "s3://me:pw@videos/a"},
 	{policy.KeyInput, "s3://private/a"},
+	{policy.KeyInput, "redis://jobs/a"},
 	{policy.KeyInput, "s3://videos/{key}"},
 	{policy.KeyStore, "nowhere"},
 	{policy.KeyInputLimit, "6Gi"},

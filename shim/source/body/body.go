@@ -20,7 +20,7 @@ const Chunk = 64 << 10
 
 var chunks = sync.Pool{New: func() any { return new([Chunk]byte) }}
 
-// Body is a request's body. It implements source.Source for one Fetch, whatever the
+// Body is a request's body. Its Fetch is that of source.Source, once and whatever the
 // reference.
 type Body struct {
 	// From is read by one goroutine, until it ends or fails.

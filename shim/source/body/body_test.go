@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestSource(t *testing.T) {
 	sourcetest.Run(t, func(*testing.T) sourcetest.Store {
 		c := &clients{bodies: map[source.Reference]sent{}}
-		return sourcetest.Store{Source: c, Bucket: "bodies", Part: body.Chunk, Close: func() {},
+		return sourcetest.Store{Source: c, Bucket: "bodies", Once: true, Part: body.Chunk, Close: func() {},
 			Put: func(ref source.Reference, contentType string, content []byte) error {
 				c.mu.Lock()
 				defer c.mu.Unlock()
@@ -64,6 +64,11 @@ func (c *clients) Fetch(ctx context.Context, ref source.Reference, begin func(so
 		o.Version = "a body is never another"
 		return begin(o)
 	})
+}
+
+// Stat is nothing that a body could be asked.
+func (c *clients) Stat(context.Context, source.Reference) (source.Object, error) {
+	return source.Object{}, errors.New("a body comes once")
 }
 
 // buffer takes a body and the object that it was begun with.

@@ -57,6 +57,52 @@ func bucketProblem(name string) string {
 
 func isLowerAlphanumeric(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 
+// Lengths of the other stores' names.
+const (
+	// maxKeyspaceBytes is a bucket's: both are names that an operator lists.
+	maxKeyspaceBytes = 63
+	// maxPortDigits is enough for 65535.
+	maxPortDigits = 5
+)
+
+// keyspaceProblem completes "it ..." for a name that is no keyspace's. It has no colon,
+// which ends the keyspace in a key of Redis.
+func keyspaceProblem(name string) string {
+	if name == "" || len(name) > maxKeyspaceBytes {
+		return fmt.Sprintf("must be 1 to %d characters long", maxKeyspaceBytes)
+	}
+	for i := range len(name) {
+		if c := name[i]; !isAlphanumeric(c) && c != '.' && c != '-' && c != '_' {
+			return "may only hold letters, digits, dots, hyphens and underscores"
+		}
+	}
+	if !isAlphanumeric(name[0]) || !isAlphanumeric(name[len(name)-1]) {
+		return "must begin and end with a letter or digit"
+	}
+	return ""
+}
+
+// hostProblem completes "it ..." for what is not host or host:port. Whether the host is one
+// of the operator's is known where the list is; here it only must not be anything else.
+func hostProblem(name string) string {
+	host, port, hasPort := strings.Cut(name, ":")
+	switch {
+	case host == "" || len(host) > maxHostBytes:
+		return fmt.Sprintf("must have a host of 1 to %d characters", maxHostBytes)
+	case strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-") != "":
+		return "may only hold lower-case letters, digits, dots and hyphens, and a port"
+	case !isLowerAlphanumeric(host[0]) || !isLowerAlphanumeric(host[len(host)-1]):
+		return "must begin and end with a letter or digit"
+	case strings.Contains(host, ".."):
+		return "must not hold two dots in a row"
+	case hasPort && (port == "" || len(port) > maxPortDigits || port[0] == '0' || strings.Trim(port, "0123456789") != ""):
+		return "must have a port of 1 to 65535, or none"
+	}
+	return ""
+}
+
+func isAlphanumeric(c byte) bool { return isLowerAlphanumeric(c) || c >= 'A' && c <= 'Z' }
+
 // keyTextProblem completes "it ..." for text that may not be part of an object key.
 func keyTextProblem(text string) string {
 	switch {
