@@ -55,7 +55,7 @@ type bufferedBody struct{ *engine.Input }
 // Object implements Input. Once the body is whole, its size is known.
 func (b bufferedBody) Object(ctx context.Context) (source.Object, error) {
 	object, err := b.Input.Object(ctx)
-	if _, spilled := b.Rest(); err == nil && object.Size < 0 && !b.Ended().IsZero() && !spilled {
+	if err == nil && object.Size < 0 && !b.Ended().IsZero() && b.Wait(ctx) == nil { // which waits for nothing
 		object.Size = b.Received()
 	}
 	return object, err
@@ -78,8 +78,8 @@ func (b bufferedBody) NewReader(ctx context.Context) (io.ReadCloser, error) {
 	return &bodyReader{ReadCloser: r, of: b}, nil
 }
 
-// missing is an error if the buffer has been too full for all of the body. It is asked when
-// the input has ended.
+// missing is an error if the buffer has been too full for all of the body. It waits for the
+// input's end.
 func (b bufferedBody) missing() error {
 	if _, spilled := b.Rest(); spilled {
 		return problem.New(http.StatusInsufficientStorage, "BufferFull", "", "the node's input buffer had no room for all of the request's body; read it from the request itself")
