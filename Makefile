@@ -21,7 +21,7 @@ setup:
 
 ## build: all programs and the filter, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
-	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/demo
+	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff e2e/demo
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm
 	@:
 

@@ -81,12 +81,13 @@ func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 func TestGoAndCELAgree(t *testing.T) {
 	e := services(t)
 	pieces := map[policy.Kind][]string{
-		policy.Duration:  {"0", "00000", "1", "9", "24", "86400", ".", "h", "m", "s", "ms", "us", "µs", "ns", "+", "-", " ", "e", "600000000001"},
-		policy.Bytes:     {"0", "000", "1", "5", "9", "25", "53687", "09120", ".", "e", "E", "+", "-", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "m", "M", "G", "u", "n", "T", "i", "125", "0009765625", "48828125"},
-		policy.Store:     {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
-		policy.Stream:    {"redis://", "jobs", "/", "frames", ".", "_", "-", ":", " ", "@", "{header.a}", "A", strings.Repeat("k", 100)},
-		policy.Count:     {"0", "1", "5", "9", "10", ".", "-", "e"},
-		policy.Reference: {"s3://", "redis://", "http://", "https://", "jobs", ":80", "www.example.com", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
+		policy.Duration:   {"0", "00000", "1", "9", "24", "86400", ".", "h", "m", "s", "ms", "us", "µs", "ns", "+", "-", " ", "e", "600000000001"},
+		policy.Bytes:      {"0", "000", "1", "5", "9", "25", "53687", "09120", ".", "e", "E", "+", "-", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "m", "M", "G", "u", "n", "T", "i", "125", "0009765625", "48828125"},
+		policy.Store:      {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
+		policy.Stream:     {"redis://", "jobs", "/", "frames", ".", "_", "-", ":", " ", "@", "{header.a}", "A", strings.Repeat("k", 100)},
+		policy.Count:      {"0", "1", "5", "9", "10", ".", "-", "e"},
+		policy.Namespaces: {"a", "media", ",", ",,", "-", " ", "A", "*", strings.Repeat("b", 31), strings.Repeat("c,", 16)},
+		policy.Reference:  {"s3://", "redis://", "http://", "https://", "jobs", ":80", "www.example.com", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		annotations := map[string]string{}

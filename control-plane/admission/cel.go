@@ -92,6 +92,8 @@ func rules(a policy.Annotation) []variable {
 		broken = []rule{{not(text, policy.StreamForm.String()), "is no stream", "write it like " + a.Example}}
 	case policy.Count:
 		broken = count(text, a)
+	case policy.Namespaces:
+		broken = namespaces(text, a)
 	}
 	what := variable{name + "Wrong", chosen(broken)}
 	if a.Word != "" {

@@ -24,6 +24,7 @@ const (
 	KeyTrigger      = Prefix + "trigger"
 	KeyTriggerStore = Prefix + "trigger-store"
 	KeyTriggerTries = Prefix + "trigger-tries"
+	KeyCallers      = Prefix + "callers"
 )
 
 // InputBody is the value of KeyInput that names no object but the request's own body.
@@ -46,6 +47,8 @@ const (
 	Stream
 	// Count is a number from 1.
 	Count
+	// Namespaces are names of namespaces with commas between.
+	Namespaces
 )
 
 // MaxDuration is longer than any sensible spelling of a duration, in bytes.
@@ -122,6 +125,10 @@ var annotations = []Annotation{
 		Key: KeyTriggerTries, Kind: Count, Default: strconv.Itoa(DefaultTriggerTries), Example: "10", Largest: MaxTriggerTries, Meaning: triggerTriesMeaning,
 		set: func(p *Policy, v value) { p.TriggerTries = int32(v.number) },
 	},
+	{
+		Key: KeyCallers, Kind: Namespaces, Absent: "none: functions of its own namespace", Example: "media,web", Meaning: callersMeaning,
+		set: func(p *Policy, v value) { p.Callers = v.text },
+	},
 }
 
 // Annotations returns all that are known, in the order of the reference.
@@ -151,6 +158,8 @@ func (a Annotation) Bounds() string {
 		return "`redis://`, a keyspace, `/`, and 1 to 256 of a-z, A-Z, 0-9, `.`, `_`, `:`, `/` and `-`"
 	case Count:
 		return fmt.Sprintf("1 to %d", a.Largest)
+	case Namespaces:
+		return fmt.Sprintf("%d namespaces, without spaces", MaxCallers)
 	}
 	return ""
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,8 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		}
 	case Count:
 		return a.checkCount(text)
+	case Namespaces:
+		problem, fix = a.checkNamespaces(text)
 	}
 	return value{text: text}, problem, fix
 }
@@ -72,6 +75,23 @@ func (a Annotation) checkDuration(text string) (v value, problem, fix string) {
 	}
 	return value{text, int64(d)}, "", ""
 }
+
+func (a Annotation) checkNamespaces(text string) (problem, fix string) {
+	names := strings.Split(text, ",")
+	switch {
+	case len(names) > MaxCallers:
+		return TooManyNamespaces, TooManyNamespacesFix
+	case slices.ContainsFunc(names, func(n string) bool { return !field.IsLabel(n) }):
+		return "is not a list of namespaces", "write it like " + a.Example
+	}
+	return "", ""
+}
+
+// What is said of too many namespaces.
+var (
+	TooManyNamespaces    = fmt.Sprintf("names more than %d namespaces", MaxCallers)
+	TooManyNamespacesFix = "put functions that belong together into one"
+)
 
 // placeOf returns what stands where a reference has its bucket, keyspace or host.
 func placeOf(reference string) string {

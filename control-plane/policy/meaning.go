@@ -66,4 +66,7 @@ from: a store of the kind ` + "`redis`" + `.`
 
 	triggerTriesMeaning = `is how often an entry is delivered that the function does not answer with 2xx, or whose input
 cannot be had, before it goes to the dead letters. Deliveries that got to nobody do not count.`
+
+	callersMeaning = `names namespaces whose functions may call this one by their [socket](socket.md#calling-a-function),
+besides those of its own namespace, which always may. It says nothing of requests that come by a gateway.`
 )

@@ -23,7 +23,7 @@ var allowed = stores.Stores{
 	{Name: "private", Kind: "http", Buckets: []string{"models.example.com:8443"}, Secret: "private"},
 }
 
-const knownKeys = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries"
+const knownKeys = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers"
 
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
@@ -41,9 +41,9 @@ func TestParse(t *testing.T) {
 			"all",
 			map[string]string{
 				policy.KeyInput: "s3://old/{header.x-key}", policy.KeyStore: "archive", policy.KeyInputLimit: "5Gi",
-				policy.KeyScaleToZero: "24h", policy.KeyReadyTimeout: "1s",
+				policy.KeyScaleToZero: "24h", policy.KeyReadyTimeout: "1s", policy.KeyCallers: "media,web",
 			},
-			policy.Policy{Input: "s3://old/{header.x-key}", Store: "archive", InputLimit: 5 << 30, ScaleToZero: 24 * time.Hour, ReadyTimeout: time.Second},
+			policy.Policy{Input: "s3://old/{header.x-key}", Store: "archive", InputLimit: 5 << 30, ScaleToZero: 24 * time.Hour, ReadyTimeout: time.Second, Callers: "media,web"},
 		},
 		{
 			"a header's bucket is checked per request",
@@ -97,6 +97,9 @@ func TestParseRefuses(t *testing.T) {
 		{policy.KeyScaleToZero, strings.Repeat("0", 80) + "30s", `headstart.dev/scale-to-zero: "` + strings.Repeat("0", 64) + `…" is not a duration; write it like 90s or 5m`},
 		{policy.KeyReadyTimeout, "-5s", `headstart.dev/ready-timeout: "-5s" is out of range; use 1s to 10m`},
 		{policy.KeyReadyTimeout, "10m1ns", `headstart.dev/ready-timeout: "10m1ns" is out of range; use 1s to 10m`},
+		{policy.KeyCallers, "media, web", `headstart.dev/callers: "media, web" is not a list of namespaces; write it like media,web`},
+		{policy.KeyCallers, "*", `headstart.dev/callers: "*" is not a list of namespaces; write it like media,web`},
+		{policy.KeyCallers, strings.Repeat("a,", 32) + "a", `headstart.dev/callers: "` + strings.Repeat("a,", 32) + `…" names more than 32 namespaces; put functions that belong together into one`},
 	} {
 		t.Run(tt.key+"="+tt.value, func(t *testing.T) {
 			got, err := policy.Parse(map[string]string{tt.key: tt.value}, allowed)

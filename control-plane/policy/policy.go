@@ -1,7 +1,10 @@
 // Package policy turns headstart.dev/ annotations into a typed policy.
 package policy
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Policy is what a function's owner asks of Headstart.
 type Policy struct {
@@ -25,6 +28,17 @@ type Policy struct {
 	// TriggerTries is how often an entry is tried before it goes to the dead letters; 0
 	// without a Trigger.
 	TriggerTries int32
+	// Callers are the namespaces besides its own whose functions may call it, with commas
+	// between.
+	Callers string
+}
+
+// CallerNamespaces are the names in Callers.
+func (p Policy) CallerNamespaces() []string {
+	if p.Callers == "" {
+		return nil
+	}
+	return strings.Split(p.Callers, ",")
 }
 
 // Defaults, for a function that says nothing.
@@ -58,6 +72,8 @@ const (
 	MaxReadyTimeout = 10 * time.Minute
 	// MaxTriggerTries is three quarters of an hour of pauses.
 	MaxTriggerTries = 100
+	// MaxCallers keeps what each node has to know of a function small.
+	MaxCallers = 32
 )
 
 // InputAsGiven returns what the annotation says of the input, empty if there is none.

@@ -16,12 +16,13 @@ import (
 const (
 	Fire    = "headstart.local/fire:1"
 	Witness = "headstart.local/witness:1"
+	Handoff = "headstart.local/handoff:1"
 )
 
 // Function is a function as it is deployed.
 type Function struct {
 	Name string
-	// Image is Fire or Witness, or one that does not exist.
+	// Image is Fire, Witness or Handoff, or one that does not exist.
 	Image string
 	// Annotations go to the service's metadata.
 	Annotations map[string]string

@@ -81,6 +81,21 @@ func (r *reader) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
+// Seek implements io.Seeker, for offsets from the start that need not have arrived yet.
+func (r *reader) Seek(offset int64, whence int) (int64, error) {
+	if whence != io.SeekStart || offset < 0 {
+		return r.at, fmt.Errorf("reading a buffer entry: %w", fs.ErrInvalid)
+	}
+	if r.ctx.Err() != nil {
+		return r.at, context.Cause(r.ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shut()
+	r.at = offset
+	return offset, nil
+}
+
 // pass copies up to n bytes.
 func (r *reader) pass(w io.Writer, source io.Reader, n int64) (int64, error) {
 	if _, ok := source.(*os.File); ok {

@@ -57,6 +57,7 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 		return err
 	}
 	defer remove() // before the input is released, whose bytes the file shares
+	defer in.begin(ctx, p, instance)()
 	p.tell(progressDelivering)
 	return in.forward(ctx, w, r, p, at, file)
 }

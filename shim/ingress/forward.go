@@ -75,10 +75,12 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 				}
 			}
 			out.URL.Scheme, out.URL.Host = to.scheme, to.address
+			out.Close = mayClose(p, body)
 			for name, value := range to.header {
 				out.Header.Set(name, value)
 			}
 			out.Header.Set(headerRequest, p.id)
+			setDepth(out.Header, p.depth)
 			propagation.TraceContext{}.Inject(phases.ctx, propagation.HeaderCarrier(out.Header))
 			if to.file {
 				out.Header.Set(headerInputFile, staging.Mount+"/"+p.id)
@@ -163,4 +165,13 @@ func (b inputBody) close() {
 	if b.reader != nil {
 		_ = b.reader.Close() // it was only read from
 	}
+}
+
+// mayClose tells whether the function is told that the connection ends with its answer.
+// Programs in Go take that for leave to close it under a body that they have not read, and
+// their answer is lost with it: who takes the input as a file or by the socket does not read
+// it. Without it they read some of the body before they answer, which must be there then.
+func mayClose(p *parked, stored inputBody) bool {
+	there := p.body.input != nil && !p.body.input.Ended().IsZero()
+	return stored.reader == nil && !there
 }

@@ -128,6 +128,7 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			if p.reference != "" {
 				out.Header.Set(headerInput, p.reference)
 			}
+			setDepth(out.Header, p.depth)
 			out.Header.Del(headerProtocol)
 			if protocol(r) == protocolH2 {
 				out.Header.Set(headerProtocol, protocolH2)

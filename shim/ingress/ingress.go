@@ -7,6 +7,7 @@ package ingress
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -20,6 +21,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -33,6 +35,8 @@ const (
 	// function speaks.
 	headerInstance = "x-headstart-instance"
 	headerProtocol = "x-headstart-protocol"
+	// headerDepth is how many calls of functions by functions led to the request.
+	headerDepth = "x-headstart-depth"
 	// headerUndelivered is on an answer to a daemon that handed over a request, which
 	// nobody got.
 	headerUndelivered = "x-headstart-undelivered"
@@ -78,6 +82,31 @@ type Instances interface {
 	Inputs(id string) (dir *staging.Dir, known bool)
 }
 
+// Deliveries hear which requests the node's instances work on.
+type Deliveries interface {
+	// Begin says that the instance gets the request, which is over when end is called:
+	// before its input is let go of.
+	Begin(instance string, d Delivery) (end func())
+}
+
+// Delivery is a request that an instance works on.
+type Delivery struct {
+	Request string
+	// Input is nil when the request has no stored input.
+	Input Input
+	// Depth is how many calls of functions by functions led to the request.
+	Depth int
+	// Traceparent is what the function's own requests continue (W3C trace context).
+	Traceparent string
+}
+
+// Input is a request's input as it arrives; see engine.Input.
+type Input interface {
+	Object(ctx context.Context) (source.Object, error)
+	Wait(ctx context.Context) error
+	NewReader(ctx context.Context) (io.ReadCloser, error)
+}
+
 // Mesh is the service mesh that instances may be in.
 type Mesh interface {
 	// Transport sends requests for http://ip:port over the mesh's mutual TLS, by HTTP/2 or
@@ -96,9 +125,11 @@ type Config struct {
 	// Peers sends requests to other nodes' daemons.
 	Peers http.RoundTripper
 	// Mesh may be nil: no instance is in one.
-	Mesh    Mesh
-	Metrics *Metrics
-	Log     *slog.Logger
+	Mesh Mesh
+	// Deliveries may be nil: nobody wants to know.
+	Deliveries Deliveries
+	Metrics    *Metrics
+	Log        *slog.Logger
 }
 
 // Ingress parks and delivers requests.
@@ -113,6 +144,7 @@ type Ingress struct {
 	crowd        crowd
 	peers        http.RoundTripper
 	mesh         Mesh
+	deliveries   Deliveries
 	// By what the other side speaks.
 	functionSide, relaySide transports
 	metrics                 *Metrics
@@ -127,7 +159,7 @@ type Ingress struct {
 func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
 	return &Ingress{node: c.Node, functions: c.Functions, controlPlane: c.ControlPlane, instances: c.Instances, engine: c.Engine,
-		hints: hints{open: map[string]*hint{}}, peers: c.Peers, mesh: c.Mesh, functionSide: newTransports(functionDialTimeout),
+		hints: hints{open: map[string]*hint{}}, peers: c.Peers, mesh: c.Mesh, deliveries: c.Deliveries, functionSide: newTransports(functionDialTimeout),
 		relaySide: newTransports(relayDialTimeout), metrics: c.Metrics, log: c.Log, pause: pauseFirst, stopping: stopping, stop: stop}
 }
 

@@ -36,6 +36,7 @@ type parked struct {
 	reference string
 	input     *engine.Input // nil: the request has no stored input, or another node fetches it
 	body      *clientBody
+	depth     int // of calls of functions by functions
 	// tell has the daemon that handed the request over know how far it is.
 	tell func(progress string)
 	// deadline is when placement, instance and input must be there.
@@ -63,7 +64,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
-	p := &parked{body: newClientBody(r), tell: func(string) {}}
+	p := &parked{body: newClientBody(r), depth: depth(r.Header), tell: func(string) {}}
 	err := in.park(ctx, r, p, began)
 	if err != nil {
 		err = in.verdict(r, err)

@@ -58,18 +58,19 @@ const (
 // functions over real HTTP.
 type rig struct {
 	*ingress.Ingress
-	store     *sourcetest.Memory
-	buffer    *buffer.Buffer
-	registry  *prometheus.Registry
-	functions *ingress.Functions
-	cp        *controlPlane
-	instances *instances
-	dir       string // what the instance sees as /headstart/input
-	gateway   *http.Client
-	outcomes  chan engine.Outcome
-	logs      *log
-	mesh      *mesh
-	blind     bool // the store says nothing
+	store      *sourcetest.Memory
+	buffer     *buffer.Buffer
+	registry   *prometheus.Registry
+	functions  *ingress.Functions
+	cp         *controlPlane
+	instances  *instances
+	dir        string // what the instance sees as /headstart/input
+	gateway    *http.Client
+	outcomes   chan engine.Outcome
+	logs       *log
+	mesh       *mesh
+	deliveries *deliveries
+	blind      bool // the store says nothing
 }
 
 // newRig returns a node whose instance is function. What every request leaves behind,
@@ -99,7 +100,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 func newNodeOver(t *testing.T, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
 	t.Helper()
 	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
-		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}}
+		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func newNodeOver(t *testing.T, peers http.RoundTripper, buf *buffer.Buffer, stat
 		{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
 	r.Ingress = ingress.New(ingress.Config{Node: "edge-1", Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Engine: e, Peers: peers,
-		Mesh: r.mesh, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
+		Mesh: r.mesh, Deliveries: r.deliveries, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
 	r.Hasten()
 	t.Cleanup(func() {
 		r.Close()

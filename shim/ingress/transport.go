@@ -38,6 +38,7 @@ func newTransports(dial time.Duration) transports {
 	h2 := newTransport(dial)
 	h2.Protocols = new(http.Protocols)
 	h2.Protocols.SetUnencryptedHTTP2(true)
+	h2.DisableKeepAlives = true // the limit below is of HTTP/1.1
 	return transports{protocolH1: newTransport(dial), protocolH2: h2}
 }
 
@@ -46,8 +47,9 @@ func newTransports(dial time.Duration) transports {
 // written, and what is no GET cannot be sent twice.
 func newTransport(dial time.Duration) *http.Transport {
 	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: dial}).DialContext,
-		DisableKeepAlives:      true,
+		DialContext: (&net.Dialer{Timeout: dial}).DialContext,
+		// And not DisableKeepAlives, which says "Connection: close": see mayClose.
+		MaxIdleConnsPerHost:    -1,
 		DisableCompression:     true, // the answer is the client's, as the function wrote it
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: answerHeadLimit,

@@ -48,6 +48,9 @@ func openDir(path string, memory *staging.Memory) (dir, error) {
 // inputPath is the input directory's path for the sandbox's mount.
 func (d dir) inputPath(id string) string { return filepath.Join(d.root.Name(), id, inputName) }
 
+// socketPath is the path of the socket's directory, likewise.
+func (d dir) socketPath(id string) string { return filepath.Join(d.root.Name(), id, socketName) }
+
 // make makes the instance's directory and returns the one for its inputs.
 func (d dir) make(id string) (*staging.Dir, error) {
 	if err := checkID(id); err != nil {

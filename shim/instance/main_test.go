@@ -40,6 +40,8 @@ type rig struct {
 	memory *staging.Memory
 	port   uint16
 	set    *instance.Set
+	// sockets are what instances get if they get any.
+	sockets instance.Sockets
 
 	mu       sync.Mutex
 	reported []*nodeapi.InstanceStatus
@@ -63,7 +65,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	set, err := instance.Open(r.t.Context(), r.node, r.path, r.memory, func(s *nodeapi.InstanceStatus) {
+	set, err := instance.Open(r.t.Context(), r.node, r.path, r.memory, r.sockets, func(s *nodeapi.InstanceStatus) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reported = append(r.reported, s)

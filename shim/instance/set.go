@@ -29,6 +29,7 @@ const (
 type Set struct {
 	runtime Runtime
 	dir     dir
+	sockets Sockets // nil: instances have none
 	// report tells the control plane of a change; it must not block.
 	report func(*nodeapi.InstanceStatus)
 	log    *slog.Logger
@@ -53,6 +54,7 @@ type instance struct {
 	// Guarded by the set's mu.
 	traceparent string       // the shim's parent
 	inputs      *staging.Dir // where the sandbox sees its inputs
+	socket      bool         // it has one
 
 	settled chan struct{} // closed when ready or failed
 	// Written before settled is closed.
@@ -66,15 +68,15 @@ type departure struct {
 }
 
 // Open returns the set of instances below path, an absolute one that it makes, with
-// those that run already. memory is for inputs in memory, nil for none. report may be
-// called before Open returns.
-func Open(ctx context.Context, runtime Runtime, path string, memory *staging.Memory, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
+// those that run already. memory is for inputs in memory, nil for none; sockets may be nil.
+// report may be called before Open returns.
+func Open(ctx context.Context, runtime Runtime, path string, memory *staging.Memory, sockets Sockets, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
 	d, err := openDir(path, memory)
 	if err != nil {
 		return nil, err
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Set{runtime: runtime, dir: d, report: report, log: log, ctx: life, cancel: cancel,
+	s := &Set{runtime: runtime, dir: d, sockets: sockets, report: report, log: log, ctx: life, cancel: cancel,
 		instances: map[string]*instance{}, gone: map[string]departure{}, announced: make(chan struct{})}
 	if err := s.adopt(ctx); err != nil {
 		s.Close()
@@ -101,6 +103,7 @@ func (s *Set) adopt(ctx context.Context) error {
 		in := s.add(sb.ID(), sb.Function(), m.Port)
 		in.inputs, in.address = inputs, netip.AddrPortFrom(sb.Address(), uint16(m.Port))
 		close(in.settled)
+		in.socket = s.openSocket(in)
 		adopted[in] = sb
 	}
 	if err := s.dir.sweep(s.instances); err != nil {
@@ -238,12 +241,16 @@ func (s *Set) Describe(id, otlpTarget string) (*nodeapi.DescribeResponse, bool) 
 	if !ok || in.inputs == nil {
 		return nil, false
 	}
-	return &nodeapi.DescribeResponse{
+	d := &nodeapi.DescribeResponse{
 		Mounts:      s.dir.mounts(id),
 		Env:         map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": in.id},
 		Traceparent: in.traceparent,
 		OtlpTarget:  otlpTarget,
-	}, true
+	}
+	if in.socket {
+		DescribeSocket(d, s.dir.socketPath(id))
+	}
+	return d, true
 }
 
 // Close ends the set's watch over its instances and waits for it. Those that are ready

@@ -1018,7 +1018,12 @@ type Function struct {
 	PlatformReadiness bool `protobuf:"varint,17,opt,name=platform_readiness,json=platformReadiness,proto3" json:"platform_readiness,omitempty"`
 	// True when a request's own body is its input: it is kept in the buffer while the
 	// function starts. Such a function has no input of another kind.
-	BodyInput     bool `protobuf:"varint,18,opt,name=body_input,json=bodyInput,proto3" json:"body_input,omitempty"`
+	BodyInput bool `protobuf:"varint,18,opt,name=body_input,json=bodyInput,proto3" json:"body_input,omitempty"`
+	// Template of the input reference (filters/filterapi), for requests that pass no
+	// gateway: those of other functions. Empty: none, or one that only a gateway knows.
+	InputTemplate string `protobuf:"bytes,20,opt,name=input_template,json=inputTemplate,proto3" json:"input_template,omitempty"`
+	// Namespaces besides its own whose functions may call it.
+	Callers       []string `protobuf:"bytes,21,rep,name=callers,proto3" json:"callers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1177,6 +1182,20 @@ func (x *Function) GetBodyInput() bool {
 		return x.BodyInput
 	}
 	return false
+}
+
+func (x *Function) GetInputTemplate() string {
+	if x != nil {
+		return x.InputTemplate
+	}
+	return ""
+}
+
+func (x *Function) GetCallers() []string {
+	if x != nil {
+		return x.Callers
+	}
+	return nil
 }
 
 // Store is one store that the operator allows. It names a secret and never
@@ -2191,7 +2210,7 @@ const file_node_proto_rawDesc = "" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xae\x05\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xef\x05\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -2216,7 +2235,9 @@ const file_node_proto_rawDesc = "" +
 	"\x05hosts\x18\x10 \x03(\tR\x05hosts\x12-\n" +
 	"\x12platform_readiness\x18\x11 \x01(\bR\x11platformReadiness\x12\x1d\n" +
 	"\n" +
-	"body_input\x18\x12 \x01(\bR\tbodyInput\x1a6\n" +
+	"body_input\x18\x12 \x01(\bR\tbodyInput\x12%\n" +
+	"\x0einput_template\x18\x14 \x01(\tR\rinputTemplate\x12\x18\n" +
+	"\acallers\x18\x15 \x03(\tR\acallers\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x01\n" +

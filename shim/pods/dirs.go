@@ -48,6 +48,8 @@ type dirs struct {
 
 	mu   sync.Mutex
 	open map[string]*staging.Dir // where inputs appear, by the pod's id
+	// gone is told of each directory that is to be removed; nil: nobody.
+	gone func(dir string)
 }
 
 // openDirs opens the directories below path. What inputs are in them is removed if they are
@@ -221,6 +223,9 @@ func (d *dirs) sweep(keep map[string]bool, before, held time.Time) error {
 
 // take removes what is below a name; the caller holds mu.
 func (d *dirs) take(dir string) error {
+	if d.gone != nil {
+		d.gone(dir)
+	}
 	for id, open := range d.open {
 		if name(id) == dir {
 			delete(d.open, id)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -44,6 +45,8 @@ type Config struct {
 	// Succeeds: another daemon has the pods, too, and still ends its requests, whose inputs
 	// are in Dir.
 	Succeeds bool
+	// Sockets serve the pods' sockets; nil: they have none.
+	Sockets instance.Sockets
 	// OTLP is the gRPC target for the spans of the shims, empty for none.
 	OTLP string
 	Log  *slog.Logger
@@ -72,7 +75,12 @@ func Open(c Config) (*Set, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Set{config: c, dirs: d, ctx: ctx, cancel: cancel, pods: map[string]*pod{}, announced: make(chan struct{})}, nil
+	s := &Set{config: c, dirs: d, ctx: ctx, cancel: cancel, pods: map[string]*pod{}, announced: make(chan struct{})}
+	if err := s.adoptSockets(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // Close ends the probes and waits for them. The pods are Kubernetes' and go on.

@@ -42,6 +42,7 @@ type rig struct {
 	dir      string
 	memory   *staging.Memory // nil: the node buffers nothing in memory
 	function *nodeapi.Function
+	sockets  *sockets // nil: pods get none
 }
 
 func newRig(t *testing.T) *rig {
@@ -54,13 +55,17 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	set, err := pods.Open(pods.Config{Dir: r.dir, Memory: r.memory, OTLP: "unix:/run/otlp.sock", Log: slog.New(slog.DiscardHandler),
+	config := pods.Config{Dir: r.dir, Memory: r.memory, OTLP: "unix:/run/otlp.sock", Log: slog.New(slog.DiscardHandler),
 		Functions: func(name string) *nodeapi.Function {
 			if name != r.function.GetName() {
 				return nil
 			}
 			return r.function
-		}})
+		}}
+	if r.sockets != nil {
+		config.Sockets = r.sockets
+	}
+	set, err := pods.Open(config)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -39,12 +40,16 @@ func (s Shims) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi
 	case err != nil:
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	return &nodeapi.DescribeResponse{
+	d := &nodeapi.DescribeResponse{
 		Mounts:      s.Pods.dirs.mounts(id),
 		Env:         map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": id},
 		Traceparent: s.Pods.described(id),
 		OtlpTarget:  s.Pods.config.OTLP,
-	}, nil
+	}
+	if path, ok := s.Pods.openSocket(id); ok {
+		instance.DescribeSocket(d, path)
+	}
+	return d, nil
 }
 
 // Gone lets go of a container, and of its pod's directory with the last one. A pod of the

@@ -55,12 +55,13 @@ In a manifest the key stands with its path, document and line:
 
 // kinds are the types as the table has them.
 var kinds = map[policy.Kind]string{
-	policy.Reference: "input reference template",
-	policy.Store:     "name of a [store](stores.md)",
-	policy.Bytes:     "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
-	policy.Duration:  "Go duration (`90s`, `1h30m`)",
-	policy.Stream:    "reference of a stream",
-	policy.Count:     "number",
+	policy.Reference:  "input reference template",
+	policy.Store:      "name of a [store](stores.md)",
+	policy.Bytes:      "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
+	policy.Duration:   "Go duration (`90s`, `1h30m`)",
+	policy.Stream:     "reference of a stream",
+	policy.Count:      "number",
+	policy.Namespaces: "names of namespaces, separated by commas",
 }
 
 // allowed are the stores of the examples.
@@ -85,6 +86,7 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyTrigger, "jobs:frames"},
 	{policy.KeyTrigger, "redis://jobs/frames"},
 	{policy.KeyTriggerTries, "0"},
+	{policy.KeyCallers, "media, web"},
 }
 
 // Page returns the page in Markdown.

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -23,6 +24,7 @@ type node struct {
 	ingress   *ingress.Ingress
 	streams   *streams
 	triggers  *trigger.Set
+	sockets   *functionapi.Server
 
 	inputs *inputs
 

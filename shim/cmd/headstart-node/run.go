@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
@@ -96,6 +97,9 @@ func run(ctx context.Context, c config) (err error) {
 	node := &node{functions: ingress.NewFunctions(), stores: stores, streams: streams, process: c.process(), inputs: buf}
 	node.uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register { return node.register(c) }, node, log)
 
+	// The functions' own sockets, which instances are made with.
+	node.sockets = functionapi.New(functionapi.Config{Function: node.functions.Get, Succeeds: buf.succeeds, Metrics: functionapi.NewMetrics(registry), Log: log})
+
 	// Instances: those that containerd runs for us, or Kubernetes.
 	platform, err := c.open(ctx, node, conn, registry, log)
 	if err != nil {
@@ -107,7 +111,7 @@ func run(ctx context.Context, c config) (err error) {
 	peers := ingress.NewPeerTransport(me.client)
 	defer peers.CloseIdleConnections()
 	node.ingress = ingress.New(ingress.Config{Node: me.name, Functions: node.functions, ControlPlane: node.uplink, Instances: platform.instances,
-		Engine: fetches, Peers: peers, Mesh: platform.mesh, Metrics: ingress.NewMetrics(registry), Log: log})
+		Engine: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: node.sockets, Metrics: ingress.NewMetrics(registry), Log: log})
 	node.triggers = trigger.New(trigger.Config{Gateway: node.ingress.Gateway(), Function: node.functions.Lookup, Open: node.streams.open,
 		Node: me.name, Process: newProcess(), Events: node.uplink, Metrics: trigger.NewMetrics(registry), Log: log})
 	// What is not taken any more, another node takes at once.
@@ -126,6 +130,7 @@ func run(ctx context.Context, c config) (err error) {
 	if c.metricsListen != "" {
 		serve.Go(g, serve.TCP(c.metricsListen), overHTTP(serve.Metrics(registry)))
 	}
+	g.Go(func() error { node.sockets.Run(ctx, node.ingress.Gateway()); return nil })
 	platform.serve(ctx, g)
 	// The requests that wait are answered while the servers still let them be.
 	g.Go(func() error { <-ctx.Done(); node.ingress.Close(); return nil })

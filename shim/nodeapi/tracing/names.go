@@ -54,6 +54,11 @@ const (
 	// starts the function, takes the input as it arrives, and passes the answer on. Nobody
 	// here sees where one ends and the next begins.
 	Relay = "relay"
+	// Call is a function's call of another by its socket, from the request's arrival to the
+	// end of its answer.
+	Call = "call"
+	// Read is a function's reading of an input by its socket.
+	Read = "read"
 )
 
 // EventPlacedAgain is the event of an Activation whose request nobody got, and that is placed
