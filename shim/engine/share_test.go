@@ -307,6 +307,15 @@ func TestNobodyGetsWhatIsOlderThanHisRequest(t *testing.T) {
 			}
 		}
 	})
+	group.Go(func() { // there are more outcomes than anybody keeps
+		for {
+			select {
+			case <-stop:
+				return
+			case <-n.outcomes:
+			}
+		}
+	})
 	var clients sync.WaitGroup
 	for c := range 8 {
 		clients.Go(func() {
