@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/instance/instancetest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -49,7 +50,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, node: instancetest.NewMemory(92), path: filepath.Join(t.TempDir(), "instances"), port: instancetest.FreePort(t)}
+	r := &rig{t: t, node: instancetest.NewMemory(92), path: filepath.Join(t.TempDir(), "instances"), port: porttest.Free(t)}
 	r.open()
 	t.Cleanup(func() {
 		r.set.Close()

@@ -15,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/instance/instancetest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
 func TestRestartKeepsWhatIsReady(t *testing.T) {
@@ -187,7 +188,7 @@ func TestCloseIsPrompt(t *testing.T) {
 // left of those that ended.
 func TestAllAtOnce(t *testing.T) {
 	const count = 40
-	node, port := instancetest.NewMemory(94), instancetest.FreePort(t)
+	node, port := instancetest.NewMemory(94), porttest.Free(t)
 	var mu sync.Mutex
 	told := map[string][]nodeapi.Phase{}
 	set, err := instance.Open(t.Context(), node, t.TempDir(), nil, nil, func(s *nodeapi.InstanceStatus) {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -29,6 +28,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/readiness"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -129,7 +129,7 @@ func (n *node) run(t *testing.T, dir, name string, sockets *functionapi.Server, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := freePort(t)
+	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), porttest.Free(t))
 	cmd := exec.Command(program[0], program[1:]...)
 	cmd.Env = append(os.Environ(), fmt.Sprint("PORT=", at.Port()), "HEADSTART_SOCKET="+filepath.Join(dir, "socket", "headstart.sock"), "HEADSTART_INPUT_DIR="+filepath.Join(dir, "input"))
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
@@ -143,16 +143,6 @@ func (n *node) run(t *testing.T, dir, name string, sockets *functionapi.Server, 
 		t.Fatal(err)
 	}
 	n.instances[name] = ingress.Endpoint{Address: at}
-}
-
-func freePort(t *testing.T) netip.AddrPort {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return netip.MustParseAddrPort(l.Addr().String())
 }
 
 // request asks the function first, as a gateway does.
