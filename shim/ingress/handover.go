@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -57,7 +58,7 @@ func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Trans
 			if err != nil {
 				return nil, err
 			}
-			return newPeerConn(c), nil
+			return newPeerConn(c.(*tls.Conn)), nil // as it says
 		},
 		DisableCompression:     true,
 		ExpectContinueTimeout:  continueTimeout,
@@ -68,14 +69,30 @@ func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Trans
 
 // peerConn is a connection that tells when its other side has ended it.
 type peerConn struct {
-	net.Conn
+	*tls.Conn
 	ended context.Context
 	end   context.CancelFunc
 }
 
-func newPeerConn(c net.Conn) *peerConn {
+func newPeerConn(c *tls.Conn) *peerConn {
 	ended, end := context.WithCancel(context.Background())
 	return &peerConn{c, ended, end}
+}
+
+// carry prepares the connection for a body of that many bytes, -1 for any number: one that the
+// other side's kernel may have no room for can wait for its function in the connection.
+func (c *peerConn) carry(body int64) {
+	patience := peerSilence
+	if body < 0 || body > windowful {
+		patience = 0
+	}
+	tcp, is := c.NetConn().(syscall.Conn)
+	if !is {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = bound(raw, patience) // of a connection that has ended already
+	}
 }
 
 func (c *peerConn) Read(p []byte) (int, error) {
@@ -88,11 +105,12 @@ func (c *peerConn) Read(p []byte) (int, error) {
 
 // untilEnded closes the body that is sent when the connection on which it is has ended: the
 // transport itself waits for more of the body before it tells that. forget is called when the
-// request is over.
-func untilEnded(ctx context.Context, sent io.Closer) (tracing context.Context, forget func()) {
+// request is over. The body has size bytes, or, at -1, any number.
+func untilEnded(ctx context.Context, sent io.Closer, size int64) (tracing context.Context, forget func()) {
 	stop := func() bool { return true }
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
 		if c, ok := i.Conn.(*peerConn); ok {
+			c.carry(size)
 			stop = context.AfterFunc(c.ended, func() { _ = sent.Close() }) // it was only read from
 		}
 	}})

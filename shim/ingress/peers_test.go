@@ -245,6 +245,29 @@ func TestAPeerThatFails(t *testing.T) {
 	})
 }
 
+// A body that waits for its function in the connection is no peer that is gone.
+func TestALargeBodyMayWaitInTheConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	c := tls.Client(raw, &tls.Config{})
+	for _, carries := range []struct {
+		body int64
+		want time.Duration
+	}{{0, ingress.PeerSilence}, {-1, 0}, {1000, ingress.PeerSilence}, {1 << 20, 0}, {0, ingress.PeerSilence}} {
+		if got, err := ingress.Silence(c, carries.body); err != nil || got != carries.want {
+			t.Errorf("with %d bytes it is ended after %v, want %v: %v", carries.body, got, carries.want, err)
+		}
+	}
+}
+
 // silent is a peer that never answers.
 type silent struct{}
 

@@ -43,7 +43,11 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	}
 	defer sent.Close() // ReverseProxy does not; nothing is lost with it
 	out.Body = sent
-	ctx, forget := untilEnded(ctx, sent)
+	size := r.ContentLength
+	if r.Header.Get("Upgrade") != "" {
+		size = -1 // what follows is no body, and can wait as one
+	}
+	ctx, forget := untilEnded(ctx, sent, size)
 	defer forget()
 	var got *watched // nil until the answer begins
 	var failure error
