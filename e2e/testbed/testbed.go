@@ -29,10 +29,11 @@ const (
 	Cloud = "cloud"
 )
 
-// What functions and requests call the S3 server.
+// What functions and requests call the S3 server and Redis. Bucket is also the keyspace.
 const (
-	Store  = "footage"
-	Bucket = "videos"
+	Store      = "footage"
+	RedisStore = "frames"
+	Bucket     = "videos"
 )
 
 const (
@@ -59,6 +60,8 @@ type Config struct {
 	Rate  int64
 	// BufferLimit is in bytes per node; 0 for a default.
 	BufferLimit int64
+	// Redis asks for one beside the S3 server.
+	Redis bool
 	// Progress is told each step.
 	Progress func(string)
 }
@@ -67,6 +70,7 @@ type Config struct {
 type Bed struct {
 	Platform *embedded.Platform
 	S3       *S3
+	Redis    *Redis // nil unless asked for
 
 	c        Config
 	lock     *os.File
@@ -115,6 +119,11 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	c.Progress("S3 server in the cloud")
 	b.S3, err = StartS3(ctx, S3Config{BinDir: c.BinDir, DataDir: filepath.Join(c.WorkDir, "s3", "data"), LogFile: filepath.Join(c.WorkDir, "state", "log", "s3.log"),
 		Namespace: plan.namespace, Address: plan.endpoint(), Secret: secret})
+	if err != nil || !c.Redis {
+		return b, err
+	}
+	c.Progress("Redis in the cloud")
+	b.Redis, err = startRedis(ctx, plan, filepath.Join(c.WorkDir, "state", "log", "redis.log"))
 	return b, err
 }
 
@@ -123,6 +132,9 @@ func (b *Bed) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	var errs []error
+	if b.Redis != nil {
+		b.Redis.close(ctx)
+	}
 	if b.S3 != nil {
 		b.S3.Close(ctx)
 	}
@@ -227,6 +239,9 @@ func (b *Bed) operator(p plan, s Secret) (stores, secrets string, err error) {
 	stores = filepath.Join(b.c.WorkDir, "stores.yaml")
 	entry := "- name: %s\n  s3:\n    endpoint: http://%s\n    pathStyle: true\n    buckets: [%s]\n    credentialsSecret: %s\n"
 	list := fmt.Sprintf(entry, Store, p.endpoint(), Bucket, Store) + fmt.Sprintf(entry, StaleStore, p.endpoint(), Bucket, "stale")
+	if b.c.Redis {
+		list += fmt.Sprintf("- name: %s\n  redis: {address: %q, keyspaces: [%s]}\n", RedisStore, p.redis(), Bucket)
+	}
 	return stores, secrets, os.WriteFile(stores, []byte(list), 0o600)
 }
 

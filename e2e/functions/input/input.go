@@ -1,5 +1,6 @@
-// Package input brings a request's video into memory: from the request's body, from a file
-// that was placed in the sandbox, or else from the object store.
+// Package input brings a request's input into memory: from the request's body, from a file
+// that was placed in the sandbox, or else from a store, as a function does that fetches by
+// itself.
 package input
 
 import (

@@ -1,6 +1,7 @@
 package input
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,12 @@ func (s *S3) Get(ctx context.Context, bucket, key string, limit int64) ([]byte, 
 		return nil, refusalOf(err, bucket, key)
 	}
 	return data, nil
+}
+
+// Put stores an object.
+func (s *S3) Put(ctx context.Context, bucket, key string, data []byte) error {
+	_, err := s.client.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String(key), Body: bytes.NewReader(data)})
+	return err
 }
 
 // part asks for the part at an offset, of the version with the given entity tag unless
