@@ -21,7 +21,8 @@ setup:
 
 ## build: all programs and the filter, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
-	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff e2e/demo
+	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff \
+	e2e/functions/workflow e2e/demo e2e/prefetch/cmd/bench-prefetch
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm
 	@:
 
@@ -78,6 +79,14 @@ demo-cluster: setup build
 cluster:
 	@$(call CLUSTER_PROGRAM,cluster) up
 
+# Some of its parts, and more or fewer repetitions; docs/results/README.md tells.
+ONLY =
+REPETITIONS = 10
+FIGURES =
+## bench-prefetch: measure what prefetching is worth, into out/bench (root; 90 minutes); ONLY=hot,chain REPETITIONS=3 FIGURES=docs/results
+bench-prefetch: setup build
+	@exec $(BIN)/bench-prefetch -bin $(BIN) -out $(CURDIR)/out/bench -repetitions $(REPETITIONS) $(if $(ONLY),-only '$(ONLY)') $(if $(FIGURES),-figures '$(FIGURES)')
+
 ## images: the container images, into out/images; IMAGE_REGISTRY=host/path pushes them
 images:
 	$(GO) run ./manifests/images -out out/images -tag '$(VERSION)' -version '$(VERSION)'
@@ -105,4 +114,4 @@ generate:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit test-cluster bench-cluster demo-cluster cluster images manifests lint generate clean
+.PHONY: FORCE help setup build demo test test-unit test-cluster bench-cluster bench-prefetch demo-cluster cluster images manifests lint generate clean
