@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 )
 
@@ -54,15 +52,7 @@ func StartRedis(ctx context.Context, c RedisConfig) (*Redis, error) {
 	}
 	r := &Redis{Address: c.Address.String(), log: log, group: process.New(func(process.Exit) {})}
 	r.client = redis.NewClient(&redis.Options{Addr: r.Address, Password: c.Password, DisableIdentity: true,
-		// A socket belongs to the namespace that it was made in, whoever uses it later.
-		Dialer: func(ctx context.Context, proto, address string) (conn net.Conn, err error) {
-			err = nsthread.Run(c.Namespace, func() error {
-				var d net.Dialer
-				conn, err = d.DialContext(ctx, proto, address)
-				return err
-			})
-			return conn, err
-		}})
+		Dialer: dialIn(c.Namespace)})
 	err = r.group.Start(ctx, process.Spec{
 		Name: "redis", Path: redisServer, NetNS: c.Namespace, Log: log, Restart: true, Env: os.Environ(), Args: []string{file},
 		Ready: func(ctx context.Context) error {

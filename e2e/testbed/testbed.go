@@ -71,6 +71,8 @@ type Bed struct {
 	Platform *embedded.Platform
 	S3       *S3
 	Redis    *Redis // nil unless asked for
+	// RedisPassword is its password.
+	RedisPassword string
 
 	c        Config
 	lock     *os.File
@@ -100,8 +102,8 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	if err := errors.Join(sweep(c.Name), b.removeInputs()); err != nil {
 		return nil, err
 	}
-	secret := NewSecret()
-	stores, secrets, err := b.operator(plan, secret)
+	secret, redisPassword := NewSecret(), random()
+	stores, secrets, err := b.operator(plan, secret, redisPassword)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +125,9 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 		return b, err
 	}
 	c.Progress("Redis in the cloud")
-	b.Redis, err = startRedis(ctx, plan, filepath.Join(c.WorkDir, "state", "log", "redis.log"))
+	b.RedisPassword = redisPassword
+	b.Redis, err = StartRedis(ctx, RedisConfig{DataDir: filepath.Join(c.WorkDir, "redis"), LogFile: filepath.Join(c.WorkDir, "state", "log", "redis.log"),
+		Namespace: plan.namespace, Address: plan.redis(), Password: redisPassword})
 	return b, err
 }
 
@@ -133,7 +137,7 @@ func (b *Bed) Close() error {
 	defer cancel()
 	var errs []error
 	if b.Redis != nil {
-		b.Redis.close(ctx)
+		b.Redis.Close(ctx)
 	}
 	if b.S3 != nil {
 		b.S3.Close(ctx)
@@ -154,7 +158,7 @@ func (b *Bed) Close() error {
 // lie there.
 func (b *Bed) removeInputs() error {
 	var errs []error
-	for _, name := range []string{"s3", "secrets", "stores.yaml", filepath.Join("state", "functions.json")} {
+	for _, name := range []string{"s3", "redis", "secrets", "stores.yaml", filepath.Join("state", "functions.json")} {
 		errs = append(errs, os.RemoveAll(filepath.Join(b.c.WorkDir, name)))
 	}
 	return errors.Join(errs...)
@@ -224,7 +228,7 @@ func (b *Bed) Request(ctx context.Context, method, node, function, path string) 
 }
 
 // operator writes what the platform's operator would: the list of stores, and secrets.
-func (b *Bed) operator(p plan, s Secret) (stores, secrets string, err error) {
+func (b *Bed) operator(p plan, s Secret, redisPassword string) (stores, secrets string, err error) {
 	secrets = filepath.Join(b.c.WorkDir, "secrets")
 	if err := os.MkdirAll(secrets, 0o700); err != nil {
 		return "", "", err
@@ -240,7 +244,10 @@ func (b *Bed) operator(p plan, s Secret) (stores, secrets string, err error) {
 	entry := "- name: %s\n  s3:\n    endpoint: http://%s\n    pathStyle: true\n    buckets: [%s]\n    credentialsSecret: %s\n"
 	list := fmt.Sprintf(entry, Store, p.endpoint(), Bucket, Store) + fmt.Sprintf(entry, StaleStore, p.endpoint(), Bucket, "stale")
 	if b.c.Redis {
-		list += fmt.Sprintf("- name: %s\n  redis: {address: %q, keyspaces: [%s]}\n", RedisStore, p.redis(), Bucket)
+		list += fmt.Sprintf("- name: %s\n  redis: {address: %q, keyspaces: [%s], credentialsSecret: %s}\n", RedisStore, p.redis(), Bucket, RedisStore)
+		if err := os.WriteFile(filepath.Join(secrets, RedisStore), []byte("password = "+redisPassword+"\n"), 0o600); err != nil {
+			return "", "", err
+		}
 	}
 	return stores, secrets, os.WriteFile(stores, []byte(list), 0o600)
 }

@@ -22,7 +22,7 @@ func New(env func(string) string) *Reader {
 func storeOf(env func(string) string) func() (Objects, error) {
 	return sync.OnceValues(func() (Objects, error) {
 		if address := env("REDIS_ADDRESS"); address != "" {
-			return NewRedis(address), nil
+			return NewRedis(address, env("REDIS_PASSWORD")), nil
 		}
 		endpoint, region := env("S3_ENDPOINT"), env("S3_REGION")
 		if endpoint == "" || region == "" {

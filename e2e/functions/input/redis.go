@@ -17,8 +17,8 @@ const redisTimeout = time.Minute
 type Redis struct{ client *redis.Client }
 
 // NewRedis returns the store at host:port.
-func NewRedis(address string) *Redis {
-	return &Redis{redis.NewClient(&redis.Options{Addr: address, ReadTimeout: redisTimeout, WriteTimeout: redisTimeout,
+func NewRedis(address, password string) *Redis {
+	return &Redis{redis.NewClient(&redis.Options{Addr: address, Password: password, ReadTimeout: redisTimeout, WriteTimeout: redisTimeout,
 		MaxRetries: -1, DisableIdentity: true})}
 }
 

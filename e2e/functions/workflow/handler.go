@@ -27,6 +27,7 @@ type handler struct {
 	pass    *passer
 	targets []string
 	passing step.Passing
+	held    bool
 
 	mu   sync.Mutex
 	last step.Order // whose data is kept: making it is no part of the workflow
@@ -34,7 +35,7 @@ type handler struct {
 }
 
 func newHandler(env service.Env) http.Handler {
-	h := &handler{input: input.New(env), pass: newPasser(env), targets: strings.Fields(env("WORKFLOW_TARGETS")), passing: step.Passing(env("WORKFLOW_PASSING"))}
+	h := &handler{input: input.New(env), pass: newPasser(env), targets: strings.Fields(env("WORKFLOW_TARGETS")), passing: step.Passing(env("WORKFLOW_PASSING")), held: env("WORKFLOW_HELD") != ""}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	for path, f := range map[string]func(*http.Request, http.Header) (any, error){"/send": h.send, "/receive": h.receive, "/decode": h.decode} {
@@ -66,7 +67,7 @@ func (h *handler) send(r *http.Request, _ http.Header) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	sent, err := h.pass.send(r.Context(), o.Passing, request{host: o.To, path: o.Path, bucket: o.Bucket, key: o.Key, data: data})
+	sent, err := h.pass.send(r.Context(), o.Passing, request{host: o.To, path: o.Path, bucket: o.Bucket, key: o.Key, data: data, held: o.Held})
 	sent.Put = put
 	return sent, err
 }
@@ -129,7 +130,7 @@ func (h *handler) decode(r *http.Request, header http.Header) (any, error) {
 	sends, ctx := errgroup.WithContext(r.Context())
 	for n, part := range parts {
 		sends.Go(func() error {
-			sent, err := h.pass.send(ctx, h.passing, request{host: h.targets[n], path: "/", bucket: bucket, key: name(n), data: part})
+			sent, err := h.pass.send(ctx, h.passing, request{host: h.targets[n], path: "/", bucket: bucket, key: name(n), data: part, held: h.held})
 			sent.Put, got.Parts[n] = got.Parts[n].Put, sent
 			return err
 		})

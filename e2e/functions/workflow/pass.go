@@ -35,7 +35,7 @@ func newPasser(env service.Env) *passer {
 		gateway: env("WORKFLOW_GATEWAY"),
 		client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}},
 		stores: map[step.Passing]func() store{
-			step.Redis: sync.OnceValue(func() store { return input.NewRedis(env("REDIS_ADDRESS")) }),
+			step.Redis: sync.OnceValue(func() store { return input.NewRedis(env("REDIS_ADDRESS"), env("REDIS_PASSWORD")) }),
 			step.S3: sync.OnceValue(func() store {
 				return input.NewS3(env("S3_ENDPOINT"), env("S3_REGION"), env("S3_ACCESS_KEY_ID"), env("S3_SECRET_ACCESS_KEY"))
 			}),
@@ -60,15 +60,33 @@ func (p *passer) put(ctx context.Context, passing step.Passing, bucket, key stri
 type request struct {
 	host, path, bucket, key string
 	data                    []byte
+	held                    bool
 }
 
 // send calls the next function: with the data, or with the name that it has in the store.
+// Data that is held is sent when the function is ready, as by a gateway that waits for that:
+// Knative's activator.
 func (p *passer) send(ctx context.Context, passing step.Passing, q request) (s step.Sent, err error) {
 	var body io.Reader
 	if passing == step.Direct {
 		body = bytes.NewReader(q.data)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.gateway+q.path, body)
+	if passing == step.Direct && q.held {
+		ready := q
+		ready.path, ready.data, ready.held = "/healthz", nil, false
+		if s, err = p.exchange(ctx, http.MethodGet, ready, nil); err != nil || s.Status != http.StatusOK {
+			return s, err
+		}
+	}
+	sent, err := p.exchange(ctx, http.MethodPost, q, body)
+	if s.Request != "" {
+		sent.At, sent.Request = s.At, s.Request
+	}
+	return sent, err
+}
+
+func (p *passer) exchange(ctx context.Context, method string, q request, body io.Reader) (s step.Sent, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.gateway+q.path, body)
 	if err != nil {
 		return s, err
 	}
@@ -87,7 +105,7 @@ func (p *passer) send(ctx context.Context, passing step.Passing, q request) (s s
 	}
 	s.Answered = time.Now()
 	s.Request, s.Status, s.Timing = resp.Header.Get("x-headstart-request"), resp.StatusCode, resp.Header.Get("Server-Timing")
-	if !json.Valid(answer) {
+	if !json.Valid(answer) { // a problem of who is in between, or nothing
 		answer, _ = json.Marshal(string(answer)) // strings always can
 	}
 	s.Answer = answer

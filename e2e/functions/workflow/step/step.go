@@ -27,6 +27,8 @@ type Order struct {
 	Passing Passing `json:"passing"`
 	Bucket  string  `json:"bucket"`
 	Key     string  `json:"key"`
+	// Held has a body wait where it is until the next function is ready.
+	Held bool `json:"held"`
 	// To is the next function's host name, Path is of the request to it.
 	To   string `json:"to"`
 	Path string `json:"path"`
@@ -36,10 +38,11 @@ type Order struct {
 type Sent struct {
 	// Put is how long it took before to put the data into the store.
 	Put time.Duration `json:"put"`
-	// At is when the request was sent, Answered when its answer was there.
+	// At is when the request was sent, Answered when its answer was there. Of a body that
+	// was held it is when the function was called to become ready.
 	At       time.Time `json:"at"`
 	Answered time.Time `json:"answered"`
-	// Request is the id that Headstart gave it.
+	// Request is the id that Headstart gave it, or the call.
 	Request string `json:"request"`
 	Status  int    `json:"status"`
 	// Timing is the Server-Timing of the answer.

@@ -96,7 +96,7 @@ func (b *bench) largeOnce(ctx context.Context, part *prefetch.Part, passing step
 		part.Figures[prefetch.WrongBytes] += largeSize
 		part.Notes = append(part.Notes, "WRONG: "+err.Error())
 	}
-	branch, err := b.branch(ctx, sent, passing, "on")
+	branch, err := b.branch(ctx, name, sent, passing, "on")
 	return branch.Delta, err
 }
 

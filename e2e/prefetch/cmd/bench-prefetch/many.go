@@ -113,7 +113,7 @@ func (b *bench) store(ctx context.Context, q *oneOfMany) error {
 	}
 	switch q.passing {
 	case step.Redis:
-		return b.Redis.Put(ctx, q.key, data)
+		return b.Redis.Set(ctx, testbed.Bucket+":"+q.key, data)
 	case step.S3:
 		return b.S3.Put(ctx, q.key, bytes.NewReader(data))
 	}

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -46,7 +49,7 @@ func (w workflow) label() string {
 func (b *bench) prepare(ctx context.Context, functions []testbed.Function) error {
 	functions = append(functions, testbed.Function{Name: sender, Image: testbed.Workflow, Node: testbed.Cloud,
 		Annotations: map[string]string{"headstart.dev/scale-to-zero": "1h"},
-		Env:         map[string]string{"WORKFLOW_GATEWAY": b.gateway(testbed.Cloud), "REDIS_ADDRESS": b.Redis.Address}})
+		Env:         map[string]string{"WORKFLOW_GATEWAY": b.gateway(testbed.Cloud), "REDIS_ADDRESS": b.Redis.Address, "REDIS_PASSWORD": b.RedisPassword}})
 	return b.Apply(ctx, functions...)
 }
 
@@ -76,7 +79,7 @@ func annotations(passing step.Passing, side string) map[string]string {
 func (b *bench) environment(passing step.Passing, name, value string) map[string]string {
 	env := map[string]string{name: value}
 	if passing == step.Redis {
-		env["REDIS_ADDRESS"] = b.Redis.Address
+		env["REDIS_ADDRESS"], env["REDIS_PASSWORD"] = b.Redis.Address, b.RedisPassword
 	}
 	return env
 }
@@ -128,7 +131,7 @@ func (b *bench) once(ctx context.Context, part *prefetch.Part, w workflow, side 
 			return run, err
 		}
 	}
-	sent, err := b.send(ctx, step.Order{Content: w.kind, Size: w.Size, Seed: seed, Passing: w.Passing, Bucket: testbed.Bucket,
+	sent, err := b.send(ctx, step.Order{Content: w.kind, Size: w.Size, Seed: seed, Passing: w.Passing, Held: side == "off", Bucket: testbed.Bucket,
 		Key: w.cold[0], To: w.cold[0] + "-" + side + ".default.headstart.local", Path: w.path})
 	if err != nil {
 		return run, err
@@ -149,7 +152,7 @@ func (b *bench) once(ctx context.Context, part *prefetch.Part, w workflow, side 
 	for _, stage := range [][]step.Sent{{sent}, got.Parts} {
 		var branches []prefetch.Branch
 		for _, s := range stage {
-			branch, err := b.branch(ctx, s, w.Passing, side)
+			branch, err := b.branch(ctx, fmt.Sprintf("%s-%s.%d.%d", w.cold[0], side, len(run.Stages), len(branches)), s, w.Passing, side)
 			if err != nil {
 				return run, err
 			}
@@ -183,9 +186,10 @@ func (b *bench) send(ctx context.Context, o step.Order) (s step.Sent, err error)
 	return s, json.Unmarshal(answer, &s)
 }
 
-// branch is what function and trace tell of a request. A function without Headstart that did
-// not fetch by itself, or one with Headstart that did, was not measured as it was meant to be.
-func (b *bench) branch(ctx context.Context, s step.Sent, passing step.Passing, side string) (got prefetch.Branch, err error) {
+// branch is what function and trace tell of a request; the trace is kept by that name. A
+// function without Headstart that did not fetch by itself, or one with Headstart that did, was
+// not measured as it was meant to be.
+func (b *bench) branch(ctx context.Context, name string, s step.Sent, passing step.Passing, side string) (got prefetch.Branch, err error) {
 	input, exec, origin, err := coldrun.ServerTiming(s.Timing)
 	if err != nil {
 		return got, err
@@ -201,6 +205,9 @@ func (b *bench) branch(ctx context.Context, s step.Sent, passing step.Passing, s
 	if err != nil {
 		return got, fmt.Errorf("trace %s: %w", s.Request, err)
 	}
+	if err := b.keep(name, t, s.Timing); err != nil {
+		return got, err
+	}
 	root, _ := t.Root() // it has one, or Phases would miss it
 	got = prefetch.Branch{Alpha: root.Start.Add(phases.Alpha).Sub(s.At), Beta: phases.Beta, Input: input, Gamma: exec}
 	if side == "on" {
@@ -208,6 +215,23 @@ func (b *bench) branch(ctx context.Context, s step.Sent, passing step.Passing, s
 	}
 	return got, nil
 }
+
+// keep writes a trace for whoever wants to know where its time went.
+func (b *bench) keep(name string, t trace.Trace, timing string) error {
+	dir := filepath.Join(b.out, "prefetch", "traces")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var text strings.Builder
+	if err := trace.Waterfall(&text, t, trace.WaterfallOptions{Width: traceWidth}); err != nil {
+		return err
+	}
+	fmt.Fprintf(&text, "\nthe function: %s\n", timing)
+	return os.WriteFile(filepath.Join(dir, name+".txt"), []byte(text.String()), 0o644)
+}
+
+// traceWidth is in characters.
+const traceWidth = 140
 
 // cold has what coldrun knows of functions that are cold, and of traces.
 func (b *bench) cold() coldrun.Run { return coldrun.Run{World: world{b.Bed}} }

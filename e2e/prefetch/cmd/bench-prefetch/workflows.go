@@ -137,6 +137,9 @@ func (b *bench) videoFunctions(w workflow, side string) []testbed.Function {
 	}
 	env := b.environment(w.Passing, "WORKFLOW_STARTUP", w.Startup.String())
 	maps.Copy(env, map[string]string{"WORKFLOW_GATEWAY": b.gateway(testbed.Edge), "WORKFLOW_TARGETS": strings.Join(targets, " "), "WORKFLOW_PASSING": string(w.Passing)})
+	if side == "off" {
+		env["WORKFLOW_HELD"] = "yes"
+	}
 	return append(functions, testbed.Function{Name: w.cold[0] + "-" + side, Image: testbed.Workflow, Node: testbed.Edge, Annotations: annotations(w.Passing, side), Env: env})
 }
 
