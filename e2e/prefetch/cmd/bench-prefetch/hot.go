@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os/exec"
 	"strconv"
 	"time"
@@ -31,7 +32,10 @@ const (
 	// filteredFunction has one from a store; its hot requests enter the filter, and as they
 	// name no object, they go straight to the instance as well.
 	hotFunction, filteredFunction = "hot", "hot-filtered"
+	hotPath                       = "/healthz"
 	p99                           = 0.99
+	// pacedConnections are enough that none has to wait for its own answers.
+	pacedConnections = 100
 )
 
 // gateway is one of those that are compared.
@@ -116,7 +120,7 @@ func (b *bench) hot(ctx context.Context, part *prefetch.Part) error {
 // names itself in the answer.
 func (b *bench) untilHot(ctx context.Context, function string) error {
 	return testbed.Poll(ctx, runTimeout, func(ctx context.Context) error {
-		r, err := b.Request(ctx, http.MethodGet, testbed.Edge, function, "/healthz")
+		r, err := b.Request(ctx, http.MethodGet, testbed.Edge, function, hotPath)
 		if err != nil {
 			return err
 		}
@@ -131,15 +135,15 @@ func (b *bench) untilHot(ctx context.Context, function string) error {
 	})
 }
 
-func (b *bench) url(g *gateway) string {
-	return fmt.Sprintf("http://%s:%d/healthz", b.Node(testbed.Edge).Address, g.port)
+func (b *bench) address(g *gateway) string {
+	return netip.AddrPortFrom(b.Node(testbed.Edge).Address, uint16(g.port)).String()
 }
 
 // throughput is in requests per second, with as many as concurrency on their way.
 func (b *bench) throughput(ctx context.Context, g *gateway, d time.Duration) (float64, error) {
 	// Each connection is a descriptor, and the limit of one's shell may be 1024.
 	out, err := exec.CommandContext(ctx, "prlimit", "--nofile=8192:", "wrk", "-t2", "-c"+strconv.Itoa(concurrency), fmt.Sprintf("-d%.0fs", d.Seconds()), "--timeout", "10s",
-		"-H", "Host: "+g.function+".default.headstart.local", b.url(g)).CombinedOutput()
+		"-H", "Host: "+g.function+".default.headstart.local", "http://"+b.address(g)+hotPath).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("wrk: %w: %s", err, out)
 	}
@@ -149,18 +153,8 @@ func (b *bench) throughput(ctx context.Context, g *gateway, d time.Duration) (fl
 }
 
 func (b *bench) latency(ctx context.Context, g *gateway, rate float64) error {
-	l := load.Start(ctx, load.Config{Rate: rate, Timeout: hotTimeout, Request: func(ctx context.Context) (*http.Request, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url(g), nil)
-		if err == nil {
-			r.Host = g.function + ".default.headstart.local"
-		}
-		return r, err
-	}})
-	select {
-	case <-ctx.Done():
-	case <-time.After(hotTime):
-	}
-	got := l.Stop()
+	got := load.Paced{Address: b.address(g), Host: g.function + ".default.headstart.local", Path: hotPath,
+		Rate: rate, Connections: pacedConnections, Duration: hotTime, Timeout: hotTimeout}.Run(ctx)
 	g.lost += got.Lost
 	g.p99 = append(g.p99, got.Quantile(p99))
 	return ctx.Err()
