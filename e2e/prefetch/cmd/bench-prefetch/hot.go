@@ -124,11 +124,11 @@ func (b *bench) untilHot(ctx context.Context, function string) error {
 		if err != nil {
 			return err
 		}
-		_, resp, err := do(r)
+		got, err := do(r)
 		if err != nil {
 			return err
 		}
-		if resp.StatusCode != http.StatusOK || resp.Header.Get(filterapi.HeaderRequest) != "" {
+		if got.code != http.StatusOK || got.header.Get(filterapi.HeaderRequest) != "" {
 			return errors.New("the function is not hot")
 		}
 		return nil

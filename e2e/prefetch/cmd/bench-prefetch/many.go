@@ -137,15 +137,15 @@ func (b *bench) ask(ctx context.Context, q oneOfMany) (wrong bool, err error) {
 		}
 		setBody(r, data)
 	}
-	answer, resp, err := do(r)
+	answered, err := do(r)
 	if err != nil {
 		return false, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return false, fmt.Errorf("%s: %s", resp.Status, answer)
+	if answered.code != http.StatusOK {
+		return false, fmt.Errorf("%s: %s", answered.status, answered.body)
 	}
 	var got step.Received
-	if err := json.Unmarshal(answer, &got); err != nil {
+	if err := json.Unmarshal(answered.body, &got); err != nil {
 		return true, err
 	}
 	if got.SHA256 != q.digest {

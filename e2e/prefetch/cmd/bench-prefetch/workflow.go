@@ -176,14 +176,14 @@ func (b *bench) send(ctx context.Context, o step.Order) (s step.Sent, err error)
 		return s, err
 	}
 	setBody(r, order)
-	answer, resp, err := do(r)
+	got, err := do(r)
 	if err != nil {
 		return s, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return s, fmt.Errorf("the sender: %s: %s", resp.Status, answer)
+	if got.code != http.StatusOK {
+		return s, fmt.Errorf("the sender: %s: %s", got.status, got.body)
 	}
-	return s, json.Unmarshal(answer, &s)
+	return s, json.Unmarshal(got.body, &s)
 }
 
 // branch is what function and trace tell of a request; the trace is kept by that name. A
