@@ -125,6 +125,7 @@ func (e *Engine) start(ctx context.Context, cancel context.CancelFunc, r Request
 		i.end(bring(ctx, i))
 		e.observe(i.outcome())
 		close(i.done)
+		i.fail()
 	})
 	return i
 }

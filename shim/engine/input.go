@@ -214,15 +214,19 @@ func (i *Input) end(err error) {
 	i.err, i.ended = err, time.Now()
 	select {
 	case <-i.ready:
-		// What is shared fails with its own fetch.
-		if err != nil && i.leader == nil {
-			i.entry.Fail(err)
-		}
 	default:
 		if i.leader != nil {
 			i.entry = nil // What the other one has is not for this one.
 		}
 		close(i.ready)
+	}
+}
+
+// fail tells the readers of an input that failed. They can ask it why, so it has ended before.
+func (i *Input) fail() {
+	// What is shared fails with its own fetch.
+	if i.err != nil && i.entry != nil && i.leader == nil {
+		i.entry.Fail(i.err)
 	}
 }
 
