@@ -52,6 +52,16 @@ test: setup build
 test-unit:
 	$(GO) test -race ./...
 
+# How long, and by which plan: another one each time, unless you name it.
+SOAK_DURATION ?= 30m
+SOAK_SEED ?= $(shell date +%s)
+
+## soak: requests through real daemons while everything around them fails; SOAK_DURATION=8h, SOAK_SEED=7 (root)
+soak: setup build
+	@echo "· building the daemon with the race detector" >&2
+	@$(GO) build -race $(BUILD) -o $(BIN)/headstart-node-race ./shim/cmd/headstart-node
+	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/soak -args -node $(BIN)/headstart-node-race -duration $(SOAK_DURATION) -seed $(SOAK_SEED)
+
 # Packages with tests that need a cluster's programs, or a cluster.
 CLUSTER_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*cluster' control-plane e2e manifests shim)))
 # build.sh makes the programs that are missing, and prints where they are.
@@ -114,4 +124,4 @@ generate:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit test-cluster bench-cluster bench-prefetch demo-cluster cluster images manifests lint generate clean
+.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch demo-cluster cluster images manifests lint generate clean
