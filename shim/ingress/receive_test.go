@@ -505,7 +505,7 @@ func TestABodyIsPlacedAgain(t *testing.T) {
 						close(all)
 					}
 					if got, want := <-answer, fmt.Sprint(u.digest(), " ", length, " "); got != want {
-						t.Errorf("it is answered %s, want %s", got, want)
+						t.Errorf("it is answered %s, want %s; %s", got, want, p.gateway.logs)
 					}
 					if told := p.gateway.cp.told(); told != nil {
 						t.Errorf("the operator is told %v", told)
