@@ -251,7 +251,7 @@ func TestClientsCannotSpeakForTheGateway(t *testing.T) {
 
 func TestAnObjectThatChangesWhileItIsReadIsRefused(t *testing.T) {
 	deploy(t, testbed.Function{Name: "changing", Annotations: withInput()})
-	put(t, "changing/one", 40_000_000)
+	put(t, "changing/one", 30_000_000)
 	answered := make(chan answer, 1)
 	go func() {
 		a, err := call{function: "changing", header: forInput("changing/one")}.do(context.Background())

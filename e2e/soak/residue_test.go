@@ -107,9 +107,12 @@ func (w *world) nothingLeft(n *node, before amount) error {
 	})
 }
 
+// podName is the file that says whose a directory is.
+const podName = "pod"
+
 // noFiles looks for what requests and instances leave in a node's directories. Of an instance
-// that ended at the moment when its daemon was killed an empty directory may be left: the
-// next daemon removes it after an hour, not knowing whether the pod is only late.
+// that ended at the moment when its daemon was killed a directory without inputs may be left:
+// the next daemon removes it after an hour, not knowing whether the pod is only late.
 func (w *world) noFiles(n *node) error {
 	killed := n == w.cloud && w.deaths.ever()
 	for _, dir := range []string{filepath.Join(n.state, "buffer"), filepath.Join(n.state, "instances"), n.socket("memory/buffer"), n.socket("memory/instances")} {
@@ -117,7 +120,7 @@ func (w *world) noFiles(n *node) error {
 			switch {
 			case err != nil:
 				return err
-			case path == dir || d.IsDir() && killed || d.Name() == "redis-name":
+			case path == dir || killed && (d.IsDir() || d.Name() == podName) || d.Name() == "redis-name":
 				return nil
 			}
 			return fmt.Errorf("there is %s", path)

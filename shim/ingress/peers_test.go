@@ -15,7 +15,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/netip"
+	"net/textproto"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,6 +95,26 @@ func (a *authority) node(t *testing.T, name string) (server, client *tls.Config)
 type pair struct {
 	gateway, target *rig
 	server          *httptest.Server // the target's
+	// parked gets a value when the gateway's node has heard that the target has a request.
+	parked chan struct{}
+}
+
+// hearing tells of what the gateway's node hears before an answer, when it has.
+func (p *pair) hearing(peers http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		own := httptrace.ContextClientTrace(r.Context())
+		heard := func(status int, header textproto.MIMEHeader) error {
+			err := own.Got1xxResponse(status, header)
+			if header.Get("x-headstart-progress") == "parked" {
+				select {
+				case p.parked <- struct{}{}:
+				default:
+				}
+			}
+			return err
+		}
+		return peers.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got1xxResponse: heard})))
+	})
 }
 
 // newPair returns two nodes. All requests that come in at gateway are bound to target.
@@ -101,7 +123,7 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	ca := newAuthority(t)
 	serverTLS, _ := ca.node(t, "edge-2")
 	_, clientTLS := ca.node(t, "edge-1")
-	p := &pair{target: newNode(t, http.DefaultTransport)}
+	p := &pair{target: newNode(t, http.DefaultTransport), parked: make(chan struct{}, 1)}
 	if function != nil {
 		p.target.instances.run(t, function)
 	}
@@ -118,7 +140,7 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	p.server = s
 	transport := ingress.NewPeerTransport(func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil })
 	t.Cleanup(transport.CloseIdleConnections)
-	p.gateway = newNode(t, transport)
+	p.gateway = newNode(t, p.hearing(transport))
 	p.gateway.gateway = unixClient(t, serveUnix(t, p.gateway.Gateway()))
 	p.bind(l.Addr().String(), true)
 	return p

@@ -496,12 +496,14 @@ func TestABodyIsPlacedAgain(t *testing.T) {
 					if late {
 						u.send(0, size/2)
 						eventually(t, "half is there", func() bool { return p.target.buffer.Used() >= size/2 })
+						<-p.parked
 						close(all)
 						<-again
 						u.rest(size / 2)
 					} else {
 						u.rest(0)
 						eventually(t, "all is there", func() bool { return p.target.buffer.Used() == size })
+						<-p.parked
 						close(all)
 					}
 					if got, want := <-answer, fmt.Sprint(u.digest(), " ", length, " "); got != want {
