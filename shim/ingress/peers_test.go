@@ -99,19 +99,17 @@ type pair struct {
 	parked chan struct{}
 }
 
-// hearing tells of what the gateway's node hears before an answer, when it has.
+// hearing tells of what the gateway's node hears before an answer, just as it does.
 func (p *pair) hearing(peers http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		own := httptrace.ContextClientTrace(r.Context())
-		heard := func(status int, header textproto.MIMEHeader) error {
-			err := own.Got1xxResponse(status, header)
+		heard := func(_ int, header textproto.MIMEHeader) error {
 			if header.Get("x-headstart-progress") == "parked" {
 				select {
 				case p.parked <- struct{}{}:
 				default:
 				}
 			}
-			return err
+			return nil
 		}
 		return peers.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got1xxResponse: heard})))
 	})
