@@ -21,7 +21,8 @@ setup:
 
 ## build: all programs and the filter, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
-	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/demo
+	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff \
+	e2e/functions/workflow e2e/demo e2e/prefetch/cmd/bench-prefetch
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm
 	@:
 
@@ -51,6 +52,16 @@ test: setup build
 test-unit:
 	$(GO) test -race ./...
 
+# How long, and by which plan: another one each time, unless you name it.
+SOAK_DURATION ?= 30m
+SOAK_SEED ?= $(shell date +%s)
+
+## soak: requests through real daemons while everything around them fails; SOAK_DURATION=8h, SOAK_SEED=7 (root)
+soak: setup build
+	@echo "· building the daemon with the race detector" >&2
+	@$(GO) build -race $(BUILD) -o $(BIN)/headstart-node-race ./shim/cmd/headstart-node
+	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/soak -args -node $(BIN)/headstart-node-race -duration $(SOAK_DURATION) -seed $(SOAK_SEED)
+
 # Packages with tests that need a cluster's programs, or a cluster.
 CLUSTER_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*cluster' control-plane e2e manifests shim)))
 # build.sh makes the programs that are missing, and prints where they are.
@@ -77,6 +88,14 @@ demo-cluster: setup build
 ## cluster: a Kubernetes cluster on this machine, without Headstart, until Ctrl-C (root)
 cluster:
 	@$(call CLUSTER_PROGRAM,cluster) up
+
+# Some of its parts, and more or fewer repetitions; docs/results/README.md tells.
+ONLY =
+REPETITIONS = 10
+FIGURES =
+## bench-prefetch: measure what prefetching is worth, into out/bench (root; 90 minutes); ONLY=hot,chain REPETITIONS=3 FIGURES=docs/results
+bench-prefetch: setup build
+	@exec $(BIN)/bench-prefetch -bin $(BIN) -out $(CURDIR)/out/bench -repetitions $(REPETITIONS) $(if $(ONLY),-only '$(ONLY)') $(if $(FIGURES),-figures '$(FIGURES)')
 
 ## images: the container images, into out/images; IMAGE_REGISTRY=host/path pushes them
 images:
@@ -105,4 +124,4 @@ generate:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit test-cluster bench-cluster demo-cluster cluster images manifests lint generate clean
+.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch demo-cluster cluster images manifests lint generate clean

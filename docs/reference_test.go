@@ -235,7 +235,7 @@ func TestSpansAreDocumented(t *testing.T) {
 	const page = "reference/traces.md"
 	spans, attributes := set{}, set{}
 	// Constants that are neither a span's name nor an attribute's.
-	value := regexp.MustCompile(`^(Service|Transfer.|Trigger|Event)`)
+	value := regexp.MustCompile(`^(Service|Transfer.|Trigger.|Event)`)
 	walk(t, func(n ast.Node) {
 		attributes.add(calls(n, regexp.MustCompile(`^attribute\.Key$`), 0))
 		if v, ok := n.(*ast.ValueSpec); ok && len(v.Values) == 1 && !value.MatchString(v.Names[0].Name) {

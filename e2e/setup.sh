@@ -29,6 +29,8 @@ need runc runc
 need containernetworking-plugins /usr/lib/cni/bridge
 need iptables iptables
 need util-linux unshare
+need redis-server redis-server
+need wrk wrk
 need python3 python3
 need ca-certificates /etc/ssl/certs/ca-certificates.crt
 python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"

@@ -45,8 +45,9 @@ var kinds = []kind{
 }
 
 // Stores are the operator's stores as a CEL expression: a list of maps with the store's
-// "name", its "buckets", and the "namespaces" that it is granted to, all if empty. Each is
-// a list, since Kubernetes has the values of a map be of one type.
+// "name", the "schemes" of its references, its "buckets" (or keyspaces, or hosts), and the
+// "namespaces" that it is granted to, all if empty. Each is a list, since Kubernetes has the
+// values of a map be of one type.
 type Stores string
 
 // Placeholder stands for the stores in the file that is part of the chart.
@@ -113,9 +114,9 @@ func (k kind) variables(stores Stores) []admissionv1.Variable {
 		all = append(all, vs...)
 		problems = append(problems, vs[len(vs)-1].name)
 	}
-	all = append(all, granted...)
+	all = append(append(all, granted...), triggerGranted...)
 	all = append(all, k.extra...)
-	problems = append(append(problems, "grantProblem"), k.problems...)
+	problems = append(append(problems, "grantProblem", "triggerGrantProblem"), k.problems...)
 	for i, p := range problems {
 		problems[i] = "variables." + p
 	}

@@ -62,6 +62,14 @@ func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 	for _, key := range unknown {
 		agree(t, e, map[string]string{key: "hunter2"})
 	}
+	for _, store := range []string{"jobs", "default", "nowhere", "Jobs"} {
+		for _, stream := range streams {
+			agree(t, e, map[string]string{policy.KeyTrigger: stream, policy.KeyTriggerStore: store})
+			agree(t, e, map[string]string{policy.KeyTrigger: stream, policy.KeyStore: store})
+			agree(t, e, map[string]string{policy.KeyTrigger: stream, policy.KeyTriggerStore: "jobs", policy.KeyStore: store})
+			agree(t, e, map[string]string{policy.KeyTrigger: stream, policy.KeyTriggerStore: store, policy.KeyInput: "s3://videos/a"})
+		}
+	}
 	for _, store := range names {
 		for _, input := range references {
 			agree(t, e, map[string]string{policy.KeyInput: input, policy.KeyStore: store})
@@ -73,10 +81,13 @@ func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 func TestGoAndCELAgree(t *testing.T) {
 	e := services(t)
 	pieces := map[policy.Kind][]string{
-		policy.Duration:  {"0", "00000", "1", "9", "24", "86400", ".", "h", "m", "s", "ms", "us", "µs", "ns", "+", "-", " ", "e", "600000000001"},
-		policy.Bytes:     {"0", "000", "1", "5", "9", "25", "53687", "09120", ".", "e", "E", "+", "-", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "m", "M", "G", "u", "n", "T", "i", "125", "0009765625", "48828125"},
-		policy.Store:     {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
-		policy.Reference: {"s3://", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
+		policy.Duration:   {"0", "00000", "1", "9", "24", "86400", ".", "h", "m", "s", "ms", "us", "µs", "ns", "+", "-", " ", "e", "600000000001"},
+		policy.Bytes:      {"0", "000", "1", "5", "9", "25", "53687", "09120", ".", "e", "E", "+", "-", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "m", "M", "G", "u", "n", "T", "i", "125", "0009765625", "48828125"},
+		policy.Store:      {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
+		policy.Stream:     {"redis://", "jobs", "/", "frames", ".", "_", "-", ":", " ", "@", "{header.a}", "A", strings.Repeat("k", 100)},
+		policy.Count:      {"0", "1", "5", "9", "10", ".", "-", "e"},
+		policy.Namespaces: {"a", "media", ",", ",,", "-", " ", "A", "*", strings.Repeat("b", 31), strings.Repeat("c,", 16)},
+		policy.Reference:  {"s3://", "redis://", "http://", "https://", "jobs", ":80", "www.example.com", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		annotations := map[string]string{}
@@ -154,6 +165,21 @@ func TestMessages(t *testing.T) {
 		{policy.KeyInput: "s3://videos/../{header.x-key}"},
 		{policy.KeyInput: "s3://AKIA:secret@videos/a"},
 		{policy.KeyInput: "s3://private/a"},
+		{policy.KeyInput: "redis://jobs"},
+		{policy.KeyInput: "https://www.example.com"},
+		{policy.KeyInput: "redis://jobs/a"},
+		{policy.KeyInput: "s3://videos/a", policy.KeyStore: "web"},
+		{policy.KeyInput: "http://a/b", policy.KeyStore: "private"},
+		{policy.KeyInput: "https://b/c", policy.KeyStore: "private"},
+		{policy.KeyInput: "redis://other/a", policy.KeyStore: "jobs"},
+		{policy.KeyTrigger: "redis://other/a", policy.KeyTriggerStore: "jobs"},
+		{policy.KeyTrigger: "redis://jobs/a"},
+		{policy.KeyTrigger: "redis://jobs/a", policy.KeyTriggerStore: "web"},
+		{policy.KeyTrigger: "redis://jobs/a", policy.KeyTriggerStore: "nowhere"},
+		{policy.KeyTrigger: "redis://jobs/a", policy.KeyStore: "nowhere"},
+		{policy.KeyTrigger: "redis://me:pw@jobs/a"},
+		{policy.KeyTriggerTries: "0"},
+		{policy.KeyInput: "https://me:pw@a/b", policy.KeyStore: "private"},
 		{policy.KeyInput: "s3://videos/a", policy.KeyStore: "nowhere"},
 		{policy.KeyStore: "http://10.0.0.1"},
 		{policy.KeyInputLimit: "lots"},

@@ -11,10 +11,15 @@ import (
 // The operator's stores, for both sides.
 var (
 	allowed = stores.Stores{
-		{Name: "default", Endpoint: "http://s3:9000", Buckets: []string{"videos", "models"}},
-		{Name: "archive", Endpoint: "https://s3.example.com", Buckets: []string{"old"}, Namespaces: []string{"default", "other"}},
+		{Name: "default", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"videos", "models"}},
+		{Name: "archive", Kind: "s3", Endpoint: "https://s3.example.com", Buckets: []string{"old"}, Namespaces: []string{"default", "other"}},
+		{Name: "jobs", Kind: "redis", Endpoint: "redis:6379", Buckets: []string{"jobs"}},
+		{Name: "web", Kind: "http", Buckets: []string{"www.example.com", "a:80"}},
+		{Name: "private", Kind: "http", Buckets: []string{"a"}, Secret: "private"},
 	}
-	allowedCEL = admission.Stores(`[{"name": ["default"], "buckets": ["videos", "models"], "namespaces": []}, {"name": ["archive"], "buckets": ["old"], "namespaces": ["default", "other"]}]`)
+	allowedCEL = admission.Stores(`[{"name": ["default"], "schemes": ["s3"], "buckets": ["videos", "models"], "namespaces": []}, {"name": ["archive"], "schemes": ["s3"], "buckets": ["old"], "namespaces": ["default", "other"]},
+		{"name": ["jobs"], "schemes": ["redis"], "buckets": ["jobs"], "namespaces": []}, {"name": ["web"], "schemes": ["https", "http"], "buckets": ["www.example.com", "a:80"], "namespaces": []},
+		{"name": ["private"], "schemes": ["https"], "buckets": ["a"], "namespaces": []}]`)
 )
 
 // values are seeds of each kind: good ones, bad ones, and those at the edges.
@@ -33,10 +38,10 @@ var (
 		"1.0000000000000001Gi", "1.00000000000000000001Ki", "lots", "", "-1", "+1", "1 Mi", "1MB", "1mi", "1K", ".", "0x10", "1_000", "i", "Ki", ".Ki", "1i", "1Kii", "100000000000000000000000000000000",
 		"00000000000000000000000000000001", "000000000000000000000000000000001", "1e999999999999999999999", "1\n", "１", "1.5e-1", "10e-1", "15e-1", "0e-3", "0.0", ".0", ".0Ki",
 	}
-	names      = []string{"default", "archive", "nowhere", "", "a", "-a", "a-", "A", "a.b", "a_b", "http://10.0.0.1", strings.Repeat("a", 63), strings.Repeat("a", 64), "default\n", "ä"}
+	names      = []string{"default", "archive", "jobs", "web", "private", "nowhere", "", "a", "-a", "a-", "A", "a.b", "a_b", "http://10.0.0.1", strings.Repeat("a", 63), strings.Repeat("a", 64), "default\n", "ä"}
 	references = []string{
 		"s3://videos/{header.x-key}", "s3://videos/a", "s3://models/a b/c", "s3://old/a", "s3://{header.x-bucket}/{header.x-key}", "s3://private/a", "",
-		"/etc/passwd", "S3://videos/a", "s3://videos", "s3://videos/", "s3:///a", "s3:// /a", "s3://me:pw@videos/a", "http://me:pw@videos/a", "me@videos", "s3://videos/a@b",
+		"body", "Body", "body ", "bodys", "/body", "s3://body", "/etc/passwd", "S3://videos/a", "s3://videos", "s3://videos/", "s3:///a", "s3:// /a", "s3://me:pw@videos/a", "http://me:pw@videos/a", "me@videos", "s3://videos/a@b",
 		"s3://{header.x@y}/a", "s3://videos/../{header.x-key}", "s3://videos/..", "s3://videos/.", "s3://videos/a/./b", "s3://videos/.../b", "s3://videos/.{header.a}", "s3://videos/a/..b",
 		"s3://videos//a", "s3://videos/a//b", "s3://videos/a ", "s3://videos/ a", "s3://videos/{header.a} ", "s3://videos/a\tb", "s3://videos/a\u0085b", "s3://videos/a\n", "s3://videos/ä", "s3://videos/a\u200bb",
 		"s3://videos/{key}", "s3://videos/{header.}", "s3://videos/{header.X-Key}", "s3://videos/{header.x key}", "s3://videos/{header.:path}", "s3://videos/{header.host}", "s3://videos/{header.hosts}",
@@ -47,7 +52,17 @@ var (
 		"s3://videos/" + strings.Repeat("k", 1024), "s3://videos/" + strings.Repeat("k", 1025), "s3://videos/" + strings.Repeat("ä", 512), "s3://videos/" + strings.Repeat("ä", 513), "s3://videos/" + strings.Repeat("k", 1023) + "{header.a}", "s3://videos/" + strings.Repeat("k", 1024) + "{header.a}",
 		"s3://videos/" + strings.Repeat("{header.a}", 8), "s3://videos/" + strings.Repeat("{header.a}", 9), "s3://{header.a}/" + strings.Repeat("{header.a}", 7), "s3://{header.a}/" + strings.Repeat("{header.a}", 8),
 		"s3://videos/{header." + strings.Repeat("a", 2028) + "}", "s3://videos/{header." + strings.Repeat("a", 2029) + "}", "s3://videos/x{header." + strings.Repeat("a", 2028) + "}", strings.Repeat("s3://", 500), "s3://videos/..{header.a}", "s3://videos/{header.a}/../b",
+		"redis://jobs/a", "redis://jobs/{header.x-job}", "redis://{header.a}/b", "redis://other/a", "redis://jobs", "redis://jobs/", "redis:///a", "redis://a:b/c", "redis://Jobs_1.a-b/c", "redis://-a/b", "redis://a-/b", "redis://a{header.b}/c",
+		"redis://" + strings.Repeat("a", 63) + "/b", "redis://" + strings.Repeat("a", 64) + "/b", "redis://jobs/../b", "redis://me@jobs/a", "rediss://jobs/a", "redis:/jobs/a", "redis://a..b/c", "redis://{header.host}/a",
+		"http://www.example.com/a", "https://www.example.com/a?b=c#d%2e", "https://a/b", "http://a/b", "https://a:80/b", "http://a:80/{header.a}", "https://{header.a}/b", "https://other/a", "https://a", "https://a/", "https:///a", "https://A/b", "https://a..b/c", "https://a:0/b",
+		"https://a:/b", "https://a:012/b", "https://a:123456/b", "https://a:65535/b", "https://[::1]/a", "https://a?b/c", "https://me:pw@a/b", "https://-a/b", "https://a./b", "https://a_b/c", "https://10.0.0.1/b", "https://a/../b", "https://a//b",
+		"https://" + strings.Repeat("a", 253) + "/b", "https://" + strings.Repeat("a", 254) + "/b", "ftp://a/b", "https://{header.a}:80/b", "http://{header.a}{header.b}/c",
 	}
+	streams = []string{"redis://jobs/frames", "redis://jobs/a:b/c.d_e-f", "redis://jobs//a", "redis://jobs/A", "redis://other/a", "redis://jobs/", "redis://jobs", "redis:///a", "redis://-a/b", "redis://a-/b", "redis://a/-b", "redis://{header.a}/b", "redis://jobs/{header.a}",
+		"redis://jobs/a b", "redis://jobs/ä", "redis://jobs/a\n", "redis://me:pw@jobs/a", "rediss://jobs/a", "s3://videos/a", "Redis://jobs/a", "", "redis://jobs/" + strings.Repeat("a", 256), "redis://jobs/" + strings.Repeat("a", 257), "redis://" + strings.Repeat("a", 63) + "/b", "redis://" + strings.Repeat("a", 64) + "/b"}
+	counts     = []string{"1", "5", "100", "101", "0", "01", "-1", "+1", "1.0", "1e1", "", " 1", "1\n", "999999999", "9999999999", "99999999999999999999", "ten", "１"}
+	namespaces = append([]string{"media,web", "media, web", ",", "a,", ",a", "a,,b", "a,a", "a,B", "*", strings.Repeat("a,", 31) + "a", strings.Repeat("a,", 32) + "a",
+		strings.Repeat("a", 63) + "," + strings.Repeat("b", 63), "a," + strings.Repeat("b", 64), "a\n,b", "a,b\n", "a;b"}, names...)
 	unknown = []string{"headstart.dev/inputs", "Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro", "HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator", "xheadstart.dev/input", "headstart.dev/sctore"}
 )
 
@@ -55,6 +70,7 @@ var (
 func seeds() map[string][]string {
 	return map[string][]string{
 		policy.KeyInput: references, policy.KeyStore: names, policy.KeyInputLimit: quantities,
-		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations,
+		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
+		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts,
 	}
 }

@@ -88,8 +88,17 @@ func rules(a policy.Annotation) []variable {
 		vs, broken = append(vs, more...), r
 	case policy.Duration:
 		broken = duration(text, a)
+	case policy.Stream:
+		broken = []rule{{not(text, policy.StreamForm.String()), "is no stream", "write it like " + a.Example}}
+	case policy.Count:
+		broken = count(text, a)
+	case policy.Namespaces:
+		broken = namespaces(text, a)
 	}
 	what := variable{name + "Wrong", chosen(broken)}
+	if a.Word != "" {
+		what.expression = fmt.Sprintf("%s == %s ? ''\n: %s", text, quote(a.Word), what.expression)
+	}
 	problem := variable{name + "Problem", fmt.Sprintf("variables.%s == '' ? '' : %s + %s + variables.%s", what.name, quote(a.Key+": "), shown(text), what.name)}
 	return append(vs, what, problem)
 }

@@ -14,7 +14,18 @@ import (
 
 // store checks the name alone; whether it is granted is known when there is an input.
 func store(text string) []rule {
-	return []rule{{not(text, `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`), "is not the name of a store", field.LabelFix}}
+	return []rule{{not(text, label), "is not the name of a store", field.LabelFix}}
+}
+
+// label is what field.IsLabel accepts.
+const label = `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`
+
+func namespaces(text string, a policy.Annotation) []rule {
+	names := text + ".split(',')"
+	return []rule{
+		{fmt.Sprintf("%s.size() > %d", names, policy.MaxCallers), policy.TooManyNamespaces, policy.TooManyNamespacesFix},
+		{"!" + names + ".all(n, n.matches(" + raw(label) + "))", "is not a list of namespaces", "write it like " + a.Example},
+	}
 }
 
 // units are those of time.ParseDuration.
@@ -144,6 +155,12 @@ func wholeDecimal() string {
 		add(power, fmt.Sprintf("[eE]%s0*%d", sign, max(power, -power)))
 	}
 	return "^(" + strings.Join(forms, "|") + ")$"
+}
+
+// count calls int() only with what it takes.
+func count(text string, a policy.Annotation) []rule {
+	return []rule{{fmt.Sprintf("%s || int(%s) > %d", not(text, policy.CountForm.String()), text, a.Largest),
+		fmt.Sprintf("is no number from 1 to %d", a.Largest), "write it like " + a.Example}}
 }
 
 // not is the CEL condition that a value does not match.

@@ -13,10 +13,10 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
 // binariesVariable names the directory of the test cluster's programs; without it, they are
@@ -174,16 +176,10 @@ func secrets(t testing.TB, dir string) string {
 	return token
 }
 
-// FreePort returns a port of 127.0.0.1 that nobody listened at a moment ago.
+// FreePort returns a port for a program's flag.
 func FreePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String()) // it is host:port
-	return port
+	return strconv.Itoa(int(porttest.Free(t)))
 }
 
 // Run starts a program in dir, with variables besides the test's own, which ends with the

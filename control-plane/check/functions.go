@@ -1,10 +1,10 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -16,6 +16,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // knativeOwned is the label of what Knative makes of its Services; the annotations on it
@@ -103,12 +104,35 @@ func lookAnnotations(ctx context.Context, l *look) Outcome {
 
 // anyStore allows what the annotations ask for.
 func anyStore(annotations map[string]string) stores.Stores {
-	name := annotations[policy.KeyStore]
-	if name == "" {
-		name = policy.DefaultStore
+	name := cmp.Or(annotations[policy.KeyStore], policy.DefaultStore)
+	all := stores.Stores{inputStore(name, annotations[policy.KeyInput])}
+	keyspace, triggered := policy.Keyspace(annotations[policy.KeyTrigger])
+	if !triggered {
+		return all
 	}
-	bucket, _, _ := strings.Cut(strings.TrimPrefix(annotations[policy.KeyInput], "s3://"), "/")
-	return stores.Stores{{Name: name, Buckets: []string{bucket}}}
+	queues := stores.Store{Name: cmp.Or(annotations[policy.KeyTriggerStore], name), Kind: stores.KindRedis, Buckets: []string{keyspace}}
+	switch {
+	case queues.Name != name:
+		return append(all, queues)
+	case all[0].Kind == stores.KindRedis || annotations[policy.KeyInput] == "":
+		queues.Buckets = append(queues.Buckets, all[0].Buckets...)
+		return stores.Stores{queues}
+	}
+	return all // one store for both, which it cannot be
+}
+
+// inputStore is a store that an input may be read from.
+func inputStore(name, input string) stores.Store {
+	template, err := filterapi.ParseTemplate(input)
+	if err != nil { // which policy.Parse tells
+		return stores.Store{Name: name}
+	}
+	kind := template.Scheme()
+	if kind == "https" {
+		kind = stores.KindHTTP
+	}
+	place, _ := template.Place()
+	return stores.Store{Name: name, Kind: kind, Buckets: []string{place}}
 }
 
 // workload is what can be scaled.

@@ -69,9 +69,10 @@ type Options struct {
 	// OTLPForward is the gRPC target of the user's own collector.
 	OTLPForward string
 	GatewayPort uint32
-	// BufferLimit is how many bytes of inputs each node buffers.
-	BufferLimit int64
-	LogLevel    string
+	// BufferLimit is how many bytes of inputs each node buffers on disk, BufferMemory how
+	// many in memory; 0 for none there.
+	BufferLimit, BufferMemory int64
+	LogLevel                  string
 	// Progress is told each step.
 	Progress func(step string)
 }
@@ -208,6 +209,9 @@ func (p *Platform) startNode(ctx context.Context, n network.Node) error {
 	if err := errors.Join(os.MkdirAll(run, 0o700), os.MkdirAll(state, 0o700)); err != nil {
 		return err
 	}
+	if err := mountMemory(run, p.o.BufferMemory); err != nil {
+		return err
+	}
 	files, err := p.pki.Issue(n.Name, n.Address)
 	if err != nil {
 		return err
@@ -244,6 +248,7 @@ func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Fi
 		Args: []string{"--state-dir", state, "--run-dir", run, "--secrets-dir", p.o.SecretsDir, "--control-plane", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--containerd", filepath.Join(run, "containerd.sock"),
 			"--cni-plugins", p.o.CNIPlugins, "--pod-subnet", n.PodSubnet.String(), "--buffer-limit", strconv.FormatInt(p.o.BufferLimit, 10),
+			"--buffer-memory", strconv.FormatInt(p.o.BufferMemory, 10),
 			"--peer-listen", netip.AddrPortFrom(n.Address, peerPort).String(), "--otlp", "unix:" + p.run("otlp.sock"), "--log-level", p.o.LogLevel},
 		Ready: poll(func(ctx context.Context) error {
 			s, err := p.Client().Status(ctx)

@@ -20,8 +20,8 @@ import (
 )
 
 var allowed = stores.Stores{
-	{Name: "default", Endpoint: "http://s3:9000", Buckets: []string{"models"}},
-	{Name: "archive", Endpoint: "http://s3:9000", Buckets: []string{"videos"}},
+	{Name: "default", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"models"}},
+	{Name: "archive", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"videos"}},
 }
 
 func read(t testing.TB, name string) string {

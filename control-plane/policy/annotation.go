@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +21,14 @@ const (
 	KeyInputLimit   = Prefix + "input-limit"
 	KeyScaleToZero  = Prefix + "scale-to-zero"
 	KeyReadyTimeout = Prefix + "ready-timeout"
+	KeyTrigger      = Prefix + "trigger"
+	KeyTriggerStore = Prefix + "trigger-store"
+	KeyTriggerTries = Prefix + "trigger-tries"
+	KeyCallers      = Prefix + "callers"
 )
+
+// InputBody is the value of KeyInput that names no object but the request's own body.
+const InputBody = "body"
 
 // Kind is the form of an annotation's value.
 type Kind int
@@ -35,6 +43,12 @@ const (
 	Bytes
 	// Duration is a duration in the syntax of Go.
 	Duration
+	// Stream is a stream of a store, such as redis://jobs/frames.
+	Stream
+	// Count is a number from 1.
+	Count
+	// Namespaces are names of namespaces with commas between.
+	Namespaces
 )
 
 // MaxDuration is longer than any sensible spelling of a duration, in bytes.
@@ -47,11 +61,15 @@ type Annotation struct {
 	Kind Kind
 	// Default is the value that counts when there is none, empty for none.
 	Default string
+	// Absent is what holds without the annotation where no value says the same.
+	Absent string
 	// Example is a value as people write it.
 	Example string
+	// Word is the one value that is allowed beside those of the Kind; empty: none.
+	Word string
 	// Shortest and Longest bound a Duration.
 	Shortest, Longest time.Duration
-	// Largest bounds Bytes; the smallest is 1.
+	// Largest bounds Bytes and Count; the smallest is 1.
 	Largest int64
 	// Meaning explains it to a function's owner, in Markdown.
 	Meaning string
@@ -69,8 +87,12 @@ type value struct {
 // annotations are all that are known, in the order of the reference.
 var annotations = []Annotation{
 	{
-		Key: KeyInput, Kind: Reference, Example: "s3://videos/{header.x-key}", Meaning: inputMeaning,
-		set: func(p *Policy, v value) { p.Input = v.text },
+		Key: KeyInput, Kind: Reference, Absent: "none: the function has no input", Example: "s3://videos/{header.x-key}", Word: InputBody, Meaning: inputMeaning,
+		set: func(p *Policy, v value) {
+			if p.BodyInput = v.text == InputBody; !p.BodyInput {
+				p.Input = v.text
+			}
+		},
 	},
 	{
 		Key: KeyStore, Kind: Store, Default: DefaultStore, Example: "archive", Meaning: storeMeaning,
@@ -91,6 +113,22 @@ var annotations = []Annotation{
 		Shortest: MinReadyTimeout, Longest: MaxReadyTimeout, Meaning: readyTimeoutMeaning,
 		set: func(p *Policy, v value) { p.ReadyTimeout = time.Duration(v.number) },
 	},
+	{
+		Key: KeyTrigger, Kind: Stream, Absent: "none: the function is called by requests only", Example: "redis://jobs/frames", Meaning: triggerMeaning,
+		set: func(p *Policy, v value) { p.Trigger = v.text },
+	},
+	{
+		Key: KeyTriggerStore, Kind: Store, Absent: "that of `headstart.dev/store`", Example: "queues", Meaning: triggerStoreMeaning,
+		set: func(p *Policy, v value) { p.TriggerStore = v.text },
+	},
+	{
+		Key: KeyTriggerTries, Kind: Count, Default: strconv.Itoa(DefaultTriggerTries), Example: "10", Largest: MaxTriggerTries, Meaning: triggerTriesMeaning,
+		set: func(p *Policy, v value) { p.TriggerTries = int32(v.number) },
+	},
+	{
+		Key: KeyCallers, Kind: Namespaces, Absent: "none: functions of its own namespace", Example: "media,web", Meaning: callersMeaning,
+		set: func(p *Policy, v value) { p.Callers = v.text },
+	},
 }
 
 // Annotations returns all that are known, in the order of the reference.
@@ -109,13 +147,19 @@ func Keys() []string {
 func (a Annotation) Bounds() string {
 	switch a.Kind {
 	case Reference:
-		return fmt.Sprintf("%d bytes, %d placeholders", filterapi.MaxTemplateBytes, filterapi.MaxPlaceholders)
+		return fmt.Sprintf("`%s`, or %d bytes, %d placeholders", a.Word, filterapi.MaxTemplateBytes, filterapi.MaxPlaceholders)
 	case Store:
 		return "a DNS label"
 	case Bytes:
 		return "1 byte to `" + quantity.Format(a.Largest) + "`"
 	case Duration:
 		return "`" + Span(a.Shortest) + "` to `" + Span(a.Longest) + "`"
+	case Stream:
+		return "`redis://`, a keyspace, `/`, and 1 to 256 of a-z, A-Z, 0-9, `.`, `_`, `:`, `/` and `-`"
+	case Count:
+		return fmt.Sprintf("1 to %d", a.Largest)
+	case Namespaces:
+		return fmt.Sprintf("%d namespaces, without spaces", MaxCallers)
 	}
 	return ""
 }

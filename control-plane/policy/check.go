@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +13,9 @@ import (
 
 // check reads a value, or says what is wrong with it.
 func (a Annotation) check(text string) (v value, problem, fix string) {
+	if a.Word != "" && text == a.Word {
+		return value{text: text}, "", ""
+	}
 	switch a.Kind {
 	case Reference:
 		problem, fix = a.checkReference(text)
@@ -22,19 +27,30 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		return a.checkBytes(text)
 	case Duration:
 		return a.checkDuration(text)
+	case Stream:
+		if !StreamForm.MatchString(text) {
+			problem, fix = "is no stream", "write it like "+a.Example
+		}
+	case Count:
+		return a.checkCount(text)
+	case Namespaces:
+		problem, fix = a.checkNamespaces(text)
 	}
 	return value{text: text}, problem, fix
 }
 
 func (a Annotation) checkReference(text string) (problem, fix string) {
-	if strings.Contains(bucketOf(text), "@") {
+	if strings.Contains(placeOf(text), "@") {
 		return "holds a user or password", "remove it; the operator's store has the credentials"
 	}
 	if _, err := filterapi.ParseTemplate(text); err != nil {
-		return "is no input reference: " + err.Error(), "write it like " + a.Example
+		return "is no input reference: " + err.Error(), a.Like()
 	}
 	return "", ""
 }
+
+// Like says how to write a reference.
+func (a Annotation) Like() string { return "write it like " + a.Example + ", or " + a.Word }
 
 func (a Annotation) checkBytes(text string) (v value, problem, fix string) {
 	n, err := quantity.Bytes(text)
@@ -60,8 +76,28 @@ func (a Annotation) checkDuration(text string) (v value, problem, fix string) {
 	return value{text, int64(d)}, "", ""
 }
 
-// bucketOf returns what stands where a reference has its bucket.
-func bucketOf(reference string) string {
-	bucket, _, _ := strings.Cut(strings.TrimPrefix(reference, "s3://"), "/")
-	return bucket
+func (a Annotation) checkNamespaces(text string) (problem, fix string) {
+	names := strings.Split(text, ",")
+	switch {
+	case len(names) > MaxCallers:
+		return TooManyNamespaces, TooManyNamespacesFix
+	case slices.ContainsFunc(names, func(n string) bool { return !field.IsLabel(n) }):
+		return "is not a list of namespaces", "write it like " + a.Example
+	}
+	return "", ""
+}
+
+// What is said of too many namespaces.
+var (
+	TooManyNamespaces    = fmt.Sprintf("names more than %d namespaces", MaxCallers)
+	TooManyNamespacesFix = "put functions that belong together into one"
+)
+
+// placeOf returns what stands where a reference has its bucket, keyspace or host.
+func placeOf(reference string) string {
+	if scheme, rest, ok := strings.Cut(reference, "://"); ok && slices.Contains(filterapi.Schemes(), scheme) {
+		reference = rest
+	}
+	place, _, _ := strings.Cut(reference, "/")
+	return place
 }

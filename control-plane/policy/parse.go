@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // Parse reads a function's annotations against the operator's stores. It reports all
@@ -31,6 +32,9 @@ func Parse(given map[string]string, st stores.Stores) (Policy, error) {
 		if err := checkStore(p, st); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if err := p.checkTrigger(given, st); err != nil {
+		errs = append(errs, err)
 	}
 	if err := errs.Err(); err != nil {
 		return Policy{}, err
@@ -64,7 +68,7 @@ func InDomain(key string) bool {
 }
 
 // checkStore holds the input against the operator's allow-list, as far as that is known
-// before a request: a bucket that a header names is checked by the node.
+// before a request: a bucket, keyspace or host that a header names is checked by the node.
 func checkStore(p Policy, st stores.Stores) *field.Error {
 	store, ok := st.Get(p.Store)
 	if !ok {
@@ -74,13 +78,24 @@ func checkStore(p Policy, st stores.Stores) *field.Error {
 		}
 		return &field.Error{Field: KeyStore, Value: p.Store, Problem: "is not among the operator's stores", Fix: fix}
 	}
-	bucket := bucketOf(p.Input)
-	if strings.Contains(bucket, "{") || store.Allows(bucket) {
+	template, err := filterapi.ParseTemplate(p.Input)
+	if err != nil {
+		return &field.Error{Field: KeyInput, Value: p.Input, Problem: "is no input reference: " + err.Error(), Fix: "mend it"}
+	}
+	if !slices.Contains(store.Schemes(), template.Scheme()) {
+		return &field.Error{
+			Field: KeyInput, Value: p.Input,
+			Problem: "does not begin as references to store " + store.Name + " do",
+			Fix:     "begin it with " + strings.Join(store.Schemes(), ":// or ") + "://, or name another store in " + KeyStore,
+		}
+	}
+	place, literal := template.Place()
+	if !literal || store.Allows(place) {
 		return nil
 	}
 	return &field.Error{
 		Field: KeyInput, Value: p.Input,
-		Problem: "reads a bucket that store " + store.Name + " does not allow",
+		Problem: "reads a " + template.PlaceName() + " that store " + store.Name + " does not allow",
 		Fix:     "use " + oneOf(store.Buckets) + ", or ask the operator to allow it",
 	}
 }

@@ -16,11 +16,14 @@ import (
 )
 
 var allowed = stores.Stores{
-	{Name: "default", Endpoint: "http://s3:9000", Buckets: []string{"videos", "models"}},
-	{Name: "archive", Endpoint: "https://s3.example.com", Buckets: []string{"old"}},
+	{Name: "default", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"videos", "models"}},
+	{Name: "archive", Kind: "s3", Endpoint: "https://s3.example.com", Buckets: []string{"old"}},
+	{Name: "jobs", Kind: "redis", Endpoint: "redis:6379", Buckets: []string{"jobs"}},
+	{Name: "web", Kind: "http", Buckets: []string{"www.example.com"}},
+	{Name: "private", Kind: "http", Buckets: []string{"models.example.com:8443"}, Secret: "private"},
 }
 
-const knownKeys = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout"
+const knownKeys = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers"
 
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
@@ -38,14 +41,19 @@ func TestParse(t *testing.T) {
 			"all",
 			map[string]string{
 				policy.KeyInput: "s3://old/{header.x-key}", policy.KeyStore: "archive", policy.KeyInputLimit: "5Gi",
-				policy.KeyScaleToZero: "24h", policy.KeyReadyTimeout: "1s",
+				policy.KeyScaleToZero: "24h", policy.KeyReadyTimeout: "1s", policy.KeyCallers: "media,web",
 			},
-			policy.Policy{Input: "s3://old/{header.x-key}", Store: "archive", InputLimit: 5 << 30, ScaleToZero: 24 * time.Hour, ReadyTimeout: time.Second},
+			policy.Policy{Input: "s3://old/{header.x-key}", Store: "archive", InputLimit: 5 << 30, ScaleToZero: 24 * time.Hour, ReadyTimeout: time.Second, Callers: "media,web"},
 		},
 		{
 			"a header's bucket is checked per request",
 			map[string]string{policy.KeyInput: "s3://{header.x-bucket}/{header.x-key}"},
 			policy.Policy{Input: "s3://{header.x-bucket}/{header.x-key}", Store: "default", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
+		},
+		{
+			"the body needs no store",
+			map[string]string{policy.KeyInput: "body", policy.KeyStore: "elsewhere"},
+			policy.Policy{BodyInput: true, Store: "elsewhere", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
 		},
 		{
 			"a store without an input may be unknown",
@@ -73,9 +81,10 @@ func TestParseRefuses(t *testing.T) {
 		{"Headstart.dev/Input-Limit", "1Gi", "Headstart.dev/Input-Limit: is no annotation of Headstart; did you mean headstart.dev/input-limit? Known keys are " + knownKeys},
 		{"headstart.dev/password", "hunter2", "headstart.dev/password: is no annotation of Headstart; remove it; known keys are " + knownKeys},
 		{"headstart.dev/\x1b[31m", "x", `"headstart.dev/\x1b[31m": is no annotation of Headstart; remove it; known keys are ` + knownKeys},
-		{policy.KeyInput, "", "headstart.dev/input: is no input reference: must start with s3://: no other store is supported; write it like s3://videos/{header.x-key}"},
-		{policy.KeyInput, "/etc/passwd", `headstart.dev/input: "/etc/passwd" is no input reference: must start with s3://: no other store is supported; write it like s3://videos/{header.x-key}`},
-		{policy.KeyInput, "s3://videos/../{header.x-key}", `headstart.dev/input: "s3://videos/../{header.x-key}" is no input reference: key has the path segment ".."; write it like s3://videos/{header.x-key}`},
+		{policy.KeyInput, "", "headstart.dev/input: is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body"},
+		{policy.KeyInput, "/etc/passwd", `headstart.dev/input: "/etc/passwd" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
+		{policy.KeyInput, "s3://videos/../{header.x-key}", `headstart.dev/input: "s3://videos/../{header.x-key}" is no input reference: key has the path segment ".."; write it like s3://videos/{header.x-key}, or body`},
+		{policy.KeyInput, "Body", `headstart.dev/input: "Body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
 		{policy.KeyInput, "s3://AKIA:secret@videos/a", `headstart.dev/input: "s3://***@videos/a" holds a user or password; remove it; the operator's store has the credentials`},
 		{policy.KeyInput, "s3://private/a", `headstart.dev/input: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`},
 		{policy.KeyStore, "http://10.0.0.1", `headstart.dev/store: "http://10.0.0.1" is not the name of a store; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},
@@ -88,6 +97,9 @@ func TestParseRefuses(t *testing.T) {
 		{policy.KeyScaleToZero, strings.Repeat("0", 80) + "30s", `headstart.dev/scale-to-zero: "` + strings.Repeat("0", 64) + `…" is not a duration; write it like 90s or 5m`},
 		{policy.KeyReadyTimeout, "-5s", `headstart.dev/ready-timeout: "-5s" is out of range; use 1s to 10m`},
 		{policy.KeyReadyTimeout, "10m1ns", `headstart.dev/ready-timeout: "10m1ns" is out of range; use 1s to 10m`},
+		{policy.KeyCallers, "media, web", `headstart.dev/callers: "media, web" is not a list of namespaces; write it like media,web`},
+		{policy.KeyCallers, "*", `headstart.dev/callers: "*" is not a list of namespaces; write it like media,web`},
+		{policy.KeyCallers, strings.Repeat("a,", 32) + "a", `headstart.dev/callers: "` + strings.Repeat("a,", 32) + `…" names more than 32 namespaces; put functions that belong together into one`},
 	} {
 		t.Run(tt.key+"="+tt.value, func(t *testing.T) {
 			got, err := policy.Parse(map[string]string{tt.key: tt.value}, allowed)
@@ -112,10 +124,37 @@ func TestParseReportsAllProblemsTogether(t *testing.T) {
 	want := strings.Join([]string{
 		"headstart.dev/x: is no annotation of Headstart; remove it; known keys are " + knownKeys,
 		`headstart.dev/ready-timeout: "1h" is out of range; use 1s to 10m`,
-		`headstart.dev/store: "nowhere" is not among the operator's stores; use one of default, archive`,
+		`headstart.dev/store: "nowhere" is not among the operator's stores; use one of default, archive, jobs, web, private`,
 	}, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+// Each kind of store has its references.
+func TestTheInputMustFitItsStore(t *testing.T) {
+	for _, tt := range []struct{ input, store, want string }{
+		{"redis://jobs/{header.x-job}", "jobs", ""},
+		{"redis://{header.x-space}/{header.x-job}", "jobs", ""},
+		{"http://www.example.com/{header.x-page}", "web", ""},
+		{"https://www.example.com/{header.x-page}", "web", ""},
+		{"https://models.example.com:8443/{header.x-model}", "private", ""},
+		{"redis://jobs/a", "default", `headstart.dev/input: "redis://jobs/a" does not begin as references to store default do; begin it with s3://, or name another store in headstart.dev/store`},
+		{"s3://videos/a", "jobs", `headstart.dev/input: "s3://videos/a" does not begin as references to store jobs do; begin it with redis://, or name another store in headstart.dev/store`},
+		{"s3://videos/a", "web", `headstart.dev/input: "s3://videos/a" does not begin as references to store web do; begin it with https:// or http://, or name another store in headstart.dev/store`},
+		{"http://models.example.com:8443/a", "private", `headstart.dev/input: "http://models.example.com:8443/a" does not begin as references to store private do; begin it with https://, or name another store in headstart.dev/store`},
+		{"redis://other/a", "jobs", `headstart.dev/input: "redis://other/a" reads a keyspace that store jobs does not allow; use one of jobs, or ask the operator to allow it`},
+		{"https://models.example.com/a", "private", `headstart.dev/input: "https://models.example.com/a" reads a host that store private does not allow; use one of models.example.com:8443, or ask the operator to allow it`},
+		{"https://me:pw@www.example.com/a", "web", `headstart.dev/input: "https://***@www.example.com/a" holds a user or password; remove it; the operator's store has the credentials`},
+	} {
+		_, err := policy.Parse(map[string]string{policy.KeyInput: tt.input, policy.KeyStore: tt.store}, allowed)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s in %s: -want +got\n%s", tt.input, tt.store, diff)
+		}
 	}
 }
 
@@ -144,6 +183,8 @@ func TestTyposFindTheirKey(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("input", "s3://videos/{header.x-key}", "default", "1Gi", "30s")
 	f.Add("inputt", "s3://{header.a}/b", "archive", "1e3", "1h")
+	f.Add("input", "redis://jobs/{header.a}", "jobs", "1e3", "1h")
+	f.Add("input", "https://www.example.com/b", "web", "1e3", "1h")
 	f.Fuzz(func(t *testing.T, key, input, store, limit, duration string) {
 		p, err := policy.Parse(map[string]string{
 			policy.Prefix + key: input, policy.KeyInput: input, policy.KeyStore: store, policy.KeyInputLimit: limit,

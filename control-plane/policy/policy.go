@@ -1,12 +1,17 @@
 // Package policy turns headstart.dev/ annotations into a typed policy.
 package policy
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Policy is what a function's owner asks of Headstart.
 type Policy struct {
 	// Input is the template of the input reference; empty: no stored input.
 	Input string
+	// BodyInput tells that the request's body is the input. There is no Input then.
+	BodyInput bool
 	// Store is the operator's store that Input is read from.
 	Store string
 	// InputLimit is the largest input in bytes.
@@ -15,6 +20,25 @@ type Policy struct {
 	ScaleToZero time.Duration
 	// ReadyTimeout bounds a cold start, from binding to readiness.
 	ReadyTimeout time.Duration
+	// Trigger is the stream whose entries the function is called for, as
+	// redis://keyspace/stream; empty: none.
+	Trigger string
+	// TriggerStore is the operator's store that has the stream; empty without a Trigger.
+	TriggerStore string
+	// TriggerTries is how often an entry is tried before it goes to the dead letters; 0
+	// without a Trigger.
+	TriggerTries int32
+	// Callers are the namespaces besides its own whose functions may call it, with commas
+	// between.
+	Callers string
+}
+
+// CallerNamespaces are the names in Callers.
+func (p Policy) CallerNamespaces() []string {
+	if p.Callers == "" {
+		return nil
+	}
+	return strings.Split(p.Callers, ",")
 }
 
 // Defaults, for a function that says nothing.
@@ -27,6 +51,9 @@ const (
 	DefaultScaleToZero = 30 * time.Second
 	// DefaultReadyTimeout covers a runtime that starts slowly on a busy edge node.
 	DefaultReadyTimeout = 60 * time.Second
+	// DefaultTriggerTries is over 15 s, with the pauses between: longer than what the
+	// function itself needs takes to restart.
+	DefaultTriggerTries = 5
 )
 
 // Bounds of what a function's owner may ask for.
@@ -43,7 +70,19 @@ const (
 	MinReadyTimeout = time.Second
 	// MaxReadyTimeout is the longest request timeout: no caller waits longer.
 	MaxReadyTimeout = 10 * time.Minute
+	// MaxTriggerTries is three quarters of an hour of pauses.
+	MaxTriggerTries = 100
+	// MaxCallers keeps what each node has to know of a function small.
+	MaxCallers = 32
 )
+
+// InputAsGiven returns what the annotation says of the input, empty if there is none.
+func (p Policy) InputAsGiven() string {
+	if p.BodyInput {
+		return InputBody
+	}
+	return p.Input
+}
 
 // Default returns the policy of a function without annotations.
 func Default() Policy {

@@ -1,5 +1,6 @@
-// Package stores reads the operator's allow-list: the object stores, and the buckets in
-// them, that functions may read their inputs from. It names secrets and never holds one.
+// Package stores reads the operator's allow-list: the stores, and the buckets, keyspaces or
+// hosts in them, that functions may read their inputs from. It names secrets and never holds
+// one.
 package stores
 
 import (
@@ -9,6 +10,8 @@ import (
 	"slices"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // maxFile bounds the allow-list file, in bytes. 100 stores with 1000 buckets each would be
@@ -18,23 +21,57 @@ const maxFile = 1 << 20
 // DefaultRegion signs the requests to stores that know no regions, which take any.
 const DefaultRegion = "us-east-1"
 
-// Store is one object store that the operator allows.
+// The kinds of stores.
+const (
+	KindS3    = "s3"
+	KindRedis = "redis"
+	KindHTTP  = "http"
+)
+
+// Store is one store that the operator allows.
 type Store struct {
 	Name string
-	// Endpoint is an http or https URL of scheme, host and port only.
+	// Kind is one of the kinds.
+	Kind string
+	// Endpoint is an http or https URL of scheme, host and port only, and with Redis a
+	// host:port. Kind http has none.
 	Endpoint string
-	Region   string
-	// PathStyle puts the bucket into the path instead of the host name.
+	// Region and PathStyle are S3's. The region is empty with other kinds, by which nodes
+	// that know S3 only refuse them; PathStyle puts the bucket into the path instead of the
+	// host name.
+	Region    string
 	PathStyle bool
-	Buckets   []string
-	// Secret is the name of the secret that holds the credentials.
+	// TLS and Database are Redis'.
+	TLS      bool
+	Database int
+	// Buckets are what functions may read: buckets, keyspaces of Redis, or hosts.
+	Buckets []string
+	// Secret is the name of the secret that holds the credentials; empty: none are needed.
 	Secret string
 	// Namespaces are those whose functions may use the store; empty: all.
 	Namespaces []string
 }
 
-// Allows reports whether functions may read from the bucket.
+// Allows reports whether functions may read from the bucket, keyspace or host.
 func (s Store) Allows(bucket string) bool { return slices.Contains(s.Buckets, bucket) }
+
+// Schemes returns those of the references that the store takes. Credentials are sent to
+// hosts by https only.
+func (s Store) Schemes() []string {
+	switch {
+	case s.Kind != KindHTTP:
+		return []string{s.Kind}
+	case s.Secret != "":
+		return []string{"https"}
+	}
+	return []string{"https", "http"}
+}
+
+// Message returns the store as nodes are told of it.
+func (s Store) Message() *nodeapi.Store {
+	return &nodeapi.Store{Name: s.Name, Kind: s.Kind, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle,
+		Tls: s.TLS, Database: int32(s.Database), Buckets: s.Buckets, Secret: s.Secret}
+}
 
 // Grants reports whether the functions of the namespace may use the store.
 func (s Store) Grants(namespace string) bool {
@@ -73,11 +110,13 @@ func (ss Stores) For(namespace string) Stores {
 	return granted
 }
 
-// entry is one list item of the file.
+// entry is one list item of the file: exactly one kind.
 type entry struct {
-	Name       string   `json:"name"`
-	Namespaces []string `json:"namespaces"`
-	S3         *s3Entry `json:"s3"`
+	Name       string      `json:"name"`
+	Namespaces []string    `json:"namespaces"`
+	S3         *s3Entry    `json:"s3"`
+	Redis      *redisEntry `json:"redis"`
+	HTTP       *httpEntry  `json:"http"`
 }
 
 type s3Entry struct {
@@ -85,6 +124,19 @@ type s3Entry struct {
 	Region            string   `json:"region"`
 	PathStyle         bool     `json:"pathStyle"`
 	Buckets           []string `json:"buckets"`
+	CredentialsSecret string   `json:"credentialsSecret"`
+}
+
+type redisEntry struct {
+	Address           string   `json:"address"`
+	TLS               bool     `json:"tls"`
+	DB                int      `json:"db"`
+	Keyspaces         []string `json:"keyspaces"`
+	CredentialsSecret string   `json:"credentialsSecret"`
+}
+
+type httpEntry struct {
+	Hosts             []string `json:"hosts"`
 	CredentialsSecret string   `json:"credentialsSecret"`
 }
 
@@ -127,17 +179,21 @@ func Parse(data []byte) (Stores, error) {
 	return ss, nil
 }
 
-// store returns the entry with its defaults; one without s3 is not valid.
+// store returns the entry with its defaults; one without a kind is not valid.
 func (e entry) store() Store {
-	if e.S3 == nil {
-		return Store{Name: e.Name}
+	s := Store{Name: e.Name, Namespaces: e.Namespaces}
+	switch {
+	case e.S3 != nil:
+		s.Kind, s.Endpoint, s.Region, s.PathStyle = KindS3, e.S3.Endpoint, e.S3.Region, e.S3.PathStyle
+		s.Buckets, s.Secret = e.S3.Buckets, e.S3.CredentialsSecret
+		if s.Region == "" {
+			s.Region = DefaultRegion
+		}
+	case e.Redis != nil:
+		s.Kind, s.Endpoint, s.TLS, s.Database = KindRedis, e.Redis.Address, e.Redis.TLS, e.Redis.DB
+		s.Buckets, s.Secret = e.Redis.Keyspaces, e.Redis.CredentialsSecret
+	case e.HTTP != nil:
+		s.Kind, s.Buckets, s.Secret = KindHTTP, e.HTTP.Hosts, e.HTTP.CredentialsSecret
 	}
-	region := e.S3.Region
-	if region == "" {
-		region = DefaultRegion
-	}
-	return Store{
-		Name: e.Name, Endpoint: e.S3.Endpoint, Region: region, PathStyle: e.S3.PathStyle,
-		Buckets: e.S3.Buckets, Secret: e.S3.CredentialsSecret, Namespaces: e.Namespaces,
-	}
+	return s
 }

@@ -27,11 +27,28 @@ const valid = `
     region: eu-central-1
     buckets: [old]
     credentialsSecret: archive
+- name: jobs
+  redis:
+    address: redis.example.com:6379
+    tls: true
+    db: 3
+    keyspaces: [jobs, Frames_1]
+    credentialsSecret: jobs
+- name: cache
+  redis: {address: "10.0.0.7:6379", keyspaces: [cache]}
+- name: models
+  http: {hosts: [models.example.com, "10.0.0.7:8080"], credentialsSecret: models}
+- name: web
+  http: {hosts: [www.example.com]}
 `
 
 var want = stores.Stores{
-	{Name: "default", Endpoint: "http://10.88.0.2:9000", Region: "us-east-1", PathStyle: true, Buckets: []string{"videos", "models.v2"}, Secret: "default-s3", Namespaces: []string{"video", "default"}},
-	{Name: "archive", Endpoint: "https://s3.eu-central-1.amazonaws.com", Region: "eu-central-1", Buckets: []string{"old"}, Secret: "archive"},
+	{Name: "default", Kind: "s3", Endpoint: "http://10.88.0.2:9000", Region: "us-east-1", PathStyle: true, Buckets: []string{"videos", "models.v2"}, Secret: "default-s3", Namespaces: []string{"video", "default"}},
+	{Name: "archive", Kind: "s3", Endpoint: "https://s3.eu-central-1.amazonaws.com", Region: "eu-central-1", Buckets: []string{"old"}, Secret: "archive"},
+	{Name: "jobs", Kind: "redis", Endpoint: "redis.example.com:6379", TLS: true, Database: 3, Buckets: []string{"jobs", "Frames_1"}, Secret: "jobs"},
+	{Name: "cache", Kind: "redis", Endpoint: "10.0.0.7:6379", Buckets: []string{"cache"}},
+	{Name: "models", Kind: "http", Buckets: []string{"models.example.com", "10.0.0.7:8080"}, Secret: "models"},
+	{Name: "web", Kind: "http", Buckets: []string{"www.example.com"}},
 }
 
 func TestLoad(t *testing.T) {
@@ -59,15 +76,26 @@ func TestGet(t *testing.T) {
 	if s, ok := want.Get("nowhere"); ok {
 		t.Errorf("nowhere is %+v", s)
 	}
-	if diff := cmp.Diff([]string{"default", "archive"}, want.Names()); diff != "" {
+	if diff := cmp.Diff([]string{"default", "archive", "jobs", "cache", "models", "web"}, want.Names()); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
 
 func TestAStoreIsForTheNamespacesItNames(t *testing.T) {
-	for namespace, names := range map[string][]string{"video": {"default", "archive"}, "other": {"archive"}, "": {"archive"}} {
+	for namespace, names := range map[string][]string{
+		"video": {"default", "archive", "jobs", "cache", "models", "web"}, "other": {"archive", "jobs", "cache", "models", "web"}, "": {"archive", "jobs", "cache", "models", "web"},
+	} {
 		if diff := cmp.Diff(names, want.For(namespace).Names()); diff != "" {
 			t.Errorf("%q: -want +got\n%s", namespace, diff)
+		}
+	}
+}
+
+func TestAStoreTakesItsOwnSchemes(t *testing.T) {
+	for name, schemes := range map[string][]string{"default": {"s3"}, "jobs": {"redis"}, "web": {"https", "http"}, "models": {"https"}} {
+		s, _ := want.Get(name)
+		if diff := cmp.Diff(schemes, s.Schemes()); diff != "" {
+			t.Errorf("%s: -want +got\n%s", name, diff)
 		}
 	}
 }
@@ -104,6 +132,22 @@ func TestParseRefusesAField(t *testing.T) {
 		{"[old]", "[a..b]", `[1].s3.buckets[0]: "a..b" is not a bucket's name; use 3 to 63 of a-z, 0-9, - and single dots, starting and ending with a letter or digit`},
 		{"[video, default]", "[video, '*']", `[0].namespaces[1]: "*" is not a DNS label; name a namespace: ` + label},
 		{"credentialsSecret: archive", "credentialsSecret: ../../etc/passwd", `[1].s3.credentialsSecret: "../../etc/passwd" is not a DNS label; name the secret that holds the credentials: ` + label},
+		{"redis.example.com:6379", "redis.example.com", `[2].redis.address: "redis.example.com" has no port; write it like redis.example.com:6379`},
+		{"redis.example.com:6379", "''", `[2].redis.address: is missing; write it like redis.example.com:6379`},
+		{"redis.example.com:6379", "redis://me:secret@redis:6379", `[2].redis.address: "redis://***@redis:6379" holds a user or password; put the credentials into the secret that credentialsSecret names`},
+		{"redis.example.com:6379", "redis://redis:6379", `[2].redis.address: "redis://redis:6379" is not host:port; write it like redis.example.com:6379`},
+		{"redis.example.com:6379", "redis:0", `[2].redis.address: "redis:0" is not host:port; write it like redis.example.com:6379`},
+		{"db: 3", "db: -1", `[2].redis.db: "-1" is no database's number; use 0 or the number that the server knows it by`},
+		{"[jobs, Frames_1]", "[]", `[2].redis.keyspaces: is empty; name at least one keyspace that functions may read`},
+		{"[jobs, Frames_1]", "['jobs*']", `[2].redis.keyspaces[0]: "jobs*" is a wildcard; name each keyspace`},
+		{"[jobs, Frames_1]", "['jobs:']", `[2].redis.keyspaces[0]: "jobs:" is not a keyspace's name; name what stands before the first colon of the keys, in letters, digits, dots, hyphens and underscores`},
+		{"credentialsSecret: jobs", "credentialsSecret: ../jobs", `[2].redis.credentialsSecret: "../jobs" is not a DNS label; name the secret that holds the credentials: ` + label},
+		{"[www.example.com]", "[]", `[5].http.hosts: is empty; name at least one host that functions may read`},
+		{"[www.example.com]", "['*.example.com']", `[5].http.hosts[0]: "*.example.com" is a wildcard; name each host`},
+		{"[www.example.com]", "['https://www.example.com']", `[5].http.hosts[0]: "https://www.example.com" has no valid port; use 1 to 65535 or leave the port out`},
+		{"[www.example.com]", "[www.example.com/a]", `[5].http.hosts[0]: "www.example.com/a" is not a host; write it like models.example.com, or with a port like 10.0.0.7:8080`},
+		{"[www.example.com]", "['a:70000']", `[5].http.hosts[0]: "a:70000" has no valid port; use 1 to 65535 or leave the port out`},
+		{"http: {hosts: [www.example.com]}", "http: {hosts: [www.example.com]}\n  redis: {address: 'a:1', keyspaces: [a]}", `[5]: has more than one of s3, redis and http; make a store of each, with a name of its own`},
 		{"credentialsSecret: archive", "", "[1].s3.credentialsSecret: is missing; name the secret that holds the credentials: " + label},
 	} {
 		t.Run(tt.replacement, func(t *testing.T) {
@@ -121,10 +165,10 @@ func TestParseRefusesAField(t *testing.T) {
 func TestParseRefusesOtherText(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"name: default", "not a list of stores"},
-		{"- name: a\n  redis: {}", `unknown field "redis"`},
+		{"- name: a\n  ftp: {}", `unknown field "ftp"`},
 		{"- name: a\n  s3: {secretKey: hunter2}", `unknown field "secretKey"`},
 		{"- name: a\n  name: b", `key "name" already set`},
-		{"- name: a", "[0].s3: is missing; say where the store is: endpoint, buckets, credentialsSecret"},
+		{"- name: a", "[0].s3: is missing; say where the store is, by one of s3, redis and http"},
 		{"- {", "not a list of stores"},
 		{strings.Repeat("#", 1<<20+1), "larger than 1048576 bytes; list fewer buckets"},
 	} {
@@ -144,7 +188,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, s := range ss {
-			if s.Name == "" || s.Endpoint == "" || s.Region == "" || s.Secret == "" || len(s.Buckets) == 0 || strings.Contains(s.Endpoint, "@") {
+			isS3, isHTTP := s.Kind == stores.KindS3, s.Kind == stores.KindHTTP
+			if s.Name == "" || len(s.Buckets) == 0 || strings.Contains(s.Endpoint, "@") || isS3 != (s.Region != "") || isHTTP != (s.Endpoint == "") || isS3 && s.Secret == "" {
 				t.Errorf("accepted %+v", s)
 			}
 			if got, ok := ss.Get(s.Name); !ok || !cmp.Equal(got, s) {

@@ -18,6 +18,16 @@ const maxHost = 253
 // row and addresses are refused apart.
 var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 
+// keyspaceName and hostName are the places of filterapi's references, which nothing else can
+// name.
+var (
+	keyspaceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+	hostName     = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+)
+
+// maxDatabase is far above the databases that a server of Redis has; the default is 16.
+const maxDatabase = 1 << 20
+
 const bucketFix = "use 3 to 63 of a-z, 0-9, - and single dots, starting and ending with a letter or digit"
 
 // validate returns what is wrong with the entries.
@@ -46,24 +56,78 @@ func (e entry) validate(at string) field.Errors {
 	for i, ns := range e.Namespaces {
 		check(fmt.Sprintf(".namespaces[%d]", i), ns, labelProblem(ns), "name a namespace: "+field.LabelFix)
 	}
-	if e.S3 == nil {
-		check(".s3", "", "is missing", "say where the store is: endpoint, buckets, credentialsSecret")
-		return errs
+	kinds := 0
+	if e.S3 != nil {
+		kinds++
+		e.S3.validate(check)
 	}
-	problem, fix := endpointProblem(e.S3.Endpoint)
-	check(".s3.endpoint", e.S3.Endpoint, problem, fix)
-	if e.S3.Region != "" {
-		check(".s3.region", e.S3.Region, labelProblem(e.S3.Region), field.LabelFix)
+	if e.Redis != nil {
+		kinds++
+		e.Redis.validate(check)
 	}
-	check(".s3.credentialsSecret", e.S3.CredentialsSecret, labelProblem(e.S3.CredentialsSecret), "name the secret that holds the credentials: "+field.LabelFix)
-	if len(e.S3.Buckets) == 0 {
-		check(".s3.buckets", "", "is empty", "name at least one bucket that functions may read")
+	if e.HTTP != nil {
+		kinds++
+		e.HTTP.validate(check)
 	}
-	for i, b := range e.S3.Buckets {
-		problem, fix := bucketProblem(b)
-		check(fmt.Sprintf(".s3.buckets[%d]", i), b, problem, fix)
+	switch {
+	case kinds == 0:
+		check(".s3", "", "is missing", "say where the store is, by one of s3, redis and http")
+	case kinds > 1:
+		check("", "", "has more than one of s3, redis and http", "make a store of each, with a name of its own")
 	}
 	return errs
+}
+
+// checker notes a problem with a field, if there is one.
+type checker func(name, value, problem, fix string)
+
+const secretFix = "name the secret that holds the credentials: " + field.LabelFix
+
+func (e *s3Entry) validate(check checker) {
+	problem, fix := endpointProblem(e.Endpoint)
+	check(".s3.endpoint", e.Endpoint, problem, fix)
+	if e.Region != "" {
+		check(".s3.region", e.Region, labelProblem(e.Region), field.LabelFix)
+	}
+	check(".s3.credentialsSecret", e.CredentialsSecret, labelProblem(e.CredentialsSecret), secretFix)
+	check.list(".s3.buckets", e.Buckets, "bucket", bucketProblem)
+}
+
+func (e *redisEntry) validate(check checker) {
+	problem, fix := addressProblem(e.Address)
+	check(".redis.address", e.Address, problem, fix)
+	if e.DB < 0 || e.DB > maxDatabase {
+		check(".redis.db", strconv.Itoa(e.DB), "is no database's number", "use 0 or the number that the server knows it by")
+	}
+	check.secret(".redis.credentialsSecret", e.CredentialsSecret)
+	check.list(".redis.keyspaces", e.Keyspaces, "keyspace", keyspaceProblem)
+}
+
+func (e *httpEntry) validate(check checker) {
+	check.secret(".http.credentialsSecret", e.CredentialsSecret)
+	check.list(".http.hosts", e.Hosts, "host", hostProblem)
+}
+
+// secret checks the name of a secret that may be left out.
+func (check checker) secret(name, value string) {
+	if value != "" {
+		check(name, value, labelProblem(value), secretFix)
+	}
+}
+
+// list checks the names of what functions may read.
+func (check checker) list(name string, values []string, what string, problem func(string) (problem, fix string)) {
+	if len(values) == 0 {
+		check(name, "", "is empty", "name at least one "+what+" that functions may read")
+	}
+	for i, v := range values {
+		if strings.ContainsAny(v, "*?") {
+			check(fmt.Sprintf("%s[%d]", name, i), v, "is a wildcard", "name each "+what)
+			continue
+		}
+		wrong, fix := problem(v)
+		check(fmt.Sprintf("%s[%d]", name, i), v, wrong, fix)
+	}
 }
 
 func labelProblem(s string) string {
@@ -77,12 +141,46 @@ func labelProblem(s string) string {
 }
 
 func bucketProblem(b string) (problem, fix string) {
-	if strings.ContainsAny(b, "*?") {
-		return "is a wildcard", "name each bucket"
-	}
 	_, err := netip.ParseAddr(b)
 	if err == nil || !bucketName.MatchString(b) || strings.Contains(b, "..") {
 		return "is not a bucket's name", bucketFix
+	}
+	return "", ""
+}
+
+func keyspaceProblem(k string) (problem, fix string) {
+	if !keyspaceName.MatchString(k) {
+		return "is not a keyspace's name", "name what stands before the first colon of the keys, in letters, digits, dots, hyphens and underscores"
+	}
+	return "", ""
+}
+
+// hostProblem accepts what references may have there, without a scheme.
+func hostProblem(h string) (problem, fix string) {
+	const example = "write it like models.example.com, or with a port like 10.0.0.7:8080"
+	host, port, hasPort := strings.Cut(h, ":")
+	if !hostName.MatchString(host) || strings.Contains(host, "..") {
+		return "is not a host", example
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); hasPort && (err != nil || n == 0 || port[0] == '0') {
+		return "has no valid port", "use 1 to 65535 or leave the port out"
+	}
+	return "", ""
+}
+
+// addressProblem accepts host:port.
+func addressProblem(a string) (problem, fix string) {
+	const example = "write it like redis.example.com:6379"
+	switch {
+	case a == "":
+		return "is missing", example
+	case strings.Contains(a, "@"):
+		return "holds a user or password", "put the credentials into the secret that credentialsSecret names"
+	case !strings.Contains(a, ":"):
+		return "has no port", example
+	}
+	if problem, _ := hostProblem(a); problem != "" {
+		return "is not host:port", example
 	}
 	return "", ""
 }

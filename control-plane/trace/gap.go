@@ -17,6 +17,7 @@ var work = map[string]bool{
 	tracing.RuncStart:     true,
 	tracing.RuntimeStart:  true,
 	tracing.Fetch:         true,
+	tracing.Receive:       true,
 	tracing.Transfer:      true,
 	tracing.Deliver:       true,
 	tracing.Execute:       true,

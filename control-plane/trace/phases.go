@@ -18,8 +18,8 @@ type Phases struct {
 	// Beta is the cold start: from the end of placement to the function's readiness,
 	// the end of runtime.start. It is v + eta of equation 1.
 	Beta time.Duration
-	// Delta is the input's way: the time that fetch or transfer take, once where they
-	// overlap.
+	// Delta is the input's way: the time that fetch, receive or transfer take, once where
+	// they overlap.
 	Delta time.Duration
 	// Gamma is the execution.
 	Gamma time.Duration
@@ -70,7 +70,7 @@ func (t Trace) Phases() (Phases, error) {
 	}
 	var inputs []Span
 	for _, s := range own {
-		if s.Name == tracing.Fetch || s.Name == tracing.Transfer {
+		if s.Name == tracing.Fetch || s.Name == tracing.Receive || s.Name == tracing.Transfer {
 			inputs = append(inputs, s)
 		}
 	}

@@ -51,6 +51,8 @@ func TestPhases(t *testing.T) {
 			want: trace.Phases{Alpha: 10 * ms, Beta: 40 * ms, Delta: 23 * ms, Gamma: 30 * ms, Total: 100 * ms}},
 		"a body that only travels": {spans: []trace.Span{root, placement, ready, execute, span("06", "01", node, "transfer", 12, 33)},
 			want: trace.Phases{Alpha: 10 * ms, Beta: 40 * ms, Delta: 21 * ms, Gamma: 30 * ms, Total: 100 * ms}},
+		"a body that two nodes receive": {spans: []trace.Span{root, placement, ready, execute, span("05", "01", node, "receive", 1, 33), span("06", "01", node, "transfer", 12, 14), span("07", "06", node, "receive", 14, 35)},
+			want: trace.Phases{Alpha: 10 * ms, Beta: 40 * ms, Delta: 34 * ms, Gamma: 30 * ms, Total: 100 * ms}},
 		"clocks that differ": {spans: []trace.Span{root, span("02", "01", node, "placement", -5, -1), span("03", "01", node, "runtime.start", -9, -2), execute, span("05", "01", node, "fetch", 1, 2)},
 			want: trace.Phases{Delta: ms, Gamma: 30 * ms, Total: 100 * ms}},
 		"the function's own calls do not count": {spans: []trace.Span{root,

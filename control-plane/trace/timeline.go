@@ -49,7 +49,7 @@ func (t Trace) Timeline(label string) Timeline {
 	since := func(at time.Time) time.Duration { return max(0, at.Sub(root.Start)) }
 	for _, s := range t.ownSpans() {
 		switch s.Name {
-		case tracing.Fetch, tracing.Transfer:
+		case tracing.Fetch, tracing.Receive, tracing.Transfer:
 			line.Bars = append(line.Bars, Bar{Phase: Transfer, Label: s.Name, Start: since(s.Start), End: since(s.End)})
 		case tracing.Relay:
 			line.Bars = append(line.Bars, Bar{Phase: ColdStart, Label: s.Name, Start: since(s.Start), End: since(s.End)})

@@ -28,6 +28,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
 // patience is how long a test waits for what must happen.
@@ -77,7 +78,7 @@ func start(t *testing.T, st platform.State, edit func(*Config)) *bed {
 func prepare(t *testing.T, st platform.State, edit func(*Config)) *bed {
 	t.Helper()
 	dir := t.TempDir()
-	port := freePort(t)
+	port := int(porttest.Free(t))
 	b := &bed{
 		t: t, url: fmt.Sprintf("http://127.0.0.1:%d", port), loads: make(chan []Load, 1), address: "127.0.0.1:0",
 		gw: Gateway{ID: "edge", IngressSocket: filepath.Join(dir, "ingress"), HintSocket: filepath.Join(dir, "hint")},
@@ -99,16 +100,6 @@ func prepare(t *testing.T, st platform.State, edit func(*Config)) *bed {
 		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA, AdminSocket: filepath.Join(dir, "admin"),
 	})
 	return b
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func issue(t *testing.T, a *pki.Authority, name string) pki.Files {

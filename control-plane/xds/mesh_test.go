@@ -126,6 +126,7 @@ func TestMeshAssignmentsAreStable(t *testing.T) {
 func TestPluginConfig(t *testing.T) {
 	clash := thumbs()
 	clash.Name, clash.Hosts = "default/zebra", []string{"zebra.default", video().Hosts[0]}
+	clash.Policy.BodyInput = true // hot, it is sent to its instances as if it had no input
 	shadow := thumbs()
 	shadow.Name, shadow.Hosts = "default/zulu", video().Hosts
 	data, err := PluginConfig(platform.State{Functions: []platform.Function{shadow, clash, video(), thumbs()}}, "headstart-hints", ingressPath)

@@ -123,6 +123,7 @@ func TestColdAndHot(t *testing.T) {
 func TestOnlyFunctionsWithAnInputEnterTheFilter(t *testing.T) {
 	with, without := video(), thumbs()
 	with.Policy.Input, without.Policy.Input = "s3://{header.x-bucket}/{header.x-key}", ""
+	without.Policy.BodyInput = true // which is no concern of the filter's
 	for _, path := range []string{full.FilterPath, ""} {
 		cfg := full
 		cfg.FilterPath = path

@@ -93,12 +93,12 @@ func TestTheFunctionsFetchIsABarOfItsOwn(t *testing.T) {
 }
 
 func TestServerTiming(t *testing.T) {
-	in, ex, origin, err := serverTiming(`input;dur=12.500;desc="store", exec;dur=3.250`)
+	in, ex, origin, err := ServerTiming(`input;dur=12.500;desc="store", exec;dur=3.250`)
 	if in != 12500*time.Microsecond || ex != 3250*time.Microsecond || origin != "store" || err != nil {
 		t.Errorf("%v %v %q %v", in, ex, origin, err)
 	}
 	for _, h := range []string{"", "exec;dur=1", `input;dur=x;desc="body", exec;dur=1`} {
-		if _, _, _, err := serverTiming(h); err == nil {
+		if _, _, _, err := ServerTiming(h); err == nil {
 			t.Errorf("%q is taken", h)
 		}
 	}

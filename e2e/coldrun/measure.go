@@ -109,7 +109,7 @@ func (run Run) cold(ctx context.Context, c Case, on bool) (Request, error) {
 	if on {
 		function, origin = c.On, "body"
 	}
-	if err := run.awaitCold(ctx, function); err != nil {
+	if err := run.AwaitCold(ctx, function); err != nil {
 		return Request{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -134,7 +134,7 @@ func (run Run) cold(ctx context.Context, c Case, on bool) (Request, error) {
 	if resp.StatusCode != http.StatusOK {
 		return Request{}, fmt.Errorf("%s: %s", resp.Status, body)
 	}
-	if r.Input, r.Exec, r.origin, err = serverTiming(resp.Header.Get("Server-Timing")); err != nil {
+	if r.Input, r.Exec, r.origin, err = ServerTiming(resp.Header.Get("Server-Timing")); err != nil {
 		return Request{}, err
 	}
 	if r.origin != origin {
@@ -148,11 +148,12 @@ func (run Run) cold(ctx context.Context, c Case, on bool) (Request, error) {
 		r.Phases = trace.Phases{Beta: r.Total - r.Input - r.Exec, Gamma: r.Exec, Total: r.Total}
 		return r, nil
 	}
-	r.Trace, r.Phases, err = run.awaitTrace(ctx, id, on)
+	r.Trace, r.Phases, err = run.AwaitTrace(ctx, id, on)
 	return r, err
 }
 
-func (run Run) awaitCold(ctx context.Context, function string) error {
+// AwaitCold waits until the function has no instance.
+func (run Run) AwaitCold(ctx context.Context, function string) error {
 	return testbed.Poll(ctx, coldTimeout, func(ctx context.Context) error {
 		if run.Cold != nil {
 			return run.Cold(ctx, function)
@@ -170,9 +171,10 @@ func (run Run) awaitCold(ctx context.Context, function string) error {
 	})
 }
 
-// awaitTrace returns the request's trace once the gateway's span, which ends last, and
-// all others that it should have are there.
-func (run Run) awaitTrace(ctx context.Context, id string, fetched bool) (t trace.Trace, p trace.Phases, err error) {
+// AwaitTrace returns the request's trace and its phases once the gateway's span, which ends
+// last, and all others that it should have are there. fetched tells whether the input's way
+// is one of them.
+func (run Run) AwaitTrace(ctx context.Context, id string, fetched bool) (t trace.Trace, p trace.Phases, err error) {
 	err = testbed.Poll(ctx, traceTimeout, func(ctx context.Context) error {
 		if t, err = run.World.Trace(ctx, id); err != nil {
 			return err
@@ -191,8 +193,8 @@ func (run Run) awaitTrace(ctx context.Context, id string, fetched bool) (t trace
 
 var timing = regexp.MustCompile(`^input;dur=([0-9.]+);desc="(\w+)", exec;dur=([0-9.]+)$`)
 
-// serverTiming reads the sample function's Server-Timing header (W3C Server Timing).
-func serverTiming(h string) (input, exec time.Duration, origin string, err error) {
+// ServerTiming reads a sample function's Server-Timing header (W3C Server Timing).
+func ServerTiming(h string) (input, exec time.Duration, origin string, err error) {
 	m := timing.FindStringSubmatch(h)
 	if m == nil {
 		return 0, 0, "", fmt.Errorf("the function's Server-Timing is %q", h)

@@ -75,8 +75,14 @@ func medianOf(requests []Request, of func(Request) time.Duration) time.Duration 
 	for i, q := range requests {
 		all[i] = of(q)
 	}
-	slices.Sort(all)
-	return all[len(all)/2]
+	return Median(all)
+}
+
+// Median of at least one duration, the upper one of two.
+func Median(all []time.Duration) time.Duration {
+	sorted := slices.Clone(all)
+	slices.Sort(sorted)
+	return sorted[len(sorted)/2]
 }
 
 // Typical is the request with the median total.

@@ -5,34 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
-	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
-	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
-	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
+	"github.com/headstart-mesh/headstart/e2e/plain"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
 
 const (
-	// plainPort is the gateway without the filter, plainControl its control plane.
-	plainPort    = 8081
-	plainControl = 9470
-	plainName    = "demo"
 	// hotRequests per gateway; hotWarm of them come first and do not count.
 	hotRequests = 2000
 	hotWarm     = 200
@@ -62,12 +46,12 @@ func measureHot(ctx context.Context, bed *testbed.Bed, o options) (h hot, err er
 	if err := with.untilHot(ctx, bed); err != nil {
 		return h, err
 	}
-	stop, err := startPlain(ctx, bed, o, function)
+	stop, err := plain.Start(ctx, bed, o.bin, function)
 	if err != nil {
 		return h, err
 	}
 	defer stop()
-	without := &probe{function: function, gateway: netip.AddrPortFrom(bed.Node(testbed.Edge).Address, plainPort)}
+	without := &probe{function: function, gateway: netip.AddrPortFrom(bed.Node(testbed.Edge).Address, plain.Port)}
 	defer without.client.CloseIdleConnections()
 	for range hotRequests {
 		for _, p := range []*probe{with, without} {
@@ -169,92 +153,4 @@ func (p *probe) untilHot(ctx context.Context, bed *testbed.Bed) error {
 		}
 		return nil
 	})
-}
-
-func instanceOf(ctx context.Context, bed *testbed.Bed, function string) (platform.Instance, error) {
-	s, err := bed.Client().Status(ctx)
-	if err != nil {
-		return platform.Instance{}, err
-	}
-	for _, f := range s.Functions {
-		for _, in := range f.Instances {
-			if f.Name == "default/"+function && in.Phase == platform.Ready {
-				return platform.Instance{ID: in.ID, Function: f.Name, Node: in.Node, Phase: in.Phase, Address: in.Address}, nil
-			}
-		}
-	}
-	return platform.Instance{}, fmt.Errorf("function %s is not hot", function)
-}
-
-// startPlain starts the second Envoy, under a control plane of its own that knows the
-// one function and no filter.
-func startPlain(ctx context.Context, bed *testbed.Bed, o options, function string) (stop func(), err error) {
-	in, err := instanceOf(ctx, bed, function)
-	if err != nil {
-		return nil, err
-	}
-	dir := filepath.Join(bed.RunDir(), "plain")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	node := bed.Node(testbed.Edge)
-	address := net.JoinHostPort(bed.ControlPlaneIP().String(), strconv.Itoa(plainControl))
-	authority, err := pki.New(filepath.Join(dir, "pki"))
-	if err != nil {
-		return nil, err
-	}
-	files, err := authority.Issue(plainName, node.Address, bed.ControlPlaneIP())
-	if err != nil {
-		return nil, err
-	}
-	tls, _, err := peertls.Load(files.Cert, files.Key, files.CA)
-	if err != nil {
-		return nil, err
-	}
-	edgeRun := filepath.Join(bed.RunDir(), testbed.Edge)
-	gateways := xds.New(xds.Config{ListenPort: plainPort, OTLPSocket: filepath.Join(bed.RunDir(), "otlp.sock"), TraceSampling: 100,
-		Verify: func(context.Context, string) error { return nil }, OnLoad: func(string, []xds.Load) {}}, slog.New(slog.DiscardHandler))
-	state := platform.State{Functions: []platform.Function{{Name: "default/" + function, Hosts: []string{function + ".default.headstart.local"},
-		RequestTimeout: hotTimeout}}, Instances: []platform.Instance{in}}
-	if err := gateways.Update(state, []xds.Gateway{{ID: plainName, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock")}}); err != nil {
-		return nil, err
-	}
-	server := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(tls)))...)
-	gateways.Register(server)
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(l) // ends with Stop; Envoy says what went wrong before
-	}()
-	group := process.New(func(process.Exit) {})
-	stop = func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotTimeout)
-		defer cancel()
-		group.Stop(end)
-		server.Stop()
-		<-served
-	}
-	b, err := xds.Bootstrap(xds.BootstrapConfig{NodeID: plainName, Cluster: "demo", ControlPlaneAddress: address, ServerName: plainName,
-		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA, AdminSocket: filepath.Join(dir, "envoy.sock")})
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "envoy.json"), b, 0o600)
-	}
-	if err == nil {
-		err = group.Start(ctx, process.Spec{Name: "plain", Path: filepath.Join(o.bin, "envoy"), NetNS: node.Namespace,
-			Args: []string{"--config-path", filepath.Join(dir, "envoy.json"), "--concurrency", "2", "--disable-hot-restart", "--log-level", "error"},
-			Ready: func(ctx context.Context) error {
-				p := &probe{function: function, gateway: netip.AddrPortFrom(node.Address, plainPort)}
-				defer p.client.CloseIdleConnections()
-				return testbed.Poll(ctx, hotTimeout, p.once)
-			}})
-	}
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	return stop, nil
 }

@@ -73,17 +73,24 @@ func (l *Load) Stop() Result {
 	return l.result
 }
 
+// paceInterval is how often it is looked which requests are due: timers are not exact enough
+// for one each at thousands a second.
+const paceInterval = time.Millisecond
+
 func (l *Load) pace(ctx context.Context) {
-	tick := time.NewTicker(time.Duration(float64(time.Second) / l.config.Rate))
+	tick := time.NewTicker(max(paceInterval, time.Duration(float64(time.Second)/l.config.Rate)))
 	defer tick.Stop()
 	// Requests under way outlive the pace: their answers count.
 	requests := context.WithoutCancel(ctx)
-	for {
+	began := time.Now()
+	for sent := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			l.all.Go(func() { l.note(l.send(requests)) })
+			for due := int(time.Since(began).Seconds() * l.config.Rate); sent < due; sent++ {
+				l.all.Go(func() { l.note(l.send(requests)) })
+			}
 		}
 	}
 }

@@ -45,3 +45,27 @@ func TestWhatIsLostCounts(t *testing.T) {
 		t.Error("quantiles are wrong")
 	}
 }
+
+func TestAPacedLoadIsSentAtItsPace(t *testing.T) {
+	var n atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "function" || r.URL.Path != "/healthz" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		n.Add(1)
+	}))
+	defer server.Close()
+	p := load.Paced{Address: server.Listener.Addr().String(), Host: "function", Path: "/healthz", Rate: 1000, Connections: 7, Duration: 200 * time.Millisecond, Timeout: 10 * time.Second}
+	got := p.Run(t.Context())
+	if got.Sent != 200 || got.Lost != 0 || len(got.Took) != 200 || n.Load() != 200 || got.Quantile(0.99) <= 0 {
+		t.Errorf("%d sent, %d lost, %d answered, %d arrived: %v", got.Sent, got.Lost, len(got.Took), n.Load(), got.Reasons)
+	}
+	p.Path = "/other"
+	if got := p.Run(t.Context()); got.Lost == 0 {
+		t.Error("refusals are no losses")
+	}
+	server.Close()
+	if got := p.Run(t.Context()); got.Sent != 200 || got.Lost != 200 {
+		t.Errorf("nobody is there, and of %d requests %d are lost", got.Sent, got.Lost)
+	}
+}

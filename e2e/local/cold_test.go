@@ -98,7 +98,7 @@ func TestAnInputReachesAnotherNode(t *testing.T) {
 	if a.report.Body.SHA256 != digest || a.report.File.SHA256 != digest {
 		t.Errorf("body %+v, file %+v", a.report.Body, a.report.File)
 	}
-	tr := traceOf(t, a.header.Get(filterapi.HeaderRequest))
+	tr := traceWith(t, a.header.Get(filterapi.HeaderRequest), tracing.Activation, 2)
 	var nodes []string
 	for _, s := range tr.Spans {
 		if s.Name == tracing.Activation {
@@ -223,6 +223,26 @@ func traceOf(t *testing.T, id string) (tr trace.Trace) {
 	return tr
 }
 
+// traceWith waits for a trace as traceOf does, and until it has that many spans of a name: two
+// nodes send theirs when it suits each.
+func traceWith(t *testing.T, id, name string, count int) (tr trace.Trace) {
+	t.Helper()
+	eventually(t, fmt.Sprint(count, " spans ", name), func() error {
+		tr = traceOf(t, id)
+		found := 0
+		for _, s := range tr.Spans {
+			if s.Name == name {
+				found++
+			}
+		}
+		if found != count {
+			return fmt.Errorf("there are %d", found)
+		}
+		return nil
+	})
+	return tr
+}
+
 // spansOf waits until the request's trace has the gateway's span, which comes last.
 func spansOf(t *testing.T, id string) (tr trace.Trace) {
 	t.Helper()
@@ -251,7 +271,7 @@ func TestClientsCannotSpeakForTheGateway(t *testing.T) {
 
 func TestAnObjectThatChangesWhileItIsReadIsRefused(t *testing.T) {
 	deploy(t, testbed.Function{Name: "changing", Annotations: withInput()})
-	put(t, "changing/one", 40_000_000)
+	put(t, "changing/one", 30_000_000)
 	answered := make(chan answer, 1)
 	go func() {
 		a, err := call{function: "changing", header: forInput("changing/one")}.do(context.Background())

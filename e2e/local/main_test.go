@@ -69,7 +69,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, bed.Close()) }()
-	if err := errors.Join(bed.ImportImage(ctx, testbed.Witness), bed.ImportImage(ctx, testbed.Fire)); err != nil {
+	if err := errors.Join(bed.ImportImage(ctx, testbed.Witness), bed.ImportImage(ctx, testbed.Fire), bed.ImportImage(ctx, testbed.Handoff)); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil

@@ -30,6 +30,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/relay"
 )
 
@@ -152,7 +153,7 @@ func (b *bed) eventually(what string, ok func() bool) {
 // configuration.
 func (b *bed) startEnvoy(plugin []byte) {
 	b.t.Helper()
-	port := freePort(b.t)
+	port := int(porttest.Free(b.t))
 	b.url = fmt.Sprintf("http://127.0.0.1:%d/", port)
 	path, logPath := b.socket("envoy.json"), b.socket("envoy.log")
 	if err := os.WriteFile(path, b.bootstrap(port, plugin), 0o600); err != nil {
@@ -218,16 +219,6 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 		g.apply(b.t, bytes.ReplaceAll(object, []byte("/run/headstart/gateway"), []byte(b.dir)))
 	}
 	return g.write(b.t)
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // binary finds what HEADSTART_BIN holds.

@@ -14,14 +14,16 @@ import (
 
 // The images that ImportImage brings, each with the program of the same name.
 const (
-	Fire    = "headstart.local/fire:1"
-	Witness = "headstart.local/witness:1"
+	Fire     = "headstart.local/fire:1"
+	Witness  = "headstart.local/witness:1"
+	Handoff  = "headstart.local/handoff:1"
+	Workflow = "headstart.local/workflow:1"
 )
 
 // Function is a function as it is deployed.
 type Function struct {
 	Name string
-	// Image is Fire or Witness, or one that does not exist.
+	// Image is one of the constants, or one that does not exist.
 	Image string
 	// Annotations go to the service's metadata.
 	Annotations map[string]string
@@ -31,8 +33,11 @@ type Function struct {
 	Env map[string]string
 }
 
-// Input is the annotation's value for requests that name bucket and key in headers.
-const Input = "s3://{header.x-bucket}/{header.x-key}"
+// The annotation's values for requests that name bucket, or keyspace, and key in headers.
+const (
+	Input      = "s3://{header.x-bucket}/{header.x-key}"
+	RedisInput = "redis://{header.x-bucket}/{header.x-key}"
+)
 
 func (f Function) manifest(s *S3) string {
 	var b strings.Builder

@@ -99,18 +99,23 @@ func StartS3(ctx context.Context, c S3Config) (*S3, error) {
 // leaves it running.
 func TakeS3(c S3Config) *S3 {
 	s := &S3{Secret: c.Secret, Endpoint: "http://" + c.Address.String()}
-	// A socket belongs to the namespace that it was made in, whoever uses it later.
-	s.transport = &http.Transport{DialContext: func(ctx context.Context, proto, address string) (conn net.Conn, err error) {
-		err = nsthread.Run(c.Namespace, func() error {
+	s.transport = &http.Transport{DialContext: dialIn(c.Namespace)}
+	s.client = s3.New(s3.Options{BaseEndpoint: aws.String(s.Endpoint), Region: Region, UsePathStyle: true,
+		HTTPClient: &http.Client{Transport: s.transport}, Credentials: credentials.NewStaticCredentialsProvider(c.Secret.Access, c.Secret.Key, "")})
+	return s
+}
+
+// dialIn dials from inside a network namespace. A socket belongs to the namespace that it
+// was made in, whoever uses it later.
+func dialIn(namespace string) func(ctx context.Context, proto, address string) (net.Conn, error) {
+	return func(ctx context.Context, proto, address string) (conn net.Conn, err error) {
+		err = nsthread.Run(namespace, func() error {
 			var d net.Dialer
 			conn, err = d.DialContext(ctx, proto, address)
 			return err
 		})
 		return conn, err
-	}}
-	s.client = s3.New(s3.Options{BaseEndpoint: aws.String(s.Endpoint), Region: Region, UsePathStyle: true,
-		HTTPClient: &http.Client{Transport: s.transport}, Credentials: credentials.NewStaticCredentialsProvider(c.Secret.Access, c.Secret.Key, "")})
-	return s
+	}
 }
 
 // Usable tells whether the server is there, takes the secret and has Bucket.

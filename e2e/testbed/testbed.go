@@ -29,10 +29,11 @@ const (
 	Cloud = "cloud"
 )
 
-// What functions and requests call the S3 server.
+// What functions and requests call the S3 server and Redis. Bucket is also the keyspace.
 const (
-	Store  = "footage"
-	Bucket = "videos"
+	Store      = "footage"
+	RedisStore = "frames"
+	Bucket     = "videos"
 )
 
 const (
@@ -59,6 +60,8 @@ type Config struct {
 	Rate  int64
 	// BufferLimit is in bytes per node; 0 for a default.
 	BufferLimit int64
+	// Redis asks for one beside the S3 server.
+	Redis bool
 	// Progress is told each step.
 	Progress func(string)
 }
@@ -67,6 +70,9 @@ type Config struct {
 type Bed struct {
 	Platform *embedded.Platform
 	S3       *S3
+	Redis    *Redis // nil unless asked for
+	// RedisPassword is its password.
+	RedisPassword string
 
 	c        Config
 	lock     *os.File
@@ -96,8 +102,8 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	if err := errors.Join(sweep(c.Name), b.removeInputs()); err != nil {
 		return nil, err
 	}
-	secret := NewSecret()
-	stores, secrets, err := b.operator(plan, secret)
+	secret, redisPassword := NewSecret(), random()
+	stores, secrets, err := b.operator(plan, secret, redisPassword)
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +121,13 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	c.Progress("S3 server in the cloud")
 	b.S3, err = StartS3(ctx, S3Config{BinDir: c.BinDir, DataDir: filepath.Join(c.WorkDir, "s3", "data"), LogFile: filepath.Join(c.WorkDir, "state", "log", "s3.log"),
 		Namespace: plan.namespace, Address: plan.endpoint(), Secret: secret})
+	if err != nil || !c.Redis {
+		return b, err
+	}
+	c.Progress("Redis in the cloud")
+	b.RedisPassword = redisPassword
+	b.Redis, err = StartRedis(ctx, RedisConfig{DataDir: filepath.Join(c.WorkDir, "redis"), LogFile: filepath.Join(c.WorkDir, "state", "log", "redis.log"),
+		Namespace: plan.namespace, Address: plan.redis(), Password: redisPassword})
 	return b, err
 }
 
@@ -123,6 +136,9 @@ func (b *Bed) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	var errs []error
+	if b.Redis != nil {
+		b.Redis.Close(ctx)
+	}
 	if b.S3 != nil {
 		b.S3.Close(ctx)
 	}
@@ -142,7 +158,7 @@ func (b *Bed) Close() error {
 // lie there.
 func (b *Bed) removeInputs() error {
 	var errs []error
-	for _, name := range []string{"s3", "secrets", "stores.yaml", filepath.Join("state", "functions.json")} {
+	for _, name := range []string{"s3", "redis", "secrets", "stores.yaml", filepath.Join("state", "functions.json")} {
 		errs = append(errs, os.RemoveAll(filepath.Join(b.c.WorkDir, name)))
 	}
 	return errors.Join(errs...)
@@ -212,7 +228,7 @@ func (b *Bed) Request(ctx context.Context, method, node, function, path string) 
 }
 
 // operator writes what the platform's operator would: the list of stores, and secrets.
-func (b *Bed) operator(p plan, s Secret) (stores, secrets string, err error) {
+func (b *Bed) operator(p plan, s Secret, redisPassword string) (stores, secrets string, err error) {
 	secrets = filepath.Join(b.c.WorkDir, "secrets")
 	if err := os.MkdirAll(secrets, 0o700); err != nil {
 		return "", "", err
@@ -227,6 +243,12 @@ func (b *Bed) operator(p plan, s Secret) (stores, secrets string, err error) {
 	stores = filepath.Join(b.c.WorkDir, "stores.yaml")
 	entry := "- name: %s\n  s3:\n    endpoint: http://%s\n    pathStyle: true\n    buckets: [%s]\n    credentialsSecret: %s\n"
 	list := fmt.Sprintf(entry, Store, p.endpoint(), Bucket, Store) + fmt.Sprintf(entry, StaleStore, p.endpoint(), Bucket, "stale")
+	if b.c.Redis {
+		list += fmt.Sprintf("- name: %s\n  redis: {address: %q, keyspaces: [%s], credentialsSecret: %s}\n", RedisStore, p.redis(), Bucket, RedisStore)
+		if err := os.WriteFile(filepath.Join(secrets, RedisStore), []byte("password = "+redisPassword+"\n"), 0o600); err != nil {
+			return "", "", err
+		}
+	}
 	return stores, secrets, os.WriteFile(stores, []byte(list), 0o600)
 }
 

@@ -20,8 +20,11 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 )
 
-// storePort is the S3 server's.
-const storePort = 7070
+// The ports of the S3 server and of Redis.
+const (
+	storePort = 7070
+	redisPort = 7071
+)
 
 // plan is who has which address on the store's side. The store's namespace is the
 // cloud's network: the edge reaches everything in the cloud through it.
@@ -49,6 +52,8 @@ func planFor(c Config) (plan, error) {
 func namespaceOf(name string) string { return name + "-store" }
 
 func (p plan) endpoint() netip.AddrPort { return netip.AddrPortFrom(p.store, storePort) }
+
+func (p plan) redis() netip.AddrPort { return netip.AddrPortFrom(p.store, redisPort) }
 
 // topology is what connect made.
 type topology struct {

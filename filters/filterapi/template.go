@@ -8,8 +8,6 @@ import (
 )
 
 const (
-	// scheme is the only kind of store that a reference may name.
-	scheme = "s3://"
 	// MaxTemplateBytes leaves room for a key of MaxKeyBytes, a bucket, and the names in
 	// the placeholders.
 	MaxTemplateBytes = 2048
@@ -17,10 +15,46 @@ const (
 	MaxPlaceholders = 8
 )
 
+// kind is a kind of reference: what it begins with, and what stands before its key.
+type kind struct {
+	scheme string
+	// place is what the part between scheme and key is called.
+	place   string
+	problem func(place string) string
+}
+
+// kinds are all that references may be.
+var kinds = []kind{
+	{"s3", "bucket", bucketProblem},
+	{"redis", "keyspace", keyspaceProblem},
+	{"http", "host", hostProblem},
+	{"https", "host", hostProblem},
+}
+
+// Schemes returns what references may begin with, without the "://".
+func Schemes() []string {
+	schemes := make([]string, len(kinds))
+	for i, k := range kinds {
+		schemes[i] = k.scheme
+	}
+	return schemes
+}
+
+// cutKind returns the kind of a reference or template, and what follows the scheme.
+func cutKind(s string) (kind, string, bool) {
+	for _, k := range kinds {
+		if rest, ok := strings.CutPrefix(s, k.scheme+"://"); ok {
+			return k, rest, true
+		}
+	}
+	return kind{}, "", false
+}
+
 // Template makes a request's input reference out of its headers. The zero value is
 // not usable: ParseTemplate makes templates.
 type Template struct {
-	bucket  part
+	kind    kind
+	place   part
 	key     []part
 	headers []string // each placeholder's header once, in order of appearance
 }
@@ -37,36 +71,37 @@ type ReferenceError struct {
 
 func (e *ReferenceError) Error() string { return "header " + e.Header + " " + e.Problem }
 
-// ParseTemplate reads a template such as s3://videos/{header.x-key}. The bucket is a
-// literal or one placeholder, the key a mixture of both. There is no way to escape a
-// brace, and nothing is percent-decoded.
+// ParseTemplate reads a template such as s3://videos/{header.x-key},
+// redis://jobs/{header.x-job} or https://models.example.com/{header.x-model}. What stands
+// before the key (the bucket, keyspace or host) is a literal or one placeholder, the key a
+// mixture of both. There is no way to escape a brace, and nothing is percent-decoded.
 func ParseTemplate(s string) (Template, error) {
 	if len(s) > MaxTemplateBytes {
 		return Template{}, fmt.Errorf("is %d bytes long, at most %d are allowed", len(s), MaxTemplateBytes)
 	}
-	rest, ok := strings.CutPrefix(s, scheme)
+	k, rest, ok := cutKind(s)
 	if !ok {
-		return Template{}, fmt.Errorf("must start with %s: no other store is supported", scheme)
+		return Template{}, errors.New("must start with s3://, redis://, http:// or https://: no other store is supported")
 	}
-	bucket, key, ok := strings.Cut(rest, "/")
+	place, key, ok := strings.Cut(rest, "/")
 	if !ok {
-		return Template{}, errors.New("has no key: write s3://<bucket>/<key>")
+		return Template{}, fmt.Errorf("has no key: write %s://<%s>/<key>", k.scheme, k.place)
 	}
-	bucketParts, err := parseParts(bucket)
+	placeParts, err := parseParts(place)
 	if err != nil {
-		return Template{}, fmt.Errorf("bucket: %w", err)
+		return Template{}, fmt.Errorf("%s: %w", k.place, err)
 	}
-	if len(bucketParts) != 1 {
-		return Template{}, errors.New("bucket: must be a name or exactly one {header.<name>}")
+	if len(placeParts) != 1 {
+		return Template{}, fmt.Errorf("%s: must be a name or exactly one {header.<name>}", k.place)
 	}
 	keyParts, err := parseParts(key)
 	if err != nil {
 		return Template{}, fmt.Errorf("key: %w", err)
 	}
-	t := Template{bucket: bucketParts[0], key: keyParts}
-	if t.bucket.header == "" {
-		if problem := bucketProblem(t.bucket.literal); problem != "" {
-			return Template{}, fmt.Errorf("bucket %q %s", t.bucket.literal, problem)
+	t := Template{kind: k, place: placeParts[0], key: keyParts}
+	if t.place.header == "" {
+		if problem := k.problem(t.place.literal); problem != "" {
+			return Template{}, fmt.Errorf("%s %q %s", k.place, t.place.literal, problem)
 		}
 	}
 	// What is wrong with a harmless value in each placeholder is wrong with any.
@@ -74,7 +109,7 @@ func ParseTemplate(s string) (Template, error) {
 		return Template{}, fmt.Errorf("key %s", problem)
 	}
 	placeholders := 0
-	for _, p := range append(bucketParts, keyParts...) {
+	for _, p := range append(placeParts, keyParts...) {
 		if p.header == "" {
 			continue
 		}
@@ -94,7 +129,7 @@ func ParseTemplate(s string) (Template, error) {
 // them, ok is false without an error: the request has no stored input. An error is a
 // *ReferenceError.
 //
-// In the result the bucket ends at the first slash after the scheme, and all that
+// In the result the bucket, keyspace or host ends at the first slash after the scheme, and all that
 // follows is the key, byte for byte.
 func (t Template) Expand(get func(header string) (string, bool)) (ref string, ok bool, err error) {
 	values := make(map[string]string, len(t.headers))
@@ -114,18 +149,28 @@ func (t Template) Expand(get func(header string) (string, bool)) (ref string, ok
 	}
 	value := func(header string) string { return values[header] }
 
-	bucket := join([]part{t.bucket}, value)
-	if t.bucket.header != "" {
-		if problem := bucketProblem(bucket); problem != "" {
-			return "", false, &ReferenceError{t.bucket.header, "is not a bucket name: it " + problem}
+	place := join([]part{t.place}, value)
+	if t.place.header != "" {
+		if problem := t.kind.problem(place); problem != "" {
+			return "", false, &ReferenceError{t.place.header, "is not a " + t.kind.place + " name: it " + problem}
 		}
 	}
 	key, err := t.expandKey(value)
 	if err != nil {
 		return "", false, err
 	}
-	return scheme + bucket + "/" + key, true, nil
+	return t.kind.scheme + "://" + place + "/" + key, true, nil
 }
+
+// Scheme is what the template's references begin with, without the "://".
+func (t Template) Scheme() string { return t.kind.scheme }
+
+// Place is the bucket, keyspace or host of all of the template's references. ok is false if
+// a header names it.
+func (t Template) Place() (place string, ok bool) { return t.place.literal, t.place.header == "" }
+
+// PlaceName is what that is called: bucket, keyspace or host.
+func (t Template) PlaceName() string { return t.kind.place }
 
 func (t Template) expandKey(value func(header string) string) (string, error) {
 	var headers []string

@@ -17,8 +17,20 @@ func getter(headers map[string]string) func(string) (string, bool) {
 
 func TestParseTemplateRefuses(t *testing.T) {
 	for _, c := range []struct{ name, template, want string }{
-		{"empty", "", "must start with s3://"},
-		{"other store", "https://videos/a", "must start with s3://: no other store is supported"},
+		{"empty", "", "must start with s3://, redis://, http:// or https://: no other store is supported"},
+		{"other store", "ftp://videos/a", "must start with s3://, redis://"},
+		{"encrypted Redis", "rediss://jobs/a", "must start with s3://, redis://"},
+		{"no key of Redis", "redis://jobs", "has no key: write redis://<keyspace>/<key>"},
+		{"keyspace", "redis://a:b/c", `keyspace "a:b" may only hold letters`},
+		{"keyspace of two parts", "redis://a{header.b}/c", "keyspace: must be a name or exactly one {header.<name>}"},
+		{"long keyspace", "redis://" + strings.Repeat("a", 64) + "/c", "must be 1 to 63 characters long"},
+		{"no path", "https://models.example.com", "has no key: write https://<host>/<key>"},
+		{"user", "https://me:pw@models.example.com/a", `host "me:pw@models.example.com" must have a port`},
+		{"upper-case host", "https://Models/a", "may only hold lower-case letters"},
+		{"IPv6", "http://[::1]/a", "may only hold lower-case letters"},
+		{"port 0", "http://a:080/a", "must have a port of 1 to 65535"},
+		{"query of a host", "http://a?b/c", "may only hold lower-case letters"},
+		{"climbing out of a host", "http://a/../b", `key has the path segment ".."`},
 		{"upper-case scheme", "S3://videos/a", "must start with s3://"},
 		{"no key", "s3://videos", "has no key: write s3://<bucket>/<key>"},
 		{"empty key", "s3://videos/", "key is empty"},
@@ -68,6 +80,10 @@ func TestExpand(t *testing.T) {
 		{"fixed", "s3://videos/a", nil, "s3://videos/a", ""},
 		{"mixture", "s3://videos/{header.x-cam}/{header.x-day}-{header.x-cam}.mjpeg", headers{"x-cam": "c1", "x-day": "mon"}, "s3://videos/c1/mon-c1.mjpeg", ""},
 		{"bucket only", "s3://{header.x-bucket}/model", headers{"x-bucket": "eu.models-1"}, "s3://eu.models-1/model", ""},
+		{"redis", "redis://jobs/{header.x-job}", headers{"x-job": "a:b/c"}, "redis://jobs/a:b/c", ""},
+		{"keyspace of a header", "redis://{header.x-space}/k", headers{"x-space": "Jobs_1"}, "redis://Jobs_1/k", ""},
+		{"https", "https://models.example.com:8443/v1/{header.x-model}", headers{"x-model": "a b?c=d&e#f%2e"}, "https://models.example.com:8443/v1/a b?c=d&e#f%2e", ""},
+		{"host of a header", "http://{header.x-host}/k", headers{"x-host": "10.0.0.1:80"}, "http://10.0.0.1:80/k", ""},
 		{"no decoding", template, headers{"x-bucket": "videos", "x-key": "a%2F..%2Fb?c#d"}, "s3://videos/a%2F..%2Fb?c#d", ""},
 		{"braces are text", template, headers{"x-bucket": "videos", "x-key": "{header.x-bucket}"}, "s3://videos/{header.x-bucket}", ""},
 		{"dots in names", template, headers{"x-bucket": "videos", "x-key": "a../.b/..."}, "s3://videos/a../.b/...", ""},
@@ -77,6 +93,8 @@ func TestExpand(t *testing.T) {
 		{"no key", template, headers{"x-bucket": "videos"}, "", "header x-key is missing, and the input cannot be named without it"},
 		{"empty key", template, headers{"x-bucket": "videos", "x-key": ""}, "", "header x-key is not fit for an object key: it is empty"},
 		{"empty bucket", template, headers{"x-bucket": "", "x-key": "a"}, "", "header x-bucket is not a bucket name: it must be 3 to 63 characters long"},
+		{"user in a host", "https://{header.x-host}/k", headers{"x-host": "me@a"}, "", "header x-host is not a host name: it may only hold lower-case letters, digits, dots and hyphens, and a port"},
+		{"colon in a keyspace", "redis://{header.x-space}/k", headers{"x-space": "a:b"}, "", "header x-space is not a keyspace name: it may only hold letters, digits, dots, hyphens and underscores"},
 		{"not UTF-8", template, headers{"x-bucket": "videos", "x-key": "\xc3"}, "", "header x-key is not fit for an object key: it is not UTF-8"},
 		{"control", template, headers{"x-bucket": "videos", "x-key": "a\u0085b"}, "", "header x-key is not fit for an object key: it has control characters"},
 		{"too long", template, headers{"x-bucket": "videos", "x-key": strings.Repeat("ü", 513)}, "", "header x-key is not fit for an object key: it is longer than 1024 bytes"},
@@ -106,6 +124,26 @@ func TestExpand(t *testing.T) {
 	}
 }
 
+func TestTemplatesTellTheirPlace(t *testing.T) {
+	for _, c := range []struct {
+		template, scheme, name, place string
+		literal                       bool
+	}{
+		{"s3://videos/a", "s3", "bucket", "videos", true},
+		{"redis://{header.x-space}/a", "redis", "keyspace", "", false},
+		{"https://a:1/b", "https", "host", "a:1", true},
+	} {
+		template, err := ParseTemplate(c.template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		place, literal := template.Place()
+		if template.Scheme() != c.scheme || template.PlaceName() != c.name || place != c.place || literal != c.literal {
+			t.Errorf("%s: %s, %s, %q, %t", c.template, template.Scheme(), template.PlaceName(), place, literal)
+		}
+	}
+}
+
 // Two requests get the same reference only if bucket and key are the same.
 func TestReferencesAreUnambiguous(t *testing.T) {
 	template, err := ParseTemplate("s3://{header.x-bucket}/{header.x-key}")
@@ -129,7 +167,7 @@ func TestReferencesAreUnambiguous(t *testing.T) {
 
 // No template and no header can make a reference that leaves its bucket.
 func FuzzExpand(f *testing.F) {
-	for _, s := range []string{"s3://{header.x-a}/{header.x-b}", "s3://videos/{header.x-a}.{header.x-b}", "s3://videos/a", "s3://{header.x-a}/{header.x-a}/b"} {
+	for _, s := range []string{"s3://{header.x-a}/{header.x-b}", "s3://videos/{header.x-a}.{header.x-b}", "s3://videos/a", "s3://{header.x-a}/{header.x-a}/b", "redis://{header.x-a}/{header.x-b}", "https://{header.x-a}/{header.x-b}", "http://a:1/{header.x-b}"} {
 		f.Add(s, "videos", "cam/1.mjpeg")
 		f.Add(s, "..", "/./\x00")
 		f.Add(s, "videos/", "\xff {}")
@@ -154,9 +192,9 @@ func FuzzExpand(f *testing.F) {
 			}
 			return
 		}
-		rest, isS3 := strings.CutPrefix(ref, "s3://")
-		bucket, key, hasKey := strings.Cut(rest, "/")
-		if !ok || !isS3 || !hasKey || bucketProblem(bucket) != "" || keyProblem(key) != "" {
+		k, rest, known := cutKind(ref)
+		place, key, hasKey := strings.Cut(rest, "/")
+		if !ok || !known || k.scheme != template.Scheme() || !hasKey || k.problem(place) != "" || keyProblem(key) != "" {
 			t.Fatalf("%q makes %q, ok %t", s, ref, ok)
 		}
 	})

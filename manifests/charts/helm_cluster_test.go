@@ -5,6 +5,7 @@ package charts_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -33,6 +34,12 @@ stores:
   - name: archive
     namespaces: [video, other]
     s3: {endpoint: "http://10.0.0.1:9000", pathStyle: true, buckets: [old], credentialsSecret: default-s3}
+  - name: jobs
+    namespaces: [video]
+    redis: {address: "redis.example.com:6379", tls: true, db: 1, keyspaces: [jobs, Frames_1], credentialsSecret: jobs}
+  - name: web
+    namespaces: [video]
+    http: {hosts: [www.example.com, "10.0.0.1:8080"]}
 `
 
 // program runs one of the cluster's programs; its standard error is part of the answer
@@ -69,8 +76,10 @@ func TestLint(t *testing.T) {
 // What a schema can find is found before anything is installed.
 func TestWrongValuesAreRefused(t *testing.T) {
 	for _, set := range []string{
-		"image.node.digest=latest", "node.bufferLimit=1", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
-		"stores[0].name=default", "controlplane.logLevel=loud", "istio.extensionURL=registry", "image.registry=https://images.example.com",
+		"image.node.digest=latest", "node.bufferLimit=1", "node.bufferRedis.address=redis://user:password@redis", "istio.extension=Lua", "nodes.bufferLimit=1", "uninstall.timeout=soon",
+		"stores[0].name=default", "stores[0].name=jobs,stores[0].namespaces={a},stores[0].redis.address=a,stores[0].redis.keyspaces={a}",
+		"stores[0].name=two,stores[0].namespaces={a},stores[0].redis.address=a:1,stores[0].redis.keyspaces={a},stores[0].http.hosts={a}",
+		"controlplane.logLevel=loud", "istio.extensionURL=registry", "image.registry=https://images.example.com",
 	} {
 		if out, err := program(t, "", "helm", "template", "headstart", "--set", set); err == nil || !strings.Contains(out, "don't meet the specifications of the schema") {
 			t.Errorf("--set %s: %v\n%.300s", set, err, out)
@@ -108,8 +117,18 @@ func TestTheControlPlaneTakesTheStores(t *testing.T) {
 	data, _ := document(t, out, "ConfigMap", "headstart-stores")["data"].(map[string]any)
 	text, _ := data["stores.yaml"].(string)
 	ss, err := stores.Parse([]byte(text))
-	if err != nil || len(ss) != 2 || ss[1].Namespaces[1] != "other" || !ss[1].PathStyle {
+	if err != nil || len(ss) != 4 || ss[1].Namespaces[1] != "other" || !ss[1].PathStyle || !ss[2].TLS || ss[2].Database != 1 || ss[3].Buckets[1] != "10.0.0.1:8080" {
 		t.Errorf("got %+v, %v", ss, err)
+	}
+	// The admission policies have their schemes as the control plane has them.
+	for _, s := range ss {
+		schemes, err := json.Marshal(s.Schemes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out, fmt.Sprintf(`"name":[%q],"namespaces":`, s.Name)) || !strings.Contains(out, `"schemes":`+string(schemes)) {
+			t.Errorf("store %s has other schemes than %s", s.Name, schemes)
+		}
 	}
 	out = must(t, "", "helm", "template", "headstart", "-n", namespace)
 	data, _ = document(t, out, "ConfigMap", "headstart-stores")["data"].(map[string]any)

@@ -1,194 +1,129 @@
-// Package buffer keeps inputs on disk while they arrive and until the last reader is
-// done: bounded in bytes, below one directory.
+// Package buffer keeps inputs while they arrive and until the last reader is done: in
+// memory, on disk or in a Redis, bounded in bytes, and shared fairly between functions.
 package buffer
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
-	"os"
 	"regexp"
 	"sync"
-	"syscall"
-
-	"github.com/headstart-mesh/headstart/shim/problem"
 )
+
+// Unknown is the size of an entry that nobody knows before all of it is there.
+const Unknown = -1
 
 // entryID is what an entry's identifier, and so its file's name, looks like.
 var entryID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-var errClosed = errors.New("the buffer is closed")
+var (
+	errClosed = errors.New("the buffer is closed")
+	// errReleased is what readers get of an entry whose owner has let go of it.
+	errReleased = fmt.Errorf("the buffer entry was released: %w", fs.ErrClosed)
+)
 
-// ErrInUse means that another process has the directory.
-var ErrInUse = errors.New("another process uses it")
-
-// Buffer is a directory of entries. Its methods may be called at the same time.
+// Buffer is a set of entries. Its methods may be called at the same time.
 type Buffer struct {
-	root *os.Root
-	// dir is the directory itself: it holds the lock, and links start from it.
-	dir   *os.File
-	limit int64
+	quota Quota
+	tiers []*tier
 
-	freeing sync.WaitGroup // files that are being taken apart
-
-	mu      sync.Mutex
-	used    int64
-	entries map[string]*Entry // nil when closed
+	mu        sync.Mutex
+	entries   map[string]*Entry // nil when closed
+	functions map[string]*usage // those that have entries
 }
 
-// Open returns the buffer in dir, for at most limit bytes. It makes the directory with
-// mode 0700 if there is none, refuses one that others have access to, and removes the
-// entries that an earlier process has left. One process at a time has the directory.
+// New returns a buffer over tiers: an entry gets its room in the first one that has it.
+// The buffer closes their media. No function takes more than the quota.
+func New(quota Quota, tiers ...Tier) *Buffer {
+	b := &Buffer{quota: quota, entries: map[string]*Entry{}, functions: map[string]*usage{}}
+	for i, t := range tiers {
+		b.tiers = append(b.tiers, &tier{Tier: t, index: i})
+	}
+	return b
+}
+
+// Open returns a buffer of at most limit bytes on one disk, in the directory dir: see
+// OpenFiles.
 func Open(dir string, limit int64) (*Buffer, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("opening the buffer: %w", err)
-	}
-	root, err := os.OpenRoot(dir)
+	files, err := OpenFiles(dir)
 	if err != nil {
-		return nil, fmt.Errorf("opening the buffer: %w", err)
+		return nil, err
 	}
-	b := &Buffer{root: root, limit: limit, entries: map[string]*Entry{}}
-	if err := b.take(); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the buffer: %w", err), b.Close())
-	}
-	return b, nil
+	return New(Quota{}, Tier{Name: "disk", Limit: limit, Medium: files}), nil
 }
 
-// take locks the directory and sweeps it.
-func (b *Buffer) take() error {
-	var err error
-	if b.dir, err = b.root.Open("."); err != nil {
-		return err
-	}
-	if err := syscall.Flock(int(b.dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("locking %s: %w: %w", b.root.Name(), ErrInUse, err)
-	}
-	info, err := b.dir.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s has mode %#o: others than its owner have access; use 0700", b.root.Name(), info.Mode().Perm())
-	}
-	files, err := b.dir.ReadDir(-1)
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		// Only what looks like an entry: the operator may have named a wrong directory.
-		if !entryID.MatchString(file.Name()) || !file.Type().IsRegular() {
-			continue
-		}
-		if err := b.root.Remove(file.Name()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Used returns how many bytes the entries take, arrived or not.
-func (b *Buffer) Used() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.used
-}
-
-// Create reserves an entry of size bytes. id is 32 lower-case hexadecimal digits and
-// names one entry at a time. With no room left the error is BufferFull.
-func (b *Buffer) Create(id string, size int64) (*Entry, error) {
-	if !entryID.MatchString(id) || size < 0 {
+// Create reserves an entry of size bytes, for the function of the given name. id is 32
+// lower-case hexadecimal digits and names one entry at a time. An entry of size Unknown
+// gets its room as it is written. With no room left the error is BufferFull, or BufferQuota
+// if the function has too much already: see IsFull.
+func (b *Buffer) Create(id, function string, size int64) (*Entry, error) {
+	if !entryID.MatchString(id) || size < Unknown {
 		return nil, fmt.Errorf("creating a buffer entry %.40q of %d bytes: bad identifier or size", id, size)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.entries == nil {
-		return nil, errClosed
+	e := &Entry{buffer: b, id: id, function: function, size: size, owners: 1}
+	if err := b.add(e); err != nil {
+		return nil, err
 	}
-	if size > b.limit-b.used {
-		return nil, full(size)
+	if err := e.reserve(); err != nil {
+		b.remove(e)
+		return nil, err
 	}
-	file, err := b.root.OpenFile(id, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("creating a buffer entry: %w", err)
-	}
-	if err := allocate(file, size); err != nil {
-		return nil, errors.Join(spaceError("creating a buffer entry", err), file.Close(), b.root.Remove(id))
-	}
-	e := &Entry{buffer: b, id: id, size: size, file: file, owners: 1}
-	b.entries[id] = e
-	b.used += size
 	return e, nil
 }
 
-// remove takes an entry that nobody holds any more out of the directory. The file goes
-// with its last descriptor, and the kernel takes tens of milliseconds to take a large one
-// apart: no request shall wait for that.
-func (b *Buffer) remove(e *Entry) {
+func (b *Buffer) add(e *Entry) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.entries == nil { // Close has removed it.
-		_ = e.file.Close() // nobody reads it any more, so nothing is lost with it
+	switch {
+	case b.entries == nil:
+		return errClosed
+	case b.entries[e.id] != nil:
+		return fmt.Errorf("creating a buffer entry: there is one %s", e.id)
+	}
+	u := b.functions[e.function]
+	if u == nil {
+		u = &usage{}
+	}
+	if b.quota.Entries > 0 && u.entries >= b.quota.Entries {
+		return overQuota(fmt.Sprintf("the function has %d inputs in the node's buffer, as many as it may", u.entries))
+	}
+	u.entries++
+	b.functions[e.function] = u
+	b.entries[e.id] = e
+	return nil
+}
+
+// remove lets go of an entry that nobody holds any more.
+func (b *Buffer) remove(e *Entry) {
+	e.clear() // first: its identifier may come again
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.entries == nil {
 		return
 	}
 	delete(b.entries, e.id)
-	b.used -= e.size
-	// A file that cannot be removed now is swept by the next Open.
-	_ = b.root.Remove(e.id)
-	b.freeing.Go(func() { _ = e.file.Close() })
+	u := b.functions[e.function]
+	if u.entries--; u.entries == 0 {
+		delete(b.functions, e.function)
+	}
 }
 
 // Close fails every entry and removes it, whoever still holds it.
 func (b *Buffer) Close() error {
 	b.mu.Lock()
 	entries := b.entries
-	b.entries, b.used = nil, 0
+	b.entries = nil
 	b.mu.Unlock()
-	b.freeing.Wait()
-	var errs []error
-	for id, e := range entries {
-		e.Fail(errClosed)
-		errs = append(errs, b.root.Remove(id))
-	}
-	if b.dir != nil {
-		errs = append(errs, b.dir.Close())
-	}
-	return errors.Join(append(errs, b.root.Close())...)
-}
-
-// allocate gives the file its size and, where the file system can, its blocks: a full
-// disk shows before the first byte is fetched.
-func allocate(file *os.File, size int64) error {
-	if size == 0 {
+	if entries == nil { // it is closed already
 		return nil
 	}
-	for {
-		err := syscall.Fallocate(int(file.Fd()), 0, 0, size)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, errors.ErrUnsupported):
-			return file.Truncate(size)
-		default:
-			return err
-		}
+	for _, e := range entries {
+		e.Fail(errClosed)
+		e.clear()
 	}
-}
-
-// spaceError makes BufferFull of the errors of a full disk.
-func spaceError(doing string, err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%w: %w", full(0), err)
+	var errs []error
+	for _, t := range b.tiers {
+		errs = append(errs, t.Medium.Close())
 	}
-	return fmt.Errorf("%s: %w", doing, err)
+	return errors.Join(errs...)
 }
-
-func full(size int64) *problem.Problem {
-	detail := "the disk of the node's input buffer is full"
-	if size > 0 {
-		detail = fmt.Sprintf("the node's input buffer has no room for %d bytes", size)
-	}
-	return problem.New(http.StatusInsufficientStorage, "BufferFull", "", detail)
-}
-
-// errReleased is what readers get of an entry whose owner has let go of it.
-var errReleased = fmt.Errorf("the buffer entry was released: %w", fs.ErrClosed)

@@ -13,11 +13,14 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 const (
 	id1 = "00000000000000000000000000000001"
 	id2 = "00000000000000000000000000000002"
+
+	function = "default/f"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -75,9 +78,9 @@ func TestCreateKeepsToTheLimit(t *testing.T) {
 	dir := t.TempDir() + "/b"
 	b := open(t, dir, 10)
 	first := create(t, b, id1, 7)
-	_, err := b.Create(id2, 4)
+	_, err := b.Create(id2, function, 4)
 	var p *problem.Problem
-	if !errors.As(err, &p) || p.Title != "BufferFull" || p.Status != http.StatusInsufficientStorage {
+	if !errors.As(err, &p) || p.Title != "BufferFull" || p.Status != http.StatusInsufficientStorage || !buffer.IsFull(err) {
 		t.Errorf("got %v", err)
 	}
 	if b.Used() != 7 {
@@ -99,8 +102,8 @@ func TestCreateRefuses(t *testing.T) {
 	for _, in := range []struct {
 		id   string
 		size int64
-	}{{id2, -1}, {id1, 1}, {"", 1}, {"../" + id2[3:], 1}, {id2 + "\n", 1}, {strings.ToUpper("a") + id1[1:], 1}} {
-		if _, err := b.Create(in.id, in.size); err == nil {
+	}{{id2, -2}, {id1, 1}, {"", 1}, {"../" + id2[3:], 1}, {id2 + "\n", 1}, {strings.ToUpper("a") + id1[1:], 1}} {
+		if _, err := b.Create(in.id, function, in.size); err == nil {
 			t.Errorf("%q of %d bytes is created", in.id, in.size)
 		}
 	}
@@ -123,7 +126,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if _, err := r.Read(make([]byte, 1)); err == nil {
 		t.Error("reading goes on")
 	}
-	if _, err := b.Create(id2, 1); err == nil {
+	if _, err := b.Create(id2, function, 1); err == nil {
 		t.Error("creating goes on")
 	}
 	if err := r.Close(); err != nil {
@@ -155,12 +158,13 @@ func FuzzNames(f *testing.F) {
 		top := t.TempDir()
 		b := open(t, top+"/b", 1)
 		links := openRoot(t, top+"/links")
-		e, err := b.Create(id, 0)
+		e, err := b.Create(id, function, 1)
 		if err == nil {
+			write(t, e, "x", 0)
 			if err := e.Complete(); err != nil {
 				t.Fatal(err)
 			}
-			err := e.Link(links, name)
+			err := e.Link(t.Context(), links, name)
 			if got := names(t, top+"/links"); err == nil && got != name || err != nil && got != "" {
 				t.Errorf("linking as %q: %v, and there are %q", name, err, got)
 			}
@@ -191,14 +195,14 @@ func open(t *testing.T, dir string, limit int64) *buffer.Buffer {
 
 func create(t *testing.T, b *buffer.Buffer, id string, size int64) *buffer.Entry {
 	t.Helper()
-	e, err := b.Create(id, size)
+	e, err := b.Create(id, function, size)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
 
-func openRoot(t *testing.T, dir string) *os.Root {
+func openRoot(t *testing.T, dir string) *staging.Dir {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -212,7 +216,7 @@ func openRoot(t *testing.T, dir string) *os.Root {
 			t.Error(err)
 		}
 	})
-	return root
+	return &staging.Dir{Input: root}
 }
 
 // names returns what lies in dir, in order.

@@ -5,26 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"regexp"
+	"math"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
-// linkName is a file name that is one path component, and no hidden one.
-var linkName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$`)
-
-// Entry is one input on disk. Writers fill it in any order, each byte once; readers
-// follow its prefix, the bytes from the start without a gap. Its methods may be called
-// at the same time.
+// Entry is one input. Writers fill it in any order, each byte once; readers follow its
+// prefix, the bytes from the start without a gap. Its methods may be called at the same
+// time.
 type Entry struct {
-	buffer *Buffer
-	id     string
-	size   int64
-	file   *os.File
+	buffer       *Buffer
+	id, function string
 
-	mu       sync.Mutex
+	linking sync.Mutex // one copy at a time
+
+	mu       sync.Mutex // taken before the buffer's
+	size     int64      // Unknown until it is complete, if nobody knew it before
+	parts    parts
+	copied   part // the whole entry once more, as a file; see Link
+	writing  int  // writes under way
 	spans    spans
 	complete bool
 	err      error         // why it failed
@@ -34,37 +32,67 @@ type Entry struct {
 
 var errComplete = errors.New("writing to a complete buffer entry")
 
-// WriteAt implements io.WriterAt. A full disk is BufferFull.
+// Size is how many bytes the entry has when it is complete. known is false as long as
+// nobody can tell.
+func (e *Entry) Size() (size int64, known bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.size, e.size != Unknown
+}
+
+// WriteAt implements io.WriterAt. No room for an entry that grows, or on the disk itself, is
+// an error as from Create; what is written stays, and an entry that grows may do so later.
 func (e *Entry) WriteAt(p []byte, at int64) (int, error) {
-	if at < 0 || int64(len(p)) > e.size-at {
-		return 0, fmt.Errorf("writing %d bytes at %d of a buffer entry of %d", len(p), at, e.size)
-	}
-	if err := e.writable(); err != nil {
+	stretches, err := e.begin(at, int64(len(p)))
+	if err != nil {
 		return 0, err
 	}
-	n, err := e.file.WriteAt(p, at)
-	if err != nil {
-		return n, spaceError("writing a buffer entry", err)
+	written := 0
+	for _, s := range stretches {
+		var n int
+		n, err = s.content.WriteAt(p[written:written+int(s.n)], s.at)
+		if written += n; err != nil {
+			break
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.writing--
+	if err != nil {
+		return written, fmt.Errorf("writing a buffer entry: %w", err)
+	}
 	before := e.spans.prefix
-	if e.spans.add(at, at+int64(n)); e.spans.prefix > before {
+	if e.spans.add(at, at+int64(written)); e.spans.prefix > before {
 		e.notify()
 	}
-	return n, nil
+	return written, nil
 }
 
-func (e *Entry) writable() error {
+// begin notes a write of n bytes, makes room for it, and returns where they go.
+func (e *Entry) begin(at, n int64) ([]stretch, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.complete {
-		return errComplete
+	end := int64(math.MaxInt64)
+	if e.size != Unknown {
+		end = e.size
 	}
-	return e.err
+	switch {
+	case at < 0 || n > end-at:
+		return nil, fmt.Errorf("writing %d bytes at %d of a buffer entry of %d", n, at, e.size)
+	case e.complete:
+		return nil, errComplete
+	case e.err != nil:
+		return nil, e.err
+	}
+	if err := e.grow(at + n); err != nil {
+		return nil, err
+	}
+	e.writing++
+	return e.parts.stretches(at, n), nil
 }
 
-// Complete says that all is written. It is an error when bytes are missing.
+// Complete says that all is written, and so how much it is. It is an error when bytes
+// are missing.
 func (e *Entry) Complete() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,14 +101,15 @@ func (e *Entry) Complete() error {
 		return e.err
 	case e.complete:
 		return nil
-	case e.spans.prefix != e.size:
+	case e.size != Unknown && e.spans.prefix != e.size:
 		return fmt.Errorf("completing a buffer entry: %d of %d bytes are there", e.spans.prefix, e.size)
+	case e.size == Unknown && (e.writing > 0 || len(e.spans.apart) > 0):
+		return fmt.Errorf("completing a buffer entry: bytes are missing after the first %d", e.spans.prefix)
 	}
-	// Its links are for everybody to read and nobody to write.
-	if err := e.file.Chmod(0o444); err != nil {
+	if err := e.shrink(e.spans.prefix); err != nil {
 		return fmt.Errorf("completing a buffer entry: %w", err)
 	}
-	e.complete = true
+	e.size, e.complete = e.spans.prefix, true
 	e.notify()
 	return nil
 }
@@ -96,31 +125,8 @@ func (e *Entry) Fail(err error) {
 	e.notify()
 }
 
-// Link gives the complete entry a second name, in a directory on the same file system.
-// It exists from then on with all its bytes and mode 0444. The link keeps the bytes on
-// disk: Used is true as long as it is removed before Release.
-func (e *Entry) Link(dir *os.Root, name string) error {
-	if !linkName.MatchString(name) {
-		return fmt.Errorf("linking a buffer entry: %.130q is not a file name", name)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.complete || e.owners == 0 {
-		return errors.New("linking a buffer entry that is not complete")
-	}
-	to, err := dir.Open(".")
-	if err != nil {
-		return fmt.Errorf("linking a buffer entry: %w", err)
-	}
-	defer to.Close() // It only names the directory.
-	if err := unix.Linkat(int(e.buffer.dir.Fd()), e.id, int(to.Fd()), name, 0); err != nil {
-		return fmt.Errorf("linking a buffer entry as %s: %w", name, err)
-	}
-	return nil
-}
-
 // Release is called once by whoever created the entry. What is neither complete nor
-// failed fails. The file goes when the last reader is closed.
+// failed fails. The bytes go when the last reader is closed.
 func (e *Entry) Release() {
 	e.Fail(errReleased)
 	e.drop()
@@ -139,22 +145,19 @@ func (e *Entry) drop() {
 // NewReader returns a reader of the whole entry. It delivers what is there, waits for
 // more, and ends with io.EOF when the entry is complete, or at once with the error it
 // failed with, or with ctx's. Its Close may be called at any time, and must be.
-func (e *Entry) NewReader(ctx context.Context) io.ReadCloser {
+func (e *Entry) NewReader(ctx context.Context) io.ReadCloser { return e.NewReaderFrom(ctx, 0) }
+
+// NewReaderFrom is a NewReader that leaves out the bytes before from.
+func (e *Entry) NewReaderFrom(ctx context.Context, from int64) io.ReadCloser {
 	ctx, cancel := context.WithCancelCause(ctx)
-	r := &reader{entry: e, ctx: ctx, cancel: cancel}
+	r := &reader{entry: e, ctx: ctx, cancel: cancel, at: max(from, 0)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.owners == 0 {
 		cancel(errReleased)
 		return r
 	}
-	// A descriptor of its own has an offset of its own, which sendfile(2) needs.
-	file, err := e.buffer.root.Open(e.id)
-	if err != nil {
-		cancel(fmt.Errorf("reading a buffer entry: %w", err))
-		return r
-	}
-	r.file = file
+	r.owner = true
 	e.owners++
 	return r
 }

@@ -39,7 +39,11 @@ func TestReadersSeeExactlyWhatWasWritten(t *testing.T) {
 		}
 		writers := rapid.IntRange(1, 4).Draw(rt, "writers")
 
-		e, err := b.Create(id1, int64(len(content)))
+		size := int64(len(content))
+		if rapid.Bool().Draw(rt, "grows") {
+			size = buffer.Unknown
+		}
+		e, err := b.Create(id1, function, size)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -65,6 +69,12 @@ func TestReadersSeeExactlyWhatWasWritten(t *testing.T) {
 		read()
 		if err := e.Complete(); err != nil {
 			rt.Fatal(err)
+		}
+		if n, known := e.Size(); n != int64(len(content)) || !known {
+			rt.Errorf("it has %d bytes (%v), want %d", n, known, len(content))
+		}
+		if b.Used() != int64(len(content)) {
+			rt.Errorf("%d bytes are used, want %d", b.Used(), len(content))
 		}
 		read()
 		e.Release()
@@ -198,7 +208,7 @@ func TestReaderAfterTheLastRelease(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := e.Link(openRoot(t, t.TempDir()), "x"); err == nil {
+	if err := e.Link(t.Context(), openRoot(t, t.TempDir()), "x"); err == nil {
 		t.Error("it is linked")
 	}
 }
@@ -209,21 +219,21 @@ func TestLink(t *testing.T) {
 	e := create(t, open(t, top+"/b", 10), id1, 3)
 	links := openRoot(t, top+"/links")
 	write(t, e, "abc", 0)
-	if err := e.Link(links, "input"); err == nil || names(t, top+"/links") != "" {
+	if err := e.Link(t.Context(), links, "input"); err == nil || names(t, top+"/links") != "" {
 		t.Errorf("an incomplete entry is linked: %v", err)
 	}
 	if err := e.Complete(); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", ".", "..", ".hidden", "a/b", "../x", "/x", "a\x00b", "a\n"} {
-		if err := e.Link(links, name); err == nil {
+		if err := e.Link(t.Context(), links, name); err == nil {
 			t.Errorf("it is linked as %q", name)
 		}
 	}
-	if err := e.Link(links, "input"); err != nil {
+	if err := e.Link(t.Context(), links, "input"); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Link(links, "input"); !errors.Is(err, fs.ErrExist) {
+	if err := e.Link(t.Context(), links, "input"); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a second link of that name gives %v", err)
 	}
 	e.Release()

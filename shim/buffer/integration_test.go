@@ -3,18 +3,22 @@
 package buffer_test
 
 import (
+	"bytes"
 	"errors"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // A disk smaller than the limit shows before a byte is written, and nothing is left.
 func TestFullDiskShowsAtOnce(t *testing.T) {
 	b := open(t, mount(t, "tmpfs", "size=1m,mode=0700"), 1<<30)
-	_, err := b.Create(id1, 2<<20)
+	_, err := b.Create(id1, function, 2<<20)
 	var p *problem.Problem
 	if !errors.As(err, &p) || p.Title != "BufferFull" {
 		t.Errorf("got %v", err)
@@ -46,8 +50,108 @@ func TestLinkToAnotherFileSystem(t *testing.T) {
 	if err := e.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Link(openRoot(t, mount(t, "tmpfs", "")), "input"); !errors.Is(err, unix.EXDEV) {
+	if err := e.Link(t.Context(), openRoot(t, mount(t, "tmpfs", "")), "input"); !errors.Is(err, unix.EXDEV) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// An entry in memory is a file in the sandbox by a second directory there, and in one that
+// was started without it by a copy on the disk.
+func TestLinkOfAnEntryInMemory(t *testing.T) {
+	tmpfs, disk := mount(t, "tmpfs", "size=4m,mode=0700"), t.TempDir()
+	inMemory, err := buffer.OpenFiles(tmpfs + "/buffer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onDisk, err := buffer.OpenFiles(disk + "/buffer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := buffer.New(buffer.Quota{}, buffer.Tier{Name: "memory", Limit: 1 << 20, Medium: inMemory}, buffer.Tier{Name: "disk", Limit: 10, Medium: onDisk})
+	defer b.Close()
+	memory, err := staging.OpenMemory(tmpfs + "/instances")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	if err := memory.Make("one"); err != nil {
+		t.Fatal(err)
+	}
+	e := create(t, b, id1, 6)
+	write(t, e, "frames", 0)
+	if err := e.Complete(); err != nil {
+		t.Fatal(err)
+	}
+
+	with := openRoot(t, disk+"/with")
+	if with.Memory, err = memory.Open("one"); err != nil {
+		t.Fatal(err)
+	}
+	defer with.Memory.Close()
+	if err := e.Link(t.Context(), with, "request"); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(disk + "/with/request"); err != nil || to != staging.MemoryMount+"/request" {
+		t.Errorf("the name leads to %s, %v", to, err)
+	}
+	file := memory.Path("one") + "/request"
+	if got, err := os.ReadFile(file); err != nil || string(got) != "frames" {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o444 {
+		t.Errorf("the file is %v, %v", info.Mode(), err)
+	}
+	if got := usage(b); got != "6/1 0/0" {
+		t.Errorf("the tiers have %s", got)
+	}
+
+	without := openRoot(t, disk+"/without")
+	if err := e.Link(t.Context(), without, "request"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(disk + "/without/request"); err != nil || string(got) != "frames" {
+		t.Errorf("the copy has %q, %v", got, err)
+	}
+	if got := usage(b); got != "6/1 6/1" {
+		t.Errorf("the tiers have %s", got)
+	}
+	if err := errors.Join(with.Remove("request"), without.Remove("request")); err != nil {
+		t.Error(err)
+	}
+	e.Release()
+	if left := names(t, tmpfs+"/buffer") + names(t, tmpfs+"/instances/one") + names(t, disk+"/buffer") + names(t, disk+"/with"); left != "" || b.Used() != 0 {
+		t.Errorf("left are %s and %d bytes", left, b.Used())
+	}
+}
+
+// A tmpfs that is smaller than its tier's limit, or that others fill, is no reason to refuse
+// what the disk has room for.
+func TestFullMemoryGoesToTheDisk(t *testing.T) {
+	inMemory, err := buffer.OpenFiles(mount(t, "tmpfs", "size=1m,mode=0700"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	onDisk, err := buffer.OpenFiles(t.TempDir() + "/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := buffer.New(buffer.Quota{}, buffer.Tier{Name: "memory", Limit: 1 << 30, Medium: inMemory}, buffer.Tier{Name: "disk", Limit: 1 << 30, Medium: onDisk})
+	defer b.Close()
+	known, grows := create(t, b, id1, 2<<20), create(t, b, id2, buffer.Unknown)
+	if got := usage(b); got != "0/0 2097152/1" {
+		t.Errorf("the tiers have %s", got)
+	}
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<17)
+	write(t, grows, string(content[:1000]), 0)
+	write(t, grows, string(content[1000:]), 1000)
+	if err := grows.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	check(t, content, grows.NewReader(t.Context()))
+	known.Release()
+	grows.Release()
+	if b.Used() != 0 {
+		t.Errorf("%d bytes are used", b.Used())
 	}
 }
 

@@ -9,14 +9,24 @@ import (
 	"sync"
 )
 
+// aheadSize is how many bytes are read at a time from what is not a file: each time is a
+// round trip to another machine.
+const aheadSize = 512 << 10
+
 // reader follows an entry's prefix. One goroutine reads; any may close.
 type reader struct {
 	entry  *Entry
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	file   *os.File // nil when there is nothing to read
+	owner  bool // of the entry; false when there is nothing to read
 	at     int64
-	once   sync.Once
+	ahead  []byte // read from a source that is no file, and not delivered yet
+	room   []byte // what ahead is part of
+
+	mu      sync.Mutex
+	closed  bool
+	content Content       // what source reads; nil when there is none
+	source  io.ReadCloser // has an offset of its own
 }
 
 var errReaderClosed = fmt.Errorf("reading a buffer entry: %w", fs.ErrClosed)
@@ -29,8 +39,21 @@ func (r *reader) Read(p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	read, err := r.file.Read(p[:min(int64(len(p)), n)])
+	source, n, err := r.open(n)
+	if err != nil {
+		return 0, r.explain(err)
+	}
+	var read int
+	if _, ok := source.(*os.File); ok {
+		read, err = source.Read(p[:min(int64(len(p)), n)])
+	} else if err = r.fill(source, n); err == nil {
+		read = copy(p, r.ahead)
+		r.ahead = r.ahead[read:]
+	}
 	r.at += int64(read)
+	if read > 0 {
+		err = nil // it comes again
+	}
 	return read, r.explain(err)
 }
 
@@ -46,12 +69,91 @@ func (r *reader) WriteTo(w io.Writer) (int64, error) {
 		if err != nil {
 			return r.at - begin, err
 		}
-		copied, err := io.CopyN(w, r.file, n)
+		source, n, err := r.open(n)
+		if err != nil {
+			return r.at - begin, r.explain(err)
+		}
+		copied, err := r.pass(w, source, n)
 		r.at += copied
 		if err != nil {
 			return r.at - begin, r.explain(err)
 		}
 	}
+}
+
+// Seek implements io.Seeker, for offsets from the start that need not have arrived yet.
+func (r *reader) Seek(offset int64, whence int) (int64, error) {
+	if whence != io.SeekStart || offset < 0 {
+		return r.at, fmt.Errorf("reading a buffer entry: %w", fs.ErrInvalid)
+	}
+	if r.ctx.Err() != nil {
+		return r.at, context.Cause(r.ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shut()
+	r.at = offset
+	return offset, nil
+}
+
+// pass copies up to n bytes.
+func (r *reader) pass(w io.Writer, source io.Reader, n int64) (int64, error) {
+	if _, ok := source.(*os.File); ok {
+		return io.CopyN(w, source, n)
+	}
+	if err := r.fill(source, n); err != nil {
+		return 0, err
+	}
+	written, err := w.Write(r.ahead)
+	r.ahead = r.ahead[written:]
+	return int64(written), err
+}
+
+// fill reads ahead, if all that was read is delivered. The source has n bytes.
+func (r *reader) fill(source io.Reader, n int64) error {
+	if len(r.ahead) > 0 {
+		return nil
+	}
+	if r.room == nil {
+		r.room = make([]byte, aheadSize)
+	}
+	read, err := source.Read(r.room[:min(n, aheadSize)])
+	if read > 0 {
+		err = nil // it comes again
+	}
+	r.ahead = r.room[:read]
+	return err
+}
+
+// open returns a reader that stands at the next byte, and how many of the n bytes that are
+// there it has.
+func (r *reader) open(n int64) (io.Reader, int64, error) {
+	p, has, err := r.entry.at(r.at)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, 0, errReaderClosed
+	}
+	if r.content != p.content {
+		r.shut()
+		if r.source, err = p.content.Open(r.ctx, r.at-p.from); err != nil {
+			r.source = nil
+			return nil, 0, fmt.Errorf("reading a buffer entry: %w", err)
+		}
+		r.content = p.content
+	}
+	return r.source, min(n, has), nil
+}
+
+// shut closes the source. The caller holds the lock.
+func (r *reader) shut() {
+	if r.source != nil {
+		_ = r.source.Close() // it was only read from
+	}
+	r.content, r.source, r.ahead = nil, nil, nil
 }
 
 func (r *reader) await() (int64, error) {
@@ -61,22 +163,32 @@ func (r *reader) await() (int64, error) {
 	return r.entry.await(r.ctx, r.at)
 }
 
-// explain tells a reader that was closed while it read.
+// explain tells a reader that was closed while it read, and bytes that are missing from
+// the end of the entry.
 func (r *reader) explain(err error) error {
-	if err != nil && context.Cause(r.ctx) == errReaderClosed {
+	switch {
+	case err != nil && context.Cause(r.ctx) == errReaderClosed:
 		return errReaderClosed
+	case err == io.EOF:
+		return fmt.Errorf("reading a buffer entry: %w", io.ErrUnexpectedEOF)
 	}
 	return err
 }
 
 func (r *reader) Close() error {
-	var err error
-	r.once.Do(func() {
-		r.cancel(errReaderClosed)
-		if r.file != nil {
-			err = r.file.Close()
-			r.entry.drop()
-		}
-	})
-	return err
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil
+	}
+	r.closed = true
+	r.cancel(errReaderClosed)
+	if r.source != nil {
+		_ = r.source.Close() // it was only read from; a Read under way ends
+	}
+	r.mu.Unlock()
+	if r.owner {
+		r.entry.drop()
+	}
+	return nil
 }

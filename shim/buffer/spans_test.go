@@ -49,15 +49,16 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	e, err := b.Create("00000000000000000000000000000001", 1)
+	e, err := b.Create("00000000000000000000000000000001", "default/f", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Release()
-	if err := e.file.Close(); err != nil {
+	f := e.parts[0].content.(*file)
+	if err := f.file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if e.file, err = os.OpenFile("/dev/full", os.O_RDWR, 0); err != nil {
+	if f.file, err = os.OpenFile("/dev/full", os.O_RDWR, 0); err != nil {
 		t.Fatal(err)
 	}
 	_, err = e.WriteAt([]byte("x"), 0)

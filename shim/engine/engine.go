@@ -1,10 +1,9 @@
-// Package engine fetches inputs from their stores into the buffer, once per request,
-// while the sandboxes that will read them start.
+// Package engine fetches inputs from their stores into the buffer, once per request and,
+// while it stays the same, once per object, while the sandboxes that will read them start.
 package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -47,6 +46,9 @@ type Outcome struct {
 	Function, Store string
 	// Reason is the problem's title; empty for success.
 	Reason string
+	// Shared says that the input came by another request's fetch, whose outcome has the
+	// bytes.
+	Shared bool
 	Bytes  int64 // written to the buffer
 	Began  time.Time
 	Ended  time.Time
@@ -65,6 +67,8 @@ type Engine struct {
 	mu     sync.Mutex
 	closed bool
 	inputs map[string]*Input // those with owners, by request
+	// leaders are those whose fetches others may share. They have owners or sharers.
+	leaders map[object]*Input
 }
 
 var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "the node takes no more inputs")
@@ -73,7 +77,7 @@ var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "
 // fetch when it has ended, from the fetch's goroutine.
 func New(sources func(store string) (source.Source, error), buf *buffer.Buffer, observe func(Outcome)) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Engine{sources: sources, buffer: buf, observe: observe, ctx: ctx, cancel: cancel, inputs: map[string]*Input{}}
+	return &Engine{sources: sources, buffer: buf, observe: observe, ctx: ctx, cancel: cancel, inputs: map[string]*Input{}, leaders: map[object]*Input{}}
 }
 
 // Fetch returns the request's input, of which the caller becomes an owner: it must call
@@ -90,15 +94,27 @@ func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
 		i.owners++
 		return i
 	}
-	if e.closed {
-		return refused(errClosed)
+	if err := e.room(); err != nil {
+		return refused(err)
 	}
-	if len(e.inputs) == maxInputs {
-		return refused(problem.New(http.StatusServiceUnavailable, "TooManyInputs", "",
-			fmt.Sprintf("the node holds %d inputs already", maxInputs)))
-	}
-	// It is cancelled by its last owner, by Close, or when it has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
+	return e.start(ctx, cancel, r, e.fetch)
+}
+
+// room tells why there can be no other input, nil if there can. The caller holds the lock.
+func (e *Engine) room() error {
+	switch {
+	case e.closed:
+		return errClosed
+	case len(e.inputs) == maxInputs:
+		return problem.New(http.StatusServiceUnavailable, "TooManyInputs", "", fmt.Sprintf("the node holds %d inputs already", maxInputs))
+	}
+	return nil
+}
+
+// start has an input brought by bring. Its context is cancelled by the input's last owner, by
+// Close, or when it has ended. The caller holds the lock.
+func (e *Engine) start(ctx context.Context, cancel context.CancelFunc, r Request, bring func(context.Context, *Input) error) *Input {
 	i := newInput(r)
 	i.engine, i.cancel, i.owners = e, cancel, 1
 	e.inputs[r.ID] = i
@@ -106,23 +122,36 @@ func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
 	e.fetches.Go(func() {
 		defer cancel()
 		defer closing()
-		i.end(e.fetch(ctx, i))
+		i.end(bring(ctx, i))
 		e.observe(i.outcome())
 		close(i.done)
+		i.fail()
 	})
 	return i
 }
 
-// leave takes one owner off an input, and says whether it was the last.
-func (e *Engine) leave(i *Input) bool {
+// leave takes one owner off an input. last says that it was the input's last; needless is
+// the input whose entry nobody needs any more, if there is one.
+func (e *Engine) leave(i *Input) (last bool, needless *Input) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	i.owners--
 	if i.owners > 0 {
-		return false
+		return false, nil
 	}
 	delete(e.inputs, i.request.ID)
-	return true
+	holder := i
+	if i.leader != nil {
+		holder = i.leader
+		holder.sharers--
+	}
+	if holder.owners+holder.sharers > 0 {
+		return true, nil
+	}
+	if e.leaders[holder.object()] == holder {
+		delete(e.leaders, holder.object())
+	}
+	return true, holder
 }
 
 // fetch runs an input's fetch to its end.
@@ -135,13 +164,18 @@ func (e *Engine) fetch(ctx context.Context, i *Input) error {
 	if err != nil {
 		return fmt.Errorf("opening store %q: %w", i.request.Store, err)
 	}
+	if shared, err := e.share(ctx, i, from, ref); shared {
+		return err
+	}
 	if err := from.Fetch(ctx, ref, i.begin); err != nil {
 		return err
 	}
 	if i.entry == nil {
-		return errors.New("the source ended without an object")
+		return errNoObject
 	}
-	return i.entry.Complete()
+	err = i.entry.Complete()
+	i.measured = err == nil
+	return err
 }
 
 // Close refuses new inputs, cancels the fetches and waits for them until ctx ends. The

@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,7 +46,7 @@ func TestFetch(t *testing.T) {
 		t.Error("the reader's bytes are others")
 	}
 	links, dir := links(t)
-	if err := i.Link(links, "input"); err != nil {
+	if err := i.Link(t.Context(), links, "input"); err != nil {
 		t.Error(err)
 	}
 	if got, err := os.ReadFile(dir + "/input"); err != nil || !bytes.Equal(got, content) {
@@ -81,7 +82,7 @@ func TestBytesAreReadWhileTheyArrive(t *testing.T) {
 		t.Fatalf("the first bytes are others: %v", err)
 	}
 	links, _ := links(t)
-	if err := i.Link(links, "input"); err == nil || !i.Ended().IsZero() {
+	if err := i.Link(t.Context(), links, "input"); err == nil || !i.Ended().IsZero() {
 		t.Errorf("half an input has a file (%v) and an end (%v)", err, i.Ended())
 	}
 	close(step)
@@ -157,7 +158,7 @@ func TestWhatIsWrongShowsOnTheInput(t *testing.T) {
 			i := n.Fetch(t.Context(), r)
 			failed(t, i, in.title, in.status, in.field)
 			links, _ := links(t)
-			if err := i.Link(links, "input"); err == nil {
+			if err := i.Link(t.Context(), links, "input"); err == nil {
 				t.Error("a failed input gets a file")
 			}
 			i.Release()
@@ -414,7 +415,7 @@ func failed(t *testing.T, i *engine.Input, title string, status int, field strin
 	}
 }
 
-func links(t *testing.T) (*os.Root, string) {
+func links(t *testing.T) (*staging.Dir, string) {
 	t.Helper()
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
@@ -426,5 +427,5 @@ func links(t *testing.T) (*os.Root, string) {
 			t.Error(err)
 		}
 	})
-	return root, dir
+	return &staging.Dir{Input: root}, dir
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // Input is one request's input on its way into the buffer. Its methods may be called at
@@ -27,18 +27,27 @@ type Input struct {
 
 	engine *Engine // nil when the input was refused
 	cancel context.CancelFunc
-	owners int // guarded by the engine's lock
+	checks checks
+
+	// Guarded by the engine's lock.
+	owners  int
+	sharers int    // inputs of other requests that have this one's entry
+	leader  *Input // whose entry and end this one has, if it has not its own; written once
 
 	ready chan struct{} // closed when the object is known or the fetch has failed
 	done  chan struct{} // closed when the fetch has ended
 
 	// Set before ready is closed.
-	object source.Object
-	entry  *buffer.Entry // nil when there is none
+	about source.Object
+	entry *buffer.Entry // nil when there is none
 
-	// Set before done is closed, and before ready if entry is nil.
+	// Set before done is closed, and before ready if entry is nil. measured says that all of
+	// a stored object is there, so that its size is known.
 	err   error
 	ended time.Time
+	rest  []byte // of a body that did not fit
+
+	measured bool
 
 	mu       sync.Mutex
 	released bool
@@ -50,7 +59,8 @@ var (
 )
 
 func newInput(r Request) *Input {
-	return &Input{request: r, began: time.Now(), ready: make(chan struct{}), done: make(chan struct{})}
+	return &Input{request: r, began: time.Now(), ready: make(chan struct{}), done: make(chan struct{}),
+		checks: checks{turn: make(chan struct{}, 1)}}
 }
 
 // refused is an input that failed before it began.
@@ -75,9 +85,19 @@ func (i *Input) Ended() time.Time {
 }
 
 // Received is how many bytes have arrived.
-func (i *Input) Received() int64 { return i.received.Load() }
+func (i *Input) Received() int64 {
+	select {
+	case <-i.ready:
+		if i.leader != nil {
+			return i.leader.Received()
+		}
+	default:
+	}
+	return i.received.Load()
+}
 
-// Object returns what the store says of the object, as soon as it has.
+// Object returns what the store says of the object, as soon as it has. A size that the store
+// does not know is known when the input is complete.
 func (i *Input) Object(ctx context.Context) (source.Object, error) {
 	select {
 	case <-i.ready:
@@ -87,7 +107,11 @@ func (i *Input) Object(ctx context.Context) (source.Object, error) {
 	if i.entry == nil {
 		return source.Object{}, i.err
 	}
-	return i.object, nil
+	about := i.about
+	if about.Size < 0 && !i.Ended().IsZero() && i.measured {
+		about.Size = i.Received()
+	}
+	return about, nil
 }
 
 // Wait returns when the input is complete, or with the error it failed with.
@@ -110,8 +134,8 @@ func (i *Input) NewReader(ctx context.Context) (io.ReadCloser, error) {
 	return i.entry.NewReader(ctx), nil
 }
 
-// Link gives the complete input a file name in dir: see buffer.Entry.
-func (i *Input) Link(dir *os.Root, name string) error {
+// Link gives the complete input a file name in a sandbox: see buffer.Entry.
+func (i *Input) Link(ctx context.Context, to *staging.Dir, name string) error {
 	select {
 	case <-i.done:
 	default:
@@ -120,15 +144,33 @@ func (i *Input) Link(dir *os.Root, name string) error {
 	if i.err != nil {
 		return i.err
 	}
-	return i.entry.Link(dir, name)
+	return i.entry.Link(ctx, to, name)
 }
 
 // Release is called once by each owner. The last one cancels a fetch in flight and frees
 // the buffer when the last reader is closed; the request's identifier is free again.
 func (i *Input) Release() {
-	if i.engine == nil || !i.engine.leave(i) {
+	if i.engine == nil {
 		return
 	}
+	last, needless := i.engine.leave(i)
+	if last && needless != i && i.sharing() {
+		i.cancel() // It only waits.
+	}
+	if needless != nil {
+		needless.free()
+	}
+}
+
+// sharing tells whether the input has another one's entry.
+func (i *Input) sharing() bool {
+	i.engine.mu.Lock()
+	defer i.engine.mu.Unlock()
+	return i.leader != nil
+}
+
+// free ends the fetch and lets go of what it has brought.
+func (i *Input) free() {
 	i.cancel()
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -142,19 +184,18 @@ func (i *Input) Release() {
 // begin takes what the store says and makes room for it.
 func (i *Input) begin(object source.Object) (io.WriterAt, error) {
 	if object.Size > i.request.Limit {
-		return nil, problem.New(http.StatusRequestEntityTooLarge, "InputTooLarge", fieldLimit,
-			fmt.Sprintf("the input has %d bytes, and the function takes at most %d", object.Size, i.request.Limit))
+		return nil, i.tooLarge(object.Size)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.released {
 		return nil, errReleased
 	}
-	entry, err := i.engine.buffer.Create(entryID(), object.Size)
+	entry, err := i.engine.buffer.Create(entryID(), i.request.Function, object.Size)
 	if err != nil {
 		return nil, err
 	}
-	i.object, i.entry = object, entry
+	i.about, i.entry = object, entry
 	close(i.ready)
 	return &writer{i}, nil
 }
@@ -171,26 +212,50 @@ func entryID() string {
 // end notes how the fetch ended; whoever calls it closes done.
 func (i *Input) end(err error) {
 	i.err, i.ended = err, time.Now()
-	switch {
-	case i.entry == nil:
+	select {
+	case <-i.ready:
+	default:
+		if i.leader != nil {
+			i.entry = nil // What the other one has is not for this one.
+		}
 		close(i.ready)
-	case err != nil:
-		i.entry.Fail(err)
+	}
+}
+
+// fail tells the readers of an input that failed. They can ask it why, so it has ended before.
+func (i *Input) fail() {
+	// What is shared fails with its own fetch.
+	if i.err != nil && i.entry != nil && i.leader == nil {
+		i.entry.Fail(i.err)
 	}
 }
 
 func (i *Input) outcome() Outcome {
-	o := Outcome{Function: i.request.Function, Store: i.request.Store, Bytes: i.Received(), Began: i.began, Ended: i.ended}
+	o := Outcome{Function: i.request.Function, Store: i.request.Store, Shared: i.leader != nil, Bytes: i.received.Load(), Began: i.began, Ended: i.ended}
 	if i.err != nil {
 		o.Reason = problem.Of(i.err).Title
 	}
 	return o
 }
 
-// writer counts what goes into the buffer.
+func tooLarge(detail string) error {
+	return problem.New(http.StatusRequestEntityTooLarge, "InputTooLarge", fieldLimit, detail)
+}
+
+func (i *Input) tooLarge(size int64) error {
+	return tooLarge(fmt.Sprintf("the input has %d bytes, and the function takes at most %d", size, i.request.Limit))
+}
+
+// IsTooLarge tells whether err says that an input is larger than its function takes.
+func IsTooLarge(err error) bool { return err != nil && problem.Of(err).Title == "InputTooLarge" }
+
+// writer counts what goes into the buffer, and bounds it where the size did not.
 type writer struct{ input *Input }
 
 func (w *writer) WriteAt(p []byte, at int64) (int, error) {
+	if limit := w.input.request.Limit; at+int64(len(p)) > limit {
+		return 0, tooLarge(fmt.Sprintf("the input has more than the %d bytes that the function takes", limit))
+	}
 	n, err := w.input.entry.WriteAt(p, at)
 	w.input.received.Add(int64(n))
 	return n, err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -223,6 +225,11 @@ func TestAnotherAutoscalerWaitsForTheSize(t *testing.T) {
 // blindSource never says anything of an object.
 type blindSource struct{}
 
+func (blindSource) Stat(ctx context.Context, _ source.Reference) (source.Object, error) {
+	<-ctx.Done()
+	return source.Object{}, ctx.Err()
+}
+
 func (blindSource) Fetch(ctx context.Context, _ source.Reference, _ func(source.Object) (io.WriterAt, error)) error {
 	<-ctx.Done()
 	return errors.Join(ctx.Err())
@@ -253,6 +260,34 @@ func TestAnInstanceWithoutADirectory(t *testing.T) {
 	}
 	r.do(t, request(t, "POST", withInput, id, ref, strings.NewReader("own")))
 	if got.body != "own" || got.header.Get("x-headstart-input-file") != "" {
+		t.Errorf("the function saw %+v", got)
+	}
+	wantDegraded(t, id, "NoInputFile")
+}
+
+// hidden is a medium whose bytes are no files.
+type hidden struct{ *buffer.Files }
+
+func (h hidden) Create(id string) (buffer.Content, error) {
+	c, err := h.Files.Create(id)
+	return struct{ buffer.Content }{c}, err
+}
+
+// An input that is buffered where the sandbox cannot see it is the body alone, too.
+func TestAnInputThatIsNoFile(t *testing.T) {
+	state := t.TempDir()
+	files, err := buffer.OpenFiles(filepath.Join(state, "buffer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := buffer.New(buffer.Quota{}, buffer.Tier{Name: "redis", Limit: bufferLimit, Medium: hidden{files}})
+	r := newNodeOver(t, http.DefaultTransport, buf, state)
+	var got seen
+	r.instances.run(t, see(t, &r, &got))
+	r.gateway = unixClient(t, serveUnix(t, r.Gateway()))
+	id, ref := newID(), r.put("some", "", []byte("input"))
+	r.do(t, request(t, "POST", withInput, id, ref, nil))
+	if got.body != "input" || got.header.Get("x-headstart-input-file") != "" {
 		t.Errorf("the function saw %+v", got)
 	}
 	wantDegraded(t, id, "NoInputFile")

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -32,13 +33,8 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	g, ctx := errgroup.WithContext(ctx)
 	watch, seen := context.WithCancel(ctx)
-	if p.input != nil {
-		g.Go(func() error {
-			if err := p.input.Wait(watch); err != nil && watch.Err() == nil {
-				return err
-			}
-			return nil
-		})
+	for _, input := range p.inputs() {
+		g.Go(func() error { return untilFailed(watch, input) })
 	}
 	var bound *nodeapi.Bound
 	g.Go(func() (err error) {
@@ -61,6 +57,8 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 		return err
 	}
 	defer remove() // before the input is released, whose bytes the file shares
+	defer in.begin(ctx, p, instance)()
+	p.tell(progressDelivering)
 	return in.forward(ctx, w, r, p, at, file)
 }
 
@@ -70,7 +68,9 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at En
 	before, overdue := context.WithDeadline(ctx, p.deadline)
 	defer overdue()
 	g, ctx := errgroup.WithContext(before)
+	watch, seen := context.WithCancel(ctx)
 	g.Go(func() (err error) {
+		defer seen()
 		at, err = in.instances.Ready(ctx, instance)
 		switch {
 		case err == nil:
@@ -82,6 +82,9 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at En
 	})
 	if p.input != nil {
 		g.Go(func() error { return p.input.Wait(ctx) })
+	}
+	if p.body.input != nil { // which need not be complete
+		g.Go(func() error { return untilFailed(watch, p.body.input) })
 	}
 	err = g.Wait()
 	if _, said := errors.AsType[*problem.Problem](err); err != nil && !said && errors.Is(before.Err(), context.DeadlineExceeded) {
@@ -124,7 +127,10 @@ func (in *Ingress) publish(ctx context.Context, p *parked, instance string) (fil
 	if dir == nil {
 		return false, func() {}, nil
 	}
-	switch err := p.input.Link(dir, p.id); {
+	switch err := p.input.Link(ctx, dir, p.id); {
+	case errors.Is(err, buffer.ErrNoFile):
+		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNoFile))
+		return false, func() {}, nil
 	case errors.Is(err, os.ErrClosed) || errors.Is(err, fs.ErrNotExist):
 		return false, nil, undelivered{problem.InstanceGone()} // its directory went with it just now
 	case err != nil:

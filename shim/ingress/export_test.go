@@ -1,9 +1,15 @@
 package ingress
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
 	"io"
 	"net/http"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // What tests of time and limits need to know.
@@ -15,13 +21,35 @@ const (
 	Grace       = deliveryGrace
 )
 
+// Silence is how long a connection between daemons lets what was sent be unacknowledged, once
+// it is to carry a body of that size; 0 is the kernel's own time.
+func Silence(c *tls.Conn, body int64) (time.Duration, error) {
+	peer := newPeerConn(c)
+	peer.carry(body)
+	raw, err := c.NetConn().(syscall.Conn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var ms int
+	var failed error
+	err = raw.Control(func(fd uintptr) { ms, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) })
+	return time.Duration(ms) * time.Millisecond, errors.Join(err, failed)
+}
+
+// PeerSilence is that time of a connection without a large body.
+const PeerSilence = peerSilence
+
 // BodyKept is how much of a body can be sent again; OpenBody opens one each time that what
 // it returns is called.
 const BodyKept = bodyKept
 
 func OpenBody(from io.ReadCloser) (open func() io.ReadCloser, whole func() bool) {
-	b := &clientBody{from: from}
-	return b.open, b.whole
+	b := newClientBody(&http.Request{Body: from})
+	open = func() io.ReadCloser {
+		sent, _ := b.open(context.Background(), nil) // it is not in the buffer
+		return sent
+	}
+	return open, b.whole
 }
 
 // Placements is how often a request is placed at most.

@@ -12,10 +12,10 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // fieldRequestTimeout is the manifest's field that bounds a request.
@@ -75,13 +75,15 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 				}
 			}
 			out.URL.Scheme, out.URL.Host = to.scheme, to.address
+			out.Close = mayClose(p, body)
 			for name, value := range to.header {
 				out.Header.Set(name, value)
 			}
 			out.Header.Set(headerRequest, p.id)
+			setDepth(out.Header, p.depth)
 			propagation.TraceContext{}.Inject(phases.ctx, propagation.HeaderCarrier(out.Header))
 			if to.file {
-				out.Header.Set(headerInputFile, instance.InputMount+"/"+p.id)
+				out.Header.Set(headerInputFile, staging.Mount+"/"+p.id)
 			}
 			body.attach(out)
 		},
@@ -163,4 +165,13 @@ func (b inputBody) close() {
 	if b.reader != nil {
 		_ = b.reader.Close() // it was only read from
 	}
+}
+
+// mayClose tells whether the function is told that the connection ends with its answer.
+// Programs in Go take that for leave to close it under a body that they have not read, and
+// their answer is lost with it: who takes the input as a file or by the socket does not read
+// it. Without it they read some of the body before they answer, which must be there then.
+func mayClose(p *parked, stored inputBody) bool {
+	there := p.body.input != nil && !p.body.input.Ended().IsZero()
+	return stored.reader == nil && !there
 }

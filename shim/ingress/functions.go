@@ -54,6 +54,12 @@ func (f *Functions) Lookup(name string) *nodeapi.Function {
 	return f.byName[name]
 }
 
+// Get returns a function by its name. It waits for the control plane's first word, and is a
+// *problem.Problem if there is no such function.
+func (f *Functions) Get(ctx context.Context, name string) (*nodeapi.Function, error) {
+	return f.get(ctx, name, "")
+}
+
 // get returns the function of a request, by its name or, where the gateway's filter did
 // not say it, by the authority that the request is for. It waits for the control plane's
 // first word.

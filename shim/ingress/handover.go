@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -52,7 +54,11 @@ func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Trans
 			}
 			ctx, cancel := context.WithTimeout(ctx, 2*peerDialTimeout) // the handshake's, too
 			defer cancel()
-			return (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, network, address)
+			c, err := (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return newPeerConn(c.(*tls.Conn)), nil // as it says
 		},
 		DisableCompression:     true,
 		ExpectContinueTimeout:  continueTimeout,
@@ -61,8 +67,60 @@ func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Trans
 	}
 }
 
-// handOver sends the request to the daemon of the instance's node, which fetches the
-// input by itself: over there the way from the store is as short as it can be.
+// peerConn is a connection that tells when its other side has ended it.
+type peerConn struct {
+	*tls.Conn
+	ended context.Context
+	end   context.CancelFunc
+}
+
+func newPeerConn(c *tls.Conn) *peerConn {
+	ended, end := context.WithCancel(context.Background())
+	return &peerConn{c, ended, end}
+}
+
+// carry prepares the connection for a body of that many bytes, -1 for any number: one that the
+// other side's kernel may have no room for can wait for its function in the connection.
+func (c *peerConn) carry(body int64) {
+	patience := peerSilence
+	if body < 0 || body > windowful {
+		patience = 0
+	}
+	tcp, is := c.NetConn().(syscall.Conn)
+	if !is {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = bound(raw, patience) // of a connection that has ended already
+	}
+}
+
+func (c *peerConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.end()
+	}
+	return n, err
+}
+
+// untilEnded closes the body that is sent when the connection on which it is has ended: the
+// transport itself waits for more of the body before it tells that. forget is called when the
+// request is over. The body has size bytes, or, at -1, any number.
+func untilEnded(ctx context.Context, sent io.Closer, size int64) (tracing context.Context, forget func()) {
+	stop := func() bool { return true }
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		if c, ok := i.Conn.(*peerConn); ok {
+			c.carry(size)
+			stop = context.AfterFunc(c.ended, func() { _ = sent.Close() }) // it was only read from
+		}
+	}})
+	return ctx, func() { stop() }
+}
+
+// handOver sends the request to the daemon of the instance's node, which fetches a stored
+// input by itself: over there the way from the store is as short as it can be. A body in the
+// buffer follows as it comes, and stays here until the request is over: should that node be
+// gone before the delivery, another one gets it from its start.
 func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, bound *nodeapi.Bound) (err error) {
 	in.release(ctx, p)
 	ctx, cancel := context.WithDeadline(ctx, p.deadline.Add(p.function.GetRequestTimeout().AsDuration()+peerFirst))
@@ -72,7 +130,8 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 	// The transfer is over when the other node has what it needs to begin: the head.
 	head := sync.OnceFunc(func() { span.End() })
 	defer func() { endSpan(span, err) }()
-	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: head}), w, r, hop{
+	var there progress
+	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: head, Got1xxResponse: there.heard}), w, r, hop{
 		id:     p.id,
 		body:   p.body,
 		via:    in.peers,
@@ -87,9 +146,14 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			if p.reference != "" {
 				out.Header.Set(headerInput, p.reference)
 			}
+			setDepth(out.Header, p.depth)
 			out.Header.Del(headerProtocol)
 			if protocol(r) == protocolH2 {
 				out.Header.Set(headerProtocol, protocolH2)
+			}
+			out.Header.Del(headerProgress)
+			if out.Header.Get("Expect") == "" { // another word before the answer
+				out.Header.Set(headerProgress, progressAsked)
 			}
 			propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(out.Header))
 		},
@@ -101,7 +165,11 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			case midway: // it knows why, unless it is gone, which the control plane sees
 				return reported{because(problem.New(http.StatusBadGateway, "PeerFailed", "", node+" broke its answer off"), err)}
 			}
-			return because(problem.New(http.StatusBadGateway, "PeerUnreachable", "", node+" did not answer"), err)
+			unreachable := because(problem.New(http.StatusBadGateway, "PeerUnreachable", "", node+" did not answer"), err)
+			if there.undelivered(err) {
+				return undelivered{unreachable}
+			}
+			return unreachable
 		},
 	})
 }

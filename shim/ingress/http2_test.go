@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -71,6 +72,44 @@ func TestAFunctionThatSpeaksHTTP2(t *testing.T) {
 	resp = do(t, gateway, request(t, "POST", withInput, newID(), r.put("some", "", []byte("input")), nil))
 	if got := read(t, resp.Body); got != "input" {
 		t.Errorf("%d %q", resp.StatusCode, got)
+	}
+}
+
+// Requests that come together do not share a connection, which the end of one would take from
+// the others.
+func TestHTTP2RequestsHaveConnectionsOfTheirOwn(t *testing.T) {
+	const together = 32
+	var mu sync.Mutex
+	connections := map[string]bool{}
+	var here sync.WaitGroup
+	here.Add(together)
+	r := newRig(t, nil)
+	r.instances.runH2(t, func(w http.ResponseWriter, req *http.Request) {
+		here.Done()
+		here.Wait()
+		_, _ = io.Copy(w, req.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		connections[req.RemoteAddr] = true
+	})
+	gateway := gatewayH2(t, r.Gateway())
+	var sent sync.WaitGroup
+	for range together {
+		sent.Go(func() {
+			resp, err := gateway.Do(request(t, http.MethodPost, withoutInput, newID(), "", io.MultiReader(strings.NewReader("body"))))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "body" {
+				t.Errorf("%d %s, %v", resp.StatusCode, body, err)
+			}
+		})
+	}
+	sent.Wait()
+	if len(connections) != together {
+		t.Errorf("%d requests came over %d connections", together, len(connections))
 	}
 }
 

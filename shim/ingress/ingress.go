@@ -7,10 +7,10 @@ package ingress
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
 	"regexp"
 	"sync"
 	"time"
@@ -21,6 +21,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // Header names, as filters/filterapi defines them for the gateway's side.
@@ -33,9 +35,14 @@ const (
 	// function speaks.
 	headerInstance = "x-headstart-instance"
 	headerProtocol = "x-headstart-protocol"
+	// headerDepth is how many calls of functions by functions led to the request.
+	headerDepth = "x-headstart-depth"
 	// headerUndelivered is on an answer to a daemon that handed over a request, which
 	// nobody got.
 	headerUndelivered = "x-headstart-undelivered"
+	// headerProgress asks and tells, between daemons, how far a request is that was handed
+	// over.
+	headerProgress = "x-headstart-progress"
 	// headerReason and headerField say what a filter refused.
 	headerReason = "x-headstart-reason"
 	headerField  = "x-headstart-field"
@@ -70,9 +77,34 @@ type Instances interface {
 	// Ready waits for the instance and returns where it is, or a *problem.Problem. With
 	// problem.ReasonInstanceGone and ReasonInstanceStopped, another one can be had.
 	Ready(ctx context.Context, id string) (Endpoint, error)
-	// Inputs is the directory where the instance sees its inputs, nil if it sees none.
-	// known is false when the instance is gone.
-	Inputs(id string) (dir *os.Root, known bool)
+	// Inputs is where the instance sees its inputs, nil if it sees none. known is false
+	// when the instance is gone.
+	Inputs(id string) (dir *staging.Dir, known bool)
+}
+
+// Deliveries hear which requests the node's instances work on.
+type Deliveries interface {
+	// Begin says that the instance gets the request, which is over when end is called:
+	// before its input is let go of.
+	Begin(instance string, d Delivery) (end func())
+}
+
+// Delivery is a request that an instance works on.
+type Delivery struct {
+	Request string
+	// Input is nil when the request has no stored input.
+	Input Input
+	// Depth is how many calls of functions by functions led to the request.
+	Depth int
+	// Traceparent is what the function's own requests continue (W3C trace context).
+	Traceparent string
+}
+
+// Input is a request's input as it arrives; see engine.Input.
+type Input interface {
+	Object(ctx context.Context) (source.Object, error)
+	Wait(ctx context.Context) error
+	NewReader(ctx context.Context) (io.ReadCloser, error)
 }
 
 // Mesh is the service mesh that instances may be in.
@@ -93,9 +125,11 @@ type Config struct {
 	// Peers sends requests to other nodes' daemons.
 	Peers http.RoundTripper
 	// Mesh may be nil: no instance is in one.
-	Mesh    Mesh
-	Metrics *Metrics
-	Log     *slog.Logger
+	Mesh Mesh
+	// Deliveries may be nil: nobody wants to know.
+	Deliveries Deliveries
+	Metrics    *Metrics
+	Log        *slog.Logger
 }
 
 // Ingress parks and delivers requests.
@@ -110,6 +144,7 @@ type Ingress struct {
 	crowd        crowd
 	peers        http.RoundTripper
 	mesh         Mesh
+	deliveries   Deliveries
 	// By what the other side speaks.
 	functionSide, relaySide transports
 	metrics                 *Metrics
@@ -124,7 +159,7 @@ type Ingress struct {
 func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
 	return &Ingress{node: c.Node, functions: c.Functions, controlPlane: c.ControlPlane, instances: c.Instances, engine: c.Engine,
-		hints: hints{open: map[string]*hint{}}, peers: c.Peers, mesh: c.Mesh, functionSide: newTransports(functionDialTimeout),
+		hints: hints{open: map[string]*hint{}}, peers: c.Peers, mesh: c.Mesh, deliveries: c.Deliveries, functionSide: newTransports(functionDialTimeout),
 		relaySide: newTransports(relayDialTimeout), metrics: c.Metrics, log: c.Log, pause: pauseFirst, stopping: stopping, stop: stop}
 }
 
@@ -149,6 +184,8 @@ func (in *Ingress) Peers() http.Handler {
 		instance := r.Header.Get(headerInstance)
 		in.serve(w, r, func(ctx context.Context, p *parked) error {
 			trace.SpanFromContext(ctx).SetAttributes(tracing.Instance.String(instance))
+			p.tell = progressTo(w, r)
+			p.tell(progressParked)
 			return in.deliver(ctx, w, r, p, instance)
 		})
 	})

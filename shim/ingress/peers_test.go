@@ -15,7 +15,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/netip"
+	"net/textproto"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,6 +94,25 @@ func (a *authority) node(t *testing.T, name string) (server, client *tls.Config)
 // pair is a gateway's node and the node that has the instance.
 type pair struct {
 	gateway, target *rig
+	server          *httptest.Server // the target's
+	// parked gets a value when the gateway's node has heard that the target has a request.
+	parked chan struct{}
+}
+
+// hearing tells of what the gateway's node hears before an answer, just as it does.
+func (p *pair) hearing(peers http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		heard := func(_ int, header textproto.MIMEHeader) error {
+			if header.Get("x-headstart-progress") == "parked" {
+				select {
+				case p.parked <- struct{}{}:
+				default:
+				}
+			}
+			return nil
+		}
+		return peers.RoundTrip(r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got1xxResponse: heard})))
+	})
 }
 
 // newPair returns two nodes. All requests that come in at gateway are bound to target.
@@ -100,7 +121,7 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	ca := newAuthority(t)
 	serverTLS, _ := ca.node(t, "edge-2")
 	_, clientTLS := ca.node(t, "edge-1")
-	p := &pair{target: newNode(t, http.DefaultTransport)}
+	p := &pair{target: newNode(t, http.DefaultTransport), parked: make(chan struct{}, 1)}
 	if function != nil {
 		p.target.instances.run(t, function)
 	}
@@ -114,9 +135,10 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.Start()
 	t.Cleanup(s.Close)
+	p.server = s
 	transport := ingress.NewPeerTransport(func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil })
 	t.Cleanup(transport.CloseIdleConnections)
-	p.gateway = newNode(t, transport)
+	p.gateway = newNode(t, p.hearing(transport))
 	p.gateway.gateway = unixClient(t, serveUnix(t, p.gateway.Gateway()))
 	p.bind(l.Addr().String(), true)
 	return p
@@ -241,6 +263,29 @@ func TestAPeerThatFails(t *testing.T) {
 		})
 		wantProblem(t, call(r.Gateway(), request(t, "GET", withInput, newID(), "", nil)), http.StatusGatewayTimeout, "PeerTimeout", "")
 	})
+}
+
+// A body that waits for its function in the connection is no peer that is gone.
+func TestALargeBodyMayWaitInTheConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	c := tls.Client(raw, &tls.Config{})
+	for _, carries := range []struct {
+		body int64
+		want time.Duration
+	}{{0, ingress.PeerSilence}, {-1, 0}, {1000, ingress.PeerSilence}, {1 << 20, 0}, {0, ingress.PeerSilence}} {
+		if got, err := ingress.Silence(c, carries.body); err != nil || got != carries.want {
+			t.Errorf("with %d bytes it is ended after %v, want %v: %v", carries.body, got, carries.want, err)
+		}
+	}
 }
 
 // silent is a peer that never answers.

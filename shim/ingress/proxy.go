@@ -35,8 +35,20 @@ var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-
 // proxy relays one request and its answer, and says who failed if one of the three
 // did: the client, the other side before its answer, or midway of it (broken).
 func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, to hop) error {
-	out := r.WithContext(ctx)
-	out.Body = to.body.open()
+	out, trailer := r.WithContext(ctx), to.body.trailer()
+	out.Trailer = nil // it may be about to be filled
+	sent, err := to.body.open(ctx, trailer)
+	if err != nil {
+		return err
+	}
+	defer sent.Close() // ReverseProxy does not; nothing is lost with it
+	out.Body = sent
+	size := r.ContentLength
+	if r.Header.Get("Upgrade") != "" {
+		size = -1 // what follows is no body, and can wait as one
+	}
+	ctx, forget := untilEnded(ctx, sent, size)
+	defer forget()
 	var got *watched // nil until the answer begins
 	var failure error
 	rp := &httputil.ReverseProxy{
@@ -51,7 +63,10 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 				}
 			}
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // with what only the function can read
-			pr.Out.Trailer = pr.In.Trailer           // filled while the body is read
+			pr.Out.Trailer = trailer                 // filled while the body is read
+			if to.body.input != nil {
+				pr.Out.Header.Del("Expect") // it was met: the body comes already
+			}
 			to.prepare(pr.Out)
 		},
 		ModifyResponse: func(res *http.Response) error {
@@ -71,14 +86,22 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	// Without it the server would read the whole body before it lets an answer pass.
 	// The only error is that a ResponseWriter of another kind does not know of it.
 	_ = http.NewResponseController(w).EnableFullDuplex()
-	whole := wholly(func() { rp.ServeHTTP(w, out) })
+	aw := &answering{ResponseWriter: w, own: w.Header().Clone(), body: to.body}
+	whole := wholly(func() { rp.ServeHTTP(aw, out.WithContext(ctx)) })
+	if got == nil {
+		aw.restore()
+	}
 	switch gone := r.Context().Err() != nil || to.body.failed() != nil; {
 	case !whole && (gone || got == nil || got.failed() == nil): // it could not be written
 		return broken{errClientGone}
+	case !whole && to.body.refused() != nil:
+		return broken{to.body.refused()}
 	case !whole:
 		return broken{to.explain(got.failed(), true)}
 	case failure != nil && gone:
 		return errClientGone
+	case failure != nil && to.body.refused() != nil:
+		return to.body.refused()
 	case isUndelivered(failure):
 		return failure
 	case isDial(failure):

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
@@ -35,8 +36,16 @@ type parked struct {
 	reference string
 	input     *engine.Input // nil: the request has no stored input, or another node fetches it
 	body      *clientBody
+	depth     int // of calls of functions by functions
+	// tell has the daemon that handed the request over know how far it is.
+	tell func(progress string)
 	// deadline is when placement, instance and input must be there.
 	deadline time.Time
+}
+
+// inputs are those that the request has here: a stored one, or its body.
+func (p *parked) inputs() []*engine.Input {
+	return slices.DeleteFunc([]*engine.Input{p.input, p.body.input}, func(i *engine.Input) bool { return i == nil })
 }
 
 // deliveryGrace is how much longer than its ready timeout a request may wait before it
@@ -55,12 +64,19 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
-	p := &parked{body: &clientBody{from: r.Body}}
+	p := &parked{body: newClientBody(r), depth: depth(r.Header), tell: func(string) {}}
 	err := in.park(ctx, r, p, began)
-	if err == nil {
-		err = in.hold(ctx, p, answer)
+	if err != nil {
+		err = in.verdict(r, err)
+	} else {
+		err = in.hold(ctx, p, func() error {
+			err := in.receive(ctx, w, r, p)
+			if err == nil {
+				err = answer(ctx, p)
+			}
+			return in.verdict(r, err) // before the client is no more listened to
+		})
 	}
-	err = in.verdict(r, err)
 	in.metrics.observe(p.function.GetName(), began, err)
 	if err != nil {
 		span.SetStatus(codes.Error, problem.Of(err).Title)
@@ -127,7 +143,7 @@ func fetchRequest(id string, f *nodeapi.Function, reference string) engine.Reque
 // hold has a parked request answered and lets go of all that it held, also when a
 // handler panics: a request that counts for ever would keep its function from
 // scaling to zero.
-func (in *Ingress) hold(ctx context.Context, p *parked, answer func(context.Context, *parked) error) error {
+func (in *Ingress) hold(ctx context.Context, p *parked, answer func() error) error {
 	name := p.function.GetName()
 	in.controlPlane.Hold(name, 1)
 	defer in.controlPlane.Hold(name, -1)
@@ -135,7 +151,8 @@ func (in *Ingress) hold(ctx context.Context, p *parked, answer func(context.Cont
 	defer in.metrics.parked.WithLabelValues(name).Dec()
 	defer in.held.Delete(p.id)
 	defer in.release(ctx, p)
-	return answer(ctx, p)
+	defer in.forget(ctx, p)
+	return answer()
 }
 
 // release lets go of the input, once its span is told.
@@ -195,6 +212,7 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	if p.id != "" {
 		w.Header().Set(headerRequest, p.id)
 	}
+	p.body.closeUnread(w.Header())
 	if isUndelivered(err) {
 		w.Header().Set(headerUndelivered, pr.Title)
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // spans has all that the tests' ingresses record; a test looks for its own trace.
@@ -45,7 +46,8 @@ func TestMain(m *testing.M) {
 const (
 	withInput    = "default/video"
 	withoutInput = "default/plain"
-	target       = "video-1" // the instance that requests are bound to
+	withBody     = "default/upload" // the request's body is its input
+	target       = "video-1"        // the instance that requests are bound to
 	bufferLimit  = 64 << 20
 	inputLimit   = 8 << 20
 	// soon is more than anything takes here; who waits for it has lost.
@@ -56,18 +58,19 @@ const (
 // functions over real HTTP.
 type rig struct {
 	*ingress.Ingress
-	store     *sourcetest.Memory
-	buffer    *buffer.Buffer
-	registry  *prometheus.Registry
-	functions *ingress.Functions
-	cp        *controlPlane
-	instances *instances
-	dir       string // what the instance sees as /headstart/input
-	gateway   *http.Client
-	outcomes  chan engine.Outcome
-	logs      *log
-	mesh      *mesh
-	blind     bool // the store says nothing
+	store      *sourcetest.Memory
+	buffer     *buffer.Buffer
+	registry   *prometheus.Registry
+	functions  *ingress.Functions
+	cp         *controlPlane
+	instances  *instances
+	dir        string // what the instance sees as /headstart/input
+	gateway    *http.Client
+	outcomes   chan engine.Outcome
+	logs       *log
+	mesh       *mesh
+	deliveries *deliveries
+	blind      bool // the store says nothing
 }
 
 // newRig returns a node whose instance is function. What every request leaves behind,
@@ -89,8 +92,15 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newNodeOver(t, peers, buf, state)
+}
+
+// newNodeOver is a node that has its inputs in the buffer, which it closes, and its
+// sandboxes' files below state.
+func newNodeOver(t *testing.T, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
+	t.Helper()
 	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
-		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}}
+		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
 	if err := os.Mkdir(r.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +108,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.instances = &instances{inputs: inputs}
+	r.instances = &instances{inputs: &staging.Dir{Input: inputs}}
 	e := engine.New(func(string) (source.Source, error) {
 		if r.blind {
 			return blindSource{}, nil
@@ -108,14 +118,15 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	r.functions.Set([]*nodeapi.Function{
 		{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withoutInput, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
+		{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
 	r.Ingress = ingress.New(ingress.Config{Node: "edge-1", Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Engine: e, Peers: peers,
-		Mesh: r.mesh, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
+		Mesh: r.mesh, Deliveries: r.deliveries, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
 	r.Hasten()
 	t.Cleanup(func() {
 		r.Close()
 		// A server does not wait for connections that were upgraded.
-		eventually(t, "nothing is held", func() bool { return r.cp.holds(withInput)+r.cp.holds(withoutInput) == 0 })
+		eventually(t, "nothing is held", func() bool { return r.cp.holds(withInput)+r.cp.holds(withoutInput)+r.cp.holds(withBody) == 0 })
 		if err := e.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -148,6 +159,13 @@ func (r *rig) nothingLeft(t *testing.T) {
 // change replaces the policy of the function with an input.
 func (r *rig) change(change func(*nodeapi.Function)) {
 	f := &nodeapi.Function{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)}
+	change(f)
+	r.functions.Set([]*nodeapi.Function{f})
+}
+
+// changeUpload replaces the policy of the function whose input is the request's body.
+func (r *rig) changeUpload(change func(*nodeapi.Function)) {
+	f := &nodeapi.Function{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)}
 	change(f)
 	r.functions.Set([]*nodeapi.Function{f})
 }
@@ -298,6 +316,13 @@ func (c *controlPlane) Event(e *nodeapi.Event) {
 	c.events = append(c.events, e)
 }
 
+// activations is how often an instance was asked for.
+func (c *controlPlane) activations() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.asked)
+}
+
 // told returns the reasons of the events.
 func (c *controlPlane) told() []string {
 	c.mu.Lock()
@@ -314,7 +339,7 @@ type instances struct {
 	ready   func(context.Context, string) (netip.AddrPort, error)
 	address netip.AddrPort
 	meshSNI string
-	inputs  *os.Root // nil: the instance sees none
+	inputs  *staging.Dir // nil: the instance sees none
 }
 
 func (i *instances) run(t *testing.T, function http.HandlerFunc) {
@@ -337,7 +362,7 @@ func (i *instances) Ready(ctx context.Context, id string) (ingress.Endpoint, err
 	return ingress.Endpoint{Address: i.address, MeshSNI: i.meshSNI}, nil
 }
 
-func (i *instances) Inputs(id string) (*os.Root, bool) {
+func (i *instances) Inputs(id string) (*staging.Dir, bool) {
 	if id != target {
 		return nil, false
 	}

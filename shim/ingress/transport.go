@@ -35,10 +35,21 @@ func protocol(r *http.Request) string {
 }
 
 func newTransports(dial time.Duration) transports {
-	h2 := newTransport(dial)
-	h2.Protocols = new(http.Protocols)
-	h2.Protocols.SetUnencryptedHTTP2(true)
-	return transports{protocolH1: newTransport(dial), protocolH2: h2}
+	return transports{protocolH1: newTransport(dial), protocolH2: lonely(dial)}
+}
+
+// lonely sends requests by HTTP/2, each over a connection of its own. A transport would have
+// those that come at the same time share one, and close it under the others when the first
+// of them is over.
+type lonely time.Duration
+
+// RoundTrip implements http.RoundTripper.
+func (dial lonely) RoundTrip(r *http.Request) (*http.Response, error) {
+	t := newTransport(time.Duration(dial))
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetUnencryptedHTTP2(true)
+	t.DisableKeepAlives = true // the limit there is of HTTP/1.1
+	return t.RoundTrip(r)
 }
 
 // newTransport keeps no connections: one over the node's own bridge takes some ten
@@ -46,8 +57,9 @@ func newTransports(dial time.Duration) transports {
 // written, and what is no GET cannot be sent twice.
 func newTransport(dial time.Duration) *http.Transport {
 	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: dial}).DialContext,
-		DisableKeepAlives:      true,
+		DialContext: (&net.Dialer{Timeout: dial}).DialContext,
+		// And not DisableKeepAlives, which says "Connection: close": see mayClose.
+		MaxIdleConnsPerHost:    -1,
 		DisableCompression:     true, // the answer is the client's, as the function wrote it
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: answerHeadLimit,

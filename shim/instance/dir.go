@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-)
 
-// InputMount is where a sandbox sees its inputs, one file per request.
-const InputMount = "/headstart/input"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/staging"
+)
 
 // idLimit is containerd's on identifiers.
 const idLimit = 76
@@ -27,11 +27,14 @@ type meta struct {
 	Port int32 `json:"port"`
 }
 
-// dir holds a directory per instance. Ids come from outside: nothing beyond dir is
-// reached, whatever they hold.
-type dir struct{ root *os.Root }
+// dir holds a directory per instance, and another one in memory if the node has that. Ids
+// come from outside: nothing beyond them is reached, whatever they hold.
+type dir struct {
+	root   *os.Root
+	memory *staging.Memory
+}
 
-func openDir(path string) (dir, error) {
+func openDir(path string, memory *staging.Memory) (dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return dir{}, fmt.Errorf("making the instances' directory: %w", err)
 	}
@@ -39,14 +42,17 @@ func openDir(path string) (dir, error) {
 	if err != nil {
 		return dir{}, fmt.Errorf("opening the instances' directory: %w", err)
 	}
-	return dir{root}, nil
+	return dir{root, memory}, nil
 }
 
 // inputPath is the input directory's path for the sandbox's mount.
 func (d dir) inputPath(id string) string { return filepath.Join(d.root.Name(), id, inputName) }
 
+// socketPath is the path of the socket's directory, likewise.
+func (d dir) socketPath(id string) string { return filepath.Join(d.root.Name(), id, socketName) }
+
 // make makes the instance's directory and returns the one for its inputs.
-func (d dir) make(id string) (*os.Root, error) {
+func (d dir) make(id string) (*staging.Dir, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -54,20 +60,34 @@ func (d dir) make(id string) (*os.Root, error) {
 	if err := d.root.MkdirAll(filepath.Join(id, inputName), 0o755); err != nil {
 		return nil, fmt.Errorf("making an instance's input directory: %w", err)
 	}
+	_ = d.memory.Make(id) // without it inputs come by way of the disk
 	return d.open(id)
 }
 
-func (d dir) open(id string) (*os.Root, error) {
+func (d dir) open(id string) (*staging.Dir, error) {
 	root, err := d.root.OpenRoot(filepath.Join(id, inputName))
 	if err != nil {
 		return nil, fmt.Errorf("opening an instance's input directory: %w", err)
 	}
-	return root, nil
+	memory, err := d.memory.Open(id)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return &staging.Dir{Input: root, Memory: memory}, nil
+}
+
+// mounts are what the instance's sandbox has of its directories.
+func (d dir) mounts(id string) []*nodeapi.Mount {
+	mounts := []*nodeapi.Mount{{Source: d.inputPath(id), Destination: staging.Mount, ReadOnly: true}}
+	if path := d.memory.Path(id); path != "" {
+		mounts = append(mounts, &nodeapi.Mount{Source: path, Destination: staging.MemoryMount, ReadOnly: true})
+	}
+	return mounts
 }
 
 // takeOver returns the input directory of an instance that was ready, without the
 // inputs: their requests ended with the daemon that had them.
-func (d dir) takeOver(id string) (*os.Root, meta, error) {
+func (d dir) takeOver(id string) (*staging.Dir, meta, error) {
 	var m meta
 	if err := checkID(id); err != nil {
 		return nil, m, err
@@ -89,23 +109,10 @@ func (d dir) takeOver(id string) (*os.Root, meta, error) {
 	if err != nil {
 		return nil, m, err
 	}
-	if err := clearDir(inputs); err != nil {
+	if err := inputs.Clear(); err != nil {
 		return nil, m, errors.Join(err, inputs.Close())
 	}
 	return inputs, m, nil
-}
-
-func clearDir(root *os.Root) error {
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return fmt.Errorf("reading an instance's input directory: %w", err)
-	}
-	for _, e := range entries {
-		if err := root.RemoveAll(e.Name()); err != nil {
-			return fmt.Errorf("removing the input of a request that is gone: %w", err)
-		}
-	}
-	return nil
 }
 
 func (d dir) writeMeta(id string, m meta) error {
@@ -124,10 +131,11 @@ func (d dir) remove(id string) error {
 	if checkID(id) != nil {
 		return nil // then nothing was made
 	}
-	if err := d.root.RemoveAll(id); err != nil {
-		return fmt.Errorf("removing an instance's directory: %w", err)
+	err := d.memory.Remove(id)
+	if gone := d.root.RemoveAll(id); gone != nil {
+		err = errors.Join(err, fmt.Errorf("removing an instance's directory: %w", gone))
 	}
-	return nil
+	return err
 }
 
 // sweep removes what does not belong to the instances in keep.
@@ -144,7 +152,7 @@ func (d dir) sweep(keep map[string]*instance) error {
 			return fmt.Errorf("removing what an instance left: %w", err)
 		}
 	}
-	return nil
+	return d.memory.Sweep(func(id string) bool { return keep[id] != nil })
 }
 
 // checkID keeps ids from the wire out of paths: letters, digits and dashes only.

@@ -42,7 +42,7 @@ func FuzzIDsStayBelow(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(top, "precious", metaName), []byte(`{"port":80}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d, err := openDir(filepath.Join(top, "instances"))
+		d, err := openDir(filepath.Join(top, "instances"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func FuzzTakeOver(f *testing.F) {
 		f.Add([]byte(m))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		d, err := openDir(t.TempDir())
+		d, err := openDir(t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

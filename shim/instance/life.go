@@ -66,10 +66,11 @@ func (s *Set) create(ctx context.Context, in *instance, f *nodeapi.Function) (_ 
 	if err != nil {
 		return nil, err
 	}
+	socket := s.makeSocket(in)
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	s.mu.Lock()
-	in.inputs, in.traceparent = inputs, carrier["traceparent"]
+	in.inputs, in.socket, in.traceparent = inputs, socket, carrier["traceparent"]
 	s.mu.Unlock()
 	return s.runtime.Create(ctx, Spec{ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(),
 		Env: f.GetEnv(), CPULimitMillis: f.GetCpuLimitMillis(), MemoryLimit: f.GetMemoryLimit()})
@@ -145,6 +146,7 @@ func (s *Set) end(in *instance, sb Sandbox, grace time.Duration, why *problem.Pr
 	if in.inputs != nil {
 		_ = in.inputs.Close() // it was only read from
 	}
+	s.closeSocket(in.id)
 	if err := s.dir.remove(in.id); err != nil {
 		s.log.Error("an instance has left files", "instance", in.id, "error", err)
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/instance/instancetest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,8 +37,12 @@ type rig struct {
 	t    *testing.T
 	node *instancetest.Memory
 	path string
-	port uint16
-	set  *instance.Set
+	// memory is nil where the node buffers nothing in memory.
+	memory *staging.Memory
+	port   uint16
+	set    *instance.Set
+	// sockets are what instances get if they get any.
+	sockets instance.Sockets
 
 	mu       sync.Mutex
 	reported []*nodeapi.InstanceStatus
@@ -44,7 +50,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, node: instancetest.NewMemory(92), path: filepath.Join(t.TempDir(), "instances"), port: instancetest.FreePort(t)}
+	r := &rig{t: t, node: instancetest.NewMemory(92), path: filepath.Join(t.TempDir(), "instances"), port: porttest.Free(t)}
 	r.open()
 	t.Cleanup(func() {
 		r.set.Close()
@@ -60,7 +66,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	set, err := instance.Open(r.t.Context(), r.node, r.path, func(s *nodeapi.InstanceStatus) {
+	set, err := instance.Open(r.t.Context(), r.node, r.path, r.memory, r.sockets, func(s *nodeapi.InstanceStatus) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reported = append(r.reported, s)
@@ -151,7 +157,7 @@ func (r *rig) wantNothing(id string) {
 		r.t.Errorf("described as %v", d)
 	}
 	if dir := r.set.Inputs(id); dir != nil {
-		r.t.Errorf("inputs at %s", dir.Name())
+		r.t.Errorf("inputs at %s", dir.Input.Name())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/instance/instancetest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
 func TestRestartKeepsWhatIsReady(t *testing.T) {
@@ -28,7 +29,7 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.set.Inputs("one").WriteFile("request", []byte("of the daemon that ended"), 0o600); err != nil {
+		if err := r.set.Inputs("one").Input.WriteFile("request", []byte("of the daemon that ended"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		r.reported = nil
@@ -45,7 +46,7 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 		}
 
 		// The sandbox sees the same directory, without what nobody waits for.
-		inputs := r.set.Inputs("one")
+		inputs := r.set.Inputs("one").Input
 		after, err := inputs.Stat(".")
 		if err != nil || !os.SameFile(before, after) {
 			t.Errorf("another directory: %v", err)
@@ -187,10 +188,10 @@ func TestCloseIsPrompt(t *testing.T) {
 // left of those that ended.
 func TestAllAtOnce(t *testing.T) {
 	const count = 40
-	node, port := instancetest.NewMemory(94), instancetest.FreePort(t)
+	node, port := instancetest.NewMemory(94), porttest.Free(t)
 	var mu sync.Mutex
 	told := map[string][]nodeapi.Phase{}
-	set, err := instance.Open(t.Context(), node, t.TempDir(), func(s *nodeapi.InstanceStatus) {
+	set, err := instance.Open(t.Context(), node, t.TempDir(), nil, nil, func(s *nodeapi.InstanceStatus) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[s.GetId()] = append(told[s.GetId()], s.GetPhase())
@@ -214,7 +215,7 @@ func TestAllAtOnce(t *testing.T) {
 			set.Statuses()
 			set.Describe(id, "")
 			if dir := set.Inputs(id); dir != nil {
-				_ = dir.WriteFile("request", nil, 0o600)
+				_ = dir.Input.WriteFile("request", nil, 0o600)
 			}
 		})
 	}

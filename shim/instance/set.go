@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 const (
@@ -29,6 +29,7 @@ const (
 type Set struct {
 	runtime Runtime
 	dir     dir
+	sockets Sockets // nil: instances have none
 	// report tells the control plane of a change; it must not block.
 	report func(*nodeapi.InstanceStatus)
 	log    *slog.Logger
@@ -51,8 +52,9 @@ type instance struct {
 	stop context.CancelCauseFunc
 
 	// Guarded by the set's mu.
-	traceparent string   // the shim's parent
-	inputs      *os.Root // the directory that the sandbox sees as InputMount
+	traceparent string       // the shim's parent
+	inputs      *staging.Dir // where the sandbox sees its inputs
+	socket      bool         // it has one
 
 	settled chan struct{} // closed when ready or failed
 	// Written before settled is closed.
@@ -66,14 +68,15 @@ type departure struct {
 }
 
 // Open returns the set of instances below path, an absolute one that it makes, with
-// those that run already. report may be called before Open returns.
-func Open(ctx context.Context, runtime Runtime, path string, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
-	d, err := openDir(path)
+// those that run already. memory is for inputs in memory, nil for none; sockets may be nil.
+// report may be called before Open returns.
+func Open(ctx context.Context, runtime Runtime, path string, memory *staging.Memory, sockets Sockets, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
+	d, err := openDir(path, memory)
 	if err != nil {
 		return nil, err
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Set{runtime: runtime, dir: d, report: report, log: log, ctx: life, cancel: cancel,
+	s := &Set{runtime: runtime, dir: d, sockets: sockets, report: report, log: log, ctx: life, cancel: cancel,
 		instances: map[string]*instance{}, gone: map[string]departure{}, announced: make(chan struct{})}
 	if err := s.adopt(ctx); err != nil {
 		s.Close()
@@ -100,6 +103,7 @@ func (s *Set) adopt(ctx context.Context) error {
 		in := s.add(sb.ID(), sb.Function(), m.Port)
 		in.inputs, in.address = inputs, netip.AddrPortFrom(sb.Address(), uint16(m.Port))
 		close(in.settled)
+		in.socket = s.openSocket(in)
 		adopted[in] = sb
 	}
 	if err := s.dir.sweep(s.instances); err != nil {
@@ -191,9 +195,8 @@ func (s *Set) find(ctx context.Context, id string) (*instance, error) {
 	}
 }
 
-// Inputs is the directory that the instance's sandbox sees as InputMount, or nil when
-// the instance is gone.
-func (s *Set) Inputs(id string) *os.Root {
+// Inputs is where the instance's sandbox sees its inputs, or nil when the instance is gone.
+func (s *Set) Inputs(id string) *staging.Dir {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if in, ok := s.instances[id]; ok {
@@ -238,12 +241,16 @@ func (s *Set) Describe(id, otlpTarget string) (*nodeapi.DescribeResponse, bool) 
 	if !ok || in.inputs == nil {
 		return nil, false
 	}
-	return &nodeapi.DescribeResponse{
-		Mounts:      []*nodeapi.Mount{{Source: s.dir.inputPath(id), Destination: InputMount, ReadOnly: true}},
-		Env:         map[string]string{"HEADSTART_INPUT_DIR": InputMount, "HEADSTART_INSTANCE": in.id},
+	d := &nodeapi.DescribeResponse{
+		Mounts:      s.dir.mounts(id),
+		Env:         map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": in.id},
 		Traceparent: in.traceparent,
 		OtlpTarget:  otlpTarget,
-	}, true
+	}
+	if in.socket {
+		DescribeSocket(d, s.dir.socketPath(id))
+	}
+	return d, true
 }
 
 // Close ends the set's watch over its instances and waits for it. Those that are ready

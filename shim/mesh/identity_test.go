@@ -1,27 +1,9 @@
 package mesh
 
 import (
-	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 )
-
-func TestTransportsAreBounded(t *testing.T) {
-	var kept transports
-	made := 0
-	create := func() *http.Transport { made++; return &http.Transport{} }
-	for i := range 3 * maxTransports {
-		kept.get(kind{sni: strconv.Itoa(i)}, create)
-		if len(kept.byID) > maxTransports {
-			t.Fatalf("%d are kept", len(kept.byID))
-		}
-	}
-	last := kind{sni: strconv.Itoa(3*maxTransports - 1)}
-	if first, again := kept.get(last, create), kept.get(last, create); first != again || made != 3*maxTransports {
-		t.Error("one that is kept was made again")
-	}
-}
 
 func TestNamespaceOf(t *testing.T) {
 	for sni, want := range map[string]string{

@@ -47,9 +47,8 @@ type Config struct {
 type Client struct {
 	cfg    Config
 	stop   context.CancelFunc
+	ended  <-chan struct{} // closed by stop
 	worker sync.WaitGroup
-
-	transports transports
 
 	mu      sync.Mutex
 	current *credential // nil until the first is there
@@ -85,15 +84,15 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, first: make(chan struct{}), failure: errors.New("it has not been asked yet")}
 	ctx, c.stop = context.WithCancel(ctx)
+	c.ended = ctx.Done()
 	c.worker.Go(func() { c.renew(ctx) })
 	return c, nil
 }
 
-// Close ends the renewal and closes connections that have no request.
+// Close ends the renewal, and requests that wait for a certificate.
 func (c *Client) Close() {
 	c.stop()
 	c.worker.Wait()
-	c.transports.close()
 }
 
 func (c *Client) renew(ctx context.Context) {
@@ -139,10 +138,15 @@ func (c *Client) take(next *credential, err error) {
 	c.current, c.failure = next, nil
 }
 
-// credential waits for the first one.
+var errClosed = errors.New("the client of the mesh's authority is closed")
+
+// credential waits for the first one, as long as the client works: a transport goes on with a
+// connection whose request is over.
 func (c *Client) credential(ctx context.Context) (*credential, error) {
 	select {
 	case <-c.first:
+	case <-c.ended:
+		return nil, errClosed
 	case <-ctx.Done():
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 )
 
@@ -14,9 +13,6 @@ const (
 	// answer on a busy node.
 	connectTimeout   = time.Second
 	handshakeTimeout = 5 * time.Second
-	// maxTransports is the number of transports. There is one per function and protocol; the
-	// rest are made again when they are needed.
-	maxTransports = 1024
 	// continueTimeout, answerHeadLimit and writeBuffer are as for functions without a
 	// sidecar, in package ingress.
 	continueTimeout = time.Second
@@ -34,29 +30,29 @@ var (
 // Transport returns what takes requests to workloads behind sidecars, which know the
 // service by sni, such as outbound_.80_._.fire.default.svc.cluster.local. It speaks HTTP/1.1,
 // or HTTP/2 if h2 is set, over the mesh's mutual TLS, for URLs with the scheme http and the
-// address. It opens a connection for each request, which so never meets one that is just
-// being closed. Requests wait for the first certificate as long as their contexts last.
+// address. It is for one request, over a connection of its own, which so never meets one that
+// is just being closed; by HTTP/2, two requests of one transport might share a connection, and
+// the first that ends close it. Requests wait for the first certificate as long as their
+// contexts last.
 func (c *Client) Transport(sni string, h2 bool) http.RoundTripper {
-	return c.transports.get(kind{sni, h2}, func() *http.Transport {
-		t := &http.Transport{
-			DisableKeepAlives:      true,
-			DisableCompression:     true, // bodies pass as they are
-			ExpectContinueTimeout:  continueTimeout,
-			MaxResponseHeaderBytes: answerHeadLimit,
-			WriteBufferSize:        writeBuffer,
-		}
-		offer := protocolsH1
-		if h2 {
-			offer = protocolsH2
-			// For the transport the connection is plain: the TLS is dial's.
-			t.Protocols = new(http.Protocols)
-			t.Protocols.SetUnencryptedHTTP2(true)
-		}
-		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			return c.dial(ctx, network, address, sni, offer)
-		}
-		return t
-	})
+	t := &http.Transport{
+		DisableKeepAlives:      true,
+		DisableCompression:     true, // bodies pass as they are
+		ExpectContinueTimeout:  continueTimeout,
+		MaxResponseHeaderBytes: answerHeadLimit,
+		WriteBufferSize:        writeBuffer,
+	}
+	offer := protocolsH1
+	if h2 {
+		offer = protocolsH2
+		// For the transport the connection is plain: the TLS is dial's.
+		t.Protocols = new(http.Protocols)
+		t.Protocols.SetUnencryptedHTTP2(true)
+	}
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return c.dial(ctx, network, address, sni, offer)
+	}
+	return t
 }
 
 func (c *Client) dial(ctx context.Context, network, address, sni string, offer []string) (net.Conn, error) {
@@ -87,45 +83,4 @@ func (c *Client) dial(ctx context.Context, network, address, sni string, offer [
 		return nil, err
 	}
 	return conn, nil
-}
-
-// kind is what a transport is for.
-type kind struct {
-	sni string
-	h2  bool
-}
-
-// transports keeps at most maxTransports.
-type transports struct {
-	mu   sync.Mutex
-	byID map[kind]*http.Transport
-}
-
-func (t *transports) get(k kind, create func() *http.Transport) *http.Transport {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if found := t.byID[k]; found != nil {
-		return found
-	}
-	if t.byID == nil {
-		t.byID = map[kind]*http.Transport{}
-	}
-	for old := range t.byID {
-		if len(t.byID) < maxTransports {
-			break
-		}
-		// Any: they hold no connections that are worth keeping.
-		delete(t.byID, old)
-	}
-	t.byID[k] = create()
-	return t.byID[k]
-}
-
-func (t *transports) close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, old := range t.byID {
-		old.CloseIdleConnections()
-	}
-	t.byID = nil
 }

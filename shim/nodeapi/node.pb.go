@@ -321,6 +321,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Bound
 	//	*ControlMessage_Refused
 	//	*ControlMessage_Instances
+	//	*ControlMessage_Triggers
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -426,6 +427,15 @@ func (x *ControlMessage) GetInstances() *Instances {
 	return nil
 }
 
+func (x *ControlMessage) GetTriggers() *Triggers {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Triggers); ok {
+			return x.Triggers
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -458,6 +468,10 @@ type ControlMessage_Instances struct {
 	Instances *Instances `protobuf:"bytes,7,opt,name=instances,proto3,oneof"`
 }
 
+type ControlMessage_Triggers struct {
+	Triggers *Triggers `protobuf:"bytes,8,opt,name=triggers,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -471,6 +485,8 @@ func (*ControlMessage_Bound) isControlMessage_Kind() {}
 func (*ControlMessage_Refused) isControlMessage_Kind() {}
 
 func (*ControlMessage_Instances) isControlMessage_Kind() {}
+
+func (*ControlMessage_Triggers) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -486,7 +502,9 @@ type Register struct {
 	// Names the daemon's process, for nodes that have two for a while: during an update the
 	// new one takes the node's requests over, and the old one ends those that it has. A
 	// second stream of one process replaces the first; empty names one, too.
-	Process       string `protobuf:"bytes,6,opt,name=process,proto3" json:"process,omitempty"`
+	Process string `protobuf:"bytes,6,opt,name=process,proto3" json:"process,omitempty"`
+	// True when the daemon consumes the streams of Triggers; one that does not is sent none.
+	Triggers      bool `protobuf:"varint,7,opt,name=triggers,proto3" json:"triggers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -561,6 +579,13 @@ func (x *Register) GetProcess() string {
 		return x.Process
 	}
 	return ""
+}
+
+func (x *Register) GetTriggers() bool {
+	if x != nil {
+		return x.Triggers
+	}
+	return false
 }
 
 // Activate asks for an instance for one parked request. A node repeats the
@@ -991,8 +1016,16 @@ type Function struct {
 	// True when only the platform can tell that an instance is ready: the daemon does not
 	// probe.
 	PlatformReadiness bool `protobuf:"varint,17,opt,name=platform_readiness,json=platformReadiness,proto3" json:"platform_readiness,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// True when a request's own body is its input: it is kept in the buffer while the
+	// function starts. Such a function has no input of another kind.
+	BodyInput bool `protobuf:"varint,18,opt,name=body_input,json=bodyInput,proto3" json:"body_input,omitempty"`
+	// Template of the input reference (filters/filterapi), for requests that pass no
+	// gateway: those of other functions. Empty: none, or one that only a gateway knows.
+	InputTemplate string `protobuf:"bytes,20,opt,name=input_template,json=inputTemplate,proto3" json:"input_template,omitempty"`
+	// Namespaces besides its own whose functions may call it.
+	Callers       []string `protobuf:"bytes,21,rep,name=callers,proto3" json:"callers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Function) Reset() {
@@ -1144,16 +1177,42 @@ func (x *Function) GetPlatformReadiness() bool {
 	return false
 }
 
-// Store is one object store that the operator allows. It names a secret and never
+func (x *Function) GetBodyInput() bool {
+	if x != nil {
+		return x.BodyInput
+	}
+	return false
+}
+
+func (x *Function) GetInputTemplate() string {
+	if x != nil {
+		return x.InputTemplate
+	}
+	return ""
+}
+
+func (x *Function) GetCallers() []string {
+	if x != nil {
+		return x.Callers
+	}
+	return nil
+}
+
+// Store is one store that the operator allows. It names a secret and never
 // holds one.
 type Store struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Endpoint      string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	Region        string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
-	PathStyle     bool                   `protobuf:"varint,4,opt,name=path_style,json=pathStyle,proto3" json:"path_style,omitempty"`
-	Buckets       []string               `protobuf:"bytes,5,rep,name=buckets,proto3" json:"buckets,omitempty"`
-	Secret        string                 `protobuf:"bytes,6,opt,name=secret,proto3" json:"secret,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Endpoint  string                 `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Region    string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`
+	PathStyle bool                   `protobuf:"varint,4,opt,name=path_style,json=pathStyle,proto3" json:"path_style,omitempty"`
+	Buckets   []string               `protobuf:"bytes,5,rep,name=buckets,proto3" json:"buckets,omitempty"`
+	Secret    string                 `protobuf:"bytes,6,opt,name=secret,proto3" json:"secret,omitempty"`
+	// s3, redis or http; empty: s3. With redis, endpoint is host:port and buckets are the
+	// keyspaces; with http, buckets are the hosts and there is no endpoint.
+	Kind          string `protobuf:"bytes,7,opt,name=kind,proto3" json:"kind,omitempty"`
+	Tls           bool   `protobuf:"varint,8,opt,name=tls,proto3" json:"tls,omitempty"`
+	Database      int32  `protobuf:"varint,9,opt,name=database,proto3" json:"database,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1230,6 +1289,156 @@ func (x *Store) GetSecret() string {
 	return ""
 }
 
+func (x *Store) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Store) GetTls() bool {
+	if x != nil {
+		return x.Tls
+	}
+	return false
+}
+
+func (x *Store) GetDatabase() int32 {
+	if x != nil {
+		return x.Database
+	}
+	return 0
+}
+
+// Triggers are the streams that this node consumes for functions; it replaces the set
+// before. Functions, which has their functions and stores, precedes it on each stream.
+type Triggers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Triggers      []*Trigger             `protobuf:"bytes,1,rep,name=triggers,proto3" json:"triggers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Triggers) Reset() {
+	*x = Triggers{}
+	mi := &file_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Triggers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Triggers) ProtoMessage() {}
+
+func (x *Triggers) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
+func (*Triggers) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Triggers) GetTriggers() []*Trigger {
+	if x != nil {
+		return x.Triggers
+	}
+	return nil
+}
+
+// Trigger has a function called for each entry of a stream.
+type Trigger struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name
+	Function string `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
+	// Name of the store that has the stream.
+	Store string `protobuf:"bytes,2,opt,name=store,proto3" json:"store,omitempty"`
+	// The stream, as redis://keyspace/stream.
+	Stream string `protobuf:"bytes,3,opt,name=stream,proto3" json:"stream,omitempty"`
+	// How often an entry is tried before it goes to the dead letters.
+	Tries int32 `protobuf:"varint,4,opt,name=tries,proto3" json:"tries,omitempty"`
+	// Template of the function's input reference, expanded with the event's headers; empty:
+	// entries name no input.
+	Input         string `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trigger) Reset() {
+	*x = Trigger{}
+	mi := &file_node_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trigger) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trigger) ProtoMessage() {}
+
+func (x *Trigger) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
+func (*Trigger) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Trigger) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *Trigger) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *Trigger) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
+}
+
+func (x *Trigger) GetTries() int32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
+func (x *Trigger) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
 type StartInstance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1241,7 +1450,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1462,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1475,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{13}
+	return file_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StartInstance) GetId() string {
@@ -1300,7 +1509,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1521,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1534,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StopInstance) GetId() string {
@@ -1356,7 +1565,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1577,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1590,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Expect) GetRequest() string {
@@ -1441,7 +1650,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1662,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1675,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Bound) GetRequest() string {
@@ -1532,7 +1741,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1753,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1766,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Refused) GetRequest() string {
@@ -1605,7 +1814,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1826,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1839,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -1661,7 +1870,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1882,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1895,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -1727,7 +1936,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1948,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1961,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -1777,7 +1986,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1998,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2011,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 type DescribeResponse struct {
@@ -1818,7 +2027,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +2039,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +2052,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -1886,7 +2095,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2107,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2120,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Mount) GetSource() string {
@@ -1952,7 +2161,7 @@ const file_node_proto_rawDesc = "" +
 	"\binstance\x18\x03 \x01(\v2!.headstart.node.v1.InstanceStatusH\x00R\binstance\x12-\n" +
 	"\x04load\x18\x04 \x01(\v2\x17.headstart.node.v1.LoadH\x00R\x04load\x120\n" +
 	"\x05event\x18\x05 \x01(\v2\x18.headstart.node.v1.EventH\x00R\x05eventB\x06\n" +
-	"\x04kind\"\xa4\x03\n" +
+	"\x04kind\"\xdf\x03\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -1960,8 +2169,9 @@ const file_node_proto_rawDesc = "" +
 	"\x06expect\x18\x04 \x01(\v2\x19.headstart.node.v1.ExpectH\x00R\x06expect\x120\n" +
 	"\x05bound\x18\x05 \x01(\v2\x18.headstart.node.v1.BoundH\x00R\x05bound\x126\n" +
 	"\arefused\x18\x06 \x01(\v2\x1a.headstart.node.v1.RefusedH\x00R\arefused\x12<\n" +
-	"\tinstances\x18\a \x01(\v2\x1c.headstart.node.v1.InstancesH\x00R\tinstancesB\x06\n" +
-	"\x04kind\"\xea\x01\n" +
+	"\tinstances\x18\a \x01(\v2\x1c.headstart.node.v1.InstancesH\x00R\tinstances\x129\n" +
+	"\btriggers\x18\b \x01(\v2\x1b.headstart.node.v1.TriggersH\x00R\btriggersB\x06\n" +
+	"\x04kind\"\x86\x02\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12%\n" +
@@ -1969,7 +2179,8 @@ const file_node_proto_rawDesc = "" +
 	"\vhint_socket\x18\x04 \x01(\tR\n" +
 	"hintSocket\x12?\n" +
 	"\tinstances\x18\x05 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12\x18\n" +
-	"\aprocess\x18\x06 \x01(\tR\aprocess\"x\n" +
+	"\aprocess\x18\x06 \x01(\tR\aprocess\x12\x1a\n" +
+	"\btriggers\x18\a \x01(\bR\btriggers\"x\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
@@ -1999,7 +2210,7 @@ const file_node_proto_rawDesc = "" +
 	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\x8f\x05\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xef\x05\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -2022,10 +2233,14 @@ const file_node_proto_rawDesc = "" +
 	"\fmemory_limit\x18\x0e \x01(\x03R\vmemoryLimit\x12\x1b\n" +
 	"\thas_input\x18\x0f \x01(\bR\bhasInput\x12\x14\n" +
 	"\x05hosts\x18\x10 \x03(\tR\x05hosts\x12-\n" +
-	"\x12platform_readiness\x18\x11 \x01(\bR\x11platformReadiness\x1a6\n" +
+	"\x12platform_readiness\x18\x11 \x01(\bR\x11platformReadiness\x12\x1d\n" +
+	"\n" +
+	"body_input\x18\x12 \x01(\bR\tbodyInput\x12%\n" +
+	"\x0einput_template\x18\x14 \x01(\tR\rinputTemplate\x12\x18\n" +
+	"\acallers\x18\x15 \x03(\tR\acallers\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x01\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -2033,7 +2248,18 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"path_style\x18\x04 \x01(\bR\tpathStyle\x12\x18\n" +
 	"\abuckets\x18\x05 \x03(\tR\abuckets\x12\x16\n" +
-	"\x06secret\x18\x06 \x01(\tR\x06secret\"z\n" +
+	"\x06secret\x18\x06 \x01(\tR\x06secret\x12\x12\n" +
+	"\x04kind\x18\a \x01(\tR\x04kind\x12\x10\n" +
+	"\x03tls\x18\b \x01(\bR\x03tls\x12\x1a\n" +
+	"\bdatabase\x18\t \x01(\x05R\bdatabase\"B\n" +
+	"\bTriggers\x126\n" +
+	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\"\x7f\n" +
+	"\aTrigger\x12\x1a\n" +
+	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
+	"\x05store\x18\x02 \x01(\tR\x05store\x12\x16\n" +
+	"\x06stream\x18\x03 \x01(\tR\x06stream\x12\x14\n" +
+	"\x05tries\x18\x04 \x01(\x05R\x05tries\x12\x14\n" +
+	"\x05input\x18\x05 \x01(\tR\x05input\"z\n" +
 	"\rStartInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\bfunction\x18\x02 \x01(\v2\x1b.headstart.node.v1.FunctionR\bfunction\x12 \n" +
@@ -2116,7 +2342,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -2132,23 +2358,25 @@ var file_node_proto_goTypes = []any{
 	(*Functions)(nil),             // 11: headstart.node.v1.Functions
 	(*Function)(nil),              // 12: headstart.node.v1.Function
 	(*Store)(nil),                 // 13: headstart.node.v1.Store
-	(*StartInstance)(nil),         // 14: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 15: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 16: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 17: headstart.node.v1.Bound
-	(*Refused)(nil),               // 18: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 19: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 20: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 21: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 22: headstart.node.v1.GoneResponse
-	(*DescribeResponse)(nil),      // 23: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 24: headstart.node.v1.Mount
-	nil,                           // 25: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 26: headstart.node.v1.Function.EnvEntry
-	nil,                           // 27: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 28: headstart.node.v1.DescribeResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*Triggers)(nil),              // 14: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 15: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 16: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 17: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 18: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 19: headstart.node.v1.Bound
+	(*Refused)(nil),               // 20: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 21: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 22: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 23: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 24: headstart.node.v1.GoneResponse
+	(*DescribeResponse)(nil),      // 25: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 26: headstart.node.v1.Mount
+	nil,                           // 27: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 28: headstart.node.v1.Function.EnvEntry
+	nil,                           // 29: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 30: headstart.node.v1.DescribeResponse.EnvEntry
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -2157,42 +2385,44 @@ var file_node_proto_depIdxs = []int32{
 	9,  // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
 	10, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
 	11, // 5: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	14, // 6: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	15, // 7: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	16, // 8: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	17, // 9: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	18, // 10: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	16, // 6: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	17, // 7: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	18, // 8: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	19, // 9: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	20, // 10: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	8,  // 11: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	7,  // 12: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	0,  // 13: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 14: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	25, // 15: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	29, // 16: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	12, // 17: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	13, // 18: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	26, // 19: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	30, // 20: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	30, // 21: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	12, // 22: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	30, // 23: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	27, // 24: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	20, // 25: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	20, // 26: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	24, // 27: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	28, // 28: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 29: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 30: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	19, // 31: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	21, // 32: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	4,  // 33: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 34: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	23, // 35: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	22, // 36: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	33, // [33:37] is the sub-list for method output_type
-	29, // [29:33] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	14, // 12: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	7,  // 13: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	0,  // 14: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 15: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	27, // 16: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	31, // 17: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	12, // 18: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	13, // 19: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	28, // 20: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	32, // 21: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	32, // 22: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	15, // 23: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	12, // 24: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	32, // 25: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	29, // 26: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	22, // 27: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	22, // 28: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	26, // 29: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	30, // 30: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 31: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 32: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	21, // 33: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	23, // 34: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	4,  // 35: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 36: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	25, // 37: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	24, // 38: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	35, // [35:39] is the sub-list for method output_type
+	31, // [31:35] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -2215,6 +2445,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Bound)(nil),
 		(*ControlMessage_Refused)(nil),
 		(*ControlMessage_Instances)(nil),
+		(*ControlMessage_Triggers)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2222,7 +2453,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // Names below a pod's own directory.
@@ -39,13 +42,19 @@ var errFull = errors.New("more pods or containers than a node can have")
 type dirs struct {
 	root *os.Root
 
+	// memory has a directory for each pod as well. A pod gets it with its own: its first
+	// container may run without, and would see names that lead nowhere.
+	memory *staging.Memory
+
 	mu   sync.Mutex
-	open map[string]*os.Root // input directories, by the pod's id
+	open map[string]*staging.Dir // where inputs appear, by the pod's id
+	// gone is told of each directory that is to be removed; nil: nobody.
+	gone func(dir string)
 }
 
 // openDirs opens the directories below path. What inputs are in them is removed if they are
 // abandoned: if their requests ended with the daemon that had them.
-func openDirs(path string, abandoned bool) (*dirs, error) {
+func openDirs(path string, memory *staging.Memory, abandoned bool) (*dirs, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("making the pods' directory: %w", err)
 	}
@@ -53,7 +62,7 @@ func openDirs(path string, abandoned bool) (*dirs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the pods' directory: %w", err)
 	}
-	d := &dirs{root: root, open: map[string]*os.Root{}}
+	d := &dirs{root: root, memory: memory, open: map[string]*staging.Dir{}}
 	if !abandoned {
 		return d, nil
 	}
@@ -69,22 +78,22 @@ func (d *dirs) clear() error {
 		return fmt.Errorf("reading the pods' directory: %w", err)
 	}
 	for _, pod := range all {
-		inputs := filepath.Join(pod.Name(), inputName)
-		left, err := fs.ReadDir(d.root.FS(), inputs)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("reading a pod's input directory: %w", err)
-		}
-		for _, input := range left {
-			if err := d.root.RemoveAll(filepath.Join(inputs, input.Name())); err != nil {
-				return fmt.Errorf("removing the input of a request that is gone: %w", err)
-			}
+		if err := staging.Clear(d.root, filepath.Join(pod.Name(), inputName)); err != nil {
+			return err
 		}
 	}
-	return nil
+	return d.memory.Clear()
 }
 
-// path is the input directory's, for the containers' mounts.
-func (d *dirs) path(id string) string { return filepath.Join(d.root.Name(), name(id), inputName) }
+// mounts are what the pod's containers have of its directories.
+func (d *dirs) mounts(id string) []*nodeapi.Mount {
+	input := filepath.Join(d.root.Name(), name(id), inputName)
+	mounts := []*nodeapi.Mount{{Source: input, Destination: staging.Mount, ReadOnly: true}}
+	if path := d.memory.Path(name(id)); path != "" {
+		mounts = append(mounts, &nodeapi.Mount{Source: path, Destination: staging.MemoryMount, ReadOnly: true})
+	}
+	return mounts
+}
 
 // hold makes the pod's directory for one more of its containers.
 func (d *dirs) hold(id, container string) error {
@@ -101,8 +110,12 @@ func (d *dirs) hold(id, container string) error {
 			return errFull
 		}
 	}
+	input := filepath.Join(name(id), inputName)
+	if _, err := d.root.Stat(input); errors.Is(err, fs.ErrNotExist) {
+		_ = d.memory.Make(name(id)) // without it inputs come by way of the disk
+	}
 	// The directories above are 0700; this one is seen by the function's own user.
-	if err := errors.Join(d.root.MkdirAll(filepath.Join(name(id), inputName), 0o755), d.root.MkdirAll(holders, 0o700)); err != nil {
+	if err := errors.Join(d.root.MkdirAll(input, 0o755), d.root.MkdirAll(holders, 0o700)); err != nil {
 		return fmt.Errorf("making a pod's input directory: %w", err)
 	}
 	if err := d.root.WriteFile(filepath.Join(holders, container), nil, 0o600); err != nil {
@@ -131,23 +144,27 @@ func (d *dirs) count(dir string) (int, error) {
 	return len(all), nil
 }
 
-// inputs is the directory that the pod's containers see as their input's, nil if none of
-// them has it.
-func (d *dirs) inputs(id string) *os.Root {
+// inputs is where the pod's containers see its inputs, nil if none of them does.
+func (d *dirs) inputs(id string) *staging.Dir {
 	if checkName(id, idLimit) != nil {
 		return nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if root := d.open[id]; root != nil {
-		return root
+	if dir := d.open[id]; dir != nil {
+		return dir
 	}
 	root, err := d.root.OpenRoot(filepath.Join(name(id), inputName))
 	if err != nil {
 		return nil
 	}
-	d.open[id] = root
-	return root
+	memory, err := d.memory.Open(name(id))
+	if err != nil {
+		_ = root.Close() // it was only opened
+		return nil
+	}
+	d.open[id] = &staging.Dir{Input: root, Memory: memory}
+	return d.open[id]
 }
 
 // leave notes that nobody knows the pod any more, from now on.
@@ -166,8 +183,7 @@ func (d *dirs) remove(id string) (removed bool, err error) {
 	if n, err := d.count(filepath.Join(name(id), holdersName)); n > 0 || err != nil {
 		return false, err
 	}
-	d.shut(name(id))
-	if err := d.root.RemoveAll(name(id)); err != nil {
+	if err := d.take(name(id)); err != nil {
 		return false, fmt.Errorf("removing a pod's directory: %w", err)
 	}
 	return true, nil
@@ -194,29 +210,36 @@ func (d *dirs) sweep(keep map[string]bool, before, held time.Time) error {
 		if n, err := d.count(filepath.Join(e.Name(), holdersName)); (n > 0 || err != nil) && !info.ModTime().Before(held) {
 			continue
 		}
-		d.shut(e.Name())
-		if err := d.root.RemoveAll(e.Name()); err != nil {
+		if err := d.take(e.Name()); err != nil {
 			return fmt.Errorf("removing what a pod left: %w", err)
 		}
 	}
-	return nil
+	// Those in memory that a kill has left without the pod's own.
+	return d.memory.Sweep(func(dir string) bool {
+		_, err := d.root.Stat(dir)
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 }
 
-// shut closes an open input directory; the caller holds mu.
-func (d *dirs) shut(dir string) {
-	for id, root := range d.open {
+// take removes what is below a name; the caller holds mu.
+func (d *dirs) take(dir string) error {
+	if d.gone != nil {
+		d.gone(dir)
+	}
+	for id, open := range d.open {
 		if name(id) == dir {
 			delete(d.open, id)
-			_ = root.Close() // it was only read from
+			_ = open.Close() // it was only read from
 		}
 	}
+	return errors.Join(d.memory.Remove(dir), d.root.RemoveAll(dir))
 }
 
 func (d *dirs) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, root := range d.open {
-		_ = root.Close() // it was only read from
+	for _, dir := range d.open {
+		_ = dir.Close() // it was only read from
 	}
 	clear(d.open)
 	_ = d.root.Close()

@@ -8,13 +8,14 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 const (
@@ -37,11 +38,15 @@ type Config struct {
 	// Dir is the absolute path of the pods' directories. The host has them under the same
 	// path, and on one file system with the buffer.
 	Dir string
+	// Memory is for inputs in memory, nil for none.
+	Memory *staging.Memory
 	// Functions returns a function by its name, nil if it is not known.
 	Functions func(name string) *nodeapi.Function
 	// Succeeds: another daemon has the pods, too, and still ends its requests, whose inputs
 	// are in Dir.
 	Succeeds bool
+	// Sockets serve the pods' sockets; nil: they have none.
+	Sockets instance.Sockets
 	// OTLP is the gRPC target for the spans of the shims, empty for none.
 	OTLP string
 	Log  *slog.Logger
@@ -65,12 +70,17 @@ type Set struct {
 // Open returns the set without pods, until Set says which there are. The caller has to
 // Close it.
 func Open(c Config) (*Set, error) {
-	d, err := openDirs(c.Dir, !c.Succeeds)
+	d, err := openDirs(c.Dir, c.Memory, !c.Succeeds)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Set{config: c, dirs: d, ctx: ctx, cancel: cancel, pods: map[string]*pod{}, announced: make(chan struct{})}, nil
+	s := &Set{config: c, dirs: d, ctx: ctx, cancel: cancel, pods: map[string]*pod{}, announced: make(chan struct{})}
+	if err := s.adoptSockets(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // Close ends the probes and waits for them. The pods are Kubernetes' and go on.
@@ -202,10 +212,9 @@ func (s *Set) find(ctx context.Context, id string) (*pod, error) {
 	}
 }
 
-// Inputs is the directory that the pod's containers see as their input's, nil when they
-// have none: then requests carry their input in the body alone. known is false when the
-// pod is gone.
-func (s *Set) Inputs(id string) (dir *os.Root, known bool) {
+// Inputs is where the pod's containers see its inputs, nil when they do not: then requests
+// carry their input in the body alone. known is false when the pod is gone.
+func (s *Set) Inputs(id string) (dir *staging.Dir, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pods[id] == nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/pods"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,7 +40,9 @@ type rig struct {
 	*pods.Set
 	t        *testing.T
 	dir      string
+	memory   *staging.Memory // nil: the node buffers nothing in memory
 	function *nodeapi.Function
+	sockets  *sockets // nil: pods get none
 }
 
 func newRig(t *testing.T) *rig {
@@ -52,13 +55,17 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	set, err := pods.Open(pods.Config{Dir: r.dir, OTLP: "unix:/run/otlp.sock", Log: slog.New(slog.DiscardHandler),
+	config := pods.Config{Dir: r.dir, Memory: r.memory, OTLP: "unix:/run/otlp.sock", Log: slog.New(slog.DiscardHandler),
 		Functions: func(name string) *nodeapi.Function {
 			if name != r.function.GetName() {
 				return nil
 			}
 			return r.function
-		}})
+		}}
+	if r.sockets != nil {
+		config.Sockets = r.sockets
+	}
+	set, err := pods.Open(config)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // Shims answers the shims of the node's pods.
@@ -39,12 +40,16 @@ func (s Shims) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi
 	case err != nil:
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	return &nodeapi.DescribeResponse{
-		Mounts:      []*nodeapi.Mount{{Source: s.Pods.dirs.path(id), Destination: instance.InputMount, ReadOnly: true}},
-		Env:         map[string]string{"HEADSTART_INPUT_DIR": instance.InputMount, "HEADSTART_INSTANCE": id},
+	d := &nodeapi.DescribeResponse{
+		Mounts:      s.Pods.dirs.mounts(id),
+		Env:         map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": id},
 		Traceparent: s.Pods.described(id),
 		OtlpTarget:  s.Pods.config.OTLP,
-	}, nil
+	}
+	if path, ok := s.Pods.openSocket(id); ok {
+		instance.DescribeSocket(d, path)
+	}
+	return d, nil
 }
 
 // Gone lets go of a container, and of its pod's directory with the last one. A pod of the

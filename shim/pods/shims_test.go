@@ -67,10 +67,10 @@ func TestDescribe(t *testing.T) {
 	}
 	r.has(ready("10.0.0.1:80"))
 	dir, known := r.Inputs(one)
-	if !known || dir == nil || dir.Name() == "" {
+	if !known || dir == nil || dir.Input.Name() == "" {
 		t.Fatalf("inputs at %v, %v", dir, known)
 	}
-	if err := dir.WriteFile("request", nil, 0o444); err != nil {
+	if err := dir.Input.WriteFile("request", nil, 0o444); err != nil {
 		t.Error(err)
 	}
 	if got := names(t, source); !slices.Equal(got, []string{"request"}) {

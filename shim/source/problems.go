@@ -18,7 +18,13 @@ const (
 // NotAllowed is a reference outside of what the operator allows for the store.
 func NotAllowed(store string, ref Reference) *problem.Problem {
 	return problem.New(http.StatusForbidden, "StoreNotAllowed", FieldInput,
-		fmt.Sprintf("store %q does not allow bucket %q", store, ref.Bucket))
+		fmt.Sprintf("store %q does not allow %s %q", store, places[ref.Scheme].name, ref.Bucket))
+}
+
+// OtherScheme is a reference of a scheme that the operator does not allow for the store.
+func OtherScheme(store string, ref Reference, allowed string) *problem.Problem {
+	return problem.New(http.StatusForbidden, "StoreNotAllowed", FieldInput,
+		fmt.Sprintf("store %q takes references that begin with %s, not with %.16s://", store, allowed, ref.Scheme))
 }
 
 // NotFound is an object that the store does not have.

@@ -22,12 +22,17 @@ func TestParseReference(t *testing.T) {
 		{"s3://videos/a?versionId=1#x%2e%2e/b c", "videos", "a?versionId=1#x%2e%2e/b c"},
 		{"s3://videos/" + strings.Repeat("k", 1024), "videos", strings.Repeat("k", 1024)},
 		{"s3://1234.5678/k", "1234.5678", "k"},
+		{"redis://jobs/42", "jobs", "42"},
+		{"redis://Jobs_1.a-b/a:b/c", "Jobs_1.a-b", "a:b/c"},
+		{"http://10.0.0.1:8080/a//b", "10.0.0.1:8080", "a//b"},
+		{"https://models.example.com/v1/a?b=c&d#e%2e", "models.example.com", "v1/a?b=c&d#e%2e"},
 	} {
 		got, err := source.ParseReference(in.text)
 		if err != nil {
 			t.Errorf("%s: %v", in.text, err)
 		}
-		want := source.Reference{Scheme: source.SchemeS3, Bucket: in.bucket, Key: in.key}
+		scheme, _, _ := strings.Cut(in.text, ":")
+		want := source.Reference{Scheme: scheme, Bucket: in.bucket, Key: in.key}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", in.text, diff)
 		}
@@ -39,31 +44,48 @@ func TestParseReference(t *testing.T) {
 
 func TestParseReferenceSaysWhatIsWrong(t *testing.T) {
 	for text, says := range map[string]string{
-		"":                                       "must look like s3://bucket/key",
-		"http://169.254.169.254/latest":          "must look like s3://bucket/key",
-		"S3://videos/k":                          "must look like s3://bucket/key",
-		"s3://videos":                            "has no key",
-		"s3://videos/":                           "the key is empty",
-		"s3:///k":                                "3 to 63 lower-case letters",
-		"s3://ab/k":                              "3 to 63 lower-case letters",
-		"s3://" + strings.Repeat("b", 64) + "/k": "3 to 63 lower-case letters",
-		"s3://Videos/k":                          "3 to 63 lower-case letters",
-		"s3://user:pass@videos/k":                "3 to 63 lower-case letters",
-		"s3://videos-/k":                         "a letter or digit at both ends",
-		"s3://../etc":                            "3 to 63 lower-case letters",
-		"s3://a..b/k":                            "two dots in a row",
-		"s3://192.168.0.1/k":                     "must not be an IP address",
-		"s3://xn--videos/k":                      "reserved prefix xn--",
-		"s3://videos--x-s3/k":                    "reserved suffix --x-s3",
-		"s3://videos//etc/passwd":                "begins with a slash",
-		"s3://videos/../other/k":                 `the path segment ".."`,
-		"s3://videos/a/./k":                      `the path segment "."`,
-		"s3://videos/a/..":                       `the path segment ".."`,
-		"s3://videos/a\x00b":                     "control character",
-		"s3://videos/a\r\nx: y":                  "control character",
-		"s3://videos/a\u0085b":                   "control character",
-		"s3://videos/\xff":                       "not UTF-8",
-		"s3://videos/" + strings.Repeat("k", 1025):            "longer than 1024 bytes",
+		"":                                         "must look like s3://bucket/key",
+		"ftp://169.254.169.254/latest":             "must look like s3://bucket/key",
+		"rediss://jobs/k":                          "must look like s3://bucket/key",
+		"redis://jobs":                             "no key: it must look like redis://keyspace/key",
+		"redis://a:b/k":                            "1 to 63 letters",
+		"redis://me@jobs/k":                        "1 to 63 letters",
+		"redis:///k":                               "1 to 63 letters",
+		"redis://jobs/../k":                        `the path segment ".."`,
+		"redis://jobs/a\r\nFLUSHALL":               "control character",
+		"https://models.example.com":               "no key: it must look like https://host/path",
+		"https://models.example.com/":              "the key is empty",
+		"https://me:pw@models.example.com/a":       "must be a host in lower case",
+		"https://Models/a":                         "must be a host in lower case",
+		"https://a..b/a":                           "must be a host in lower case",
+		"https://a:0/b":                            "must be a host in lower case",
+		"https://a:123456/b":                       "must be a host in lower case",
+		"http://[::1]/a":                           "must be a host in lower case",
+		"http://a?b/c":                             "must be a host in lower case",
+		"http://a/../b":                            `the path segment ".."`,
+		"S3://videos/k":                            "must look like s3://bucket/key",
+		"s3://videos":                              "has no key",
+		"s3://videos/":                             "the key is empty",
+		"s3:///k":                                  "3 to 63 lower-case letters",
+		"s3://ab/k":                                "3 to 63 lower-case letters",
+		"s3://" + strings.Repeat("b", 64) + "/k":   "3 to 63 lower-case letters",
+		"s3://Videos/k":                            "3 to 63 lower-case letters",
+		"s3://user:pass@videos/k":                  "3 to 63 lower-case letters",
+		"s3://videos-/k":                           "a letter or digit at both ends",
+		"s3://../etc":                              "3 to 63 lower-case letters",
+		"s3://a..b/k":                              "two dots in a row",
+		"s3://192.168.0.1/k":                       "must not be an IP address",
+		"s3://xn--videos/k":                        "reserved prefix xn--",
+		"s3://videos--x-s3/k":                      "reserved suffix --x-s3",
+		"s3://videos//etc/passwd":                  "begins with a slash",
+		"s3://videos/../other/k":                   `the path segment ".."`,
+		"s3://videos/a/./k":                        `the path segment "."`,
+		"s3://videos/a/..":                         `the path segment ".."`,
+		"s3://videos/a\x00b":                       "control character",
+		"s3://videos/a\r\nx: y":                    "control character",
+		"s3://videos/a\u0085b":                     "control character",
+		"s3://videos/\xff":                         "not UTF-8",
+		"s3://videos/" + strings.Repeat("k", 1025): "longer than 1024 bytes",
 		"s3://videos/" + strings.Repeat("k", 1023) + "\u00e9": "longer than 1024 bytes",
 	} {
 		_, err := source.ParseReference(text)
@@ -82,7 +104,7 @@ func TestParseReferenceSaysWhatIsWrong(t *testing.T) {
 }
 
 func FuzzParseReference(f *testing.F) {
-	for _, seed := range []string{"s3://videos/cam1.mjpeg", "s3://a-b.c9/x//y/", "s3://../k", "s3://videos/\u0085", "s3://1.2.3.4/k"} {
+	for _, seed := range []string{"s3://videos/cam1.mjpeg", "s3://a-b.c9/x//y/", "s3://../k", "s3://videos/\u0085", "s3://1.2.3.4/k", "redis://jobs/a:b", "https://a.b:1/c?d", "http://a@b/c"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -19,13 +19,24 @@ type Source interface {
 	// *problem.Problem, which may wrap its cause; errors of begin and of the writer are
 	// returned as they are. An object that changes while it is read fails with Changed,
 	// or arrives whole in the version that begin was told; versions are never mixed.
+	//
+	// Of an object of unknown size (-1) the bytes come in order, and how many they were is
+	// known when Fetch has returned.
 	Fetch(ctx context.Context, ref Reference, begin func(Object) (io.WriterAt, error)) error
+
+	// Stat returns what the store says of the object, asked after the call has begun: as
+	// cheap as the store has it, without its bytes, and not tried again. If its version is
+	// that of a Fetch that is under way, the object has not changed since that began. Its
+	// errors are Fetch's.
+	Stat(ctx context.Context, ref Reference) (Object, error)
 }
 
 // Object is what a store says of an object before its bytes.
 type Object struct {
-	Size        int64 // bytes
+	Size        int64 // bytes; -1 when the store does not know it beforehand
 	ContentType string
-	// Version changes whenever the object does: an entity tag, for instance.
+	// Version is another one whenever the object is: an entity tag, for instance. A store
+	// that has none gives each look at an object a new one, or leaves it empty: an empty
+	// version is equal to none.
 	Version string
 }

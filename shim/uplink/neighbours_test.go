@@ -16,11 +16,12 @@ func TestANewerControlPlane(t *testing.T) {
 		{}, // of a kind that is not known
 		{Kind: &nodeapi.ControlMessage_Functions{Functions: &nodeapi.Functions{Functions: []*nodeapi.Function{{Name: "default/fire"}}}}},
 		{Kind: &nodeapi.ControlMessage_Instances{Instances: &nodeapi.Instances{Instances: []*nodeapi.InstanceStatus{{Id: "one", Phase: 99}}}}},
+		{Kind: &nodeapi.ControlMessage_Triggers{Triggers: &nodeapi.Triggers{Triggers: []*nodeapi.Trigger{{Function: "default/fire"}}}}},
 		{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{Request: "a"}}},
 	} {
 		s.say(wiretest.Newer(m))
 	}
-	for _, want := range []string{"functions 1", "instances 1", "expect a"} {
+	for _, want := range []string{"functions 1", "instances 1", "triggers 1", "expect a"} {
 		select {
 		case got := <-r.handler.calls:
 			if got != want {

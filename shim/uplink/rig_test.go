@@ -2,6 +2,7 @@ package uplink_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -193,6 +194,9 @@ func (h *handler) Start(s *nodeapi.StartInstance) { h.calls <- "start " + s.GetI
 func (h *handler) Stop(s *nodeapi.StopInstance)   { h.calls <- "stop " + s.GetId() }
 func (h *handler) Instances(i *nodeapi.Instances) {
 	h.calls <- "instances " + strconv.Itoa(len(i.GetInstances()))
+}
+func (h *handler) Triggers(m *nodeapi.Triggers) {
+	h.calls <- fmt.Sprintf("triggers %d", len(m.GetTriggers()))
 }
 func (h *handler) Expect(e *nodeapi.Expect) { h.calls <- "expect " + e.GetRequest() }
 

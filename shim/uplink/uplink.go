@@ -36,6 +36,7 @@ type Handler interface {
 	Stop(*nodeapi.StopInstance)
 	Expect(*nodeapi.Expect)
 	Instances(*nodeapi.Instances)
+	Triggers(*nodeapi.Triggers)
 }
 
 // Uplink keeps one stream open, and the node's open activations across streams.
@@ -176,6 +177,8 @@ func (u *Uplink) receive(stream nodeapi.ControlPlane_ConnectClient) error {
 			u.handler.Expect(k.Expect)
 		case *nodeapi.ControlMessage_Instances:
 			u.handler.Instances(k.Instances)
+		case *nodeapi.ControlMessage_Triggers:
+			u.handler.Triggers(k.Triggers)
 		case *nodeapi.ControlMessage_Bound:
 			u.settle(k.Bound.GetRequest(), answer{bound: k.Bound})
 		case *nodeapi.ControlMessage_Refused:

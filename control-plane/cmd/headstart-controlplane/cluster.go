@@ -21,6 +21,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -34,6 +35,7 @@ type cluster struct {
 	mesh      *istio.Writer
 	platform  *kube.Platform
 	activator *activation.Activator
+	triggers  *trigger.Teller
 	events    *event.Log
 	stores    stores.Stores
 	traces    *trace.Store
@@ -53,6 +55,8 @@ func (c *cluster) Joined(node string, _ *nodeapi.Register) {
 	defer c.mu.Unlock()
 	c.told[node] = nil
 	c.tellInstances(node)
+	c.triggers.Joined(node)
+	c.triggers.Tell(c.platform.State().Functions)
 }
 
 // Left forgets what the node was told.
@@ -61,6 +65,7 @@ func (c *cluster) Left(node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.told, node)
+	c.triggers.Tell(c.platform.State().Functions)
 }
 
 // Instance is nothing to go by: the API server says how pods are.
@@ -96,6 +101,7 @@ func (c *cluster) publish() {
 		c.log.Error("some endpoints cannot be told to the gateways", "error", err)
 	}
 	c.tellFunctions(state.Functions)
+	c.triggers.Tell(state.Functions)
 	for node := range c.told {
 		c.tellInstances(node)
 	}
@@ -114,7 +120,7 @@ func (c *cluster) tellFunctions(functions []platform.Function) {
 		m.Functions = append(m.Functions, kube.Message(f))
 	}
 	for _, s := range c.stores {
-		m.Stores = append(m.Stores, &nodeapi.Store{Name: s.Name, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle, Buckets: s.Buckets, Secret: s.Secret})
+		m.Stores = append(m.Stores, s.Message())
 	}
 	if c.functions != nil && proto.Equal(c.functions, m) {
 		return
@@ -174,7 +180,7 @@ func (c *cluster) Status() admin.Status {
 
 func (c *cluster) function(f platform.Function, state platform.State) admin.Function {
 	about := c.platform.About(f.Name)
-	fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Workload: about.Workload, Scaler: about.Scaler,
+	fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.InputAsGiven(), Workload: about.Workload, Scaler: about.Scaler,
 		Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
 	for _, in := range append(about.Instances, state.Instances...) {
 		if in.Function == f.Name {

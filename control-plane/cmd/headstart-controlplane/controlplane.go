@@ -22,6 +22,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
@@ -37,6 +38,7 @@ type controlPlane struct {
 	gateways    *xds.Server
 	platform    *local.Platform
 	activator   *activation.Activator
+	triggers    *trigger.Teller
 	events      *event.Log
 	stores      stores.Stores
 	traces      *trace.Store
@@ -50,9 +52,14 @@ type controlPlane struct {
 
 func (c *controlPlane) Joined(node string, r *nodeapi.Register) {
 	c.platform.NodeJoined(node, r.GetInstances())
+	c.triggers.Joined(node)
+	c.triggers.Tell(c.platform.State().Functions)
 }
 
-func (c *controlPlane) Left(node string) { c.platform.NodeLeft(node) }
+func (c *controlPlane) Left(node string) {
+	c.platform.NodeLeft(node)
+	c.triggers.Tell(c.platform.State().Functions)
+}
 
 func (c *controlPlane) Instance(node string, s *nodeapi.InstanceStatus) {
 	c.platform.InstanceChanged(node, s)
@@ -136,15 +143,17 @@ func (c *controlPlane) tellNodes() {
 	c.publishing.Lock()
 	defer c.publishing.Unlock()
 	m := &nodeapi.Functions{}
-	for _, f := range c.platform.State().Functions {
+	functions := c.platform.State().Functions
+	for _, f := range functions {
 		if !f.Deleting {
 			m.Functions = append(m.Functions, local.Message(f))
 		}
 	}
 	for _, s := range c.stores {
-		m.Stores = append(m.Stores, &nodeapi.Store{Name: s.Name, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle, Buckets: s.Buckets, Secret: s.Secret})
+		m.Stores = append(m.Stores, s.Message())
 	}
 	c.nodes.SetFunctions(m)
+	c.triggers.Tell(functions)
 }
 
 // What the operator says.
@@ -200,7 +209,7 @@ func (c *controlPlane) Status() admin.Status {
 		s.Nodes = append(s.Nodes, n)
 	}
 	for _, f := range state.Functions {
-		fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.Input, Deleting: f.Deleting, Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
+		fn := admin.Function{Name: f.Name, Hosts: f.Hosts, Image: f.Image, Input: f.Policy.InputAsGiven(), Deleting: f.Deleting, Instances: []admin.Instance{}, Events: c.events.Of(f.Name)}
 		for _, in := range state.Instances {
 			if in.Function == f.Name {
 				fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Node: in.Node, Phase: in.Phase, Address: in.Address})

@@ -28,6 +28,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -53,8 +54,9 @@ spec:
 func assemble(t *testing.T, dir string) *controlPlane {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	c := &controlPlane{nodes: nodes.New(log), events: &event.Log{}, traces: trace.NewStore(), gatewayPort: 8080, log: log,
-		stores: stores.Stores{{Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}}
+	daemons := nodes.New(log)
+	c := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), events: &event.Log{}, traces: trace.NewStore(), gatewayPort: 8080, log: log,
+		stores: stores.Stores{{Name: "videos", Kind: "s3", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}}
 	c.gateways = xds.New(xds.Config{ListenPort: 8080, Verify: verifyGateway, OnLoad: c.routed}, log)
 	var err error
 	if c.platform, err = local.Open(filepath.Join(dir, "functions.json"), c.nodes, c, c.events, log); err != nil {

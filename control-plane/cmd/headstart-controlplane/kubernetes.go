@@ -26,6 +26,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
@@ -118,6 +119,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 // newCluster joins what needs no network.
 func newCluster(clients kube.Clients, config kube.Config, traces *trace.Store, log *slog.Logger) *cluster {
 	cp := &cluster{nodes: nodes.New(log), events: &event.Log{}, stores: config.Stores, traces: traces, log: log, told: map[string]*nodeapi.Instances{}}
+	cp.triggers = trigger.NewTeller(cp.nodes)
 	cp.platform = kube.New(clients, config, cp.events, log)
 	cp.nodes.SetHandler(cp)
 	return cp

@@ -23,6 +23,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
@@ -66,7 +67,8 @@ func runLocal(ctx context.Context, c config) (err error) {
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, stopTracing)) }()
 
 	// Nodes and gateways -> platform -> nodes and gateways.
-	cp := &controlPlane{nodes: nodes.New(log), events: &event.Log{}, stores: allowed, traces: traces, gatewayPort: c.gatewayPort, log: log}
+	daemons := nodes.New(log)
+	cp := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), events: &event.Log{}, stores: allowed, traces: traces, gatewayPort: c.gatewayPort, log: log}
 	cp.gateways = xds.New(xds.Config{ListenPort: c.gatewayPort, FilterPath: c.filter, OTLPSocket: c.socket("otlp.sock"), TraceSampling: c.traceSampling,
 		Verify: verifyGateway, OnLoad: cp.routed}, log)
 	cp.platform, err = local.Open(filepath.Join(c.stateDir, "functions.json"), cp.nodes, cp, cp.events, log)

@@ -22,6 +22,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
@@ -161,7 +162,7 @@ func TestApplyReturnsWhenTheFunctionCanBeCalled(t *testing.T) {
 	if f := told.GetFunctions(); len(f) != 1 || f[0].GetName() != "default/fire" || f[0].GetStore() != "videos" || !f[0].GetHasInput() {
 		t.Errorf("the node was told %v", f)
 	}
-	wantStores := []*nodeapi.Store{{Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}
+	wantStores := []*nodeapi.Store{{Kind: "s3", Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}
 	if d := cmp.Diff(wantStores, told.GetStores(), protocmp.Transform()); d != "" {
 		t.Error(d)
 	}
@@ -217,5 +218,40 @@ func TestNothingIsPublishedBeforeTheNodesAreBack(t *testing.T) {
 	c.Joined("edge", &nodeapi.Register{})
 	if err := c.Settled(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Who can consume a function's stream is told to when it is deployed, and who joins later,
+// after the functions; and is told when there is nothing to consume any more.
+func TestNodesAreToldOfTriggers(t *testing.T) {
+	c := assemble(t, t.TempDir())
+	c.stores = append(c.stores, stores.Store{Name: "queues", Kind: stores.KindRedis, Endpoint: "10.0.0.9:6379", Buckets: []string{"jobs"}})
+	conn, ctx := connect(t, c)
+	manifest := strings.Replace(fireManifest, "  annotations:\n", "  annotations:\n    headstart.dev/trigger: redis://jobs/frames\n    headstart.dev/trigger-store: queues\n", 1)
+	if _, err := c.Apply(strings.NewReader(manifest)); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := nodeapi.NewControlPlaneClient(conn).Connect(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: &nodeapi.Register{Version: "v1", Triggers: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	if f := next(t, stream).GetFunctions().GetFunctions(); len(f) != 1 {
+		t.Errorf("functions are %v", f)
+	}
+	want := &nodeapi.Triggers{Triggers: []*nodeapi.Trigger{{Function: "default/fire", Store: "queues", Stream: "redis://jobs/frames", Tries: 5, Input: "s3://{header.x-bucket}/{header.x-key}"}}}
+	if d := cmp.Diff(want, next(t, stream).GetTriggers(), protocmp.Transform()); d != "" {
+		t.Error(d)
+	}
+	if err := c.Delete("default/fire"); err != nil {
+		t.Fatal(err)
+	}
+	if m := next(t, stream); m.GetFunctions() == nil {
+		t.Errorf("the node was told %v", m)
+	}
+	if m := next(t, stream); m.GetTriggers() == nil || len(m.GetTriggers().GetTriggers()) != 0 {
+		t.Errorf("the node was told %v", m)
 	}
 }

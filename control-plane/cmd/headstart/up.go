@@ -65,7 +65,8 @@ else is gone when the command ends.`,
 	f.StringVar(&o.SecretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the stores' secrets, one file per name")
 	f.StringVar(&subnet, "subnet", network.DefaultSubnet.String(), "IPv4 range for nodes and sandboxes")
 	f.Uint32Var(&o.GatewayPort, "gateway-port", 8080, "port of each node's gateway")
-	f.Int64Var(&o.BufferLimit, "buffer-limit", 4<<30, "bytes of inputs that each node may buffer at a time")
+	f.Int64Var(&o.BufferLimit, "buffer-limit", 4<<30, "bytes of inputs that each node may have on disk at a time")
+	f.Int64Var(&o.BufferMemory, "buffer-memory", 0, "bytes of inputs that each node may have in memory at a time, before the disk is used; 0 for none")
 	f.StringVar(&o.OTLPForward, "otlp-forward", "", "host:port of your own OpenTelemetry collector (gRPC), which gets all traces too")
 	f.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd

@@ -25,8 +25,8 @@ import (
 )
 
 var storesOf = stores.Stores{
-	{Name: "default", Endpoint: "http://s3:9000", Buckets: []string{"videos"}},
-	{Name: "archive", Endpoint: "http://s3:9000", Buckets: []string{"old"}, Namespaces: []string{"video"}},
+	{Name: "default", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"videos"}},
+	{Name: "archive", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"old"}, Namespaces: []string{"video"}},
 }
 
 func typesUID(n int) types.UID { return types.UID(strconv.Itoa(n)) }

@@ -71,7 +71,8 @@ func Message(f platform.Function) *nodeapi.Function {
 	return &nodeapi.Function{
 		Name: f.Name, Generation: f.Generation, Hosts: f.Hosts, Port: f.Port, ProbePath: f.ProbePath, PlatformReadiness: f.PlatformReadiness,
 		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
-		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, HasInput: f.Policy.Input != "",
+		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, HasInput: f.Policy.Input != "", BodyInput: f.Policy.BodyInput,
+		InputTemplate: f.Policy.Input, Callers: f.Policy.CallerNamespaces(),
 	}
 }
 

@@ -77,6 +77,10 @@ func TestNodesAreToldWhatTheyNeed(t *testing.T) {
 	if len(m.GetEnv()) != 0 || !m.GetPlatformReadiness() || !m.GetHasInput() || m.GetPort() != 8080 || m.GetProbePath() != "/ready" || !slices.Equal(m.GetHosts(), f.Hosts) {
 		t.Errorf("the node is told %v", m)
 	}
+	f.Policy.Input, f.Policy.BodyInput = "", true
+	if m := kube.Message(f); m.GetHasInput() || !m.GetBodyInput() {
+		t.Errorf("the node is told %v", m)
+	}
 }
 
 func TestWhatMayNotBeRead(t *testing.T) {

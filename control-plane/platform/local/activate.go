@@ -126,6 +126,7 @@ func Message(f platform.Function) *nodeapi.Function {
 		Name: f.Name, Generation: f.Generation, Image: f.Image, Command: f.Command, Args: f.Args, Env: f.Env, Port: f.Port, ProbePath: f.ProbePath,
 		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
 		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit,
-		HasInput: f.Policy.Input != "",
+		HasInput: f.Policy.Input != "", BodyInput: f.Policy.BodyInput,
+		InputTemplate: f.Policy.Input, Callers: f.Policy.CallerNamespaces(),
 	}
 }

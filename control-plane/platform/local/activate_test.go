@@ -86,6 +86,10 @@ func TestAStartSaysAllThatTheNodeNeeds(t *testing.T) {
 			m.GetReadyTimeout().AsDuration() != f.Policy.ReadyTimeout || m.GetRequestTimeout().AsDuration() != f.RequestTimeout {
 			t.Errorf("function is %v", m)
 		}
+		f.Policy.Input, f.Policy.BodyInput = "", true
+		if m := Message(f); m.GetHasInput() || !m.GetBodyInput() {
+			t.Errorf("function is %v", m)
+		}
 	})
 }
 

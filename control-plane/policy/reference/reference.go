@@ -55,16 +55,19 @@ In a manifest the key stands with its path, document and line:
 
 // kinds are the types as the table has them.
 var kinds = map[policy.Kind]string{
-	policy.Reference: "input reference template",
-	policy.Store:     "name of a [store](stores.md)",
-	policy.Bytes:     "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
-	policy.Duration:  "Go duration (`90s`, `1h30m`)",
+	policy.Reference:  "input reference template",
+	policy.Store:      "name of a [store](stores.md)",
+	policy.Bytes:      "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
+	policy.Duration:   "Go duration (`90s`, `1h30m`)",
+	policy.Stream:     "reference of a stream",
+	policy.Count:      "number",
+	policy.Namespaces: "names of namespaces, separated by commas",
 }
 
 // allowed are the stores of the examples.
 var allowed = stores.Stores{
-	{Name: "default", Buckets: []string{"videos"}},
-	{Name: "archive", Buckets: []string{"old-videos"}},
+	{Name: "default", Kind: stores.KindS3, Buckets: []string{"videos"}},
+	{Name: "archive", Kind: stores.KindS3, Buckets: []string{"old-videos"}},
 }
 
 // mistakes are annotations that people write, each in one way wrong.
@@ -73,12 +76,17 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyInput, "/data/a"},
 	{policy.KeyInput, "s3://me:pw@videos/a"},
 	{policy.KeyInput, "s3://private/a"},
+	{policy.KeyInput, "redis://jobs/a"},
 	{policy.KeyInput, "s3://videos/{key}"},
 	{policy.KeyStore, "nowhere"},
 	{policy.KeyInputLimit, "6Gi"},
 	{policy.KeyInputLimit, "512m"},
 	{policy.KeyScaleToZero, "30"},
 	{policy.KeyReadyTimeout, "1h"},
+	{policy.KeyTrigger, "jobs:frames"},
+	{policy.KeyTrigger, "redis://jobs/frames"},
+	{policy.KeyTriggerTries, "0"},
+	{policy.KeyCallers, "media, web"},
 }
 
 // Page returns the page in Markdown.
@@ -103,7 +111,7 @@ func Page() string {
 
 func standard(a policy.Annotation) string {
 	if a.Default == "" {
-		return "none: the function has no stored input"
+		return a.Absent
 	}
 	return "`" + a.Default + "`"
 }

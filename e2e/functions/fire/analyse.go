@@ -11,7 +11,7 @@ import (
 	"image/jpeg"
 
 	"github.com/headstart-mesh/headstart/e2e/functions/fire/flame"
-	"github.com/headstart-mesh/headstart/e2e/functions/fire/mjpeg"
+	"github.com/headstart-mesh/headstart/e2e/functions/mjpeg"
 )
 
 // Answer is what the function finds in a video.

@@ -4,16 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
 
-	"github.com/headstart-mesh/headstart/e2e/functions/fire/input"
+	"github.com/headstart-mesh/headstart/e2e/functions/input"
+	"github.com/headstart-mesh/headstart/e2e/functions/service"
+	"github.com/headstart-mesh/headstart/e2e/functions/workflow/step"
 )
-
-// requestTimeout is Knative's default for a whole request.
-const requestTimeout = 300 * time.Second
 
 // newHandler answers /healthz, and any other path with what is in the request's video.
 func newHandler(in *input.Reader, every int) http.Handler {
@@ -22,7 +20,7 @@ func newHandler(in *input.Reader, every int) http.Handler {
 		w.WriteHeader(http.StatusOK)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), service.RequestTimeout)
 		defer cancel()
 
 		start := time.Now()
@@ -37,14 +35,11 @@ func newHandler(in *input.Reader, every int) http.Handler {
 			fail(w, err)
 			return
 		}
-		w.Header().Set("Server-Timing", fmt.Sprintf("input;dur=%.3f;desc=%q, exec;dur=%.3f",
-			milliseconds(read.Sub(start)), origin, milliseconds(time.Since(read))))
+		step.SetTiming(w.Header(), read.Sub(start), string(origin), time.Since(read))
 		write(w, http.StatusOK, answer)
 	})
 	return mux
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // fail answers with an error. Only what is the caller's matter is told; the log has all.
 func fail(w http.ResponseWriter, err error) {

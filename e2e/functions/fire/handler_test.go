@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headstart-mesh/headstart/e2e/functions/fire/input"
+	"github.com/headstart-mesh/headstart/e2e/functions/input"
 	"github.com/headstart-mesh/headstart/e2e/functions/mjpeggen"
 )
 

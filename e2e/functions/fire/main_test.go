@@ -1,9 +1,6 @@
 package main
 
 import (
-	"context"
-	"net"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -25,56 +22,5 @@ func TestRunRefusesEnvironment(t *testing.T) {
 				t.Errorf("error %v does not name %s", err, name)
 			}
 		})
-	}
-}
-
-// SIGTERM ends ctx: the request in flight is still answered, then serve returns.
-func TestServeAnswersWhatItAccepted(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	accepted := make(chan struct{})
-	ended := make(chan error, 1)
-	go func() {
-		ended <- serve(ctx, listener, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			close(accepted)
-			<-ctx.Done()
-			w.WriteHeader(http.StatusTeapot)
-		}))
-	}()
-	go func() {
-		<-accepted
-		stop()
-	}()
-
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get("http://" + listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusTeapot {
-		t.Errorf("status %d", resp.StatusCode)
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("serve: %v", err)
-	}
-}
-
-func TestStoreIsMadeOnce(t *testing.T) {
-	env := map[string]string{"S3_ENDPOINT": "http://127.0.0.1:1", "S3_REGION": "us-east-1"}
-	store := storeOf(func(name string) string { return env[name] })
-	first, err := store()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if second, _ := store(); first != second {
-		t.Error("two calls, two stores")
-	}
-	if _, err := storeOf(func(string) string { return "" })(); err == nil || !strings.Contains(err.Error(), "S3_ENDPOINT") {
-		t.Errorf("error %v does not name the variable", err)
 	}
 }

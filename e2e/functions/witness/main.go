@@ -5,7 +5,8 @@
 //	/sleep?ms=N   the same, N milliseconds later
 //	/exit?code=N  ends the program without an answer
 //
-// With WITNESS_MUTE set it never listens; with WITNESS_EXIT=N it ends at once.
+// With WITNESS_MUTE set it never listens; with WITNESS_EXIT=N it ends at once; with
+// WITNESS_SLOW=3s it listens after that time.
 package main
 
 import (
@@ -37,6 +38,9 @@ func main() {
 		signal.Notify(end, syscall.SIGTERM)
 		<-end
 		return
+	}
+	if slow, err := time.ParseDuration(os.Getenv("WITNESS_SLOW")); err == nil {
+		time.Sleep(slow)
 	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
 	http.HandleFunc("/sleep", func(w http.ResponseWriter, r *http.Request) {

@@ -66,6 +66,11 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"control plane":    {append(complete, "--control-plane", "10.201.0.1"), []string{`--control-plane "10.201.0.1"`, "host:port"}},
 		"metrics":          {append(complete, "--metrics-listen", "9464"), []string{`--metrics-listen "9464"`}},
 		"limit":            {append(complete, "--buffer-limit", "0"), []string{`--buffer-limit "0"`}},
+		"memory":           {append(complete, "--buffer-memory", "-1"), []string{`--buffer-memory "-1"`, "0 for none"}},
+		"quota":            {append(complete, "--buffer-quota", "-1", "--buffer-quota-inputs", "0"), []string{`--buffer-quota "-1"`, `--buffer-quota-inputs "0"`}},
+		"redis":            {append(complete, "--buffer-redis", "redis.example.com:6379"), []string{"--buffer-redis", "redis://host:port/db"}},
+		"redis, secret":    {append(complete, "--buffer-redis", "redis://:pass@h"), []string{"--buffer-redis-secret"}},
+		"redis, limit":     {append(complete, "--buffer-redis", "redis://h", "--buffer-redis-limit", "0"), []string{`--buffer-redis-limit "0"`}},
 		"directories":      {append(complete, "--state-dir", "state", "--run-dir", ""), []string{`--state-dir "state"`, `--run-dir ""`, "absolute"}},
 	} {
 		t.Run(name, func(t *testing.T) {

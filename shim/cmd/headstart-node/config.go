@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/headstart-mesh/headstart/shim/buffer/remote"
 )
 
 // config is what the flags say.
@@ -18,7 +20,11 @@ type config struct {
 	controlPlane, controlName    string
 	ca                           string
 	peerListen, metricsListen    string
-	bufferLimit                  int64
+	bufferLimit, bufferMemory    int64
+	bufferRedis, redisSecret     string
+	bufferRedisLimit             int64
+	bufferQuota                  int64
+	bufferQuotaInputs            int
 	otlp, logLevel               string
 
 	// Of the local platform.
@@ -72,9 +78,7 @@ func (c config) check() error {
 	if c.metricsListen != "" && !isAddress(c.metricsListen) {
 		wrong("metrics-listen", c.metricsListen, "ip:port, or nothing for no metrics")
 	}
-	if c.bufferLimit <= 0 {
-		wrong("buffer-limit", strconv.FormatInt(c.bufferLimit, 10), "a number of bytes above 0")
-	}
+	c.checkBuffer(wrong)
 	if c.ca == "" {
 		wrong("ca", c.ca, "the file (PEM) with the authority of control plane and nodes")
 	}
@@ -95,6 +99,31 @@ func (c config) check() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+func (c config) checkBuffer(wrong func(flag, value, use string)) {
+	if c.bufferLimit <= 0 {
+		wrong("buffer-limit", strconv.FormatInt(c.bufferLimit, 10), "a number of bytes above 0")
+	}
+	if c.bufferMemory < 0 {
+		wrong("buffer-memory", strconv.FormatInt(c.bufferMemory, 10), "a number of bytes, or 0 for none in memory")
+	}
+	if c.bufferQuota < 0 {
+		wrong("buffer-quota", strconv.FormatInt(c.bufferQuota, 10), "a number of bytes, or 0 for three quarters of the buffer")
+	}
+	if c.bufferQuotaInputs <= 0 {
+		wrong("buffer-quota-inputs", strconv.Itoa(c.bufferQuotaInputs), "a number above 0")
+	}
+	if c.bufferRedis == "" {
+		return
+	}
+	if _, err := remote.ParseAddress(c.bufferRedis); err != nil {
+		// Not repeated: it may hold a password.
+		wrong("buffer-redis", "…", "redis://host:port/db, or rediss:// for TLS, and --buffer-redis-secret for credentials")
+	}
+	if c.bufferRedisLimit <= 0 {
+		wrong("buffer-redis-limit", strconv.FormatInt(c.bufferRedisLimit, 10), "a number of bytes above 0")
+	}
 }
 
 func (c config) checkKubernetes(wrong func(flag, value, use string)) {

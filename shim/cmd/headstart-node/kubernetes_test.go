@@ -32,6 +32,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
 const (
@@ -187,7 +188,7 @@ func startDaemon(t *testing.T, cp *cluster, in func(string) string, otlp string)
 	ended := make(chan error, 1)
 	c := config{platform: platformKubernetes, stateDir: in("state"), runDir: in("run"), secretsDir: in("none"),
 		controlPlane: cp.serve(cp.tls(tls.RequireAndVerifyClientCert)), controlName: "headstart-controlplane", ca: in("ca"),
-		identity: cp.serve(cp.tls(tls.NoClientCert)), token: in("token"), nodeName: "edge-1", peerListen: "127.0.0.1:" + freePort(t),
+		identity: cp.serve(cp.tls(tls.NoClientCert)), token: in("token"), nodeName: "edge-1", peerListen: fmt.Sprint("127.0.0.1:", porttest.Free(t)),
 		bufferLimit: 1 << 20, gatewayUID: os.Getuid(), otlp: otlp, logLevel: "warn"}
 	go func() { ended <- run(ctx, c) }()
 	return func() {
@@ -328,18 +329,4 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

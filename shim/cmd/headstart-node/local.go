@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +16,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/instance/containerd"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // trimInterval is how often the functions' logs are looked at; at disk speed a log can be
@@ -48,7 +48,7 @@ func openLocal(ctx context.Context, c config, n *node, log *slog.Logger) (*platf
 	if err != nil {
 		return nil, err
 	}
-	n.set, err = instance.Open(ctx, runtime, c.state("instances"), n.uplink.Report, log)
+	n.set, err = instance.Open(ctx, runtime, c.state("instances"), n.inputs.memory, n.sockets, n.uplink.Report, log)
 	if err != nil {
 		return nil, errors.Join(err, runtime.Close())
 	}
@@ -70,7 +70,7 @@ func (l localInstances) Ready(ctx context.Context, id string) (ingress.Endpoint,
 	return ingress.Endpoint{Address: at}, err
 }
 
-func (l localInstances) Inputs(id string) (*os.Root, bool) {
+func (l localInstances) Inputs(id string) (*staging.Dir, bool) {
 	dir := l.set.Inputs(id)
 	return dir, dir != nil
 }

@@ -9,17 +9,21 @@ import (
 
 // observeFetches returns what counts the engine's fetches; docs/reference/metrics.md
 // describes the metrics.
-func observeFetches(r prometheus.Registerer, buf *buffer.Buffer) func(engine.Outcome) {
+func observeFetches(r prometheus.Registerer) func(engine.Outcome) {
 	total := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headstart_fetches_total", Help: "Inputs that were fetched, by the reason of their failure, or OK."}, []string{"store", "reason"})
 	bytes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headstart_fetched_bytes_total", Help: "Bytes of inputs that came from the stores."}, []string{"store"})
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "headstart_fetch_duration_seconds", Help: "Time to fetch one input.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 14)}, []string{"store"})
-	used := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "headstart_buffer_bytes", Help: "Bytes that buffered inputs take, arrived or not."}, func() float64 { return float64(buf.Used()) })
-	r.MustRegister(total, bytes, seconds, used)
+	shared := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "headstart_fetches_shared_total", Help: "Inputs that came by the fetch of another request for the same object."}, []string{"store"})
+	r.MustRegister(total, bytes, seconds, shared)
 	return func(o engine.Outcome) {
+		if o.Shared {
+			shared.WithLabelValues(o.Store).Inc()
+			return
+		}
 		reason := o.Reason
 		if reason == "" {
 			reason = "OK"
@@ -27,5 +31,30 @@ func observeFetches(r prometheus.Registerer, buf *buffer.Buffer) func(engine.Out
 		total.WithLabelValues(o.Store, reason).Inc()
 		bytes.WithLabelValues(o.Store).Add(float64(o.Bytes))
 		seconds.WithLabelValues(o.Store).Observe(o.Ended.Sub(o.Began).Seconds())
+	}
+}
+
+var (
+	bufferBytes = prometheus.NewDesc("headstart_buffer_bytes", "Bytes that buffered inputs take, arrived or not.", []string{"tier"}, nil)
+	bufferLimit = prometheus.NewDesc("headstart_buffer_limit_bytes", "Bytes that buffered inputs may take.", []string{"tier"}, nil)
+	bufferCount = prometheus.NewDesc("headstart_buffer_inputs", "Inputs that are buffered.", []string{"tier"}, nil)
+)
+
+// bufferCollector tells what is in each tier of the buffer.
+type bufferCollector struct{ *buffer.Buffer }
+
+// Describe implements prometheus.Collector.
+func (bufferCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{bufferBytes, bufferLimit, bufferCount} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (b bufferCollector) Collect(to chan<- prometheus.Metric) {
+	for _, t := range b.Tiers() {
+		to <- prometheus.MustNewConstMetric(bufferBytes, prometheus.GaugeValue, float64(t.Used), t.Name)
+		to <- prometheus.MustNewConstMetric(bufferLimit, prometheus.GaugeValue, float64(t.Limit), t.Name)
+		to <- prometheus.MustNewConstMetric(bufferCount, prometheus.GaugeValue, float64(t.Entries), t.Name)
 	}
 }

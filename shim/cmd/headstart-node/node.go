@@ -6,11 +6,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/pods"
 	"github.com/headstart-mesh/headstart/shim/relay"
+	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 )
 
@@ -20,11 +22,14 @@ type node struct {
 	stores    *stores
 	uplink    *uplink.Uplink
 	ingress   *ingress.Ingress
+	streams   *streams
+	triggers  *trigger.Set
+	sockets   *functionapi.Server
 
-	// process names the daemon where a node may have two of them for a while; succeeds says
-	// that it is the second, and another still ends its requests.
-	process  string
-	succeeds bool
+	inputs *inputs
+
+	// process names the daemon where a node may have two of them for a while.
+	process string
 
 	set *instance.Set // nil where the platform runs the instances
 
@@ -36,6 +41,7 @@ type node struct {
 func (n *node) Functions(m *nodeapi.Functions) {
 	// Stores first: a function that is known must find its store.
 	n.stores.set(m.GetStores())
+	n.streams.set(m.GetStores())
 	n.functions.Set(m.GetFunctions())
 	if n.relay != nil {
 		n.relay.SetFunctions(m.GetFunctions())
@@ -60,11 +66,13 @@ func (n *node) Instances(m *nodeapi.Instances) {
 	}
 }
 
+func (n *node) Triggers(m *nodeapi.Triggers) { n.triggers.Set(m.GetTriggers()) }
+
 func (n *node) Expect(m *nodeapi.Expect) { n.ingress.Expect(m) }
 
 // register is what the node says of itself. What a platform runs, the platform knows.
 func (n *node) register(c config) *nodeapi.Register {
-	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: n.process, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
+	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: n.process, Triggers: true, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
 	if n.set != nil {
 		r.Instances = n.set.Statuses()
 	}

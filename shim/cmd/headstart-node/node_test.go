@@ -12,6 +12,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 // asks is a runtime whose making of a sandbox is a shim's question about it.
@@ -37,7 +38,7 @@ func TestDescribe(t *testing.T) {
 	set, err := instance.Open(t.Context(), asks{func(id string) {
 		r, err := server.Describe(t.Context(), &nodeapi.DescribeRequest{Sandbox: id})
 		answered <- answer{r, err}
-	}}, dir, func(*nodeapi.InstanceStatus) {}, slog.New(slog.DiscardHandler))
+	}}, dir, nil, nil, func(*nodeapi.InstanceStatus) {}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestDescribe(t *testing.T) {
 	if a.err != nil {
 		t.Fatal(a.err)
 	}
-	if m := a.r.GetMounts(); len(m) != 1 || m[0].GetDestination() != instance.InputMount || !m[0].GetReadOnly() || a.r.GetOtlpTarget() != "unix:/run/otlp.sock" {
+	if m := a.r.GetMounts(); len(m) != 1 || m[0].GetDestination() != staging.Mount || !m[0].GetReadOnly() || a.r.GetOtlpTarget() != "unix:/run/otlp.sock" {
 		t.Errorf("described as %v", a.r)
 	}
 	if _, err := server.Describe(t.Context(), &nodeapi.DescribeRequest{Sandbox: "another"}); status.Code(err) != codes.NotFound {

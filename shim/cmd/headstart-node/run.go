@@ -18,10 +18,12 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 )
 
@@ -63,17 +65,18 @@ func run(ctx context.Context, c config) (err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// Inputs: stores -> engine -> buffer.
-	buf, succeeds, err := c.openBuffer()
+	buf, err := c.openInputs(log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, buf.Close()) }()
+	registry.MustRegister(bufferCollector{buf.Buffer})
 	stores, err := openStores(c.secretsDir)
 	if err != nil {
 		return err
 	}
 	defer stores.Close()
-	fetches := engine.New(stores.source, buf, observeFetches(registry, buf))
+	fetches := engine.New(stores.source, buf.Buffer, observeFetches(registry))
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control plane. It is told of the instances from their adoption on.
@@ -89,8 +92,13 @@ func run(ctx context.Context, c config) (err error) {
 		return fmt.Errorf("connecting to the control plane: %w", err)
 	}
 	defer conn.Close()
-	node := &node{functions: ingress.NewFunctions(), stores: stores, process: c.process(), succeeds: succeeds}
+	streams := newStreams(stores.secrets)
+	defer streams.Close()
+	node := &node{functions: ingress.NewFunctions(), stores: stores, streams: streams, process: c.process(), inputs: buf}
 	node.uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register { return node.register(c) }, node, log)
+
+	// The functions' own sockets, which instances are made with.
+	node.sockets = functionapi.New(functionapi.Config{Function: node.functions.Get, Succeeds: buf.succeeds, Metrics: functionapi.NewMetrics(registry), Log: log})
 
 	// Instances: those that containerd runs for us, or Kubernetes.
 	platform, err := c.open(ctx, node, conn, registry, log)
@@ -103,7 +111,11 @@ func run(ctx context.Context, c config) (err error) {
 	peers := ingress.NewPeerTransport(me.client)
 	defer peers.CloseIdleConnections()
 	node.ingress = ingress.New(ingress.Config{Node: me.name, Functions: node.functions, ControlPlane: node.uplink, Instances: platform.instances,
-		Engine: fetches, Peers: peers, Mesh: platform.mesh, Metrics: ingress.NewMetrics(registry), Log: log})
+		Engine: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: node.sockets, Metrics: ingress.NewMetrics(registry), Log: log})
+	node.triggers = trigger.New(trigger.Config{Gateway: node.ingress.Gateway(), Function: node.functions.Lookup, Open: node.streams.open,
+		Node: me.name, Process: newProcess(), Events: node.uplink, Metrics: trigger.NewMetrics(registry), Log: log})
+	// What is not taken any more, another node takes at once.
+	context.AfterFunc(asked, node.triggers.Stop)
 	g, ctx := errgroup.WithContext(ctx)
 	overHTTP := func(h http.Handler, options ...func(*http.Server)) serve.Server {
 		return serve.HTTP(ctx, h, shutdownTimeout, log, options...)
@@ -118,9 +130,11 @@ func run(ctx context.Context, c config) (err error) {
 	if c.metricsListen != "" {
 		serve.Go(g, serve.TCP(c.metricsListen), overHTTP(serve.Metrics(registry)))
 	}
+	g.Go(func() error { node.sockets.Run(ctx, node.ingress.Gateway()); return nil })
 	platform.serve(ctx, g)
 	// The requests that wait are answered while the servers still let them be.
 	g.Go(func() error { <-ctx.Done(); node.ingress.Close(); return nil })
+	g.Go(func() error { endTriggers(ctx, node.triggers, streams, log); return nil })
 	g.Go(func() error { leave(asked, ctx, stop, requests, node.ingress); return nil })
 	early() // from here on it is leave that ends all
 	g.Go(func() error { me.run(ctx); return nil })

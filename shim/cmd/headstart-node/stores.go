@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	status "net/http"
 	"os"
 	"sync"
 
@@ -13,7 +13,10 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/http"
+	"github.com/headstart-mesh/headstart/shim/source/redis"
 	"github.com/headstart-mesh/headstart/shim/source/s3"
+	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
 
 // stores are the sources that the operator allows, as the control plane lists them.
@@ -27,8 +30,14 @@ type stores struct {
 
 type store struct {
 	config *nodeapi.Store
-	source *s3.Source
-	err    error // the store cannot be used as it is configured
+	source opened // of no use with err
+	err    error  // the store cannot be used as it is configured
+}
+
+// opened is a source that holds connections.
+type opened interface {
+	source.Source
+	Close()
 }
 
 func openStores(secretsDir string) (*stores, error) {
@@ -59,25 +68,51 @@ func (s *stores) set(list []*nodeapi.Store) {
 			delete(s.open, c.GetName())
 			continue
 		}
-		src, err := s3.New(s3.Config{Store: c.GetName(), Endpoint: c.GetEndpoint(), Region: c.GetRegion(),
-			PathStyle: c.GetPathStyle(), Buckets: c.GetBuckets(), Credentials: s.credentials(c)})
+		src, err := s.new(c)
 		next[c.GetName()] = store{config: c, source: src, err: err}
 	}
 	for _, gone := range s.open {
-		if gone.source != nil {
+		if gone.err == nil {
 			gone.source.Close()
 		}
 	}
 	s.open = next
 }
 
-func (s *stores) credentials(c *nodeapi.Store) func(context.Context) (s3.Credentials, error) {
-	return func(context.Context) (s3.Credentials, error) {
-		if s.secrets == nil {
-			return s3.Credentials{}, errors.New("the node has no secrets directory")
-		}
-		return s3.LoadCredentials(s.secrets, c.GetSecret())
+// new opens a store by its kind.
+func (s *stores) new(c *nodeapi.Store) (opened, error) {
+	switch c.GetKind() {
+	case "", source.SchemeS3: // a control plane of before knows no other
+		return s3.New(s3.Config{Store: c.GetName(), Endpoint: c.GetEndpoint(), Region: c.GetRegion(),
+			PathStyle: c.GetPathStyle(), Buckets: c.GetBuckets(), Credentials: s.credentials(c, s3.LoadCredentials)})
+	case source.SchemeRedis:
+		return redis.New(redis.Config{Store: c.GetName(), Address: c.GetEndpoint(), TLS: c.GetTls(), Database: int(c.GetDatabase()),
+			Keyspaces: c.GetBuckets(), Credentials: s.optional(c, redis.LoadCredentials)})
+	case source.SchemeHTTP:
+		return http.New(http.Config{Store: c.GetName(), Hosts: c.GetBuckets(), Credentials: s.optional(c, http.LoadCredentials)})
 	}
+	return nil, fmt.Errorf("its kind %.20q is none that this node knows", c.GetKind())
+}
+
+// load reads a secret of the kind's own form.
+type load func(secrets *os.Root, name string) (secret.Secret, error)
+
+// credentials returns what reads the store's secret.
+func (s *stores) credentials(c *nodeapi.Store, read load) func(context.Context) (secret.Secret, error) {
+	return func(context.Context) (secret.Secret, error) {
+		if s.secrets == nil {
+			return secret.Secret{}, errors.New("the node has no secrets directory")
+		}
+		return read(s.secrets, c.GetSecret())
+	}
+}
+
+// optional is credentials, nil if the store has no secret.
+func (s *stores) optional(c *nodeapi.Store, read load) func(context.Context) (secret.Secret, error) {
+	if c.GetSecret() == "" {
+		return nil
+	}
+	return s.credentials(c, read)
 }
 
 func (s *stores) source(name string) (source.Source, error) {
@@ -88,5 +123,5 @@ func (s *stores) source(name string) (source.Source, error) {
 	} else if ok {
 		return st.source, nil
 	}
-	return nil, problem.New(http.StatusForbidden, "StoreNotAllowed", "headstart.dev/store", fmt.Sprintf("store %q is not on the operator's list", name))
+	return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", "headstart.dev/store", fmt.Sprintf("store %q is not on the operator's list", name))
 }

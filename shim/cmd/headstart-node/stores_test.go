@@ -15,7 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
-const secret = "access_key_id = AKIDEXAMPLE\nsecret_access_key = wJalrXUtnFEMI\n"
+const accessKey = "access_key_id = AKIDEXAMPLE\nsecret_access_key = wJalrXUtnFEMI\n"
 
 // newStores returns no stores yet, and the directory of the node's secrets.
 func newStores(t *testing.T) (*stores, string) {
@@ -73,6 +73,42 @@ func TestAStoreThatCannotBeUsedHarmsNoOther(t *testing.T) {
 	}
 }
 
+// Each kind of store has its adapter; one that is of a newer kind harms no other.
+func TestStoresHaveTheAdapterOfTheirKind(t *testing.T) {
+	s, _ := newStores(t)
+	s.set([]*nodeapi.Store{
+		edge("http://one.example:9000"),
+		{Name: "jobs", Kind: "redis", Endpoint: "127.0.0.1:1", Buckets: []string{"jobs"}},
+		{Name: "models", Kind: "http", Buckets: []string{"models.example.com"}, Secret: "models"},
+		{Name: "newer", Kind: "ftp", Endpoint: "ftp.example.com"},
+		{Name: "bad", Kind: "redis", Endpoint: "nowhere"},
+	})
+	for name, in := range map[string]struct{ ref, title string }{
+		"edge":   {"redis://videos/k", "StoreNotAllowed"},
+		"jobs":   {"redis://jobs/k", "StoreUnavailable"},
+		"models": {"https://models.example.com/k", "StoreForbidden"}, // there is no secret
+	} {
+		from, err := s.source(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		ref, err := source.ParseReference(in.ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := from.Stat(t.Context(), ref); problem.Of(err).Title != in.title {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"newer", "bad"} {
+		if _, err := s.source(name); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.set(nil)
+}
+
 // s3Server answers each request with the object, and keeps who signed the last.
 func s3Server(t *testing.T) (url string, signed func() string) {
 	t.Helper()
@@ -109,7 +145,7 @@ func TestSecretsComeFromTheNode(t *testing.T) {
 	s.set([]*nodeapi.Store{edge(url)})
 	for name, write := range map[string]func(path string) error{
 		"missing":  func(string) error { return nil },
-		"open":     func(path string) error { return os.WriteFile(path, []byte(secret), 0o644) },
+		"open":     func(path string) error { return os.WriteFile(path, []byte(accessKey), 0o644) },
 		"nonsense": func(path string) error { return os.WriteFile(path, []byte("wJalrXUtnFEMI"), 0o600) },
 	} {
 		path := filepath.Join(dir, "edge")
@@ -122,7 +158,7 @@ func TestSecretsComeFromTheNode(t *testing.T) {
 		}
 		_ = os.Remove(path)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "edge"), []byte(secret), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "edge"), []byte(accessKey), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := fetch(t, s); err != nil {
@@ -156,7 +192,7 @@ func TestANodeWithoutSecrets(t *testing.T) {
 // Whoever knows a function finds its store.
 func TestStoresComeBeforeFunctions(t *testing.T) {
 	s, _ := newStores(t)
-	n := &node{functions: ingress.NewFunctions(), stores: s}
+	n := &node{functions: ingress.NewFunctions(), stores: s, streams: newStreams(nil)}
 	n.Functions(&nodeapi.Functions{Functions: []*nodeapi.Function{{Name: "default/video", Store: "edge"}}, Stores: []*nodeapi.Store{edge("http://one.example")}})
 	if _, err := s.source("edge"); err != nil {
 		t.Error(err)

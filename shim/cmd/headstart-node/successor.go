@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"net"
 
-	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
@@ -15,50 +13,16 @@ import (
 // While Kubernetes updates a daemon, a node has two: the new one takes the sockets over from
 // the old one, which then ends the requests that it has. They share directories.
 
-// buffers are where a daemon has its inputs: in the first that no other process has.
-var buffers = []string{"buffer", "buffer-2"}
-
-// openBuffer opens the first buffer that is free, and removes what a killed process left in
-// the others. taken tells that another daemon of the node has one.
-func (c config) openBuffer() (b *buffer.Buffer, taken bool, err error) {
-	if c.platform != platformKubernetes {
-		b, err := buffer.Open(c.state(buffers[0]), c.bufferLimit)
-		return b, false, err
-	}
-	for _, name := range buffers {
-		other, err := buffer.Open(c.state(name), c.bufferLimit)
-		switch {
-		case errors.Is(err, buffer.ErrInUse):
-			taken = true
-		case err != nil:
-			return nil, false, errors.Join(err, closeBuffer(b))
-		case b == nil:
-			b = other
-		default:
-			if err := other.Close(); err != nil {
-				return nil, false, errors.Join(err, b.Close())
-			}
-		}
-	}
-	if b == nil {
-		return nil, false, buffer.ErrInUse
-	}
-	return b, taken, nil
-}
-
-func closeBuffer(b *buffer.Buffer) error {
-	if b == nil {
-		return nil
-	}
-	return b.Close()
-}
-
 // process is a name that no other daemon of the node has, empty where there is never a
 // second.
 func (c config) process() string {
 	if c.platform != platformKubernetes {
 		return ""
 	}
+	return newProcess()
+}
+
+func newProcess() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headstart-mesh/headstart/shim/instance"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -52,24 +53,13 @@ func Run(t *testing.T, open func(t *testing.T) Node) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			b := &bench{Node: open(t), t: t, port: FreePort(t)}
+			b := &bench{Node: open(t), t: t, port: porttest.Free(t)}
 			b.open()
 			test(t, b)
 			b.end()
 			goleak.VerifyNone(t, before)
 		})
 	}
-}
-
-// FreePort returns a port that nothing on this machine listens on.
-func FreePort(t *testing.T) uint16 {
-	t.Helper()
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
 }
 
 type bench struct {

@@ -19,7 +19,12 @@ type Listen func() (net.Listener, error)
 func Unix(path string) Listen { return UnixFor(path, -1) }
 
 // UnixFor is Unix for another user, by its id. Below 0 it is the process's own.
-func UnixFor(path string, uid int) Listen {
+func UnixFor(path string, uid int) Listen { return unix(path, 0o600, uid) }
+
+// UnixForAll is Unix for whoever gets to the path: its directory says who that is.
+func UnixForAll(path string) Listen { return unix(path, 0o666, -1) }
+
+func unix(path string, mode fs.FileMode, uid int) Listen {
 	return func() (net.Listener, error) {
 		if err := checkSocket(path); err != nil {
 			return nil, err
@@ -33,7 +38,7 @@ func UnixFor(path string, uid int) Listen {
 			return nil, fmt.Errorf("listening: %w", err)
 		}
 		u := &unixListener{UnixListener: l.(*net.UnixListener), path: path}
-		if err := u.show(next, uid); err != nil {
+		if err := u.show(next, mode, uid); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
 		return u, nil
@@ -48,9 +53,9 @@ type unixListener struct {
 }
 
 // show puts the socket in its place, when it is as it shall be.
-func (u *unixListener) show(next string, uid int) (err error) {
-	if err := os.Chmod(next, 0o600); err != nil {
-		return fmt.Errorf("closing a socket to others: %w", err)
+func (u *unixListener) show(next string, mode fs.FileMode, uid int) (err error) {
+	if err := os.Chmod(next, mode); err != nil {
+		return fmt.Errorf("saying who may use a socket: %w", err)
 	}
 	if uid >= 0 {
 		if err := os.Lchown(next, uid, -1); err != nil {

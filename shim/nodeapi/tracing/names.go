@@ -37,6 +37,9 @@ const (
 	RuntimeStart = "runtime.start"
 	// Fetch is the input's way from the store to the node's buffer.
 	Fetch = "fetch"
+	// Receive is the way of a request's own body, where that is the input, from whoever
+	// sends it into the node's buffer.
+	Receive = "receive"
 	// Transfer is the way of a request or its input to where the function is: to
 	// another node's daemon, or from the buffer into the sandbox.
 	Transfer = "transfer"
@@ -44,10 +47,18 @@ const (
 	Deliver = "deliver"
 	// Execute is from there to the last byte of the function's answer.
 	Execute = "execute"
+	// Trigger is one delivery of a stream's entry to a function, by the daemon that consumes
+	// the stream: the root of the trace unless the entry brought a traceparent.
+	Trigger = "trigger"
 	// Relay is, of a request that another autoscaler takes (Knative), all from there on: it
 	// starts the function, takes the input as it arrives, and passes the answer on. Nobody
 	// here sees where one ends and the next begins.
 	Relay = "relay"
+	// Call is a function's call of another by its socket, from the request's arrival to the
+	// end of its answer.
+	Call = "call"
+	// Read is a function's reading of an input by its socket.
+	Read = "read"
 )
 
 // EventPlacedAgain is the event of an Activation whose request nobody got, and that is placed
@@ -62,11 +73,13 @@ const (
 	FaaSColdStart = attribute.Key("faas.coldstart")
 	// FaaSInvocationID is the same value as Request.
 	FaaSInvocationID = attribute.Key("faas.invocation_id")
-	// FaaSTrigger is always TriggerHTTP.
+	// FaaSTrigger is TriggerPubSub on a Trigger, and TriggerHTTP on the request that it makes
+	// as on all others.
 	FaaSTrigger = attribute.Key("faas.trigger")
 
-	// TriggerHTTP is the one value of FaaSTrigger.
-	TriggerHTTP = "http"
+	// TriggerHTTP and TriggerPubSub are the values of FaaSTrigger.
+	TriggerHTTP   = "http"
+	TriggerPubSub = "pubsub"
 )
 
 // Headstart's own attributes.
@@ -88,6 +101,10 @@ const (
 	RelayAddress = attribute.Key("headstart.relay.address")
 	// TransferKind is TransferLocal or TransferPeer.
 	TransferKind = attribute.Key("headstart.transfer.kind")
+	// TriggerEntry is the id of the stream's entry that a Trigger delivers, and TriggerTry
+	// how often it was taken from the stream, this time included.
+	TriggerEntry = attribute.Key("headstart.trigger.entry")
+	TriggerTry   = attribute.Key("headstart.trigger.try")
 	// Degraded is the reason, one CamelCase word, why Headstart let the request go on
 	// without its help.
 	Degraded = attribute.Key("headstart.degraded")

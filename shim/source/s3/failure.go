@@ -1,7 +1,6 @@
 package s3
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,19 +11,11 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/ranged"
 )
 
 // statusNoRange is how a store answers when an object has no byte of the range.
 const statusNoRange = http.StatusRequestedRangeNotSatisfiable
-
-// errStalled cancels an attempt that the store has left without bytes.
-var errStalled = fmt.Errorf("no byte for %v", stall)
-
-// brokenError ends an attempt that may be repeated; final says what is wrong when it
-// is not.
-type brokenError struct{ final error }
-
-func (e *brokenError) Error() string { return e.final.Error() }
 
 // uselessError is an answer that is no error and yet not what was asked for.
 type uselessError struct{ error }
@@ -33,52 +24,47 @@ type uselessError struct{ error }
 // nor 403: S3 has the first four with 400, versitygw without accounts the last with 404.
 var refusals = []string{"AuthorizationHeaderMalformed", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "XAdminUserNotFound"}
 
-// failure turns what ended an attempt into what Fetch returns, or into a brokenError.
-// Answers of the store are told by status and code only: some stores repeat in their
-// messages what was sent to them.
-func (f *fetch) failure(ctx, watched context.Context, err error) error {
+// failure turns an error of the store's client into one that ranged.Fetcher knows. Answers
+// of the store are told by status and code only: some stores repeat in their messages what
+// was sent to them.
+func (o *object) failure(err error, begun bool) error {
 	var (
 		own     *problem.Problem
 		secret  *credentialsError
 		useless *uselessError
 	)
 	switch {
-	case ctx.Err() != nil:
-		return source.Ended(ctx, f.store, f.ref)
-	case errors.As(err, &own):
+	case err == nil, errors.As(err, &own):
 		return err
 	case errors.As(err, &secret):
-		return source.Because(source.Forbidden(f.store, "its credentials cannot be read"), secret.error)
+		return source.Because(source.Forbidden(o.store, "its credentials cannot be read"), secret.error)
 	case errors.As(err, &useless):
-		return source.Unavailable(f.store, useless.Error())
-	case context.Cause(watched) == errStalled:
-		return &brokenError{source.Because(source.TimedOut(f.store), errStalled)}
+		return source.Unavailable(o.store, useless.Error())
 	}
 	if code := status(err); code != 0 {
-		return f.answer(code, err)
+		return o.answer(code, err, begun)
 	}
-	return &brokenError{source.Because(source.Unavailable(f.store, "the connection failed"), err)}
+	return err
 }
 
-func (f *fetch) answer(status int, err error) error {
+func (o *object) answer(status int, err error, begun bool) error {
 	answer, code := fmt.Sprintf("it answers %d", status), ""
 	var api smithy.APIError
 	if errors.As(err, &api) {
 		code = api.ErrorCode()
 		answer += fmt.Sprintf(" %.60q", code)
 	}
-	begun := f.writer != nil
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, slices.Contains(refusals, code):
-		return source.Forbidden(f.store, answer)
+		return source.Forbidden(o.store, answer)
 	case status == http.StatusNotFound && !begun:
-		return source.NotFound(f.store, f.ref)
+		return source.NotFound(o.store, o.ref)
 	case status == http.StatusNotFound, status == http.StatusPreconditionFailed, status == statusNoRange:
-		return source.Changed(f.store, f.ref)
+		return source.Changed(o.store, o.ref)
 	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:
-		return &brokenError{source.Unavailable(f.store, answer)}
+		return ranged.Again(source.Unavailable(o.store, answer))
 	}
-	return source.Unavailable(f.store, answer)
+	return source.Unavailable(o.store, answer)
 }
 
 // status returns the HTTP status of the answer that err is about; 0 is none.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
 
 const (
@@ -150,7 +151,7 @@ func serve(t *testing.T, handler http.Handler) (*Source, func()) {
 func config(secrets *os.Root) Config {
 	return Config{
 		Store: "edge", Endpoint: "http://store.test", Region: "eu-central-1", PathStyle: true, Buckets: []string{testBucket},
-		Credentials: func(context.Context) (Credentials, error) { return LoadCredentials(secrets, "edge") },
+		Credentials: func(context.Context) (secret.Secret, error) { return LoadCredentials(secrets, "edge") },
 	}
 }
 

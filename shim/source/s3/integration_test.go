@@ -5,17 +5,13 @@ package s3
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,7 +117,7 @@ func TestGatewayConformance(t *testing.T) {
 	g := startGateway(t)
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Store {
 		s := g.source(t, g.address, testKeyID, testSecret)
-		return sourcetest.Store{Source: s, Bucket: testBucket, Part: Part, Put: g.put, Delete: g.delete, Close: s.Close}
+		return sourcetest.Store{Source: s, Scheme: source.SchemeS3, Bucket: testBucket, Part: Part, Put: g.put, Delete: g.delete, Close: s.Close}
 	})
 }
 
@@ -185,126 +181,8 @@ func TestGatewayChanges(t *testing.T) {
 // the caller is told in time.
 func TestGatewayBehindABadLine(t *testing.T) {
 	g := startGateway(t)
-	ref := source.Reference{Scheme: source.SchemeS3, Bucket: testBucket, Key: "k"}
-	content := bytes.Repeat([]byte("0123456789abcdef"), 10*Part/16)
-	if err := g.put(ref, "text/plain", content); err != nil {
-		t.Fatal(err)
-	}
-	for name, in := range map[string]struct {
-		// faults is how many connections break after some bytes; in the middle of an
-		// answer's header, or of its body.
-		faults, bytes int64
-		reset         bool
-	}{
-		"reset in the header": {4, 20, true},
-		"reset in the body":   {4, Part / 3, true},
-		"cut in the header":   {4, 20, false},
-		"cut in the body":     {4, Part / 3, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := startProxy(t, g.address)
-			p.left.Store(in.faults)
-			p.bytes, p.reset = in.bytes, in.reset
-			sink := &sink{}
-			if err := g.source(t, p.address, testKeyID, testSecret).Fetch(t.Context(), ref, sink.begin); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(sink.content, content) {
-				t.Error("the content is another")
-			}
-			if p.left.Load() > 0 {
-				t.Error("nothing broke")
-			}
-		})
-	}
-	t.Run("broken for good", func(t *testing.T) {
-		p := startProxy(t, g.address)
-		p.left.Store(1 << 30)
-		p.bytes, p.reset = 20, true
-		err := g.source(t, p.address, testKeyID, testSecret).Fetch(t.Context(), ref, (&sink{}).begin)
-		if problem.Of(err).Title != "StoreUnavailable" {
-			t.Errorf("got %v", err)
-		}
+	sourcetest.RunBehindABadLine(t, g.address, func(t *testing.T, address string) sourcetest.Store {
+		s := g.source(t, address, testKeyID, testSecret)
+		return sourcetest.Store{Source: s, Scheme: source.SchemeS3, Bucket: testBucket, Part: Part, Put: g.put, Delete: g.delete, Close: s.Close}
 	})
-	t.Run("nobody listens", func(t *testing.T) {
-		err := g.source(t, "127.0.0.1:1", testKeyID, testSecret).Fetch(t.Context(), ref, (&sink{}).begin)
-		if problem.Of(err).Title != "StoreUnavailable" {
-			t.Errorf("got %v", err)
-		}
-	})
-	t.Run("stalled", func(t *testing.T) {
-		p := startProxy(t, g.address)
-		p.left.Store(1 << 30)
-		p.bytes, p.stalls = Part/3, true
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := g.source(t, p.address, testKeyID, testSecret).Fetch(ctx, ref, (&sink{}).begin)
-		if problem.Of(err).Title != "StoreTimeout" || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
-		}
-	})
-}
-
-// proxy passes connections on, and breaks some of them on the way back.
-type proxy struct {
-	address, to string
-
-	left          atomic.Int64 // connections still to break
-	bytes         int64        // after so many of the answer
-	reset, stalls bool         // how: by RST, by silence, else by FIN
-	ctx           context.Context
-}
-
-func startProxy(t *testing.T, to string) *proxy {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{address: listener.Addr().String(), to: to}
-	ctx, cancel := context.WithCancel(context.Background())
-	p.ctx = ctx
-	var conns sync.WaitGroup
-	conns.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			conns.Go(func() { p.pass(client.(*net.TCPConn)) })
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		_ = listener.Close()
-		conns.Wait()
-	})
-	return p
-}
-
-// pass ignores what goes wrong: connections are meant to.
-func (p *proxy) pass(client *net.TCPConn) {
-	server, err := net.Dial("tcp", p.to)
-	if err != nil {
-		_ = client.Close()
-		return
-	}
-	var up sync.WaitGroup
-	up.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
-	defer up.Wait()
-	defer server.Close()
-	defer client.Close()
-	stop := context.AfterFunc(p.ctx, func() { _ = client.Close(); _ = server.Close() })
-	defer stop()
-	if p.left.Add(-1) < 0 {
-		_, _ = io.Copy(client, server)
-		return
-	}
-	_, _ = io.CopyN(client, server, p.bytes)
-	switch {
-	case p.stalls:
-		<-p.ctx.Done()
-	case p.reset:
-		_ = client.SetLinger(0)
-	}
 }

@@ -10,56 +10,21 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/ranged"
+	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
 
-// Design point: a link between edge and cloud with 25-50 ms of round trip and
-// 100-500 Mbit/s. It holds up to 3 MB in flight, which one connection reaches only after
-// eight doublings of its congestion window from 14 KB: 400 ms, longer than many inputs
-// take as a whole.
 const (
 	// Part is the largest range asked for at once, in bytes. A connection idles for one
 	// round trip per part: at 8 connections on 500 Mbit/s a part takes 270 ms, so that is
 	// a sixth, and the other connections use it. Larger parts would hold up the prefix,
 	// which grows to the end of a part only when those before are there.
 	Part = 2 << 20
-
-	// connections is how many parts of one object are read at the same time. Eight windows
-	// fill the link three doublings earlier than one, and a lost packet halves an eighth of
-	// the rate. An object of fewer parts uses as many as it has parts, and the first one
-	// alone until the store has told the size.
-	connections = 8
-
-	// slots is how many parts of all objects are read at the same time. It bounds sockets
-	// and buffers: what waits for a slot holds neither.
-	slots = 64
-
-	// block is the size of the buffer between socket and writer, in bytes: what a socket
-	// has ready at once on this link.
-	block = 128 << 10
-
-	// stall is how long the store may send nothing, answer or bytes. It outlasts the
-	// hiccups of a mobile link (a handover takes seconds), not a dead peer.
-	stall = 10 * time.Second
-
-	// tries is how often one part is asked for, patience how long after the first time
-	// it still is. Together with stall they bound the wait for a store that is away.
-	tries    = 5
-	patience = 30 * time.Second
-
-	// firstPause and longestPause bound the wait between two tries, which doubles.
-	firstPause   = 100 * time.Millisecond
-	longestPause = 2 * time.Second
-
-	// idle is how long an unused connection is kept for the next object: the activations
-	// of one workflow, not those of another hour.
-	idle = 90 * time.Second
 
 	// maxHeader bounds an answer's header, maxError an error's body, in bytes: the SDK
 	// reads them into memory. S3 allows 2 KB of user metadata; its errors have less.
@@ -80,7 +45,7 @@ type Config struct {
 	Buckets []string
 	// Credentials is called for each request to the store, so that a changed secret
 	// counts from the next one on.
-	Credentials func(context.Context) (Credentials, error)
+	Credentials func(context.Context) (secret.Secret, error)
 }
 
 // Source reads objects of one store. It implements source.Source.
@@ -89,7 +54,7 @@ type Source struct {
 	buckets   []string
 	client    *sdk.Client
 	transport *http.Transport
-	slots     chan struct{}
+	fetcher   *ranged.Fetcher
 }
 
 // New returns the source of a store. It does not call the store.
@@ -119,14 +84,14 @@ func New(cfg Config) (*Source, error) {
 	s := &Source{
 		store:   cfg.Store,
 		buckets: slices.Clone(cfg.Buckets),
-		slots:   make(chan struct{}, slots),
+		fetcher: ranged.New(cfg.Store, Part),
 		// No proxy from the environment, and HTTP/1.1: HTTP/2 would put all parts on one
 		// connection with one congestion window.
 		transport: &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: stall}).DialContext,
-			TLSHandshakeTimeout:    stall,
-			MaxIdleConnsPerHost:    slots,
-			IdleConnTimeout:        idle,
+			DialContext:            (&net.Dialer{Timeout: ranged.Stall}).DialContext,
+			TLSHandshakeTimeout:    ranged.Stall,
+			MaxIdleConnsPerHost:    ranged.Slots,
+			IdleConnTimeout:        ranged.Idle,
 			MaxResponseHeaderBytes: maxHeader,
 			DisableCompression:     true,
 		},
@@ -171,11 +136,30 @@ func (s *Source) Close() { s.transport.CloseIdleConnections() }
 
 // Fetch implements source.Source.
 func (s *Source) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
-	if ref.Scheme != source.SchemeS3 || !slices.Contains(s.buckets, ref.Bucket) {
+	if err := s.allow(ref); err != nil {
+		return err
+	}
+	return s.fetcher.Fetch(ctx, ref, &object{s, ref}, begin)
+}
+
+// Stat implements source.Source.
+func (s *Source) Stat(ctx context.Context, ref source.Reference) (found source.Object, err error) {
+	if err := s.allow(ref); err != nil {
+		return source.Object{}, err
+	}
+	err = s.fetcher.Ask(ctx, ref, func(ctx context.Context) error {
+		found, err = (&object{s, ref}).stat(ctx)
+		return err
+	})
+	return found, err
+}
+
+func (s *Source) allow(ref source.Reference) error {
+	if ref.Scheme != source.SchemeS3 {
+		return source.OtherScheme(s.store, ref, "s3://")
+	}
+	if !slices.Contains(s.buckets, ref.Bucket) {
 		return source.NotAllowed(s.store, ref)
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	f := &fetch{Source: s, ref: ref, begin: begin, group: group}
-	group.Go(func() error { return f.first(ctx) })
-	return group.Wait()
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/ranged"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 )
 
@@ -26,7 +27,7 @@ func TestConformance(t *testing.T) {
 		store := &fakeStore{}
 		s, end := serve(t, store)
 		return sourcetest.Store{
-			Source: s, Bucket: testBucket, Part: Part, Close: end,
+			Source: s, Scheme: source.SchemeS3, Bucket: testBucket, Part: Part, Close: end,
 			Put: func(ref source.Reference, contentType string, content []byte) error {
 				store.set(ref, newObject(contentType, string(content)))
 				return nil
@@ -60,8 +61,8 @@ func TestFetchAsksInOrderAndInParallel(t *testing.T) {
 		if got := store.requests[1:]; !equalSets(got, want) {
 			t.Errorf("requests %q, want %q", got, want)
 		}
-		if store.most != connections {
-			t.Errorf("%d requests at the same time, want %d", store.most, connections)
+		if store.most != ranged.Connections {
+			t.Errorf("%d requests at the same time, want %d", store.most, ranged.Connections)
 		}
 	})
 }
@@ -85,7 +86,7 @@ func TestFetchGoesOn(t *testing.T) {
 				var faults atomic.Int32
 				store := &fakeStore{before: func(w http.ResponseWriter, r *http.Request) bool {
 					// Every other request fails, at most as often as a part may.
-					if n := faults.Add(1); n%2 == 0 || n > 2*tries-3 {
+					if n := faults.Add(1); n%2 == 0 || n > 2*ranged.Tries-3 {
 						return false
 					}
 					fault(w, r)
@@ -147,7 +148,7 @@ func TestFetchFails(t *testing.T) {
 			w.WriteHeader(status)
 		}
 	}
-	const atOnce, retried, stalled = 0, 2 * tries * longestPause, patience + 2*stall
+	const atOnce, retried, stalled = 0, 2 * ranged.Tries * ranged.LongestPause, ranged.Patience + 2*ranged.Stall
 	for name, in := range map[string]struct {
 		handler http.HandlerFunc
 		title   string

@@ -20,6 +20,14 @@ type Memory struct {
 	// Before, if set, is called before each part is written; an error fails the fetch.
 	// Set it before the first fetch.
 	Before func(ctx context.Context, ref source.Reference, offset int64) error
+	// Allowed, if set, are the only references that may be read. Set it before the first.
+	Allowed func(ref source.Reference) bool
+	// Unsized says that nobody is told an object's size before its end. Set it before the
+	// first fetch.
+	Unsized bool
+	// BeforeStat, if set, is called before an object is looked at; an error fails Stat.
+	// Set it before the first Stat.
+	BeforeStat func(ctx context.Context, ref source.Reference) error
 
 	mu      sync.Mutex
 	version int
@@ -54,11 +62,15 @@ func (m *Memory) Delete(ref source.Reference) {
 
 // Fetch implements source.Source.
 func (m *Memory) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
-	object, ok := m.get(ref)
-	if !ok {
-		return source.NotFound("memory", ref)
+	object, err := m.find(ref)
+	if err != nil {
+		return err
 	}
-	w, err := begin(object.Object)
+	told := object.Object
+	if m.Unsized {
+		told.Size = -1
+	}
+	w, err := begin(told)
 	if err != nil {
 		return err
 	}
@@ -79,6 +91,31 @@ func (m *Memory) Fetch(ctx context.Context, ref source.Reference, begin func(sou
 		}
 	}
 	return nil
+}
+
+// Stat implements source.Source.
+func (m *Memory) Stat(ctx context.Context, ref source.Reference) (source.Object, error) {
+	if m.BeforeStat != nil {
+		if err := m.BeforeStat(ctx, ref); err != nil {
+			return source.Object{}, err
+		}
+	}
+	if ctx.Err() != nil {
+		return source.Object{}, source.Ended(ctx, "memory", ref)
+	}
+	object, err := m.find(ref)
+	return object.Object, err
+}
+
+func (m *Memory) find(ref source.Reference) (memoryObject, error) {
+	if m.Allowed != nil && !m.Allowed(ref) {
+		return memoryObject{}, source.NotAllowed("memory", ref)
+	}
+	object, ok := m.get(ref)
+	if !ok {
+		return memoryObject{}, source.NotFound("memory", ref)
+	}
+	return object, nil
 }
 
 func (m *Memory) get(ref source.Reference) (memoryObject, bool) {

@@ -8,9 +8,10 @@ import (
 
 func TestMemory(t *testing.T) {
 	Run(t, func(*testing.T) Store {
-		memory := &Memory{}
+		memory := &Memory{Allowed: func(ref source.Reference) bool { return ref.Scheme == source.SchemeS3 && ref.Bucket == "inputs" }}
 		return Store{
 			Source: memory,
+			Scheme: source.SchemeS3,
 			Bucket: "inputs",
 			Part:   memoryPart,
 			Put: func(ref source.Reference, contentType string, content []byte) error {

@@ -22,6 +22,8 @@ import (
 // Store is a store with an adapter in front, as the suite needs it.
 type Store struct {
 	Source source.Source
+	// Scheme is the one of the store's references.
+	Scheme string
 	// Bucket exists, is empty, and may be read through Source.
 	Bucket string
 	// Part is the largest number of bytes that the adapter asks the store for at once.
@@ -29,9 +31,20 @@ type Store struct {
 	// Put creates or replaces an object, Delete removes it.
 	Put    func(ref source.Reference, contentType string, content []byte) error
 	Delete func(ref source.Reference) error
+	// PutUnsized is Put for an object whose size the store does not tell beforehand; nil if
+	// it always does.
+	PutUnsized func(ref source.Reference, contentType string, content []byte) error
+	// Untyped says that the store keeps no content types: all are OctetStream.
+	Untyped bool
+	// Once says that an object comes to the source once, like a request's body: Stat has
+	// nothing to ask, and nobody is refused.
+	Once bool
 	// Close ends the adapter; afterwards no goroutine of it is left.
 	Close func()
 }
+
+// OctetStream is the content type of what has none (RFC 2046, section 4.5.1).
+const OctetStream = "application/octet-stream"
 
 // Run runs the suite; open is called once per test.
 func Run(t *testing.T, open func(t *testing.T) Store) {
@@ -46,6 +59,10 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"writer fails":    writerFails,
 		"many at a time":  many,
 		"hostile content": keys,
+		"not allowed":     notAllowed,
+		"stat":            stat,
+		"stat of another": statReplaced,
+		"unsized":         unsized,
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
@@ -67,7 +84,7 @@ func sizes(t *testing.T, store Store) {
 				t.Fatal(err)
 			}
 			sink.ended(t)
-			if sink.begins != 1 || sink.object.Size != size || sink.object.ContentType != contentType || sink.object.Version == "" {
+			if sink.begins != 1 || sink.object.Size != size || sink.object.ContentType != store.contentType() || sink.object.Version == "" {
 				t.Errorf("begin was called %d times, last with %+v", sink.begins, sink.object)
 			}
 			if !bytes.Equal(sink.content, content) {
@@ -82,6 +99,10 @@ func missing(t *testing.T, store Store) {
 		sink := &sink{}
 		err := store.Source.Fetch(t.Context(), ref, sink.begin)
 		wantProblem(t, err, "InputNotFound", http.StatusNotFound)
+		if !store.Once {
+			_, err = store.Source.Stat(t.Context(), ref)
+			wantProblem(t, err, "InputNotFound", http.StatusNotFound)
+		}
 		sink.ended(t)
 		if sink.begins != 0 {
 			t.Error("begin was called")
@@ -209,15 +230,131 @@ func keys(t *testing.T, store Store) {
 	}
 }
 
+// notAllowed: what the operator has not listed is not asked for.
+func notAllowed(t *testing.T, store Store) {
+	if store.Once {
+		return
+	}
+	for _, ref := range []source.Reference{
+		{Scheme: store.Scheme, Bucket: "other", Key: "k"}, {Scheme: store.Scheme, Bucket: store.Bucket + "x", Key: "k"},
+		{Scheme: "other", Bucket: store.Bucket, Key: "k"}, {},
+	} {
+		sink := &sink{}
+		wantProblem(t, store.Source.Fetch(t.Context(), ref, sink.begin), "StoreNotAllowed", http.StatusForbidden)
+		_, err := store.Source.Stat(t.Context(), ref)
+		wantProblem(t, err, "StoreNotAllowed", http.StatusForbidden)
+		if sink.begins != 0 {
+			t.Error("begin was called")
+		}
+	}
+}
+
+// stat: while an object is read and stays as it is, Stat says what begin was told.
+func stat(t *testing.T, store Store) {
+	if store.Once {
+		return
+	}
+	ref, content := store.put(t, 20*store.Part)
+	var once sync.Once
+	sink := &sink{}
+	sink.onWrite = func() error {
+		once.Do(func() {
+			for range 2 {
+				if object, err := store.Source.Stat(t.Context(), ref); err != nil || object != sink.object {
+					t.Errorf("Stat gives %+v, %v, and begin was told %+v", object, err, sink.object)
+				}
+			}
+		})
+		return nil
+	}
+	if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+		t.Fatal(err)
+	}
+	sink.ended(t)
+	if !bytes.Equal(sink.content, content) {
+		t.Error("the content is another")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := store.Source.Stat(ctx, ref)
+	wantProblem(t, err, "InputCancelled", http.StatusServiceUnavailable)
+}
+
+// statReplaced: Stat does not take a new object for the one that is being read.
+func statReplaced(t *testing.T, store Store) {
+	if store.Once {
+		return
+	}
+	ref, _ := store.put(t, 20*store.Part)
+	var once sync.Once
+	sink := &sink{}
+	sink.onWrite = func() error {
+		once.Do(func() {
+			if err := store.Put(ref, contentType, random(20*store.Part)); err != nil {
+				t.Error(err)
+			}
+			if object, err := store.Source.Stat(t.Context(), ref); err != nil || object.Version == sink.object.Version {
+				t.Errorf("Stat gives %+v, %v of another object than begin was told of: %+v", object, err, sink.object)
+			}
+			if err := store.Delete(ref); err != nil {
+				t.Error(err)
+			}
+			_, err := store.Source.Stat(t.Context(), ref)
+			wantProblem(t, err, "InputNotFound", http.StatusNotFound)
+		})
+		return nil
+	}
+	if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
+	}
+	sink.ended(t)
+}
+
+// unsized: an object whose size nobody knows arrives whole and in order.
+func unsized(t *testing.T, store Store) {
+	if store.PutUnsized == nil {
+		return
+	}
+	for _, size := range []int64{0, 1, store.Part, 5*store.Part + 3} {
+		ref, content := store.ref("unsized"), random(size)
+		if err := store.PutUnsized(ref, contentType, content); err != nil {
+			t.Fatal(err)
+		}
+		sink := &sink{inOrder: true}
+		if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+			t.Errorf("size %d: %v", size, err)
+		}
+		sink.ended(t)
+		if sink.begins != 1 || sink.object.Size != -1 || sink.object.ContentType != contentType {
+			t.Errorf("size %d: begin was called %d times, last with %+v", size, sink.begins, sink.object)
+		}
+		if !bytes.Equal(sink.content, content) {
+			t.Errorf("size %d: the content is another", size)
+		}
+	}
+}
+
 const contentType = "video/x-motion-jpeg"
 
 func (s Store) ref(key string) source.Reference {
-	return source.Reference{Scheme: source.SchemeS3, Bucket: s.Bucket, Key: key}
+	return source.Reference{Scheme: s.Scheme, Bucket: s.Bucket, Key: key}
+}
+
+func (s Store) contentType() string {
+	if s.Untyped {
+		return OctetStream
+	}
+	return contentType
 }
 
 func (s Store) put(t *testing.T, size int64) (source.Reference, []byte) {
 	t.Helper()
-	ref, content := s.ref("object-"+strconv.FormatInt(size, 10)), random(size)
+	return s.putAs(t, "object-"+strconv.FormatInt(size, 10), size)
+}
+
+func (s Store) putAs(t *testing.T, key string, size int64) (source.Reference, []byte) {
+	t.Helper()
+	ref, content := s.ref(key), random(size)
 	if err := s.Put(ref, contentType, content); err != nil {
 		t.Fatal(err)
 	}
@@ -248,6 +385,7 @@ func wantProblem(t *testing.T, err error, title string, status int) {
 // sink takes an object and notes what a Source must not do.
 type sink struct {
 	onBegin, onWrite func() error
+	inOrder          bool // each write must begin where the last one ended
 
 	mu      sync.Mutex
 	begins  int
@@ -261,7 +399,7 @@ func (s *sink) begin(object source.Object) (io.WriterAt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begins++
-	s.object, s.content = object, make([]byte, object.Size)
+	s.object, s.content = object, make([]byte, max(0, object.Size))
 	if s.onBegin != nil {
 		if err := s.onBegin(); err != nil {
 			return nil, err
@@ -276,7 +414,11 @@ func (s *sink) WriteAt(p []byte, at int64) (int, error) {
 	if s.closed {
 		s.wrong = append(s.wrong, "it writes after Fetch has returned")
 	}
-	if at < 0 || at+int64(len(p)) > s.object.Size {
+	if s.object.Size < 0 && at == int64(len(s.content)) {
+		s.content = append(s.content, p...)
+		return len(p), nil
+	}
+	if at < 0 || s.inOrder || at+int64(len(p)) > s.object.Size {
 		s.wrong = append(s.wrong, "it writes outside of the object")
 		return 0, io.ErrShortWrite
 	}

@@ -19,8 +19,8 @@ import (
 )
 
 var reader = catalog.Reader{Stores: stores.Stores{
-	{Name: "default", Endpoint: "http://s3:9000", Buckets: []string{"videos"}},
-	{Name: "archive", Endpoint: "http://s3:9000", Buckets: []string{"old"}, Namespaces: []string{"vault"}},
+	{Name: "default", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"videos"}},
+	{Name: "archive", Kind: "s3", Endpoint: "http://s3:9000", Buckets: []string{"old"}, Namespaces: []string{"vault"}},
 }}
 
 func named(name string) metav1.ObjectMeta {

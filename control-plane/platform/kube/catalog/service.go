@@ -103,7 +103,7 @@ func (n *reading) policy(of subject) (policy.Policy, bool) {
 	}
 	for _, e := range problems[:min(len(problems), problemsMost)] {
 		_, known := n.Stores.Get(e.Value)
-		if _, here := granted.Get(e.Value); e.Field == policy.KeyStore && known && !here {
+		if _, here := granted.Get(e.Value); (e.Field == policy.KeyStore || e.Field == policy.KeyTriggerStore) && known && !here {
 			e := &field.Error{Field: e.Field, Value: e.Value, Problem: "is not for namespace " + n.namespace, Fix: fmt.Sprintf(messageStoreNotGrantedTail, n.namespace)}
 			n.refuse(of, reasonStoreNotGranted, e.Field, e.Error())
 			continue

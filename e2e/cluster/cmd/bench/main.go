@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
+	"github.com/headstart-mesh/headstart/e2e/host"
 )
 
 // bounds are those of the issue that this benchmark answers; a figure above its bound is
@@ -176,11 +176,7 @@ func (b *bench) uninstall(ctx context.Context, before world.Snapshot) error {
 }
 
 func (b *bench) write() error {
-	machine := map[string]any{"cpus": runtime.NumCPU(), "os": runtime.GOOS, "arch": runtime.GOARCH, "go": runtime.Version()}
-	if v, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		machine["kernel"] = strings.TrimSpace(string(v))
-	}
-	j, err := json.MarshalIndent(map[string]any{"summary": b.summary, "machine": machine, "seed": coldrun.Seed, "notes": b.notes}, "", "  ")
+	j, err := json.MarshalIndent(map[string]any{"summary": b.summary, "machine": host.Describe(), "seed": coldrun.Seed, "notes": b.notes}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,13 @@ imagePullSecrets:
 {{- define "headstart.stores" -}}
 {{- $list := list }}
 {{- range .Values.stores }}
-{{- $list = append $list (dict "name" (list .name) "buckets" .s3.buckets "namespaces" (.namespaces | default list)) }}
+{{- $schemes := list "s3" }}
+{{- $places := list }}
+{{- if .s3 }}{{ $places = .s3.buckets }}
+{{- else if .redis }}{{ $schemes = list "redis" }}{{ $places = .redis.keyspaces }}
+{{- else }}{{ $schemes = ternary (list "https") (list "https" "http") (not (empty .http.credentialsSecret)) }}{{ $places = .http.hosts }}
+{{- end }}
+{{- $list = append $list (dict "name" (list .name) "schemes" $schemes "buckets" $places "namespaces" (.namespaces | default list)) }}
 {{- end }}
 {{- $list | toJson }}
 {{- end }}

@@ -1,0 +1,141 @@
+// Package plain is an Envoy beside the test bed's own, with the same configuration but
+// without Headstart: what hot requests are compared with.
+package plain
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
+	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+const (
+	// Port is the gateway's, control its control plane's.
+	Port    = 8081
+	control = 9470
+	name    = "plain"
+	// timeout is many times what the slowest step here takes.
+	timeout = 2 * time.Minute
+)
+
+func instanceOf(ctx context.Context, bed *testbed.Bed, function string) (platform.Instance, error) {
+	s, err := bed.Client().Status(ctx)
+	if err != nil {
+		return platform.Instance{}, err
+	}
+	for _, f := range s.Functions {
+		for _, in := range f.Instances {
+			if f.Name == "default/"+function && in.Phase == platform.Ready {
+				return platform.Instance{ID: in.ID, Function: f.Name, Node: in.Node, Phase: in.Phase, Address: in.Address}, nil
+			}
+		}
+	}
+	return platform.Instance{}, fmt.Errorf("function %s is not hot", function)
+}
+
+// Start starts an Envoy on the edge node, at Port, under a control plane of its own that
+// knows the one hot function and no filter. stop ends both.
+func Start(ctx context.Context, bed *testbed.Bed, binDir, function string) (stop func(), err error) {
+	in, err := instanceOf(ctx, bed, function)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(bed.RunDir(), "plain")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	node := bed.Node(testbed.Edge)
+	address := net.JoinHostPort(bed.ControlPlaneIP().String(), strconv.Itoa(control))
+	authority, err := pki.New(filepath.Join(dir, "pki"))
+	if err != nil {
+		return nil, err
+	}
+	files, err := authority.Issue(name, node.Address, bed.ControlPlaneIP())
+	if err != nil {
+		return nil, err
+	}
+	tls, _, err := peertls.Load(files.Cert, files.Key, files.CA)
+	if err != nil {
+		return nil, err
+	}
+	edgeRun := filepath.Join(bed.RunDir(), testbed.Edge)
+	gateways := xds.New(xds.Config{ListenPort: Port, OTLPSocket: filepath.Join(bed.RunDir(), "otlp.sock"), TraceSampling: 100,
+		Verify: func(context.Context, string) error { return nil }, OnLoad: func(string, []xds.Load) {}}, slog.New(slog.DiscardHandler))
+	state := platform.State{Functions: []platform.Function{{Name: "default/" + function, Hosts: []string{function + ".default.headstart.local"},
+		RequestTimeout: timeout}}, Instances: []platform.Instance{in}}
+	if err := gateways.Update(state, []xds.Gateway{{ID: name, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock")}}); err != nil {
+		return nil, err
+	}
+	server := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(tls)))...)
+	gateways.Register(server)
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(l) // ends with Stop; Envoy says what went wrong before
+	}()
+	group := process.New(func(process.Exit) {})
+	stop = func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		group.Stop(end)
+		server.Stop()
+		<-served
+	}
+	b, err := xds.Bootstrap(xds.BootstrapConfig{NodeID: name, Cluster: name, ControlPlaneAddress: address, ServerName: name,
+		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA, AdminSocket: filepath.Join(dir, "envoy.sock")})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "envoy.json"), b, 0o600)
+	}
+	if err == nil {
+		err = group.Start(ctx, process.Spec{Name: "plain", Path: filepath.Join(binDir, "envoy"), NetNS: node.Namespace,
+			Args: []string{"--config-path", filepath.Join(dir, "envoy.json"), "--concurrency", "2", "--disable-hot-restart", "--log-level", "error"},
+			Ready: func(ctx context.Context) error {
+				return testbed.Poll(ctx, timeout, answers(netip.AddrPortFrom(node.Address, Port), function))
+			}})
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+// answers tells whether the gateway has the function.
+func answers(gateway netip.AddrPort, function string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+gateway.String()+"/healthz", nil)
+		if err != nil {
+			return err
+		}
+		r.Host, r.Close = function+".default.headstart.local", true
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("the gateway answers %s", resp.Status)
+		}
+		return nil
+	}
+}

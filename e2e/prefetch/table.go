@@ -1,0 +1,62 @@
+package prefetch
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headstart-mesh/headstart/e2e/coldrun"
+)
+
+// Table prints rows, in ms.
+func Table(w io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "passing\tsize\tadded start\talpha\tbeta\tdelta\tgamma\toff\ton\tbound\texcess\tI/O less\ttotal less\t")
+	for _, r := range rows {
+		less := ""
+		if share, counts := r.IOReduction(); counts {
+			less = fmt.Sprintf("%.1f %%", 100*share)
+		}
+		part := func(of func(coldrun.Components) time.Duration) string {
+			s := ""
+			for i, stage := range r.Stages {
+				if i > 0 {
+					s += " + "
+				}
+				var longest time.Duration
+				for _, b := range stage {
+					longest = max(longest, of(b))
+				}
+				s += fmt.Sprintf("%.0f", coldrun.Millis(longest))
+			}
+			return s
+		}
+		fmt.Fprintf(t, "%s\t%s\t%v\t%s\t%s\t%s\t%s\t%.0f\t%.0f\t%.0f\t%.2f\t%s\t%.1f %%\t\n", r.Passing, Label(r.Size), r.Startup,
+			part(func(c coldrun.Components) time.Duration { return c.Alpha }), part(func(c coldrun.Components) time.Duration { return c.Beta }),
+			part(func(c coldrun.Components) time.Duration { return c.Delta }), part(func(c coldrun.Components) time.Duration { return c.Gamma }),
+			coldrun.Millis(r.Off), coldrun.Millis(r.On), coldrun.Millis(r.Bound()), r.Excess(), less, 100*r.Reduction())
+	}
+	return t.Flush()
+}
+
+// Verdicts prints each figure of the summary beside its limit.
+func Verdicts(w io.Writer, summary map[string]float64) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, l := range Limits {
+		sign, verdict := "<=", "MISSED"
+		if l.AtLeast {
+			sign = ">="
+		}
+		got, measured := summary[l.Name]
+		switch {
+		case !measured:
+			fmt.Fprintf(t, "%s\t-\t%s %g\tnot measured\n", l.Name, sign, l.Limit)
+			continue
+		case l.Holds(got):
+			verdict = "holds"
+		}
+		fmt.Fprintf(t, "%s\t%.3f\t%s %g\t%s\n", l.Name, got, sign, l.Limit, verdict)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,171 @@
+//go:build integration
+
+package soak
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	slogpkg "log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/e2e/soak/plan"
+)
+
+// caseHeader tells the function which case a request is.
+const caseHeader = "x-soak-case"
+
+// part is what a function saw of an input.
+type part struct {
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+	// Broken is why it did not come to its end.
+	Broken string `json:"broken,omitempty"`
+}
+
+// report is what a function answers, in one line ahead of the filler.
+type report struct {
+	Request string `json:"request"`
+	Body    part   `json:"body"`
+	File    *part  `json:"file,omitempty"`
+	// Stray are other files where the input is.
+	Stray []string `json:"stray,omitempty"`
+	// Late says that nobody waited for it any more.
+	Late bool `json:"-"`
+}
+
+// function is the program of all instances of a node.
+type function struct {
+	w       *world
+	node    *node
+	address string
+}
+
+func newFunction(w *world, n *node) *function {
+	f := &function{w: w, node: n}
+	f.address = serve(w.t, http.HandlerFunc(f.handle))
+	return f
+}
+
+// serve serves h until the test's end, and returns where.
+func serve(t *testing.T, h http.Handler) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: h, ErrorLog: slogpkg.New(io.Discard, "", 0), Protocols: new(http.Protocols)}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(l) }() // it ends with Close
+	t.Cleanup(func() { _ = s.Close(); <-served })
+	return l.Addr().String()
+}
+
+func (f *function) handle(rw http.ResponseWriter, req *http.Request) {
+	number, err := strconv.Atoi(req.Header.Get(caseHeader))
+	if err != nil {
+		http.Error(rw, "no case", http.StatusTeapot)
+		return
+	}
+	r := f.w.find(f.w.plan.Case(number).ID)
+	if r == nil || !r.enter() {
+		http.Error(rw, "a request of a case that is over", http.StatusTeapot)
+		return
+	}
+	defer r.handlers.Done()
+	if r.Fault == plan.FunctionCloses {
+		panic(http.ErrAbortHandler)
+	}
+	// First: a server sees only then that its client has gone.
+	rep := report{Request: req.Header.Get("x-headstart-request"), Body: read(req.Body)}
+	switch {
+	case r.Fault == plan.NodeDies && r.Variant%plan.Moments == plan.DiesDelivered:
+		<-req.Context().Done()
+		return
+	case r.Fault == plan.Duplicate:
+		select {
+		case <-r.release:
+		case <-req.Context().Done():
+			return
+		}
+	}
+	if name := req.Header.Get("x-headstart-input-file"); name != "" {
+		rep.File, rep.Stray = f.file(r, name)
+	}
+	rep.Late = req.Context().Err() != nil
+	r.saw(rep)
+	f.answer(rw, r, rep)
+}
+
+// answer sends the report, and then the filler, of which a part is missing if the case says so.
+func (f *function) answer(rw http.ResponseWriter, r *run, rep report) {
+	line, err := json.Marshal(rep)
+	if err != nil {
+		panic(err) // it is made of strings
+	}
+	filler := r.Filler()
+	if r.Variant&4 == 0 {
+		rw.Header().Set("Content-Length", fmt.Sprint(len(line)+1+len(filler)))
+	}
+	if r.Fault == plan.FunctionBreaksOff {
+		_, _ = rw.Write(append(line, '\n'))
+		_, _ = rw.Write(filler[:r.At])
+		_ = http.NewResponseController(rw).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	w := bufio.NewWriter(rw)
+	_, _ = w.Write(append(line, '\n'))
+	_, _ = w.Write(filler)
+	_ = w.Flush() // who does not read has left
+}
+
+func read(from io.Reader) part {
+	h := sha256.New()
+	n, err := io.Copy(h, from)
+	p := part{Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}
+	if err != nil {
+		p.Broken = err.Error()
+	}
+	return p
+}
+
+// file reads an input as a sandbox sees it, and what else is there.
+func (f *function) file(r *run, name string) (*part, []string) {
+	id, ok := r.pod(f.node)
+	if !ok {
+		return &part{Broken: "the instance is gone"}, nil
+	}
+	// What is mounted in the sandbox, and the one beside it.
+	input, memory := filepath.Join(f.node.state, "instances", id, "input"), filepath.Join(f.node.run, "memory", "instances", id)
+	at := strings.Replace(name, "/headstart/input", input, 1)
+	if to, err := os.Readlink(at); err == nil {
+		at = strings.Replace(to, "/headstart/memory", memory, 1)
+	}
+	file, err := os.Open(at)
+	if err != nil {
+		return &part{Broken: err.Error()}, nil
+	}
+	defer file.Close()
+	p := read(file)
+	var stray []string
+	for _, dir := range []string{input, memory} {
+		entries, _ := os.ReadDir(dir) // that in memory need not be there
+		for _, e := range entries {
+			if e.Name() != r.ID {
+				stray = append(stray, e.Name())
+			}
+		}
+	}
+	return &p, stray
+}

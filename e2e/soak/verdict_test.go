@@ -1,0 +1,207 @@
+//go:build integration
+
+package soak
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"sync"
+
+	"github.com/headstart-mesh/headstart/e2e/soak/plan"
+)
+
+// facts are what happened to all while a case was under way.
+type facts struct {
+	died, restarted, flooded bool
+}
+
+// titles are the problems that are documented.
+var titles = sync.OnceValues(func() (map[string]bool, error) {
+	page, err := os.ReadFile("../../docs/reference/errors.md")
+	all := map[string]bool{}
+	for _, m := range regexp.MustCompile(`<a id="(\w+)">`).FindAllSubmatch(page, -1) {
+		all[string(m[1])] = true
+	}
+	return all, err
+})
+
+// verdict is what a case may end with.
+type verdict struct {
+	// right: the function's answer, whole.
+	right bool
+	// breaks: an answer that ends early.
+	breaks bool
+	// fails are the titles of problems.
+	fails []string
+}
+
+// expected is what the case alone leads to.
+func (r *run) expected() verdict {
+	right := verdict{right: true}
+	fails := func(titles ...string) verdict { return verdict{fails: titles} }
+	switch r.Fault {
+	case plan.StoreStalls, plan.StoreResets, plan.StoreTruncates, plan.ObjectChanges:
+		switch r.Input {
+		case plan.Stream: // of which nobody can tell whether the rest is of the same version
+			right.fails = []string{"StoreUnavailable", "StoreTimeout"}
+		case plan.Redis: // what watches for changes ends with its connection
+			right.fails = []string{"StoreUnavailable", "StoreTimeout"}
+		}
+		if r.Fault == plan.ObjectChanges {
+			right.fails = append(right.fails, "InputChanged")
+		}
+	case plan.StoreStallsForEver:
+		return fails("StoreTimeout")
+	case plan.StoreIsAway:
+		return fails("StoreUnavailable")
+	case plan.StoreRefuses:
+		return fails("StoreForbidden")
+	case plan.StoreLacks:
+		return fails("InputNotFound")
+	case plan.Shares:
+		right.fails = []string{"InputChanged"}
+	case plan.NodeDies:
+		switch r.Variant % plan.Moments {
+		case plan.DiesBound: // nobody knows what a daemon has that said nothing
+			right.fails = []string{"PeerUnreachable"}
+		case plan.DiesDelivered:
+			return fails("PeerUnreachable")
+		}
+	case plan.PlacementRefused:
+		return fails("Unschedulable")
+	case plan.FunctionBreaksOff:
+		return verdict{breaks: true}
+	case plan.FunctionCloses:
+		return fails("FunctionFailed")
+	case plan.IDMalformed:
+		return fails("RequestIDMalformed")
+	case plan.Foreign:
+		return fails("StoreNotAllowed", "InputReferenceMalformed")
+	case plan.TooLarge:
+		return fails("InputTooLarge")
+	case plan.BufferFull:
+		if r.Input.Stored() {
+			return fails("BufferFull", "BufferQuota")
+		}
+	}
+	return right
+}
+
+// with adds what happened to all.
+func (v verdict) with(r *run, f facts) verdict {
+	if f.died && r.Away {
+		v.breaks = true
+		v.fails = append(v.fails, "PeerUnreachable", "PeerFailed", "InstanceGone", "ActivationTimeout")
+	}
+	if f.restarted && r.Input == plan.Redis {
+		v.fails = append(v.fails, "StoreUnavailable", "StoreTimeout", "InputNotFound", "InputChanged")
+	}
+	if f.restarted && r.Input == plan.Body {
+		v.breaks = true
+		v.fails = append(v.fails, "BufferUnavailable")
+	}
+	if f.flooded && r.Input.Stored() {
+		v.fails = append(v.fails, "BufferFull", "BufferQuota")
+	}
+	return v
+}
+
+// judge says what is wrong with how a case ended.
+func (r *run) judge(o outcome, f facts) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	errs := slices.Clone(r.wrong)
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.late {
+		wrong("it took over %s", patience)
+	}
+	if r.entered > 1 && !(r.alone.Load() && r.entered == 2) {
+		wrong("the function got it %d times", r.entered)
+	}
+	for _, s := range r.seen {
+		errs = append(errs, r.check(s))
+	}
+	may := r.expected().with(r, f)
+	switch {
+	case o.left:
+	case o.err != nil && may.breaks: // before the first byte: then the gateway has the word (ConnectionLost)
+	case o.err != nil:
+		wrong("there was no answer: %w", o.err)
+	case o.status == http.StatusOK && o.broken != nil:
+		if !may.breaks {
+			wrong("its answer broke off: %w", o.broken)
+		}
+	case o.status == http.StatusOK:
+		if !may.right {
+			wrong("it was answered, and should have failed")
+		}
+		if len(r.seen) != 1 || o.report.Body != r.seen[0].Body || o.report.Body.Broken != "" {
+			wrong("the answer is not the function's: %+v, of %+v", o.report, r.seen)
+		}
+		if !bytes.Equal(o.filler, r.Filler()) {
+			wrong("%d bytes of the answer are not the function's %d", len(o.filler), r.Answer)
+		}
+	default:
+		errs = append(errs, r.clear(o, may))
+	}
+	return errors.Join(errs...)
+}
+
+// clear checks that a failure says what it is, and is one of those that may be.
+func (r *run) clear(o outcome, may verdict) error {
+	known, err := titles()
+	switch p := o.problem; {
+	case err != nil:
+		return err
+	case o.broken != nil:
+		return fmt.Errorf("status %d without a whole problem: %w", o.status, o.broken)
+	case p.Status != o.status || p.Detail == "" || !known[p.Title]:
+		return fmt.Errorf("status %d with the problem %+v", o.status, p)
+	case !slices.Contains(may.fails, p.Title):
+		return fmt.Errorf("it failed with %s: %s; it may be right: %t, or fail with %v", p.Title, p.Detail, may.right, may.fails)
+	}
+	return nil
+}
+
+// check looks at what the function saw.
+func (r *run) check(s report) error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if s.Request != r.ID {
+		wrong("the function got it as request %s", s.Request)
+	}
+	if len(s.Stray) > 0 {
+		wrong("the sandbox has files of others: %v", s.Stray)
+	}
+	body := r.isInput(s.Body)
+	switch {
+	case r.OwnBody:
+		body = s.Body.SHA256 == digest(r.Own())
+	case r.Input == plan.None:
+		body = s.Body.Size == 0
+	}
+	if s.Body.Broken == "" && !body && !r.alone.Load() {
+		wrong("the function got a body of %d bytes, %s, which is not the request's", s.Body.Size, s.Body.SHA256)
+	}
+	if s.File != nil && (s.File.Broken != "" || !r.isInput(*s.File)) && !s.Late {
+		wrong("the function got a file that is not the input: %+v", *s.File)
+	}
+	return errors.Join(errs...)
+}
+
+// isInput tells whether bytes are a version of the input that the request may have.
+func (r *run) isInput(p part) bool {
+	if r.Fault != plan.Shares {
+		return r.known[p.SHA256]
+	}
+	s := &r.w.shared[r.Variant%plan.Shared]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	version, ok := s.versions[p.SHA256]
+	return ok && version >= r.floor
+}

@@ -1,0 +1,166 @@
+package buffer
+
+import "errors"
+
+// step is how many bytes an entry of unknown size gets at a time: few enough that many
+// such entries do not keep the room from each other, and enough that to ask the file
+// system for them costs nothing beside writing them.
+const step = 1 << 20
+
+// part is a stretch of an entry's bytes in one tier.
+type part struct {
+	tier    *tier
+	content Content
+	from    int64 // where it begins in the entry
+	room    int64 // bytes that are reserved for it
+}
+
+// parts are an entry's bytes, in order and without a gap. An entry of a known size has
+// one; one that grows goes on in the next tier when its tier has no more room.
+type parts []part
+
+// room is how many bytes are reserved.
+func (p parts) room() int64 {
+	if len(p) == 0 {
+		return 0
+	}
+	last := p[len(p)-1]
+	return last.from + last.room
+}
+
+// stretch is n bytes of a content.
+type stretch struct {
+	content Content
+	at, n   int64
+}
+
+// stretches are where n bytes of the entry are, for which room is reserved.
+func (p parts) stretches(at, n int64) []stretch {
+	var all []stretch
+	for _, part := range p {
+		begin, end := max(at, part.from), min(at+n, part.from+part.room)
+		if begin < end {
+			all = append(all, stretch{part.content, begin - part.from, end - begin})
+		}
+	}
+	return all
+}
+
+// reserve makes room for the whole of an entry whose size is known.
+func (e *Entry) reserve() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.size == Unknown {
+		return nil
+	}
+	return e.grow(e.size)
+}
+
+// grow makes room for the bytes up to end. The caller holds the lock.
+func (e *Entry) grow(end int64) error {
+	has := e.parts.room()
+	need := end - has
+	if need <= 0 {
+		return nil
+	}
+	want := need
+	if e.size == Unknown {
+		want = max(need, step)
+	}
+	var last *tier
+	if n := len(e.parts); n > 0 {
+		last = e.parts[n-1].tier
+		if err := e.enlarge(&e.parts[n-1], e.id, need, want); !isNoRoom(err) {
+			return err
+		}
+	}
+	for _, t := range e.buffer.after(last) {
+		next := part{tier: t, from: has}
+		err := e.enlarge(&next, e.id, need, want)
+		if err == nil {
+			e.parts = append(e.parts, next)
+		}
+		if !isNoRoom(err) {
+			return err
+		}
+	}
+	return noRoom(need)
+}
+
+// enlarge makes room for more bytes in a part, and the part itself, under the name id, if
+// it is not there yet.
+func (e *Entry) enlarge(p *part, id string, need, want int64) (err error) {
+	b := e.buffer
+	more, err := b.take(e.function, p.tier, p.room, need, want)
+	if err != nil {
+		return err
+	}
+	content := p.content
+	if content == nil {
+		if content, err = p.tier.Medium.Create(id); err != nil {
+			b.giveBack(e.function, p.tier, more, 0)
+			return err
+		}
+	}
+	if err := content.Resize(p.room + more); err != nil {
+		if p.content == nil {
+			content.Remove()
+		}
+		b.giveBack(e.function, p.tier, more, 0)
+		return err
+	}
+	if p.content == nil {
+		b.count(p.tier)
+	}
+	p.content, p.room = content, p.room+more
+	return nil
+}
+
+// shrink gives back what is reserved beyond size. The caller holds the lock.
+func (e *Entry) shrink(size int64) error {
+	for len(e.parts) > 0 && e.parts.room() > size {
+		last := &e.parts[len(e.parts)-1]
+		if last.from >= size {
+			e.discard(*last)
+			e.parts = e.parts[:len(e.parts)-1]
+			continue
+		}
+		if err := last.content.Resize(size - last.from); err != nil {
+			return err
+		}
+		e.buffer.giveBack(e.function, last.tier, last.from+last.room-size, 0)
+		last.room = size - last.from
+	}
+	return nil
+}
+
+// clear removes all parts.
+func (e *Entry) clear() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.parts {
+		e.discard(p)
+	}
+	if e.copied.content != nil {
+		e.discard(e.copied)
+	}
+	e.parts, e.copied = nil, part{}
+}
+
+// discard removes a part, and then gives back its room.
+func (e *Entry) discard(p part) {
+	p.content.Remove()
+	e.buffer.giveBack(e.function, p.tier, p.room, 1)
+}
+
+// at returns the part that has the byte at an offset, and how many bytes it has from there on.
+func (e *Entry) at(offset int64) (part, int64, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.parts {
+		if n := p.from + p.room - offset; n > 0 {
+			return p, n, nil
+		}
+	}
+	return part{}, 0, errors.New("the buffer entry has been removed")
+}

@@ -1,0 +1,40 @@
+package buffer
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// IsFull tells whether err says that the buffer does not take the bytes: it is full, the
+// function has as much of it as it may, or it is away. What is in it stays.
+func IsFull(err error) bool {
+	p, ok := errors.AsType[*problem.Problem](err)
+	return ok && (p.Title == "BufferFull" || p.Title == "BufferQuota" || p.Title == "BufferUnavailable")
+}
+
+// Full is a medium's problem when it has no room: another one is tried then.
+func Full(detail string) *problem.Problem {
+	return problem.New(http.StatusInsufficientStorage, "BufferFull", "", detail)
+}
+
+// Unavailable is a medium's problem when it is away, and the bytes with it.
+func Unavailable(detail string) *problem.Problem {
+	return problem.New(http.StatusServiceUnavailable, "BufferUnavailable", "", detail)
+}
+
+func noRoom(size int64) *problem.Problem {
+	return Full(fmt.Sprintf("the node's input buffer has no room for %d bytes", size))
+}
+
+func overQuota(detail string) *problem.Problem {
+	return problem.New(http.StatusInsufficientStorage, "BufferQuota", "", detail)
+}
+
+// isNoRoom tells whether another tier may have room.
+func isNoRoom(err error) bool {
+	p, ok := errors.AsType[*problem.Problem](err)
+	return ok && p.Title == "BufferFull"
+}

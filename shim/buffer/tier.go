@@ -1,0 +1,144 @@
+package buffer
+
+import (
+	"context"
+	"io"
+	"math"
+)
+
+// Medium is where a tier has the bytes of its entries. Its methods may be called at the same
+// time.
+type Medium interface {
+	// Create makes a place for bytes. id is 32 lower-case hexadecimal digits, and that of
+	// no other place that is there.
+	Create(id string) (Content, error)
+	// Close lets go of the medium, when all places are removed.
+	Close() error
+}
+
+// Content is the bytes of an entry, or a stretch of them, in a medium.
+type Content interface {
+	// WriteAt writes within the size; it may be called at the same time as all others.
+	// When the medium turns out to be full the error is a Full, here and from Resize.
+	io.WriterAt
+	// Resize makes room for size bytes, or gives back what is beyond.
+	Resize(size int64) error
+	// Open returns a reader that begins at a byte. Nobody asks it for bytes that are not
+	// written. Its Close may be called at any time.
+	Open(ctx context.Context, from int64) (io.ReadCloser, error)
+	// Remove is called once, when no reader is open. It does not wait for what takes long.
+	Remove()
+}
+
+// Tier is a medium as part of a buffer.
+type Tier struct {
+	// Name is for the operator: memory, disk or redis.
+	Name string
+	// Limit is how many bytes may be in it at a time.
+	Limit int64
+	// Largest is how many of them one entry may take, 0 for all: a large one shall not
+	// keep many small ones out.
+	Largest int64
+	Medium  Medium
+}
+
+// TierUsage is what is in a tier.
+type TierUsage struct {
+	Name string
+	// Used and Limit are in bytes; Used is what is reserved, arrived or not.
+	Used, Limit int64
+	Entries     int
+}
+
+// tier is a Tier with what is in it, which the buffer's lock guards.
+type tier struct {
+	Tier
+	index   int
+	used    int64
+	entries int
+}
+
+func (t *tier) largest() int64 {
+	if t.Largest > 0 {
+		return t.Largest
+	}
+	return math.MaxInt64
+}
+
+// Tiers returns what is in each tier, in their order.
+func (b *Buffer) Tiers() []TierUsage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]TierUsage, 0, len(b.tiers))
+	for _, t := range b.tiers {
+		all = append(all, TierUsage{Name: t.Name, Used: t.used, Limit: t.Limit, Entries: t.entries})
+	}
+	return all
+}
+
+// Used returns how many bytes the entries take, arrived or not.
+func (b *Buffer) Used() int64 {
+	var used int64
+	for _, t := range b.Tiers() {
+		used += t.Used
+	}
+	return used
+}
+
+// after returns the tiers behind t, all of them if it is nil.
+func (b *Buffer) after(t *tier) []*tier {
+	if t == nil {
+		return b.tiers
+	}
+	return b.tiers[t.index+1:]
+}
+
+// fileTier is the last one whose entries are files: the disk, if there is one.
+func (b *Buffer) fileTier() *tier {
+	for i := len(b.tiers) - 1; i >= 0; i-- {
+		if _, ok := b.tiers[i].Medium.(*Files); ok {
+			return b.tiers[i]
+		}
+	}
+	return nil
+}
+
+// take reserves room in a tier for an entry that has some bytes there: as many as are
+// wanted, or as there are, but not less than it needs.
+func (b *Buffer) take(function string, t *tier, has, need, want int64) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	u := b.functions[function]
+	if b.entries == nil || u == nil {
+		return 0, errClosed
+	}
+	free := min(t.Limit-t.used, t.largest()-has)
+	if need > free {
+		return 0, noRoom(need)
+	}
+	left := b.quota.left(u)
+	if need > left {
+		return 0, overQuota(quotaDetail(u, need))
+	}
+	room := min(want, free, left)
+	t.used += room
+	u.bytes += room
+	return room, nil
+}
+
+// giveBack returns room, and entries as well if it was all that they had in the tier.
+func (b *Buffer) giveBack(function string, t *tier, room int64, entries int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.used -= room
+	t.entries -= entries
+	if u := b.functions[function]; u != nil {
+		u.bytes -= room
+	}
+}
+
+func (b *Buffer) count(t *tier) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.entries++
+}

@@ -1,0 +1,353 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+)
+
+// gate lets a store's fetches through when it is opened, and counts them.
+type gate struct {
+	open    chan struct{}
+	fetches atomic.Int32
+}
+
+func (n *node) gated() *gate {
+	g := &gate{open: make(chan struct{})}
+	n.store.Before = func(ctx context.Context, _ source.Reference, at int64) error {
+		if at == 0 {
+			g.fetches.Add(1)
+			return nil
+		}
+		select {
+		case <-g.open:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return g
+}
+
+// known waits until the input's object is known.
+func known(t *testing.T, i *engine.Input) {
+	t.Helper()
+	if _, err := i.Object(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func succeeds(t *testing.T, i *engine.Input, want []byte) {
+	t.Helper()
+	if err := i.Wait(t.Context()); err != nil {
+		t.Errorf("%v", err)
+	} else if got := read(t, i); !bytes.Equal(got, want) {
+		t.Error("the bytes are others")
+	}
+}
+
+// However many requests there are for an object, it is fetched once; each request has its
+// own file of it.
+func TestAnObjectIsFetchedOnceForAll(t *testing.T) {
+	const requests = 20
+	n := start(t)
+	g := n.gated()
+	inputs := []*engine.Input{n.Fetch(t.Context(), request("0"))}
+	known(t, inputs[0])
+	for r := 1; r < requests; r++ {
+		i := n.Fetch(t.Context(), request(strconv.Itoa(r)))
+		known(t, i)
+		inputs = append(inputs, i)
+	}
+	close(g.open)
+	for r, i := range inputs {
+		succeeds(t, i, content)
+		links, dir := links(t)
+		if err := i.Link(t.Context(), links, "input"+strconv.Itoa(r)); err != nil {
+			t.Errorf("linking in %s: %v", dir, err)
+		}
+		if i.Received() != size {
+			t.Errorf("%d bytes", i.Received())
+		}
+	}
+	if used := n.buffer.Used(); used != size || g.fetches.Load() != 1 {
+		t.Errorf("%d fetches, %d bytes in the buffer", g.fetches.Load(), used)
+	}
+	shared, bytes := 0, int64(0)
+	for range requests {
+		o := n.outcome(t)
+		if bytes += o.Bytes; o.Shared {
+			shared++
+		}
+	}
+	if shared != requests-1 || bytes != size {
+		t.Errorf("%d outcomes are shared, of %d bytes", shared, bytes)
+	}
+	for _, i := range inputs {
+		if n.buffer.Used() != size {
+			t.Error("the bytes go before the last owner")
+		}
+		i.Release()
+	}
+	if n.buffer.Used() != 0 {
+		t.Errorf("%d bytes are left", n.buffer.Used())
+	}
+}
+
+// Who stores an object and then sends a request gets what he has stored.
+func TestAChangedObjectIsNotShared(t *testing.T) {
+	n := start(t)
+	g := n.gated()
+	first := n.Fetch(t.Context(), request("1"))
+	defer first.Release()
+	known(t, first)
+	newer := bytes.Repeat([]byte("abcdefghij"), size/10)
+	n.store.Put(object, "text/plain", newer)
+	second := n.Fetch(t.Context(), request("2"))
+	defer second.Release()
+	known(t, second)
+	third := n.Fetch(t.Context(), request("3")) // has the second's
+	defer third.Release()
+	known(t, third)
+	close(g.open)
+	succeeds(t, second, newer)
+	succeeds(t, third, newer)
+	if err := first.Wait(t.Context()); problem.Of(err).Title != "InputChanged" {
+		t.Errorf("the first gets %v", err)
+	}
+	if g.fetches.Load() != 2 {
+		t.Errorf("%d fetches", g.fetches.Load())
+	}
+}
+
+// An object of unknown size has one when it is there.
+func TestTheSizeIsKnownInTheEnd(t *testing.T) {
+	n := start(t)
+	n.store.Unsized = true
+	g := n.gated()
+	first, second := n.Fetch(t.Context(), request("1")), n.Fetch(t.Context(), request("2"))
+	for _, i := range []*engine.Input{first, second} {
+		if o, err := i.Object(t.Context()); err != nil || o.Size != -1 {
+			t.Errorf("before: %+v, %v", o, err)
+		}
+	}
+	close(g.open)
+	for _, i := range []*engine.Input{first, second} {
+		succeeds(t, i, content)
+		if o, err := i.Object(t.Context()); err != nil || o.Size != size {
+			t.Errorf("after: %+v, %v", o, err)
+		}
+		i.Release()
+	}
+	if g.fetches.Load() != 1 {
+		t.Errorf("%d fetches", g.fetches.Load())
+	}
+}
+
+// The one whose fetch it is may go first, and any other too.
+func TestASharedFetchLastsAsLongAsSomebodyNeedsIt(t *testing.T) {
+	for name, leavers := range map[string][]int{"the first": {0}, "another": {1}, "both but the last": {0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			n := start(t)
+			g := n.gated()
+			var inputs []*engine.Input
+			for r := range 3 {
+				i := n.Fetch(t.Context(), request(strconv.Itoa(r)))
+				known(t, i)
+				inputs = append(inputs, i)
+			}
+			for _, l := range leavers {
+				inputs[l].Release()
+				inputs[l] = nil
+			}
+			again := n.Fetch(t.Context(), request("0")) // the identifier is free, or still the same input's
+			known(t, again)
+			close(g.open)
+			for _, i := range append(inputs, again) {
+				if i != nil {
+					succeeds(t, i, content)
+					i.Release()
+				}
+			}
+			if g.fetches.Load() != 1 || n.buffer.Used() != 0 {
+				t.Errorf("%d fetches, %d bytes are left", g.fetches.Load(), n.buffer.Used())
+			}
+		})
+	}
+}
+
+func TestTheLastOfAllCancels(t *testing.T) {
+	n := start(t)
+	n.gated()
+	first, second := n.Fetch(t.Context(), request("1")), n.Fetch(t.Context(), request("2"))
+	known(t, first)
+	known(t, second)
+	first.Release()
+	if !first.Ended().IsZero() {
+		t.Error("it ended with an owner left")
+	}
+	second.Release()
+	for _, i := range []*engine.Input{first, second} {
+		if err := i.Wait(t.Context()); problem.Of(err).Title != "InputCancelled" {
+			t.Errorf("Wait gives %v", err)
+		}
+	}
+	if n.buffer.Used() != 0 {
+		t.Errorf("%d bytes are left", n.buffer.Used())
+	}
+}
+
+// What is wrong with one request is not wrong with the others.
+func TestSharingKeepsToEachOnesLimit(t *testing.T) {
+	n := start(t)
+	g := n.gated()
+	first := n.Fetch(t.Context(), request("1"))
+	defer first.Release()
+	known(t, first)
+	r := request("2")
+	r.Limit = size - 1
+	second := n.Fetch(t.Context(), r)
+	failed(t, second, "InputTooLarge", http.StatusRequestEntityTooLarge, "headstart.dev/input-limit")
+	second.Release()
+	close(g.open)
+	succeeds(t, first, content)
+}
+
+// A store that cannot be asked costs the sharing and nothing else.
+func TestWithoutAnAnswerEachFetchesForItself(t *testing.T) {
+	n := start(t)
+	g := n.gated()
+	n.store.BeforeStat = func(context.Context, source.Reference) error { return errors.New("lost") }
+	var inputs []*engine.Input
+	for r := range 3 {
+		i := n.Fetch(t.Context(), request(strconv.Itoa(r)))
+		known(t, i)
+		inputs = append(inputs, i)
+	}
+	close(g.open)
+	for _, i := range inputs {
+		succeeds(t, i, content)
+		i.Release()
+	}
+	if g.fetches.Load() != 3 {
+		t.Errorf("%d fetches", g.fetches.Load())
+	}
+}
+
+// While a question is under way, all who come wait for one more, asked after they came.
+func TestQuestionsAreAskedForMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t)
+		g := n.gated()
+		var asked atomic.Int32
+		answer := make(chan struct{})
+		n.store.BeforeStat = func(context.Context, source.Reference) error { asked.Add(1); <-answer; return nil }
+		var inputs []*engine.Input
+		for r := range 50 {
+			inputs = append(inputs, n.Fetch(t.Context(), request(strconv.Itoa(r))))
+			synctest.Wait() // for all that can happen to have happened
+		}
+		if asked.Load() != 1 {
+			t.Errorf("%d questions at the same time", asked.Load())
+		}
+		close(answer)
+		close(g.open)
+		for _, i := range inputs {
+			succeeds(t, i, content)
+		}
+		if g.fetches.Load() != 1 || asked.Load() != 2 {
+			t.Errorf("%d fetches, %d questions", g.fetches.Load(), asked.Load())
+		}
+		for _, i := range inputs {
+			i.Release()
+		}
+		if err := n.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Whatever happens at the same time: a request never gets an object that is older than the
+// request, nor a mixture, and nothing is left behind.
+func TestNobodyGetsWhatIsOlderThanHisRequest(t *testing.T) {
+	n := start(t)
+	var newest atomic.Int64
+	put := func() {
+		v := newest.Load() + 1
+		n.store.Put(object, "text/plain", bytes.Repeat([]byte(fmt.Sprintf("%09d,", v)), size/10))
+		newest.Store(v)
+	}
+	put()
+	var group sync.WaitGroup
+	stop := make(chan struct{})
+	group.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				put()
+				for range rand.IntN(4) { // so that fetches end between two changes, some times
+					i := n.Fetch(t.Context(), request(fmt.Sprintf("writer-%d", rand.Uint64())))
+					_ = i.Wait(t.Context()) // it may have failed with a change that is our own
+					i.Release()
+				}
+			}
+		}
+	})
+	group.Go(func() { // there are more outcomes than anybody keeps
+		for {
+			select {
+			case <-stop:
+				return
+			case <-n.outcomes:
+			}
+		}
+	})
+	var clients sync.WaitGroup
+	for c := range 8 {
+		clients.Go(func() {
+			for r := range 100 {
+				since := newest.Load()
+				i := n.Fetch(t.Context(), request(fmt.Sprintf("%d-%d", c, r)))
+				if r%7 == 0 {
+					i.Release()
+					continue
+				}
+				if err := i.Wait(t.Context()); err != nil {
+					if problem.Of(err).Title != "InputChanged" {
+						t.Error(err)
+					}
+				} else {
+					got := read(t, i)
+					v, err := strconv.ParseInt(string(got[:9]), 10, 64)
+					if err != nil || v < since || !bytes.Equal(got, bytes.Repeat(got[:10], size/10)) {
+						t.Errorf("got version %d at %d: %v", v, since, err)
+					}
+				}
+				i.Release()
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	group.Wait()
+	if err := n.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n.buffer.Used() != 0 {
+		t.Errorf("%d bytes are left in the buffer", n.buffer.Used())
+	}
+}

@@ -1,0 +1,175 @@
+package functionapi
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// DepthLimit is how deep calls may lead from function to function. AWS stops its functions'
+// loops at 16, too, and no pipeline of ours is near that.
+const DepthLimit = 16
+
+// fieldCallers is the annotation by which a function is called from other namespaces.
+const fieldCallers = "headstart.dev/callers"
+
+// ownNamespace stands for the caller's own in a call's path. No namespace can be named so.
+const ownNamespace = "-"
+
+// target is what a call is for.
+type target struct {
+	namespace, name string
+	url             *url.URL // of the request that the function gets
+}
+
+// label is what namespaces and functions are named by (RFC 1123, section 2.1).
+var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// parseTarget reads <name>, for a function of the caller's namespace, or
+// <namespace>/<name>[/path]. The path stays escaped as it is.
+func parseTarget(s, query, own string) (target, error) {
+	t := target{namespace: own, name: s}
+	path := ""
+	if namespace, rest, ok := strings.Cut(s, "/"); ok {
+		t.namespace, t.name = namespace, rest
+		if end := strings.IndexByte(rest, '/'); end >= 0 {
+			t.name, path = rest[:end], rest[end:]
+		}
+	}
+	if t.namespace == ownNamespace {
+		t.namespace = own
+	}
+	malformed := problem.New(http.StatusBadRequest, "CallMalformed", "", "a call is for "+callPath+"<name> or "+callPath+"<namespace>/<name>[/path]")
+	if !label.MatchString(t.namespace) || !label.MatchString(t.name) {
+		return t, malformed
+	}
+	if path == "" {
+		path = "/"
+	}
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return t, malformed
+	}
+	t.url = &url.URL{Path: plain, RawPath: path, RawQuery: query}
+	return t, nil
+}
+
+func (t target) function() string { return t.namespace + "/" + t.name }
+
+// call has another function answer the request, as if a gateway had sent it.
+func (h *handler) call(w http.ResponseWriter, r *http.Request, rest string) {
+	m := h.server.config.Metrics
+	m.inFlight.Inc()
+	defer m.inFlight.Dec()
+	defer h.sandbox.calls.Add(-1)
+	full := h.sandbox.calls.Add(1) > CallsLimit
+	var function string // if it may be told
+	t, err := parseTarget(rest, r.URL.RawQuery, h.sandbox.namespace)
+	o := h.server.deliveries.origin(h.sandbox.id, r.Header.Get(headerRequest), traceOf(propagation.HeaderCarrier(r.Header)))
+	ctx, span := tracer.Start(h.trace(r, o.traceparent), tracing.Call, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(tracing.Instance.String(h.sandbox.id)))
+	defer span.End() // also when the answer breaks off
+	var out *http.Request
+	switch {
+	case err != nil:
+	case full:
+		err = problem.New(http.StatusServiceUnavailable, "TooManyCalls", "", fmt.Sprintf("the sandbox has %d calls under way already", CallsLimit))
+	default:
+		function = t.function()
+		id := newRequestID()
+		span.SetAttributes(tracing.Function.String(function), tracing.Request.String(id))
+		out, err = h.request(r.WithContext(ctx), id, t, o)
+	}
+	if err != nil {
+		reason := h.refuse(w, err, function)
+		span.SetStatus(codes.Error, reason)
+		m.calls.WithLabelValues(reason).Inc()
+		return
+	}
+	m.calls.WithLabelValues(resultOK).Inc()
+	h.calls.ServeHTTP(w, out)
+}
+
+// request is what a gateway would have made of r.
+func (h *handler) request(r *http.Request, id string, t target, o origin) (*http.Request, error) {
+	f, err := h.allowed(r, t)
+	if err != nil {
+		return nil, err
+	}
+	claimed, _ := strconv.Atoi(r.Header.Get(headerDepth)) // 0 if it is none
+	depth := max(o.depth, claimed)
+	if depth >= DepthLimit {
+		return nil, problem.New(http.StatusLoopDetected, "CallDepthExceeded", "",
+			fmt.Sprintf("functions called each other %d times in a row; a call that belongs to another request has to name that in %s", DepthLimit, headerRequest))
+	}
+	ref, err := reference(r.Header, f)
+	if err != nil {
+		return nil, err
+	}
+	out := r.Clone(r.Context())
+	out.URL, out.RequestURI = t.url, ""
+	out.Host = t.name + "." + t.namespace
+	if hosts := f.GetHosts(); len(hosts) > 0 {
+		out.Host = hosts[0]
+	}
+	clean(out.Header)
+	out.Header.Set(headerRequest, id)
+	out.Header.Set(headerFunction, f.GetName())
+	out.Header.Set(headerDepth, strconv.Itoa(depth+1))
+	if ref != "" {
+		out.Header.Set(headerInput, ref)
+	}
+	propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(out.Header))
+	return out, nil
+}
+
+// allowed returns the function if the sandbox may call it. Of other namespaces it does not
+// learn which functions they have.
+func (h *handler) allowed(r *http.Request, t target) (*nodeapi.Function, error) {
+	f, err := h.server.config.Function(r.Context(), t.function())
+	own := h.sandbox.namespace
+	if t.namespace == own {
+		return f, err
+	}
+	if err != nil && problem.Of(err).Status != http.StatusNotFound {
+		return nil, err
+	}
+	if err != nil || !slices.Contains(f.GetCallers(), own) {
+		return nil, problem.New(http.StatusForbidden, "CallNotAllowed", fieldCallers,
+			fmt.Sprintf("no function %s lets functions of namespace %s call it; its annotation %s may name that", t.function(), own, fieldCallers))
+	}
+	return f, nil
+}
+
+// newRequestID returns an id as filters make them.
+func newRequestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// clean removes what only gateways say (see docs/reference/headers.md), and what a gateway
+// would say of a client.
+func clean(h http.Header) {
+	for name := range h {
+		lower := strings.ToLower(name)
+		if strings.HasPrefix(lower, "x-headstart-") || strings.HasPrefix(lower, "x-envoy-") || strings.Contains(lower, "_") ||
+			strings.HasPrefix(lower, "x-forwarded-") || lower == "forwarded" {
+			delete(h, name)
+		}
+	}
+}

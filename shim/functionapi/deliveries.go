@@ -1,0 +1,104 @@
+package functionapi
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/ingress"
+)
+
+// deliveries are the requests that the node's instances work on, by instance.
+type deliveries struct {
+	mu sync.Mutex
+	of map[string][]*delivery
+}
+
+// delivery is one of them. Its context ends with it.
+type delivery struct {
+	ingress.Delivery
+	trace trace.TraceID
+	ctx   context.Context
+}
+
+// errOver is why a read ends whose request is over.
+var errOver = errors.New("the request whose input it is is over")
+
+func (d *deliveries) begin(instance string, what ingress.Delivery) (end func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	own := &delivery{Delivery: what, ctx: ctx, trace: traceOf(propagation.MapCarrier{"traceparent": what.Traceparent})}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.of[instance] = append(d.of[instance], own)
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		cancel(errOver)
+		left := slices.DeleteFunc(d.of[instance], func(other *delivery) bool { return other == own })
+		if len(left) == 0 {
+			delete(d.of, instance)
+			return
+		}
+		d.of[instance] = left
+	}
+}
+
+// find returns a request that the instance works on.
+func (d *deliveries) find(instance, request string) (*delivery, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.IndexFunc(d.of[instance], func(own *delivery) bool { return own.Request == request })
+	if i < 0 {
+		return nil, false
+	}
+	return d.of[instance][i], true
+}
+
+// origin is what a call comes from.
+type origin struct {
+	// depth is how many calls led to it.
+	depth int
+	// traceparent is the trace to continue if the call says none, empty if that is not
+	// known.
+	traceparent string
+}
+
+// origin finds the request for which an instance makes a call: the one that the call names,
+// or those of its trace, or any. Of several it is the deepest, so that functions that tell
+// nothing cannot go deeper without end either.
+func (d *deliveries) origin(instance, request string, of trace.TraceID) origin {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := d.of[instance]
+	for _, may := range []func(*delivery) bool{
+		func(own *delivery) bool { return own.Request == request },
+		func(own *delivery) bool { return of.IsValid() && own.trace == of },
+		func(*delivery) bool { return true },
+	} {
+		var o origin
+		n := 0
+		for _, own := range all {
+			if may(own) {
+				n++
+				o = origin{depth: max(o.depth, own.Depth), traceparent: own.Traceparent}
+			}
+		}
+		if n > 1 {
+			o.traceparent = "" // which of them is not known
+		}
+		if n > 0 {
+			return o
+		}
+	}
+	return origin{}
+}
+
+// traceOf is the trace that headers name, invalid for none.
+func traceOf(h propagation.TextMapCarrier) trace.TraceID {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), h)
+	return trace.SpanContextFromContext(ctx).TraceID()
+}

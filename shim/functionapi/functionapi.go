@@ -1,0 +1,163 @@
+// Package functionapi is a function's own way to its node's daemon: a unix socket in each
+// sandbox, by which it reads the inputs of the requests that it works on, and calls other
+// functions. Who asks is known by the socket that he asks on, never by what he says.
+package functionapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"golang.org/x/net/netutil"
+
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+)
+
+const (
+	// CallsLimit is how many calls one sandbox may have under way: more than a program waits
+	// for at a time, and few enough for one that calls itself without end to be stopped by.
+	CallsLimit = 256
+	// ConnectionsLimit is how many connections one sandbox may have open. Further ones wait
+	// until one is closed.
+	ConnectionsLimit = 512
+	// idleTimeout closes connections that a function has forgotten.
+	idleTimeout = 90 * time.Second
+	// headLimit bounds a request's headers, in bytes: as many as the gateway takes from its
+	// clients.
+	headLimit = 32 << 10
+	// streamWindow is how many bytes of bodies that nobody reads yet an HTTP/2 connection
+	// may bring, and each of its streams.
+	streamWindow = 256 << 10
+	// grace is what requests under way get at the server's end, as at the daemon's other
+	// sockets.
+	grace = 5 * time.Second
+)
+
+var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/functionapi")
+
+var errEnded = errors.New("the sockets are closed: the daemon is being stopped")
+
+// Config is what a server is made of.
+type Config struct {
+	// Function returns a function by its name, or a *problem.Problem if there is none.
+	Function func(ctx context.Context, name string) (*nodeapi.Function, error)
+	// Succeeds: another daemon of the node, which had the sockets before, still ends its
+	// requests and is asked for their inputs.
+	Succeeds bool
+	Metrics  *Metrics
+	Log      *slog.Logger
+}
+
+// Server serves the sockets of a node's sandboxes. Its methods may be called at the same
+// time.
+type Server struct {
+	config     Config
+	deliveries deliveries
+
+	mu        sync.Mutex
+	sandboxes map[string]*sandbox
+	running   context.Context // nil before Run
+	calls     http.Handler    // set with running
+	ended     bool
+	serving   sync.WaitGroup
+}
+
+// New returns a server without sockets. It answers nobody before Run.
+func New(c Config) *Server {
+	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}}, sandboxes: map[string]*sandbox{}}
+}
+
+// Begin implements ingress.Deliveries.
+func (s *Server) Begin(instance string, d ingress.Delivery) (end func()) {
+	return s.deliveries.begin(instance, d)
+}
+
+// Open makes the socket of a sandbox in dir, which is the server's to close, and serves it
+// until Close: also for the daemon's next process, which takes it over. A sandbox that has
+// one keeps it.
+func (s *Server) Open(id, namespace string, dir *os.Root) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.sandboxes[id] != nil {
+		_ = dir.Close() // it was only read from
+		if s.ended {
+			return errEnded
+		}
+		return nil
+	}
+	sb, err := listen(id, namespace, dir, s.config.Succeeds)
+	if err != nil {
+		return err
+	}
+	s.sandboxes[id] = sb
+	s.config.Metrics.sockets.Inc()
+	if s.running != nil {
+		s.serve(sb)
+	}
+	return nil
+}
+
+// Close ends the socket of a sandbox that is no more. It does not wait.
+func (s *Server) Close(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sb := s.sandboxes[id]
+	if sb == nil {
+		return
+	}
+	delete(s.sandboxes, id)
+	if sb.stop != nil {
+		sb.stop()
+		return
+	}
+	s.release(sb)
+}
+
+// Run serves the sockets until ctx ends and all requests are over or had their time. What
+// functions call goes to calls as a gateway's requests do. It is called once.
+func (s *Server) Run(ctx context.Context, calls http.Handler) {
+	s.mu.Lock()
+	s.running, s.calls = ctx, calls
+	for _, sb := range s.sandboxes {
+		s.serve(sb)
+	}
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.ended = true // serving grows no more
+	s.mu.Unlock()
+	s.serving.Wait()
+}
+
+// serve serves one socket to its end; the caller holds mu.
+func (s *Server) serve(sb *sandbox) {
+	ctx, stop := context.WithCancel(s.running)
+	sb.stop = stop
+	h := &handler{server: s, sandbox: sb, calls: s.calls}
+	s.serving.Go(func() {
+		defer s.release(sb)
+		defer stop()
+		err := serve.HTTP(ctx, h, grace, s.config.Log, serve.H2C, limits)(netutil.LimitListener(sb.listener, ConnectionsLimit))
+		if err != nil {
+			s.config.Log.Error("a function's socket is not served any more", "instance", sb.id, "error", err)
+		}
+	})
+}
+
+func (s *Server) release(sb *sandbox) {
+	sb.close()
+	s.config.Metrics.sockets.Dec()
+}
+
+func limits(s *http.Server) {
+	s.IdleTimeout = idleTimeout
+	s.MaxHeaderBytes = headLimit
+	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: CallsLimit, MaxReceiveBufferPerConnection: streamWindow, MaxReceiveBufferPerStream: streamWindow}
+}

@@ -1,0 +1,63 @@
+package functionapi
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// Header names, as the ingress and filters/filterapi have them.
+const (
+	headerRequest  = "x-headstart-request"
+	headerFunction = "x-headstart-function"
+	headerInput    = "x-headstart-input"
+	headerDepth    = "x-headstart-depth"
+)
+
+// What a socket has.
+const (
+	inputPath = "/input/"
+	callPath  = "/call/"
+)
+
+// handler answers on one sandbox's socket.
+type handler struct {
+	server  *Server
+	sandbox *sandbox
+	calls   http.Handler
+}
+
+// ServeHTTP implements http.Handler. Paths are taken as they are: what follows a function's
+// name is that function's.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.EscapedPath()
+	if request, ok := strings.CutPrefix(path, inputPath); ok {
+		h.read(w, r, request)
+		return
+	}
+	if target, ok := strings.CutPrefix(path, callPath); ok {
+		h.call(w, r, target)
+		return
+	}
+	h.refuse(w, problem.New(http.StatusNotFound, "EndpointUnknown", "", "the socket has "+inputPath+"<request> and "+callPath+"<function> only"), "")
+}
+
+// refuse answers with what is wrong with a request, and returns its reason.
+func (h *handler) refuse(w http.ResponseWriter, err error, function string) (reason string) {
+	p := problem.Of(err)
+	log := h.server.config.Log.With("instance", h.sandbox.id, "reason", p.Title)
+	if p.Status == http.StatusInternalServerError {
+		log.Error("a function's request to its socket failed", "error", err)
+	} else {
+		log.Debug("a function's request to its socket is refused", "error", err)
+	}
+	problem.Write(w, p, function, "")
+	return p.Title
+}
+
+func methodNotAllowed(w http.ResponseWriter, allowed ...string) error {
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	return problem.New(http.StatusMethodNotAllowed, "MethodNotAllowed", "", fmt.Sprintf("use %s here", strings.Join(allowed, " or ")))
+}

@@ -1,0 +1,182 @@
+package functionapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"regexp"
+	"strconv"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// requestID is what a request's id looks like.
+var requestID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// readBuffer is how much of an input is passed on at a time, in bytes.
+const readBuffer = 64 << 10
+
+// errUnknown is all that a sandbox learns of requests that are not its own.
+var errUnknown = problem.New(http.StatusNotFound, "RequestUnknown", "", "no request with this id is being worked on in this sandbox")
+
+// read answers with the input of a request that the sandbox works on, as it arrives.
+func (h *handler) read(w http.ResponseWriter, r *http.Request, request string) {
+	own, err := h.find(w, r, request)
+	if own == nil && err == nil && h.sandbox.previous.Load() {
+		h.readPrevious(w, r)
+		return
+	}
+	if own == nil && err == nil {
+		err = errUnknown
+	}
+	var n int64
+	if err == nil {
+		n, err = h.serveInput(w, r, own)
+	}
+	m, reason := h.server.config.Metrics, resultOK
+	switch _, midway := errors.AsType[midway](err); {
+	case midway:
+		reason = problem.Of(err).Title
+	case err != nil:
+		reason = h.refuse(w, err, "")
+	}
+	m.reads.WithLabelValues(reason).Inc()
+	m.bytes.Add(float64(n))
+	if _, broke := errors.AsType[midway](err); broke {
+		panic(http.ErrAbortHandler) // the only way to tell that the answer is not whole
+	}
+}
+
+// find returns the request's delivery, nil if the sandbox works on no such request.
+func (h *handler) find(w http.ResponseWriter, r *http.Request, request string) (*delivery, error) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return nil, methodNotAllowed(w, http.MethodGet, http.MethodHead)
+	}
+	if !requestID.MatchString(request) {
+		return nil, errUnknown
+	}
+	own, ok := h.server.deliveries.find(h.sandbox.id, request)
+	if !ok {
+		return nil, nil
+	}
+	if own.Input == nil {
+		return nil, problem.New(http.StatusNotFound, "NoInput", "", "the request has no stored input; what it brings is its body")
+	}
+	return own, nil
+}
+
+// midway is an error after the answer's head.
+type midway struct{ error }
+
+func (e midway) Unwrap() error { return e.error }
+
+// serveInput answers with the input or a part of it, and returns how many bytes that were.
+func (h *handler) serveInput(w http.ResponseWriter, r *http.Request, own *delivery) (n int64, err error) {
+	ctx, span := tracer.Start(h.trace(r, own.Traceparent), tracing.Read, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(tracing.Request.String(own.Request), tracing.Instance.String(h.sandbox.id)))
+	defer func() {
+		span.SetAttributes(tracing.InputBytes.Int64(n))
+		if err != nil {
+			span.SetStatus(codes.Error, problem.Of(err).Title)
+		}
+		span.End()
+	}()
+	// A read ends with its request: what the buffer has for that is let go of.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(own.ctx, func() { cancel(errOver) })()
+	part, err := choose(ctx, own.Input, r)
+	if err == nil {
+		n, err = part.send(ctx, w, r)
+	}
+	if _, began := errors.AsType[midway](err); err != nil && !began && own.ctx.Err() != nil {
+		err = errUnknown // by now
+	}
+	if errors.Is(err, errUnsatisfiable) {
+		w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(part.object.Size, 10))
+		err = problem.New(http.StatusRequestedRangeNotSatisfiable, "RangeNotSatisfiable", "header range", errUnsatisfiable.Error())
+	}
+	return n, err
+}
+
+// send answers with the part. What goes wrong after the answer's head is midway.
+func (p part) send(ctx context.Context, w http.ResponseWriter, r *http.Request) (n int64, err error) {
+	var from io.ReadCloser
+	if r.Method == http.MethodGet && p.length != 0 {
+		if from, err = open(ctx, p.input, p.first); err != nil {
+			return 0, err
+		}
+		defer from.Close()
+	}
+	p.head(w)
+	if from == nil {
+		return 0, nil
+	}
+	n, err = pass(w, from, p.length)
+	if err != nil {
+		return n, midway{err}
+	}
+	return n, nil
+}
+
+// pass sends length bytes, or all if that is below 0, each as soon as it is there.
+func pass(w http.ResponseWriter, from io.Reader, length int64) (n int64, err error) {
+	if length >= 0 {
+		from = io.LimitReader(from, length)
+	}
+	flush := http.NewResponseController(w).Flush
+	buf := make([]byte, readBuffer)
+	for {
+		read, err := from.Read(buf)
+		if read > 0 {
+			written, failed := w.Write(buf[:read])
+			n += int64(written)
+			if failed == nil {
+				failed = flush()
+			}
+			if failed != nil {
+				return n, failed
+			}
+		}
+		switch {
+		case err == io.EOF && n < length:
+			return n, io.ErrUnexpectedEOF
+		case err == io.EOF:
+			return n, nil
+		case err != nil:
+			return n, err
+		}
+	}
+}
+
+// trace is the request's context in the trace that it says, or else in that of traceparent.
+func (h *handler) trace(r *http.Request, traceparent string) context.Context {
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(r.Context(), propagation.MapCarrier{"traceparent": traceparent})
+}
+
+// readPrevious asks the daemon that had the socket before, which may have the request.
+func (h *handler) readPrevious(w http.ResponseWriter, r *http.Request) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return h.sandbox.dialPrevious(ctx)
+	}, DisableKeepAlives: true, DisableCompression: true}
+	(&httputil.ReverseProxy{
+		Transport:     transport,
+		FlushInterval: -1,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL.Scheme, p.Out.URL.Host = "http", "previous"
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { h.refuse(w, errUnknown, "") },
+	}).ServeHTTP(w, r)
+}

@@ -1,0 +1,261 @@
+package functionapi_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/shim/functionapi"
+)
+
+const content = "0123456789"
+
+func TestAnInputIsRead(t *testing.T) {
+	r := newRig(t, nil)
+	r.begin("fire-1", id(1), whole(content), 0)
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		resp := r.ask("fire-1", method, "/input/"+id(1), nil)
+		want := http.Header{"Accept-Ranges": {"bytes"}, "Content-Length": {"10"}, "Content-Type": {"video/x-motion-jpeg"}, "Etag": {`"v1"`}}
+		for name := range want {
+			if got := resp.Header.Get(name); got != want.Get(name) {
+				t.Errorf("%s: %s is %q", method, name, got)
+			}
+		}
+		if resp.StatusCode != http.StatusOK {
+			t.Error(resp.Status)
+		}
+		if got := body(t, resp); (got == content) != (method == http.MethodGet) {
+			t.Errorf("%s: %q", method, got)
+		}
+	}
+}
+
+// Only the sandbox that works on a request can read its input; another one learns nothing.
+func TestAnotherSandboxCannotReadIt(t *testing.T) {
+	r := newRig(t, nil)
+	end := r.begin("fire-1", id(1), whole(content), 0)
+	r.begin("fire-2", id(2), whole("other"), 0)
+	for _, other := range []string{"fire-2", "web-1"} {
+		for _, path := range []string{id(1), strings.ToUpper(id(1)), id(3), "", "..", "../" + id(1), id(1) + "/", "fire-1/" + id(1), "%2e%2e/x", "?" + id(1)} {
+			wantProblem(t, r.get(other, "/input/"+path, "x-headstart-request", id(1), "x-headstart-instance", "fire-1"), http.StatusNotFound, "RequestUnknown", "")
+		}
+	}
+	if got := body(t, r.get("fire-1", "/input/"+id(1))); got != content {
+		t.Errorf("%q", got)
+	}
+	end()
+	wantProblem(t, r.get("fire-1", "/input/"+id(1)), http.StatusNotFound, "RequestUnknown", "")
+}
+
+func TestReadsThatAreRefused(t *testing.T) {
+	r := newRig(t, nil)
+	r.begin("fire-1", id(1), nil, 0)
+	r.begin("fire-1", id(2), whole(content), 0)
+	wantProblem(t, r.get("fire-1", "/input/"+id(1)), http.StatusNotFound, "NoInput", "")
+	wantProblem(t, r.get("fire-1", "/"), http.StatusNotFound, "EndpointUnknown", "")
+	wantProblem(t, r.get("fire-1", "/inputs/"+id(2)), http.StatusNotFound, "EndpointUnknown", "")
+	resp := r.ask("fire-1", http.MethodDelete, "/input/"+id(2), nil)
+	if allow := resp.Header.Get("Allow"); allow != "GET, HEAD" {
+		t.Errorf("Allow: %q", allow)
+	}
+	wantProblem(t, resp, http.StatusMethodNotAllowed, "MethodNotAllowed", "")
+	resp = r.get("fire-1", "/input/"+id(2), "Range", "bytes=10-")
+	if got := resp.Header.Get("Content-Range"); got != "bytes */10" {
+		t.Errorf("Content-Range: %q", got)
+	}
+	wantProblem(t, resp, http.StatusRequestedRangeNotSatisfiable, "RangeNotSatisfiable", "header range")
+	big := r.get("fire-1", "/input/"+id(2), "x", strings.Repeat("x", 64<<10))
+	if big.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Error(big.Status)
+	}
+}
+
+// What is not a single range of bytes is ignored (RFC 9110, section 14.2), as is one of
+// another version.
+func TestRangesThatAreIgnored(t *testing.T) {
+	r := newRig(t, nil)
+	r.begin("fire-1", id(1), whole(content), 0)
+	for _, headers := range [][]string{
+		{"Range", "bytes=0-1,3-4"}, {"Range", "bytes=5-3"}, {"Range", "bytes=a-b"}, {"Range", "bytes"}, {"Range", "bytes=-"}, {"Range", "bytes=+1-2"},
+		{"Range", "lines=0-1"}, {"Range", "bytes=0-1", "If-Range", `"v2"`}, {"Range", "bytes=0-1", "If-Range", "Sat, 21 Nov 2026 00:00:00 GMT"},
+	} {
+		resp := r.get("fire-1", "/input/"+id(1), headers...)
+		if got := body(t, resp); resp.StatusCode != http.StatusOK || got != content {
+			t.Errorf("%q: %s, %q", headers, resp.Status, got)
+		}
+	}
+	resp := r.get("fire-1", "/input/"+id(1), "Range", "bytes=2-3", "If-Range", `"v1"`)
+	if got := body(t, resp); resp.StatusCode != http.StatusPartialContent || got != "23" {
+		t.Errorf("its version: %s, %q", resp.Status, got)
+	}
+	head := r.ask("fire-1", http.MethodHead, "/input/"+id(1), nil, "Range", "bytes=2-3")
+	if head.StatusCode != http.StatusOK || head.ContentLength != 10 {
+		t.Errorf("HEAD: %s, %d", head.Status, head.ContentLength)
+	}
+}
+
+// Single ranges are what the standard library makes of them.
+func TestRangesAreThoseOfTheStandard(t *testing.T) {
+	r := newRig(t, nil)
+	client := r.client("fire-1")
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.IntRange(1, 40).Draw(t, "size")
+		data := strings.Repeat(content, 4)[:size]
+		first, length := rapid.IntRange(0, 50).Draw(t, "first"), rapid.IntRange(0, 50).Draw(t, "length")
+		header := rapid.SampledFrom([]string{
+			"bytes=" + strconv.Itoa(first) + "-" + strconv.Itoa(first+length), "bytes=" + strconv.Itoa(first) + "-", "bytes=-" + strconv.Itoa(first+1), // with 0 the library says nonsense
+
+			"bytes=" + strconv.Itoa(first) + "-9223372036854775807", "bytes= " + strconv.Itoa(first) + "- ",
+		}).Draw(t, "range")
+		want := httptest.NewRecorder()
+		req := httptest.NewRequest(http.MethodGet, "/", nil)
+		req.Header.Set("Range", header)
+		http.ServeContent(want, req, "", time.Time{}, strings.NewReader(data))
+
+		in := whole(data)
+		defer r.begin("fire-1", id(1), in, 0)()
+		got, err := ranged(client, header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer got.Body.Close()
+		b, err := io.ReadAll(got.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.StatusCode != want.Code || got.Header.Get("Content-Range") != want.Header().Get("Content-Range") {
+			t.Fatalf("%d bytes, %s: %d %v, want %d %v", size, header, got.StatusCode, got.Header, want.Code, want.Header())
+		}
+		if got.StatusCode < 400 && !bytes.Equal(b, want.Body.Bytes()) {
+			t.Fatalf("%q, want %q", b, want.Body)
+		}
+	})
+}
+
+// An input that is still arriving is read as it comes, and waits for what is not there.
+func TestReadingWhileItArrives(t *testing.T) {
+	r := newRig(t, nil)
+	for name, in := range map[string]*input{"of known size": sized(10), "of unknown size": unsized()} {
+		t.Run(name, func(t *testing.T) {
+			end := r.begin("fire-1", id(1), in, 0)
+			defer end()
+			in.come("01234")
+			resp := r.get("fire-1", "/input/"+id(1))
+			if want := in.size; resp.StatusCode != http.StatusOK || resp.ContentLength != want {
+				t.Errorf("%s, length %d, want %d", resp.Status, resp.ContentLength, want)
+			}
+			if resp.Header.Get("Content-Type") != "application/octet-stream" || resp.Header.Get("ETag") != "" {
+				t.Error(resp.Header)
+			}
+			// What is there comes before the rest is.
+			half := make([]byte, 5)
+			if _, err := io.ReadFull(resp.Body, half); err != nil || string(half) != "01234" {
+				t.Errorf("%q, %v", half, err)
+			}
+			head := r.ask("fire-1", http.MethodHead, "/input/"+id(1), nil)
+			if head.StatusCode != http.StatusOK || head.ContentLength != in.size {
+				t.Errorf("HEAD: %s, %d", head.Status, head.ContentLength)
+			}
+			early := r.get("fire-1", "/input/"+id(1), "Range", "bytes=1-3")
+			if got := body(t, early); got != "123" {
+				t.Errorf("a range that is there: %s, %q", early.Status, got)
+			}
+			var waiting sync.WaitGroup
+			for header, want := range map[string]string{"bytes=3-6": "3456", "bytes=7-": "789", "bytes=-2": "89", "bytes=5-50": "56789", "bytes=20-30": ""} {
+				client := r.client("fire-1")
+				waiting.Go(func() {
+					resp, err := ranged(client, header)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer resp.Body.Close()
+					b, err := io.ReadAll(resp.Body)
+					if want == "" && resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && resp.Header.Get("Content-Range") == "bytes */10" {
+						return
+					}
+					if string(b) != want || err != nil || resp.StatusCode != http.StatusPartialContent {
+						t.Errorf("%s: %s %q, %q, %v", header, resp.Status, resp.Header.Get("Content-Range"), b, err)
+					}
+				})
+			}
+			in.come("56789")
+			in.end(nil)
+			waiting.Wait()
+			if got := body(t, resp); got != "56789" {
+				t.Errorf("then %q", got)
+			}
+		})
+	}
+}
+
+func ranged(c *http.Client, header string) (*http.Response, error) {
+	req, err := http.NewRequest(http.MethodGet, "http://headstart/input/"+id(1), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Range", header)
+	return c.Do(req)
+}
+
+// An input that breaks off, and one whose request is over, are never taken for whole.
+func TestAReadThatCannotEnd(t *testing.T) {
+	r := newRig(t, nil)
+	for name, make := range map[string]func() *input{"of known size": func() *input { return sized(10) }, "of unknown size": unsized} {
+		for how, end := range map[string]func(in *input, over func()){
+			"it breaks off":       func(in *input, _ func()) { in.end(errors.New("the client went away")) },
+			"the request is over": func(_ *input, over func()) { over() },
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				in := make()
+				over := r.begin("fire-1", id(1), in, 0)
+				defer over()
+				in.come("01234")
+				resp := r.get("fire-1", "/input/"+id(1))
+				half := [5]byte{}
+				if _, err := io.ReadFull(resp.Body, half[:]); err != nil {
+					t.Fatal(err)
+				}
+				end(in, over)
+				if _, err := io.ReadAll(resp.Body); err == nil {
+					t.Error("it ends as if it were whole")
+				}
+			})
+		}
+	}
+}
+
+// A reader that goes away holds nothing up.
+func TestAReaderThatGoes(t *testing.T) {
+	r := newRig(t, nil)
+	in := sized(10)
+	r.begin("fire-1", id(1), in, 0)
+	in.come("0")
+	resp := r.get("fire-1", "/input/"+id(1))
+	resp.Body.Close()
+	r.stop() // waits for its end
+}
+
+func FuzzParseRange(f *testing.F) {
+	for _, s := range []string{"bytes=0-1", "bytes=-5", "bytes=5-", "bytes=-", "bytes=1-0", "bytes=99999999999999999999-", "x=0-1", "bytes=0-1,2-3", "", "bytes=--1"} {
+		f.Add(s, int64(10))
+	}
+	f.Fuzz(func(t *testing.T, header string, size int64) {
+		if size < 0 {
+			return
+		}
+		first, length, ok := functionapi.ParseRange(header, size)
+		if ok && (first < 0 || length < 1 || length > size || first > size-length) {
+			t.Errorf("%q of %d bytes is %d bytes from %d", header, size, length, first)
+		}
+	})
+}

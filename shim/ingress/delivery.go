@@ -1,0 +1,111 @@
+package ingress
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+)
+
+// begin says that the instance works on the request, until end is called.
+func (in *Ingress) begin(ctx context.Context, p *parked, instance string) (end func()) {
+	if in.deliveries == nil {
+		return func() {}
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	d := Delivery{Request: p.id, Depth: p.depth, Traceparent: carrier["traceparent"]}
+	switch { // or the interface would hold a nil pointer
+	case p.input != nil:
+		d.Input = p.input
+	case p.body.input != nil:
+		d.Input = bufferedBody{p.body.input}
+	}
+	return in.deliveries.Begin(instance, d)
+}
+
+// depth is what a request says of the calls that led to it. Only daemons say it, which
+// bound it themselves; anything else is none.
+func depth(h http.Header) int {
+	n, err := strconv.Atoi(h.Get(headerDepth))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// setDepth sets it anew. A request that no function has made says nothing.
+func setDepth(h http.Header, depth int) {
+	h.Del(headerDepth)
+	if depth > 0 {
+		h.Set(headerDepth, strconv.Itoa(depth))
+	}
+}
+
+// bufferedBody is a request's own body as an input of which the buffer may have a part only:
+// that is never taken for all of it.
+type bufferedBody struct{ *engine.Input }
+
+// Object implements Input. Once the body is whole, its size is known.
+func (b bufferedBody) Object(ctx context.Context) (source.Object, error) {
+	object, err := b.Input.Object(ctx)
+	if err == nil && object.Size < 0 && !b.Ended().IsZero() && b.Wait(ctx) == nil { // which waits for nothing
+		object.Size = b.Received()
+	}
+	return object, err
+}
+
+// Wait implements Input.
+func (b bufferedBody) Wait(ctx context.Context) error {
+	if err := b.Input.Wait(ctx); err != nil {
+		return err
+	}
+	return b.missing()
+}
+
+// NewReader implements Input.
+func (b bufferedBody) NewReader(ctx context.Context) (io.ReadCloser, error) {
+	r, err := b.Input.NewReader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &bodyReader{ReadCloser: r, of: b}, nil
+}
+
+// missing is an error if the buffer has been too full for all of the body. It waits for the
+// input's end.
+func (b bufferedBody) missing() error {
+	if _, spilled := b.Rest(); spilled {
+		return problem.New(http.StatusInsufficientStorage, "BufferFull", "", "the node's input buffer had no room for all of the request's body; read it from the request itself")
+	}
+	return nil
+}
+
+type bodyReader struct {
+	io.ReadCloser
+	of bufferedBody
+}
+
+func (r *bodyReader) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if err != io.EOF {
+		return n, err
+	}
+	// The entry is complete a moment before the input has ended.
+	_ = r.of.Input.Wait(context.Background())
+	if failed := r.of.missing(); failed != nil {
+		return n, failed
+	}
+	return n, io.EOF
+}
+
+// Seek implements io.Seeker.
+func (r *bodyReader) Seek(offset int64, whence int) (int64, error) {
+	return r.ReadCloser.(io.Seeker).Seek(offset, whence)
+}

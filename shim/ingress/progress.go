@@ -1,0 +1,95 @@
+package ingress
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/textproto"
+	"sync/atomic"
+	"syscall"
+)
+
+// How far a request has come on the instance's node, which that tells the node that handed it
+// over: in headerProgress of answers of status 102. So it is known of a daemon that ends
+// whether anybody may have had the request.
+const (
+	progressAsked      = "tell" // in the request
+	progressParked     = "parked"
+	progressDelivering = "delivering" // from now on the function may have it
+)
+
+// progressTo returns what tells the other daemon how far its request is, if that wants to
+// hear it.
+func progressTo(w http.ResponseWriter, r *http.Request) func(progress string) {
+	if r.Header.Get(headerProgress) != progressAsked {
+		return func(string) {}
+	}
+	return func(progress string) {
+		w.Header().Set(headerProgress, progress)
+		w.WriteHeader(http.StatusProcessing) // at once
+		w.Header().Del(headerProgress)
+	}
+}
+
+// progress is what the other daemon has told. Its methods may be called at the same time.
+type progress struct{ parked, delivering atomic.Bool }
+
+// heard takes an answer before the answer.
+func (p *progress) heard(_ int, header textproto.MIMEHeader) error {
+	switch header.Get(headerProgress) {
+	case progressParked:
+		p.parked.Store(true)
+	case progressDelivering:
+		p.delivering.Store(true)
+	}
+	return nil
+}
+
+// undelivered tells whether nobody can have got the request, whose connection ended with err:
+// the other daemon had it, would have said before it delivered it, and has ended. Of one
+// that says nothing any more, nobody knows: it may be alive and cut off.
+func (p *progress) undelivered(err error) bool {
+	return p.parked.Load() && !p.delivering.Load() && !isSilence(err)
+}
+
+// isSilence tells whether a connection failed because the other side cannot be heard.
+func isSilence(err error) bool {
+	timeout, is := errors.AsType[net.Error](err)
+	return is && timeout.Timeout() ||
+		errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
+}
+
+// answering passes an answer on, without what the other daemon says between it and us.
+type answering struct {
+	http.ResponseWriter
+	own  http.Header // what is set besides the answer's
+	body *clientBody // of the request
+}
+
+// WriteHeader restores what was set before: ReverseProxy clears all with each answer before
+// the answer.
+func (a *answering) WriteHeader(status int) {
+	interim := status < http.StatusOK && status != http.StatusSwitchingProtocols
+	if interim && a.Header().Get(headerProgress) != "" {
+		return
+	}
+	if !interim {
+		a.restore()
+	}
+	if status >= http.StatusOK {
+		a.body.closeUnread(a.Header())
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answering) restore() {
+	h := a.Header()
+	for name, v := range a.own {
+		if _, set := h[name]; !set {
+			h[name] = v
+		}
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }

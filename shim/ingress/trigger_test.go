@@ -1,0 +1,67 @@
+package ingress_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/trigger"
+	"github.com/headstart-mesh/headstart/shim/trigger/triggertest"
+)
+
+// An entry of a stream is a request like any other: it is placed, has its input fetched, and
+// finds it in the body or as a file.
+func TestAStreamsEntryIsARequest(t *testing.T) {
+	type event struct{ Subject, Body, File, Internal string }
+	var mu sync.Mutex
+	var got []event
+	r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		e := event{Subject: req.Header.Get("ce-subject"), Body: string(body), Internal: req.Header.Get("x-headstart-input")}
+		if req.Header.Get("x-headstart-input-file") != "" {
+			e.File = "there"
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, e)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	r.put("camera 7/1.mjpeg", "video/x-motion-jpeg", []byte("frames"))
+	stream := triggertest.NewMemory(10 * time.Millisecond)
+	events := &controlPlane{held: map[string]int32{}}
+	set := trigger.New(trigger.Config{Gateway: r.Gateway(), Function: r.functions.Lookup, Node: "edge-1", Process: "p", Events: events,
+		Metrics: trigger.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		Open: func(_ *nodeapi.Trigger, consumer string) (trigger.Stream, error) { return stream.Open(consumer), nil }})
+	set.Set([]*nodeapi.Trigger{{Function: withInput, Stream: "redis://jobs/frames", Tries: 1, Input: "s3://inputs/{header.ce-subject}"}})
+	large := string(bytes.Repeat([]byte("x"), 100<<10)) // more than is kept for a second placement
+	for done, fields := range []map[string]string{{"subject": "camera 7/1.mjpeg"}, {"subject": "camera 7/1.mjpeg", "data": large}, {"data": "no input"}, {"subject": "none"}} {
+		stream.Put(fields)
+		eventually(t, "the entry is settled", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(got)+len(stream.Dead(t)) == done+1 && len(stream.Pending(t)) == 0
+		})
+	}
+	if err := set.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	want := []event{{Subject: "camera%207/1.mjpeg", Body: "frames", File: "there"}, {Subject: "camera%207/1.mjpeg", Body: large, File: "there"}, {Body: "no input"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("the function got (-want +got):\n%s", d)
+	}
+	if dead := stream.Dead(t); len(dead) != 1 || dead[0]["headstart-reason"] != "InputNotFound" {
+		t.Errorf("dead letters: %v", dead)
+	}
+}

@@ -1,0 +1,114 @@
+// Package ranged reads objects by parts in parallel, whatever store they are in: with
+// retries, and going on where a connection broke. A store is an adapter that opens parts.
+package ranged
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/headstart-mesh/headstart/shim/source"
+)
+
+// Design point: a link between edge and cloud with 25-50 ms of round trip and
+// 100-500 Mbit/s. It holds up to 3 MB in flight, which one connection reaches only after
+// eight doublings of its congestion window from 14 KB: 400 ms, longer than many inputs
+// take as a whole.
+const (
+	// Connections is how many parts of one object are read at the same time. Eight windows
+	// fill the link three doublings earlier than one, and a lost packet halves an eighth of
+	// the rate. An object of fewer parts uses as many as it has parts, and the first one
+	// alone until the store has told the size.
+	Connections = 8
+
+	// Slots is how many parts of all objects of a store are read at the same time. It
+	// bounds sockets and buffers: what waits for a slot holds neither.
+	Slots = 64
+
+	// block is the size of the buffer between body and writer, in bytes: what a socket
+	// has ready at once on this link.
+	block = 128 << 10
+
+	// Stall is how long the store may send nothing, answer or bytes. It outlasts the
+	// hiccups of a mobile link (a handover takes seconds), not a dead peer.
+	Stall = 10 * time.Second
+
+	// Tries is how often one part is asked for, Patience how long after the first time
+	// it still is. Together with Stall they bound the wait for a store that is away.
+	Tries    = 5
+	Patience = 30 * time.Second
+
+	// firstPause and LongestPause bound the wait between two tries, which doubles.
+	firstPause   = 100 * time.Millisecond
+	LongestPause = 2 * time.Second
+
+	// Idle is how long an unused connection is kept for the next object: the activations
+	// of one workflow, not those of another hour.
+	Idle = 90 * time.Second
+)
+
+// Object is one object of a store. Open is called by several goroutines at once.
+type Object interface {
+	// Open asks the store for the bytes from at up to end, or to the object's end if that
+	// comes first. known is what the first answer said of the object, nil before it: it is
+	// for the store to refuse another version.
+	//
+	// A *problem.Problem among its errors ends the fetch, one of Again has the part tried
+	// again and so has any other, which counts as a broken connection.
+	Open(ctx context.Context, at, end int64, known *source.Object) (Answer, error)
+}
+
+// Answer is what a store sends of an object.
+type Answer struct {
+	Object source.Object
+	// Body is closed by the reader. An end before the last byte that was asked for is a
+	// broken connection, but for an object of unknown size, whose end it is.
+	Body io.ReadCloser
+	// From is where Body begins, at most at what was asked for.
+	From int64
+	// Whole says that the store has no parts of this object: Body goes on to its end. An
+	// object of unknown size (-1) is always whole.
+	Whole bool
+}
+
+// Again is an error that may pass: the part is asked for again, and the fetch fails with
+// final when that was in vain.
+func Again(final error) error { return &againError{final} }
+
+type againError struct{ final error }
+
+func (e *againError) Error() string { return e.final.Error() }
+
+// Fetcher fetches the objects of one store.
+type Fetcher struct {
+	store string
+	part  int64
+	slots chan struct{}
+}
+
+// New returns a fetcher for the store of that name, which asks for at most part bytes at
+// once.
+func New(store string, part int64) *Fetcher {
+	return &Fetcher{store: store, part: part, slots: make(chan struct{}, Slots)}
+}
+
+// Fetch reads an object as source.Source says.
+func (f *Fetcher) Fetch(ctx context.Context, ref source.Reference, from Object, begin func(source.Object) (io.WriterAt, error)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	one := &fetch{Fetcher: f, ref: ref, from: from, begin: begin, group: group}
+	group.Go(func() error { return one.first(ctx) })
+	return group.Wait()
+}
+
+// Ask bounds a question to the store about an object, as the one for a part is bounded, and
+// makes problems of its errors. It is not asked again.
+func (f *Fetcher) Ask(ctx context.Context, ref source.Reference, ask func(ctx context.Context) error) error {
+	watched, cancel := context.WithTimeoutCause(ctx, Stall, errStalled)
+	defer cancel()
+	if err := ask(watched); err != nil {
+		return final(f.failure(ctx, watched, ref, err))
+	}
+	return nil
+}

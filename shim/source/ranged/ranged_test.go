@@ -1,0 +1,177 @@
+package ranged_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/ranged"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const part = 10
+
+var ref = source.Reference{Scheme: source.SchemeS3, Bucket: "inputs", Key: "k"}
+
+// object answers as open does, and notes what it was asked for.
+type object struct {
+	open func(ctx context.Context, at, end int64, known *source.Object) (ranged.Answer, error)
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (o *object) Open(ctx context.Context, at, end int64, known *source.Object) (ranged.Answer, error) {
+	o.mu.Lock()
+	asked := fmt.Sprintf("%d-%d", at, end)
+	if end == math.MaxInt64 {
+		asked = fmt.Sprintf("%d-", at)
+	}
+	o.asked = append(o.asked, asked)
+	o.mu.Unlock()
+	return o.open(ctx, at, end, known)
+}
+
+type sink struct {
+	mu      sync.Mutex
+	object  source.Object
+	content []byte
+}
+
+func (s *sink) begin(object source.Object) (io.WriterAt, error) {
+	s.object, s.content = object, make([]byte, max(0, object.Size))
+	return s, nil
+}
+
+func (s *sink) WriteAt(p []byte, at int64) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if missing := at + int64(len(p)) - int64(len(s.content)); missing > 0 {
+		s.content = append(s.content, make([]byte, missing)...)
+	}
+	return copy(s.content[at:], p), nil
+}
+
+func body(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
+
+// broken ends before its time.
+func broken(s string) io.ReadCloser {
+	return io.NopCloser(io.MultiReader(strings.NewReader(s), iotest.ErrReader(io.ErrUnexpectedEOF)))
+}
+
+// A store without parts is read by one stream, which is gone on with where it broke as long
+// as it is of the same version: the beginning is skipped when it comes again.
+func TestOneStream(t *testing.T) {
+	text := strings.Repeat("0123456789", 5) + "x"
+	for name, in := range map[string]struct {
+		size    int64
+		version string
+		breaks  []string // after which bytes the first answers break
+		asked   string
+		title   string // of the problem
+	}{
+		"whole":              {51, "v", nil, "0-10", ""},
+		"without a version":  {51, "", nil, "0-10", ""},
+		"unknown size":       {-1, "v", nil, "0-10", ""},
+		"it breaks":          {51, "v", []string{text[:7], text[:33]}, "0-10 7-51 33-51", ""},
+		"unknown, it breaks": {-1, "v", []string{text[:7]}, "0-10 7-", ""},
+		"before a byte":      {51, "", []string{""}, "0-10 0-51", ""},
+		"it cannot go on":    {51, "", []string{text[:7]}, "0-10", "StoreUnavailable"},
+		"it breaks for good": {51, "v", []string{"", "", "", "", ""}, "0-10 0-51 0-51 0-51 0-51", "StoreUnavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				breaks := in.breaks
+				o := &object{open: func(context.Context, int64, int64, *source.Object) (ranged.Answer, error) {
+					answer := ranged.Answer{Object: source.Object{Size: in.size, Version: in.version}, Body: body(text), Whole: true}
+					if len(breaks) > 0 {
+						answer.Body, breaks = broken(breaks[0]), breaks[1:]
+					}
+					return answer, nil
+				}}
+				s := &sink{}
+				err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.begin)
+				if got := strings.Join(o.asked, " "); got != in.asked {
+					t.Errorf("asked for %s, want %s", got, in.asked)
+				}
+				if in.title != "" && problem.Of(err).Title != in.title || in.title == "" && (err != nil || string(s.content) != text || s.object.Size != in.size) {
+					t.Errorf("%q of %+v, %v", s.content, s.object, err)
+				}
+			})
+		})
+	}
+}
+
+// However the answers are cut, the parts come together, each from where it broke.
+func TestParts(t *testing.T) {
+	text := []byte(strings.Repeat("0123456789abc", 20))
+	o := &object{open: func(_ context.Context, at, end int64, _ *source.Object) (ranged.Answer, error) {
+		answer := ranged.Answer{Object: source.Object{Size: int64(len(text)), Version: "v"}, From: at}
+		if end = min(end, int64(len(text))); end-at > 4 {
+			answer.Body = broken(string(text[at : at+3]))
+		} else {
+			answer.Body = body(string(text[at:end]))
+		}
+		return answer, nil
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{}
+		if err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.begin); err != nil || !bytes.Equal(s.content, text) {
+			t.Errorf("%q, %v", s.content, err)
+		}
+	})
+}
+
+// The second answer is of another object.
+func TestAnotherVersionIsAChange(t *testing.T) {
+	for name, second := range map[string]source.Object{"version": {Size: 20, Version: "w"}, "size": {Size: 21, Version: "v"}} {
+		o := &object{open: func(_ context.Context, at, end int64, known *source.Object) (ranged.Answer, error) {
+			answer := ranged.Answer{Object: source.Object{Size: 20, Version: "v"}, From: at, Body: body(strings.Repeat("x", int(end-at)))}
+			if known != nil {
+				answer.Object = second
+			}
+			return answer, nil
+		}}
+		if err := ranged.New("edge", part).Fetch(t.Context(), ref, o, (&sink{}).begin); problem.Of(err).Title != "InputChanged" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A question has as long as a part may stand still, and its errors are those of a fetch.
+func TestAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, lost := ranged.New("edge", part), errors.New("lost")
+		for name, in := range map[string]struct {
+			ask   func(context.Context) error
+			title string
+			after time.Duration
+		}{
+			"answered": {func(context.Context) error { return nil }, "", 0},
+			"lost":     {func(context.Context) error { return lost }, "StoreUnavailable", 0},
+			"busy":     {func(context.Context) error { return ranged.Again(source.Unavailable("edge", "it is busy")) }, "StoreUnavailable", 0},
+			"missing":  {func(context.Context) error { return source.NotFound("edge", ref) }, "InputNotFound", 0},
+			"silent":   {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, "StoreTimeout", ranged.Stall},
+		} {
+			begun := time.Now()
+			err := f.Ask(t.Context(), ref, in.ask)
+			if in.title == "" && err != nil || in.title != "" && problem.Of(err).Title != in.title || time.Since(begun) != in.after {
+				t.Errorf("%s: %v after %v", name, err, time.Since(begun))
+			}
+		}
+	})
+}

@@ -1,0 +1,201 @@
+package redis
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Answers of before that are none.
+const (
+	cut     = "\x00cut"     // the connection is closed
+	silence = "\x00silence" // the server says nothing more
+)
+
+// fake is as much of a Redis server as the source needs. Its network is in memory: inside a
+// synctest bubble its time is the bubble's.
+type fake struct {
+	// before sees each command first, and may answer it, or do what cut and silence say.
+	before func(command []string) string
+
+	serving sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool
+	conns   map[net.Conn]bool
+	values  map[string]string
+	changes map[string]int // by key
+	told    []string
+}
+
+func newFake() *fake {
+	return &fake{conns: map[net.Conn]bool{}, values: map[string]string{}, changes: map[string]int{}}
+}
+
+func (f *fake) set(key, value string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.values[key] = value
+	f.changes[key]++
+}
+
+func (f *fake) delete(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.values, key)
+	f.changes[key]++
+}
+
+// said returns the names of the commands so far.
+func (f *fake) said() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.told, " ")
+}
+
+func (f *fake) connected() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.conns)
+}
+
+func (f *fake) dial(context.Context) (net.Conn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, errors.New("connection refused")
+	}
+	client, server := net.Pipe()
+	f.conns[server] = true
+	f.serving.Go(func() {
+		f.serve(server)
+		_ = server.Close()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.conns, server)
+	})
+	return client, nil
+}
+
+func (f *fake) close() {
+	f.mu.Lock()
+	f.closed = true
+	for c := range f.conns {
+		_ = c.Close()
+	}
+	f.mu.Unlock()
+	f.serving.Wait()
+}
+
+// session is what a server remembers of a connection.
+type session struct {
+	watched map[string]int
+	multi   bool
+}
+
+// serve ends with the connection. A pipe has no buffer, so whatever has arrived is read
+// before anything is answered.
+func (f *fake) serve(conn net.Conn) {
+	r, state := bufio.NewReaderSize(conn, 64<<10), &session{watched: map[string]int{}}
+	for {
+		var answers strings.Builder
+		for {
+			command, err := read(r)
+			if err != nil {
+				return
+			}
+			answer := f.answer(state, command)
+			if answer == cut {
+				return
+			}
+			if answer == silence {
+				_, _ = io.Copy(io.Discard, conn)
+				return
+			}
+			answers.WriteString(answer + "\r\n")
+			if r.Buffered() == 0 {
+				break
+			}
+		}
+		if _, err := io.WriteString(conn, answers.String()); err != nil {
+			return
+		}
+	}
+}
+
+func read(r *bufio.Reader) ([]string, error) {
+	var n int
+	if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
+		return nil, err
+	}
+	command := make([]string, n)
+	for i := range command {
+		var size int
+		if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
+			return nil, err
+		}
+		text := make([]byte, size+2)
+		if _, err := io.ReadFull(r, text); err != nil {
+			return nil, err
+		}
+		command[i] = string(text[:size])
+	}
+	command[0] = strings.ToUpper(command[0])
+	return command, nil
+}
+
+func (f *fake) answer(state *session, command []string) string {
+	f.mu.Lock()
+	f.told = append(f.told, command[0])
+	f.mu.Unlock()
+	if f.before != nil {
+		if answer := f.before(command); answer != "" {
+			return answer
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch command[0] {
+	case "HELLO":
+		return "*2\r\n$6\r\nserver\r\n$5\r\nredis"
+	case "PING":
+		return "+PONG"
+	case "UNWATCH":
+		clear(state.watched)
+	case "WATCH":
+		state.watched[command[1]] = f.changes[command[1]]
+	case "MULTI":
+		state.multi = true
+	case "EXEC":
+		defer clear(state.watched)
+		for key, changes := range state.watched {
+			if f.changes[key] != changes {
+				return "*-1"
+			}
+		}
+		return "*0"
+	case "EXISTS":
+		if _, ok := f.values[command[1]]; !ok {
+			return ":0"
+		}
+		return ":1"
+	case "STRLEN":
+		return ":" + strconv.Itoa(len(f.values[command[1]]))
+	case "GETRANGE":
+		value := f.values[command[1]]
+		// The client is our own; wrong numbers would fail the comparison of the content.
+		from, _ := strconv.Atoi(command[2])
+		to, _ := strconv.Atoi(command[3])
+		from = min(from, len(value))
+		part := value[from:max(from, min(to+1, len(value)))]
+		return fmt.Sprintf("$%d\r\n%s", len(part), part)
+	default:
+		return "-ERR unknown command"
+	}
+	return "+OK"
+}

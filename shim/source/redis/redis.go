@@ -1,0 +1,129 @@
+// Package redis reads inputs from Redis: strings, by GETRANGE in parallel.
+package redis
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/ranged"
+	"github.com/headstart-mesh/headstart/shim/source/secret"
+)
+
+// Part is the largest range asked for at once, in bytes. The client has each whole in
+// memory, 64 of them at most (ranged.Slots); and 8 of them (ranged.Connections) are more
+// than a link of 500 Mbit/s and 50 ms holds.
+const Part = 512 << 10
+
+// contentType is that of all values, as Redis has none (RFC 2046, section 4.5.1).
+const contentType = "application/octet-stream"
+
+// The keys of a secret.
+const (
+	keyUsername = "username"
+	keyPassword = "password"
+)
+
+var errPassword = errors.New(keyPassword + " is required")
+
+// LoadCredentials reads the secret of that name:
+//
+//	username = ...      (optional: Redis' default user)
+//	password = ...
+func LoadCredentials(secrets *os.Root, name string) (secret.Secret, error) {
+	s, err := secret.Load(secrets, name, keyUsername, keyPassword)
+	if err != nil {
+		return secret.Secret{}, err
+	}
+	if s.Get(keyPassword) == "" {
+		return secret.Secret{}, fmt.Errorf("reading secret %q: %w", name, errPassword)
+	}
+	return s, nil
+}
+
+// Config describes one store as the operator allows it.
+type Config struct {
+	// Store is the store's name in messages.
+	Store string
+	// Address is the server's host:port.
+	Address string
+	// TLS is spoken with the system's authorities.
+	TLS bool
+	// Database is the number of the database.
+	Database int
+	// Keyspaces are the only ones that references may name: what stands before the first
+	// colon of a key.
+	Keyspaces []string
+	// Credentials is called for each connection, so that a changed secret counts from the
+	// next one on. nil: the server needs none.
+	Credentials func(context.Context) (secret.Secret, error)
+
+	roots *x509.CertPool // other authorities than the system's, in tests
+}
+
+// Source reads objects of one store. It implements source.Source.
+type Source struct {
+	config  Config
+	lines   *lines
+	fetcher *ranged.Fetcher
+
+	mu      sync.Mutex
+	watches map[string]*watch // the newest by key
+}
+
+// New returns the source of a store. It does not call the store.
+func New(cfg Config) (*Source, error) {
+	if _, _, err := net.SplitHostPort(cfg.Address); err != nil || len(cfg.Keyspaces) == 0 {
+		return nil, fmt.Errorf("store %q: an address of host:port and keyspaces are required", cfg.Store)
+	}
+	cfg.Keyspaces = slices.Clone(cfg.Keyspaces)
+	return &Source{config: cfg, lines: newLines(cfg), fetcher: ranged.New(cfg.Store, Part), watches: map[string]*watch{}}, nil
+}
+
+// Close gives up the connections that are kept for later. No Fetch may run.
+func (s *Source) Close() { s.lines.Close() }
+
+// Fetch implements source.Source.
+func (s *Source) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
+	if err := s.allow(ref); err != nil {
+		return err
+	}
+	o := s.object(ref)
+	defer o.unwatch()
+	if err := s.fetcher.Fetch(ctx, ref, o, begin); err != nil || o.watch == nil {
+		return err
+	}
+	// All parts are there. They are of one version if nobody has touched the key since
+	// before the first.
+	return s.fetcher.Ask(ctx, ref, o.confirm)
+}
+
+// Stat implements source.Source. Redis has no versions: one that it tells lasts as long as
+// a Fetch has the key watched.
+func (s *Source) Stat(ctx context.Context, ref source.Reference) (object source.Object, err error) {
+	if err := s.allow(ref); err != nil {
+		return source.Object{}, err
+	}
+	err = s.fetcher.Ask(ctx, ref, func(ctx context.Context) error {
+		object, err = s.object(ref).stat(ctx)
+		return err
+	})
+	return object, err
+}
+
+func (s *Source) allow(ref source.Reference) error {
+	if ref.Scheme != source.SchemeRedis {
+		return source.OtherScheme(s.config.Store, ref, "redis://")
+	}
+	if !slices.Contains(s.config.Keyspaces, ref.Bucket) {
+		return source.NotAllowed(s.config.Store, ref)
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package trigger
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/trigger")
+
+// Headers of a request through the gateway, as the gateway's filter sets them.
+const (
+	headerRequest  = "x-headstart-request"
+	headerFunction = "x-headstart-function"
+	headerInput    = "x-headstart-input"
+)
+
+// delivery makes requests of entries.
+type delivery struct {
+	gateway http.Handler
+	node    string
+	trigger *nodeapi.Trigger
+	// template is of the function's input; known is false if entries name none.
+	template filterapi.Template
+	known    bool
+}
+
+func newDelivery(gateway http.Handler, node string, t *nodeapi.Trigger) (*delivery, error) {
+	d := &delivery{gateway: gateway, node: node, trigger: t}
+	if t.GetInput() == "" {
+		return d, nil
+	}
+	template, err := filterapi.ParseTemplate(t.GetInput())
+	if err != nil {
+		return nil, fmt.Errorf("input of function %s: %w", t.GetFunction(), err)
+	}
+	d.template, d.known = template, true
+	return d, nil
+}
+
+// deliver sends one entry to the function and waits for the whole answer.
+func (d *delivery) deliver(ctx context.Context, f *nodeapi.Function, e Entry) outcome {
+	ev := newEvent(d.trigger.GetStream(), e)
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(ev.attributes))
+	id := newRequestID()
+	name := d.trigger.GetFunction()
+	ctx, span := tracer.Start(ctx, tracing.Trigger, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		tracing.Function.String(name), tracing.FaaSName.String(name), tracing.FaaSTrigger.String(tracing.TriggerPubSub),
+		tracing.Request.String(id), tracing.FaaSInvocationID.String(id), tracing.Node.String(d.node),
+		tracing.TriggerEntry.String(e.ID), tracing.TriggerTry.Int(e.Tries)))
+	defer span.End()
+	o := d.send(ctx, f, id, ev)
+	if o.failure != nil {
+		span.SetStatus(codes.Error, o.failure.Title)
+	} else if o.status/100 != 2 {
+		span.SetStatus(codes.Error, reasonFunctionRefused)
+	}
+	return o
+}
+
+func (d *delivery) send(ctx context.Context, f *nodeapi.Function, id string, ev event) outcome {
+	r, err := d.request(ctx, f, id, ev)
+	if _, is := errors.AsType[*filterapi.ReferenceError](err); is {
+		p := problem.New(http.StatusBadRequest, "InputReferenceMalformed", "headstart.dev/input", "the entry names no input: "+err.Error())
+		return outcome{status: p.Status, failure: p, hopeless: true}
+	} else if err != nil {
+		p := problem.Of(err)
+		return outcome{status: p.Status, failure: p}
+	}
+	a := newAnswer()
+	if broken := served(d.gateway, a, r); broken != nil {
+		return outcome{status: broken.Status, failure: broken}
+	}
+	return a.outcome()
+}
+
+// request is the entry's, as the gateway would pass it on.
+func (d *delivery) request(ctx context.Context, f *nodeapi.Function, id string, ev event) (*http.Request, error) {
+	var reference string
+	if d.known {
+		var err error
+		if reference, err = ev.input(d.template); err != nil {
+			return nil, err
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://headstart.invalid/", bytes.NewReader(ev.body))
+	if err != nil {
+		return nil, fmt.Errorf("making the request of an entry: %w", err)
+	}
+	r.Header = ev.header()
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	r.Header.Set(headerRequest, id)
+	r.Header.Set(headerFunction, d.trigger.GetFunction())
+	if reference != "" {
+		r.Header.Set(headerInput, reference)
+	}
+	r.Host = d.trigger.GetFunction()
+	if hosts := f.GetHosts(); len(hosts) > 0 {
+		r.Host = hosts[0]
+	}
+	return r, nil
+}
+
+// served has a handler answer, as a server does: a panic is the end of one request, by
+// which handlers also say that an answer is not whole.
+func served(h http.Handler, a *answer, r *http.Request) (broken *problem.Problem) {
+	defer func() {
+		switch e := recover(); {
+		case e == http.ErrAbortHandler:
+			broken = problem.New(http.StatusBadGateway, "FunctionFailed", "", "the function's answer broke off")
+		case e != nil:
+			broken = problem.Of(fmt.Errorf("panic: %v\n%s", e, debug.Stack()))
+		}
+	}()
+	h.ServeHTTP(a, r)
+	return nil
+}
+
+func newRequestID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,350 @@
+// Package redis has streams of Redis (since 7.0): groups of consumers, as in
+// https://redis.io/docs/latest/develop/data-types/streams/#consumer-groups.
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headstart-mesh/headstart/shim/trigger"
+)
+
+const (
+	// groupPrefix begins the group of a function, so that several functions may each have
+	// all entries of one stream.
+	groupPrefix = "headstart:"
+	// deadSuffix ends the key of a stream's dead letters.
+	deadSuffix = ":dead"
+	// deadMost is about how many dead letters are kept: whoever can add to the stream could
+	// fill the server by them.
+	deadMost = 10_000
+	// returned is the consumer that has the entries which others gave back, so that those
+	// can leave.
+	returned = "returned"
+	// block is how long a read waits for an entry. It is also how long a consumer that is
+	// to end may have to wait for its read.
+	block = time.Second
+	// sweepMost is the longest between two looks for entries whose consumer is gone.
+	sweepMost = 30 * time.Second
+	// pendingMost is more than a consumer has in hand.
+	pendingMost = 1000
+	// consumerAge is how long a consumer without entries has said nothing before it is
+	// removed: its process was killed, else it would have done so itself.
+	consumerAge = 24 * time.Hour
+)
+
+// Fields of a dead letter beside those of the entry. They replace fields of such names.
+const (
+	fieldID       = "headstart-id"
+	fieldFunction = "headstart-function"
+	fieldTries    = "headstart-tries"
+	fieldReason   = "headstart-reason"
+	fieldDetail   = "headstart-detail"
+)
+
+// Config names a consumer's part in a stream.
+type Config struct {
+	// Client returns a client of the server. It is asked for each command: the store may be
+	// changed meanwhile.
+	Client func() (*redis.Client, error)
+	// Key is the stream's.
+	Key string
+	// Function is namespace/name; its group is the consumer's.
+	Function string
+	// Consumer is a name that no other process has.
+	Consumer string
+}
+
+// Stream implements trigger.Stream.
+type Stream struct {
+	Config
+	group string
+
+	// Of Take, which is not called side by side with itself.
+	swept   time.Time
+	cursor  string // where the sweep goes on; empty: none is under way
+	suspect bool   // an answer was lost, and with it perhaps entries
+
+	mu   sync.Mutex
+	held map[string]bool // ids of entries that were taken and not settled
+}
+
+// New returns a stream; it does not talk to the server yet.
+func New(c Config) *Stream {
+	return &Stream{Config: c, group: groupPrefix + c.Function, held: map[string]bool{}}
+}
+
+// Take implements trigger.Stream.
+func (s *Stream) Take(ctx context.Context, most int, idle time.Duration) ([]trigger.Entry, error) {
+	client, err := s.Client()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.take(ctx, client, most, idle)
+	if redis.HasErrorPrefix(err, "NOGROUP") {
+		// From the beginning: entries of before the group, or of before the server lost it,
+		// are not lost to the function.
+		err = client.XGroupCreateMkStream(ctx, s.Key, s.group, "0").Err()
+		if redis.HasErrorPrefix(err, "BUSYGROUP") { // another node was first
+			err = nil
+		}
+	}
+	if err != nil {
+		s.suspect = true
+		return nil, fmt.Errorf("reading stream %s: %w", s.Key, err)
+	}
+	return s.hold(entries), nil
+}
+
+// hold notes what is taken, and leaves out what was before.
+func (s *Stream) hold(entries []trigger.Entry) (fresh []trigger.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries {
+		if !s.held[e.ID] {
+			s.held[e.ID] = true
+			fresh = append(fresh, e)
+		}
+	}
+	return fresh
+}
+
+func (s *Stream) letGo(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, id)
+}
+
+func (s *Stream) take(ctx context.Context, client *redis.Client, most int, idle time.Duration) ([]trigger.Entry, error) {
+	if s.suspect {
+		if entries, err := s.orphans(ctx, client, most); err != nil || len(entries) > 0 {
+			return entries, err
+		}
+		s.suspect = false
+	}
+	if s.cursor != "" || time.Since(s.swept) > min(idle/4, sweepMost) {
+		if entries, err := s.sweep(ctx, client, most, idle); err != nil || len(entries) > 0 {
+			return entries, err
+		}
+	}
+	read, err := client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: s.group, Consumer: s.Consumer,
+		Streams: []string{s.Key, ">"}, Count: int64(most), Block: block}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var entries []trigger.Entry
+	for _, of := range read {
+		for _, m := range of.Messages {
+			entries = append(entries, entry(m, 1))
+		}
+	}
+	return entries, nil
+}
+
+// sweep takes over entries whose consumer is gone. One call looks at a part of them.
+func (s *Stream) sweep(ctx context.Context, client *redis.Client, most int, idle time.Duration) ([]trigger.Entry, error) {
+	if s.swept.IsZero() {
+		if err := s.removeOld(ctx, client); err != nil {
+			return nil, err
+		}
+	}
+	start := s.cursor
+	if start == "" {
+		start = "0-0"
+	}
+	messages, next, err := client.XAutoClaim(ctx, &redis.XAutoClaimArgs{Stream: s.Key, Group: s.group, Consumer: s.Consumer,
+		MinIdle: idle, Start: start, Count: int64(most)}).Result()
+	if err != nil {
+		return nil, err
+	}
+	if s.cursor = next; next == "0-0" {
+		s.cursor, s.swept = "", time.Now()
+	}
+	if len(messages) == 0 {
+		return nil, nil
+	}
+	// The answer does not say how often each was delivered.
+	pipe := client.Pipeline()
+	pending := make([]*redis.XPendingExtCmd, len(messages))
+	for i, m := range messages {
+		pending[i] = pipe.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: s.Key, Group: s.group, Start: m.ID, End: m.ID, Count: 1, Consumer: s.Consumer})
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err // they are this consumer's, and swept up again once they have rested
+	}
+	var entries []trigger.Entry
+	for i, m := range messages {
+		if p := pending[i].Val(); len(p) == 1 {
+			entries = append(entries, entry(m, int(p[0].RetryCount)))
+		}
+	}
+	return entries, nil
+}
+
+// orphans are entries that the server has given to this consumer with an answer that never
+// came. Without this they would rest as those of a consumer that is gone.
+func (s *Stream) orphans(ctx context.Context, client *redis.Client, most int) ([]trigger.Entry, error) {
+	pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: s.Key, Group: s.group, Start: "-", End: "+", Count: pendingMost, Consumer: s.Consumer}).Result()
+	if err != nil {
+		return nil, err
+	}
+	tries, ids := map[string]int{}, []string{}
+	s.mu.Lock()
+	for _, p := range pending {
+		if !s.held[p.ID] && len(ids) < most {
+			tries[p.ID] = int(p.RetryCount)
+			ids = append(ids, p.ID)
+		}
+	}
+	s.mu.Unlock()
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	messages, err := client.XClaim(ctx, &redis.XClaimArgs{Stream: s.Key, Group: s.group, Consumer: s.Consumer, Messages: ids}).Result()
+	if err != nil {
+		return nil, err
+	}
+	var entries []trigger.Entry
+	for _, m := range messages {
+		entries = append(entries, entry(m, tries[m.ID])) // the time that it did not come is none
+	}
+	return entries, nil
+}
+
+// removeOld removes consumers that were killed and whose entries others have.
+func (s *Stream) removeOld(ctx context.Context, client *redis.Client) error {
+	all, err := client.XInfoConsumers(ctx, s.Key, s.group).Result()
+	if redis.HasErrorPrefix(err, "no such key") || redis.HasErrorPrefix(err, "NOGROUP") {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if c.Name != s.Consumer && c.Pending == 0 && c.Idle > consumerAge {
+			if err := client.XGroupDelConsumer(ctx, s.Key, s.group, c.Name).Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func entry(m redis.XMessage, tries int) trigger.Entry {
+	fields := make(map[string]string, len(m.Values))
+	for name, value := range m.Values {
+		fields[name], _ = value.(string) // the client makes no others
+	}
+	return trigger.Entry{ID: m.ID, Fields: fields, Tries: tries}
+}
+
+// Settle implements trigger.Stream.
+func (s *Stream) Settle(ctx context.Context, f trigger.Fate) (mine bool, err error) {
+	client, err := s.Client()
+	if err != nil {
+		return false, err
+	}
+	switch f.Verdict {
+	case trigger.Done:
+		mine, err = true, client.XAck(ctx, s.Key, s.group, f.Entry.ID).Err()
+	case trigger.Dead:
+		mine, err = true, s.bury(ctx, client, f)
+	case trigger.Again:
+		mine, err = s.claim(ctx, client, f, s.Consumer)
+	case trigger.Return:
+		mine, err = s.claim(ctx, client, f, returned, "IDLE", f.Idle.Milliseconds())
+	}
+	if redis.HasErrorPrefix(err, "NOGROUP") { // whoever makes the group anew, takes it anew
+		mine, err = false, nil
+	}
+	if err == nil && (!mine || f.Verdict != trigger.Again) {
+		s.letGo(f.Entry.ID)
+	}
+	if err != nil {
+		return false, fmt.Errorf("settling entry %s of stream %s: %w", f.Entry.ID, s.Key, err)
+	}
+	return mine, nil
+}
+
+// bury moves an entry to the dead letters, in one transaction.
+func (s *Stream) bury(ctx context.Context, client *redis.Client, f trigger.Fate) error {
+	letter := make(map[string]any, len(f.Entry.Fields)+5)
+	for name, value := range f.Entry.Fields {
+		letter[name] = value
+	}
+	letter[fieldID], letter[fieldFunction] = f.Entry.ID, s.Function
+	letter[fieldTries], letter[fieldReason], letter[fieldDetail] = strconv.Itoa(f.Entry.Tries), f.Reason, f.Detail
+	_, err := client.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		tx.XAdd(ctx, &redis.XAddArgs{Stream: s.Key + deadSuffix, MaxLen: deadMost, Approx: true, Values: letter})
+		tx.XAck(ctx, s.Key, s.group, f.Entry.ID)
+		return nil
+	})
+	return err
+}
+
+// claim gives an entry to a consumer, if nobody took it since this one did: then it has
+// rested for as long as this one has it. A tenth is for clocks that differ.
+func (s *Stream) claim(ctx context.Context, client *redis.Client, f trigger.Fate, consumer string, options ...any) (mine bool, err error) {
+	args := append([]any{"XCLAIM", s.Key, s.group, consumer, (f.Rested * 9 / 10).Milliseconds(), f.Entry.ID}, options...)
+	args = append(args, "RETRYCOUNT", f.Entry.Tries, "JUSTID")
+	claimed, err := client.Do(ctx, args...).StringSlice()
+	return len(claimed) == 1, err
+}
+
+// Backlog implements trigger.Stream.
+func (s *Stream) Backlog(ctx context.Context) (trigger.Backlog, error) {
+	client, err := s.Client()
+	if err != nil {
+		return trigger.Backlog{}, err
+	}
+	groups, err := client.XInfoGroups(ctx, s.Key).Result()
+	if redis.HasErrorPrefix(err, "no such key") {
+		return trigger.Backlog{}, nil
+	}
+	if err != nil {
+		return trigger.Backlog{}, fmt.Errorf("asking for the backlog of stream %s: %w", s.Key, err)
+	}
+	for _, g := range groups {
+		if g.Name == s.group {
+			return trigger.Backlog{Lag: g.Lag, Pending: g.Pending}, nil
+		}
+	}
+	return trigger.Backlog{}, nil
+}
+
+// Leave implements trigger.Stream. A consumer that has entries stays: they would be lost
+// with it.
+func (s *Stream) Leave(ctx context.Context) error {
+	client, err := s.Client()
+	if err != nil {
+		return err
+	}
+	all, err := client.XInfoConsumers(ctx, s.Key, s.group).Result()
+	if redis.HasErrorPrefix(err, "no such key") || redis.HasErrorPrefix(err, "NOGROUP") {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("leaving stream %s: %w", s.Key, err)
+	}
+	for _, c := range all {
+		if c.Name != s.Consumer {
+			continue
+		}
+		if c.Pending > 0 {
+			return fmt.Errorf("leaving stream %s: the consumer has %d entries, which others take when they have rested", s.Key, c.Pending)
+		}
+		if err := client.XGroupDelConsumer(ctx, s.Key, s.group, s.Consumer).Err(); err != nil {
+			return fmt.Errorf("leaving stream %s: %w", s.Key, err)
+		}
+	}
+	return nil
+}
