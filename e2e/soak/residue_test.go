@@ -107,8 +107,8 @@ func (w *world) nothingLeft(n *node, before amount) error {
 	})
 }
 
-// podName is the file that says whose a directory is.
-const podName = "pod"
+// podName is the file that says whose a directory is, socketDir what has its socket.
+const podName, socketDir = "pod", "socket"
 
 // noFiles looks for what requests and instances leave in a node's directories. Of an instance
 // that ended at the moment when its daemon was killed a directory without inputs may be left:
@@ -120,7 +120,7 @@ func (w *world) noFiles(n *node) error {
 			switch {
 			case err != nil:
 				return err
-			case path == dir || killed && (d.IsDir() || d.Name() == podName) || d.Name() == "redis-name":
+			case path == dir || killed && (d.IsDir() || d.Name() == podName || filepath.Base(filepath.Dir(path)) == socketDir) || d.Name() == "redis-name":
 				return nil
 			}
 			return fmt.Errorf("there is %s", path)
