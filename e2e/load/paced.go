@@ -27,14 +27,20 @@ type Paced struct {
 	Timeout time.Duration
 }
 
-// Run sends the load. A request's duration counts from when it was due, so that one that had
-// to wait for the one before it tells of that, too.
+// Run connects, and then sends the load. A request's duration counts from when it was due, so
+// that one that had to wait for the one before it tells of that, too.
 func (p Paced) Run(ctx context.Context) Result {
-	begin := time.Now()
 	parts := make([]Result, p.Connections)
-	var all sync.WaitGroup
+	var connected, all sync.WaitGroup
+	connected.Add(p.Connections)
+	begin := sync.OnceValue(time.Now)
 	for n := range parts {
-		all.Go(func() { parts[n] = p.connection(ctx, n, begin) })
+		all.Go(func() {
+			conn, err := (&net.Dialer{Timeout: p.Timeout}).DialContext(ctx, "tcp", p.Address)
+			connected.Done()
+			connected.Wait()
+			parts[n] = p.connection(ctx, n, conn, err, begin())
+		})
 	}
 	all.Wait()
 	sum := Result{Reasons: map[string]int{}}
@@ -48,10 +54,10 @@ func (p Paced) Run(ctx context.Context) Result {
 	return sum
 }
 
-// connection sends every Connections-th request, beginning with the n-th.
-func (p Paced) connection(ctx context.Context, n int, begin time.Time) Result {
+// connection sends every Connections-th request, beginning with the n-th, over conn; all are
+// lost if there is none because of err.
+func (p Paced) connection(ctx context.Context, n int, conn net.Conn, err error, begin time.Time) Result {
 	r := Result{Reasons: map[string]int{}}
-	conn, err := (&net.Dialer{Timeout: p.Timeout}).DialContext(ctx, "tcp", p.Address)
 	if err == nil {
 		defer conn.Close()
 		defer context.AfterFunc(ctx, func() { conn.Close() })()
