@@ -95,6 +95,9 @@ func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at En
 
 // isGone tells whether an instance failed in a way that another one need not.
 func isGone(err error) bool {
+	if _, late := errors.AsType[problem.TooLate](err); late {
+		return true
+	}
 	reason := problem.Of(err).Title
 	return reason == problem.ReasonInstanceGone || reason == problem.ReasonInstanceStopped
 }

@@ -75,7 +75,8 @@ type Endpoint struct {
 // Instances are the node's own.
 type Instances interface {
 	// Ready waits for the instance and returns where it is, or a *problem.Problem. With
-	// problem.ReasonInstanceGone and ReasonInstanceStopped, another one can be had.
+	// problem.ReasonInstanceGone and ReasonInstanceStopped, and with any problem.TooLate,
+	// another one can be had.
 	Ready(ctx context.Context, id string) (Endpoint, error)
 	// Inputs is where the instance sees its inputs, nil if it sees none. known is false
 	// when the instance is gone.

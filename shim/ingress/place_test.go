@@ -53,6 +53,10 @@ func TestARequestThatNobodyGotIsPlacedAgain(t *testing.T) {
 	}{
 		"gone":    {func(_ *testing.T, r *rig) { r.cp.activate = first(&nodeapi.Bound{Instance: "other"}) }, "InstanceGone"},
 		"stopped": {func(_ *testing.T, r *rig) { r.instances.ready = firstReady(r, netip.AddrPort{}, stopped) }, "InstanceStopped"},
+		"failed before": {func(_ *testing.T, r *rig) {
+			failed := problem.New(http.StatusBadGateway, "SandboxFailed", "", "it could not be started")
+			r.instances.ready = firstReady(r, netip.AddrPort{}, problem.TooLate{Problem: failed})
+		}, "SandboxFailed"},
 		"gone once ready": {func(_ *testing.T, r *rig) {
 			r.cp.activate = first(&nodeapi.Bound{Instance: "other"})
 			r.instances.ready = func(context.Context, string) (netip.AddrPort, error) { return r.instances.address, nil }

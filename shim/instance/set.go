@@ -154,7 +154,7 @@ func (s *Set) Stop(id string, grace time.Duration) {
 }
 
 // Ready waits until the instance takes requests and returns its address, or the
-// *problem.Problem that keeps it from that.
+// *problem.Problem that keeps it from that, as a problem.TooLate if it did before.
 func (s *Set) Ready(ctx context.Context, id string) (netip.AddrPort, error) {
 	in, err := s.find(ctx, id)
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *Set) find(ctx context.Context, id string) (*instance, error) {
 		case ok:
 			return in, nil
 		case gone:
-			return nil, left.why
+			return nil, problem.TooLate{Problem: left.why}
 		}
 		select {
 		case <-announced:

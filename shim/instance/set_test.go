@@ -109,7 +109,7 @@ func TestStartThatFails(t *testing.T) {
 				test.want.Type = "https://headstart.dev/errors#" + test.want.Title
 				failed := status(m.GetId(), nodeapi.Phase_PHASE_FAILED)
 				failed.Reason, failed.Message, failed.Field = test.want.Title, test.want.Detail, test.want.Field
-				for range 2 { // who comes later learns the same
+				for _, late := range []bool{false, true} { // who comes later learns the same
 					_, err := r.set.Ready(t.Context(), m.GetId())
 					var got *problem.Problem
 					if !errors.As(err, &got) {
@@ -120,6 +120,11 @@ func TestStartThatFails(t *testing.T) {
 					}
 					if took := time.Since(began); took != test.took {
 						t.Errorf("told after %s, want %s", took, test.took)
+					}
+					// And that it may have another one, which who waited may not. Whoever asks
+					// while one fails at once may be either.
+					if got := errors.As(err, new(problem.TooLate)); got != late && (late || test.took > 0) {
+						t.Errorf("%v: told that it is too late: %t", err, got)
 					}
 					// By now the control plane knows, and binds no more requests to it.
 					r.wantReported(starting(m.GetId()), failed)

@@ -40,6 +40,13 @@ const (
 	ReasonInstanceStopped = "InstanceStopped"
 )
 
+// TooLate is why an instance ended, told to a request that came to it afterwards. Another
+// instance can be had for that one: whoever bound it had not heard of the end yet.
+type TooLate struct{ *Problem }
+
+// Unwrap returns the problem, for Of.
+func (l TooLate) Unwrap() error { return l.Problem }
+
 // InstanceGone is the problem of a request whose instance is no more, or is not known.
 func InstanceGone() *Problem {
 	return New(http.StatusServiceUnavailable, ReasonInstanceGone, "", "the instance that was to answer is gone; try again")
