@@ -107,20 +107,14 @@ func (w *world) nothingLeft(n *node, before amount) error {
 	})
 }
 
-// podName is the file that says whose a directory is, socketDir what has its socket.
-const podName, socketDir = "pod", "socket"
-
-// noFiles looks for what requests and instances leave in a node's directories. Of an instance
-// that ended at the moment when its daemon was killed a directory without inputs may be left:
-// the next daemon removes it after an hour, not knowing whether the pod is only late.
+// noFiles looks for what requests and instances leave in a node's directories.
 func (w *world) noFiles(n *node) error {
-	killed := n == w.cloud && w.deaths.ever()
 	for _, dir := range []string{filepath.Join(n.state, "buffer"), filepath.Join(n.state, "instances"), n.socket("memory/buffer"), n.socket("memory/instances")} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return err
-			case path == dir || killed && (d.IsDir() || d.Name() == podName || filepath.Base(filepath.Dir(path)) == socketDir) || d.Name() == "redis-name":
+			case path == dir || d.Name() == "redis-name":
 				return nil
 			}
 			return fmt.Errorf("there is %s", path)

@@ -228,13 +228,6 @@ func (s *spell) begin() (end func()) {
 	}
 }
 
-// ever tells whether there was one.
-func (s *spell) ever() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.began > 0
-}
-
 // since returns whether there was one at any time from now on.
 func (s *spell) since() (overlapped func() bool) {
 	s.mu.Lock()

@@ -22,8 +22,9 @@ const (
 	// announceTimeout is how long a request may be ahead of the news of its instance: a
 	// few round trips between nodes and control plane.
 	announceTimeout = 2 * time.Second
-	// abandoned is the age from which the directory of a pod that nobody knows is removed.
-	// It outlasts a control plane that has forgotten it, and a pod's own end.
+	// abandoned is the age from which a directory is removed that neither a pod of the set nor
+	// a container has, while another daemon may be making it: as good as any that is longer
+	// than two daemons are there. Without another one such a directory goes at once.
 	abandoned = time.Hour
 	// forgotten is that age while a container has the directory, for all that was heard: its
 	// pod may run for long before its Service is annotated. It bounds what shims leave whose
@@ -151,14 +152,18 @@ func (s *Set) Run(ctx context.Context) {
 	}
 }
 
-// sweep removes the directories of pods that are long gone; the caller holds mu.
+// sweep removes the directories of pods that are gone; the caller holds mu.
 func (s *Set) sweep() {
 	keep := make(map[string]bool, len(s.pods))
 	for id := range maps.Keys(s.pods) {
 		keep[id] = true
 	}
 	now := time.Now()
-	if err := s.dirs.sweep(keep, now.Add(-abandoned), now.Add(-forgotten)); err != nil {
+	before := now
+	if s.config.Succeeds {
+		before = now.Add(-abandoned)
+	}
+	if err := s.dirs.sweep(keep, before, now.Add(-forgotten)); err != nil {
 		s.config.Log.Error("what pods left cannot be removed", "error", err)
 	}
 }

@@ -43,6 +43,7 @@ type rig struct {
 	memory   *staging.Memory // nil: the node buffers nothing in memory
 	function *nodeapi.Function
 	sockets  *sockets // nil: pods get none
+	succeeds bool     // another daemon is there
 }
 
 func newRig(t *testing.T) *rig {
@@ -55,7 +56,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	config := pods.Config{Dir: r.dir, Memory: r.memory, OTLP: "unix:/run/otlp.sock", Log: slog.New(slog.DiscardHandler),
+	config := pods.Config{Dir: r.dir, Memory: r.memory, Succeeds: r.succeeds, OTLP: "unix:/run/otlp.sock", Log: slog.New(slog.DiscardHandler),
 		Functions: func(name string) *nodeapi.Function {
 			if name != r.function.GetName() {
 				return nil

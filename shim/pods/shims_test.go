@@ -198,8 +198,8 @@ func TestDirectoriesGo(t *testing.T) {
 	}
 }
 
-// What is left by pods that nobody knows goes at the first news, if it is old, and very old
-// while a container of theirs may run; the inputs of a daemon that was killed go at once.
+// What is left by pods that nobody knows goes at the first news, if it is very old while a
+// container of theirs may run; the inputs of a daemon that was killed go at once.
 func TestRestart(t *testing.T) {
 	r := newRig(t)
 	for n := range 3 {
@@ -208,11 +208,9 @@ func TestRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(r.dir, "default_half-made_u-1", "input"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	r.make("default_half-made_u-1/input")
 	for n, age := range map[string]time.Duration{"default_fire-0_u-1": 60 * 24 * time.Hour, "default_fire-1_u-1": 60 * 24 * time.Hour,
-		"default_fire-2_u-1": 24 * time.Hour, "default_half-made_u-1": 2 * time.Hour} {
+		"default_fire-2_u-1": 24 * time.Hour, "default_half-made_u-1": 0} {
 		old := time.Now().Add(-age)
 		if err := os.Chtimes(filepath.Join(r.dir, n), old, old); err != nil {
 			t.Fatal(err)
@@ -227,6 +225,32 @@ func TestRestart(t *testing.T) {
 	}
 	r.has(&nodeapi.InstanceStatus{Id: "default_fire-0_u-1", Phase: nodeapi.Phase_PHASE_READY, Address: "10.0.0.1:80"})
 	if left := names(t, r.dir); !slices.Equal(left, []string{"default_fire-0_u-1", "default_fire-2_u-1"}) {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// make makes what a daemon has made for a pod before it was killed.
+func (r *rig) make(path string) {
+	r.t.Helper()
+	if err := os.MkdirAll(filepath.Join(r.dir, path), 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// A daemon that is being replaced may be making a pod's directory: that is for it to end.
+func TestTheOtherDaemonsDirectoriesStay(t *testing.T) {
+	r := newRig(t)
+	r.Close()
+	r.succeeds = true
+	r.open()
+	r.make("default_new_u-1/input")
+	r.make("default_old_u-1/input")
+	old := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(filepath.Join(r.dir, "default_old_u-1"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	r.has()
+	if left := names(t, r.dir); !slices.Equal(left, []string{"default_new_u-1"}) {
 		t.Errorf("left: %v", left)
 	}
 }
