@@ -24,13 +24,25 @@ type Nodes interface {
 type Teller struct {
 	nodes Nodes
 
-	mu   sync.Mutex
-	told map[string]*nodeapi.Triggers // by node that is connected
+	mu    sync.Mutex
+	begun bool
+	told  map[string]*nodeapi.Triggers // by node that is connected
 }
 
-// NewTeller returns one that has told nobody anything.
+// NewTeller returns one that has told nobody anything, and does not before Begin: the nodes
+// that are there come back one by one to a control plane that was restarted, and go on with
+// what the one before has told them. Whoever is the first of them would be given everything,
+// to lose it to those who consume it all the while.
 func NewTeller(nodes Nodes) *Teller {
 	return &Teller{nodes: nodes, told: map[string]*nodeapi.Triggers{}}
+}
+
+// Begin says that the nodes are there, as far as one can tell, and tells them.
+func (t *Teller) Begin(functions []platform.Function) {
+	t.mu.Lock()
+	t.begun = true
+	t.mu.Unlock()
+	t.Tell(functions)
 }
 
 // Joined says that a node's daemon is connected, anew perhaps: it knows nothing. Tell
@@ -46,6 +58,9 @@ func (t *Teller) Joined(node string) {
 func (t *Teller) Tell(functions []platform.Function) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.begun {
+		return
+	}
 	var able []string
 	for node, r := range t.nodes.Connected() {
 		if r.GetTriggers() {

@@ -100,6 +100,14 @@ func join(names ...string) *daemons {
 	return d
 }
 
+// begun is a teller to whom all nodes have come.
+func begun(d *daemons) *trigger.Teller {
+	t := trigger.NewTeller(d)
+	t.Begin(nil)
+	d.heard()
+	return t
+}
+
 func triggered(name string) platform.Function {
 	return platform.Function{Name: name, Policy: policy.Policy{Trigger: "redis://jobs/frames", TriggerStore: "queues", TriggerTries: 7, Input: "s3://videos/{header.ce-subject}"}}
 }
@@ -107,16 +115,12 @@ func triggered(name string) platform.Function {
 func TestOnlyThoseWhoConsumeAreTold(t *testing.T) {
 	d := join("a", "b", "c", "d")
 	d.connected["old"] = &nodeapi.Register{}
-	teller := trigger.NewTeller(d)
+	teller := begun(d)
 	fire := triggered("default/fire")
 	deleting := triggered("default/gone")
 	deleting.Deleting = true
 	functions := []platform.Function{fire, deleting, {Name: "default/plain"}}
 	able := []string{"a", "b", "c", "d"}
-	teller.Tell(nil)
-	if got := d.heard(); !slices.Equal(got, able) {
-		t.Errorf("%q were told that there is nothing, want %q", got, able)
-	}
 	teller.Tell(functions)
 	want := trigger.Assign("default/fire", able)
 	slices.Sort(want)
@@ -161,7 +165,7 @@ func TestOnlyThoseWhoConsumeAreTold(t *testing.T) {
 // A node that was away while its streams were given to others is told so when it is back.
 func TestANodeThatIsBackWithoutAStream(t *testing.T) {
 	d := join("a")
-	teller := trigger.NewTeller(d)
+	teller := begun(d)
 	teller.Tell([]platform.Function{triggered("default/fire")})
 	d.heard()
 	teller.Joined("a")
@@ -175,12 +179,39 @@ func TestANodeThatIsBackWithoutAStream(t *testing.T) {
 func TestANodeThatGoesMeanwhile(t *testing.T) {
 	d := join("a")
 	d.away = "a"
-	teller := trigger.NewTeller(d)
+	teller := begun(d)
 	functions := []platform.Function{triggered("default/fire")}
 	teller.Tell(functions)
 	d.away = ""
 	teller.Tell(functions)
 	if got := d.heard(); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("%q were told", got)
+	}
+}
+
+// The nodes come back one by one to a control plane that was restarted. Those that consume go
+// on, and nobody else is told to for a moment.
+func TestARestartMovesNoStream(t *testing.T) {
+	names := []string{"a", "b", "c", "d"}
+	functions := []platform.Function{triggered("default/fire"), triggered("default/smoke"), triggered("default/flood")}
+	d := join(names...)
+	begun(d).Tell(functions)
+	before := d.last
+	d = join()
+	restarted := trigger.NewTeller(d)
+	for _, name := range names {
+		d.connected[name] = &nodeapi.Register{Triggers: true}
+		restarted.Joined(name)
+		restarted.Tell(functions)
+	}
+	if got := d.heard(); len(got) != 0 {
+		t.Errorf("%q were told before all were there", got)
+	}
+	restarted.Begin(functions)
+	if got := d.heard(); !slices.Equal(got, names) {
+		t.Errorf("%q were told, want each, and once", got)
+	}
+	if diff := cmp.Diff(before, d.last, protocmp.Transform()); diff != "" {
+		t.Error(diff)
 	}
 }

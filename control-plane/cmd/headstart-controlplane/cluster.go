@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -25,6 +26,10 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
+
+// gatherTime is how long a control plane that has just begun waits for the nodes, which try
+// once a second to connect.
+const gatherTime = 3 * time.Second
 
 // cluster joins the parts on Kubernetes: it hands what nodes (nodes.Handler) say and what
 // operators (admin.Backend) ask to the platform, and the platform's state to nodes,
@@ -89,6 +94,17 @@ func (c *cluster) publishChanges(ctx context.Context) {
 	c.publish()
 	for range changes {
 		c.publish()
+	}
+}
+
+// gather waits until the nodes are back, before it is said which of them consume streams.
+func (c *cluster) gather(ctx context.Context) {
+	select {
+	case <-time.After(gatherTime):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.triggers.Begin(c.platform.State().Functions)
+	case <-ctx.Done():
 	}
 }
 

@@ -106,6 +106,7 @@ func (c *controlPlane) publishChanges(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	c.triggers.Begin(c.platform.State().Functions)
 	changes := c.platform.Watch(ctx)
 	for {
 		c.publish()

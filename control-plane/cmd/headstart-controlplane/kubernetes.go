@@ -98,6 +98,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	}
 	g.Go(func() error { cp.publishChanges(ctx); return nil })
 	g.Go(func() error { cp.mesh.Run(ctx); return nil })
+	g.Go(func() error { cp.gather(ctx); return nil })
 
 	// The ways in.
 	mutual := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(authority.ServerTLS())), grpc.WaitForHandlers(true))...)

@@ -227,6 +227,11 @@ func TestNodesAreToldOfTriggers(t *testing.T) {
 	c := assemble(t, t.TempDir())
 	c.stores = append(c.stores, stores.Store{Name: "queues", Kind: stores.KindRedis, Endpoint: "10.0.0.9:6379", Buckets: []string{"jobs"}})
 	conn, ctx := connect(t, c)
+	publishing, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { c.publishChanges(publishing) })
+	defer wg.Wait()
+	defer stop()
 	manifest := strings.Replace(fireManifest, "  annotations:\n", "  annotations:\n    headstart.dev/trigger: redis://jobs/frames\n    headstart.dev/trigger-store: queues\n", 1)
 	if _, err := c.Apply(strings.NewReader(manifest)); err != nil {
 		t.Fatal(err)
