@@ -64,6 +64,9 @@ func (o Options) checkValues() error {
 		errs = append(errs, fmt.Errorf("--run-dir %s is too long by %d bytes: the path of a unix socket has at most %d, and this one's would be %s",
 			o.RunDir, len(socket)-maxSocketPath, maxSocketPath, socket))
 	}
+	if err := o.Buffer.check(); err != nil {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 

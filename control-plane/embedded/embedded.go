@@ -69,10 +69,8 @@ type Options struct {
 	// OTLPForward is the gRPC target of the user's own collector.
 	OTLPForward string
 	GatewayPort uint32
-	// BufferLimit is how many bytes of inputs each node buffers on disk, BufferMemory how
-	// many in memory; 0 for none there.
-	BufferLimit, BufferMemory int64
-	LogLevel                  string
+	Buffer      Buffer
+	LogLevel    string
 	// Progress is told each step.
 	Progress func(step string)
 }
@@ -209,7 +207,7 @@ func (p *Platform) startNode(ctx context.Context, n network.Node) error {
 	if err := errors.Join(os.MkdirAll(run, 0o700), os.MkdirAll(state, 0o700)); err != nil {
 		return err
 	}
-	if err := mountMemory(run, p.o.BufferMemory); err != nil {
+	if err := mountMemory(run, p.o.Buffer.Memory); err != nil {
 		return err
 	}
 	files, err := p.pki.Issue(n.Name, n.Address)
@@ -245,11 +243,10 @@ func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Fi
 	name := "headstart-node-" + n.Name
 	return p.daemons.Start(ctx, process.Spec{
 		Name: name, Path: p.bin("headstart-node"), Log: p.log(name), Restart: true, NetNS: n.Namespace,
-		Args: []string{"--state-dir", state, "--run-dir", run, "--secrets-dir", p.o.SecretsDir, "--control-plane", p.controlPlane(),
+		Args: append([]string{"--state-dir", state, "--run-dir", run, "--secrets-dir", p.o.SecretsDir, "--control-plane", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--containerd", filepath.Join(run, "containerd.sock"),
-			"--cni-plugins", p.o.CNIPlugins, "--pod-subnet", n.PodSubnet.String(), "--buffer-limit", strconv.FormatInt(p.o.BufferLimit, 10),
-			"--buffer-memory", strconv.FormatInt(p.o.BufferMemory, 10),
-			"--peer-listen", netip.AddrPortFrom(n.Address, peerPort).String(), "--otlp", "unix:" + p.run("otlp.sock"), "--log-level", p.o.LogLevel},
+			"--cni-plugins", p.o.CNIPlugins, "--pod-subnet", n.PodSubnet.String(),
+			"--peer-listen", netip.AddrPortFrom(n.Address, peerPort).String(), "--otlp", "unix:" + p.run("otlp.sock"), "--log-level", p.o.LogLevel}, p.o.Buffer.args()...),
 		Ready: poll(func(ctx context.Context) error {
 			s, err := p.Client().Status(ctx)
 			if err != nil {

@@ -110,7 +110,7 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	b.Platform, err = embedded.Start(ctx, embedded.Options{
 		Name: c.Name, Nodes: []string{Edge, Cloud}, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"), RunDir: b.RunDir(),
 		BinDir: c.BinDir, CNIPlugins: "/usr/lib/cni", Stores: stores, SecretsDir: secrets, GatewayPort: GatewayPort,
-		BufferLimit: c.BufferLimit, LogLevel: "info", Progress: c.Progress})
+		Buffer: embedded.Buffer{Disk: c.BufferLimit}, LogLevel: "info", Progress: c.Progress})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,60 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+)
+
+// Buffer is where each node has inputs until their requests are over. But for Disk, zero values
+// are what the daemon does by itself.
+type Buffer struct {
+	// Disk and Memory are how many bytes of inputs may be there at a time.
+	Disk, Memory int64
+	// Quota is how many bytes one function may have of all, QuotaInputs how many inputs.
+	Quota       int64
+	QuotaInputs int
+	// Redis takes what the others have no room for: redis://host:port/db, or rediss://. It has
+	// to be reached from the nodes' network. Empty: there is none.
+	Redis string
+	// RedisSecret is the name of a file in SecretsDir; empty: none is needed.
+	RedisSecret string
+	// RedisLimit is how many bytes each node may have there.
+	RedisLimit int64
+}
+
+// check says what is wrong.
+func (b Buffer) check() error {
+	var errs []error
+	for flag, n := range map[string]int64{"memory": b.Memory, "quota": b.Quota, "quota-inputs": int64(b.QuotaInputs), "redis-limit": b.RedisLimit} {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("--buffer-%s %d: use a number of 0 or more", flag, n))
+		}
+	}
+	if b.Redis == "" {
+		return errors.Join(errs...)
+	}
+	u, err := url.Parse(b.Redis)
+	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.User != nil {
+		// Not repeated: it may hold a password.
+		errs = append(errs, errors.New("--buffer-redis: use redis://host:port/db, or rediss:// for TLS, and --buffer-redis-secret for credentials"))
+	}
+	return errors.Join(errs...)
+}
+
+// args are the daemon's flags.
+func (b Buffer) args() []string {
+	args := []string{"--buffer-limit", strconv.FormatInt(b.Disk, 10), "--buffer-memory", strconv.FormatInt(b.Memory, 10), "--buffer-quota", strconv.FormatInt(b.Quota, 10)}
+	if b.QuotaInputs > 0 {
+		args = append(args, "--buffer-quota-inputs", strconv.Itoa(b.QuotaInputs))
+	}
+	if b.Redis == "" {
+		return args
+	}
+	args = append(args, "--buffer-redis", b.Redis, "--buffer-redis-secret", b.RedisSecret)
+	if b.RedisLimit > 0 {
+		args = append(args, "--buffer-redis-limit", strconv.FormatInt(b.RedisLimit, 10))
+	}
+	return args
+}
