@@ -354,6 +354,12 @@ func start(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startOver(t, buf)
+}
+
+// startOver is a node that has its inputs in the buffer, which it closes.
+func startOver(t *testing.T, buf *buffer.Buffer) *node {
+	t.Helper()
 	n := &node{store: &sourcetest.Memory{}, buffer: buf, outcomes: make(chan engine.Outcome, 2000)}
 	n.store.Put(object, "text/plain", content)
 	n.Engine = engine.New(func(store string) (source.Source, error) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -223,6 +224,41 @@ func TestSharingKeepsToEachOnesLimit(t *testing.T) {
 	second.Release()
 	close(g.open)
 	succeeds(t, first, content)
+}
+
+// The bytes are in the buffer once, and count for one function: the one whose request had them
+// brought, for as long as anybody has them.
+func TestASharedFetchCountsForWhoBeganIt(t *testing.T) {
+	files, err := buffer.OpenFiles(t.TempDir() + "/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := startOver(t, buffer.New(buffer.Quota{Entries: 1}, buffer.Tier{Name: "disk", Limit: bufferLimit, Medium: files}))
+	other := source.Reference{Scheme: "s3", Bucket: "inputs", Key: "other"}
+	n.store.Put(other, "text/plain", content)
+	of := func(id, function string, ref source.Reference) *engine.Input {
+		r := request(id)
+		r.Function, r.Reference = function, ref.String()
+		return n.Fetch(t.Context(), r)
+	}
+	g := n.gated()
+	first := of("1", "default/first", object)
+	known(t, first)
+	second := of("2", "default/second", object)
+	known(t, second)
+	close(g.open)
+	succeeds(t, second, content)
+	first.Release()
+	third := of("3", "default/second", other)
+	succeeds(t, third, content)
+	third.Release()
+	fourth := of("4", "default/first", other)
+	failed(t, fourth, "BufferQuota", http.StatusInsufficientStorage, "")
+	fourth.Release()
+	second.Release()
+	fifth := of("5", "default/first", other)
+	succeeds(t, fifth, content)
+	fifth.Release()
 }
 
 // A store that cannot be asked costs the sharing and nothing else.
