@@ -246,9 +246,9 @@ func TestSpansAreDocumented(t *testing.T) {
 	same(t, page, attributes, found(t, page, "(?m)^\\| `((?:faas|headstart)\\.[a-z_.]+)` \\|"))
 }
 
-// Links between pages lead somewhere, to the heading too.
-func TestLinksLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]+))?\)`)
+// pages calls see with each page of the repository.
+func pages(t *testing.T, see func(path, page string)) {
+	t.Helper()
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -263,7 +263,19 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, m := range link.FindAllStringSubmatch(string(page), -1) {
+		see(path, string(page))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Links between pages lead somewhere, to the heading too.
+func TestLinksLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]+))?\)`)
+	pages(t, func(path, page string) {
+		for _, m := range link.FindAllStringSubmatch(page, -1) {
 			target := filepath.Join(filepath.Dir(path), m[1])
 			if m[1] == "" {
 				target = path
@@ -274,11 +286,40 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				t.Errorf("%s: %s has no heading #%s", path, target, m[2])
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+// A row apart from its table is shown as text, and so is what is in a list and not as far in as
+// its item's text.
+func TestTablesAndListsAreWhole(t *testing.T) {
+	item := regexp.MustCompile(`^(\d+\. )\S`)
+	pages(t, func(path, page string) {
+		var before, within string
+		code := false
+		lines := strings.Split(page, "\n")
+		for i, line := range lines {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				code = !code
+			}
+			if code {
+				continue
+			}
+			head := i+1 < len(lines) && strings.HasPrefix(lines[i+1], "|--")
+			if strings.HasPrefix(line, "|") && !strings.HasPrefix(before, "|") && !head {
+				t.Errorf("%s:%d: a row without a table", path, i+1)
+			}
+			text := strings.TrimLeft(line, " ")
+			switch indent := len(line) - len(text); {
+			case item.MatchString(line):
+				within = item.FindStringSubmatch(line)[1]
+			case text == "" || indent == 0:
+				within = ""
+			case within != "" && indent < len(within):
+				t.Errorf("%s:%d: a line is %d in, and its item's text %d", path, i+1, indent, len(within))
+			}
+			before = line
+		}
+	})
 }
 
 // anchors are a page's headings in the form in which GitHub links to them.
