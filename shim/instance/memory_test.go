@@ -8,21 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headstart-mesh/headstart/shim/staging"
+	"github.com/headstart-mesh/headstart/shim/staging/stagingtest"
 )
-
-// inMemory has the rig's node buffer in memory from its next start on.
-func (r *rig) inMemory() (path string) {
-	r.t.Helper()
-	path = filepath.Join(r.t.TempDir(), "memory")
-	memory, err := staging.OpenMemory(path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(memory.Close)
-	r.memory = memory
-	return path
-}
 
 // mounts are the places that an instance's sandbox sees.
 func (r *rig) mounts(id string) map[string]string {
@@ -46,7 +33,8 @@ func (r *rig) mounts(id string) map[string]string {
 func TestInputsInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		path := r.inMemory()
+		var path string
+		r.memory, path = stagingtest.Memory(t)
 		r.restart()
 		r.start("one", r.serving()...)
 		r.ready("one")
@@ -92,7 +80,7 @@ func TestAnInstanceFromBeforeMemory(t *testing.T) {
 		r := newRig(t)
 		r.start("one", r.serving()...)
 		r.ready("one")
-		r.inMemory()
+		r.memory, _ = stagingtest.Memory(t)
 		r.restart()
 		if dir := r.set.Inputs("one"); dir == nil || dir.Memory != nil {
 			t.Errorf("its inputs are %+v", dir)

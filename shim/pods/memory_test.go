@@ -7,21 +7,8 @@ import (
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/staging"
+	"github.com/headstart-mesh/headstart/shim/staging/stagingtest"
 )
-
-// inMemory has the rig's node buffer in memory from its next start on.
-func (r *rig) inMemory() (path string) {
-	r.t.Helper()
-	path = filepath.Join(r.t.TempDir(), "memory")
-	memory, err := staging.OpenMemory(path)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(memory.Close)
-	r.memory = memory
-	return path
-}
 
 func destinations(d *nodeapi.DescribeResponse) (all []string) {
 	for _, m := range d.GetMounts() {
@@ -34,7 +21,8 @@ func destinations(d *nodeapi.DescribeResponse) (all []string) {
 // goes with the pod.
 func TestInputsInMemory(t *testing.T) {
 	r := newRig(t)
-	path := r.inMemory()
+	var path string
+	r.memory, path = stagingtest.Memory(t)
 	r.Close()
 	r.open()
 	for _, container := range []string{"a", "b"} {
@@ -76,7 +64,8 @@ func TestInputsInMemory(t *testing.T) {
 func TestAPodFromBeforeMemory(t *testing.T) {
 	r := newRig(t)
 	r.described("a", pod("fire-x", "a"))
-	path := r.inMemory()
+	var path string
+	r.memory, path = stagingtest.Memory(t)
 	r.Close()
 	r.open()
 	if d := r.described("b", pod("fire-x", "b")); !slices.Equal(destinations(d), []string{"/headstart/input"}) {
@@ -94,7 +83,8 @@ func TestAPodFromBeforeMemory(t *testing.T) {
 // What a kill left in memory without the pod's own directory goes with the sweep.
 func TestMemoryIsSwept(t *testing.T) {
 	r := newRig(t)
-	path := r.inMemory()
+	var path string
+	r.memory, path = stagingtest.Memory(t)
 	r.Close()
 	r.open()
 	r.described("a", pod("fire-x", "a"))
