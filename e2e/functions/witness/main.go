@@ -40,7 +40,14 @@ func main() {
 		return
 	}
 	if slow, err := time.ParseDuration(os.Getenv("WITNESS_SLOW")); err == nil {
-		time.Sleep(slow)
+		end := make(chan os.Signal, 1)
+		signal.Notify(end, syscall.SIGTERM)
+		select {
+		case <-time.After(slow):
+			signal.Stop(end)
+		case <-end:
+			return
+		}
 	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
 	http.HandleFunc("/sleep", func(w http.ResponseWriter, r *http.Request) {

@@ -185,7 +185,7 @@ func TestServerFails(t *testing.T) {
 			t.Errorf("while it is left alone: %v", err)
 		}
 		server.fail(nil)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if _, err := e.WriteAt([]byte("0123456789"), 0); err != nil {
 			t.Error(err)
 		}

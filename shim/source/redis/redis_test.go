@@ -226,7 +226,7 @@ func TestUnusedLinesAreClosed(t *testing.T) {
 			if err := s.Fetch(t.Context(), testRef("k"), (&sink{}).begin); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(2 * ranged.Idle) // the bubble's time
+			<-time.After(2 * ranged.Idle)
 			synctest.Wait()
 			if n := f.connected(); n != 0 {
 				t.Errorf("%d connections are open", n)
