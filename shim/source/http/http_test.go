@@ -9,8 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -160,27 +158,6 @@ func TestBehindABadLine(t *testing.T) {
 	}
 }
 
-// sink keeps an object as it arrives.
-type sink struct {
-	mu      sync.Mutex
-	object  source.Object
-	content []byte
-}
-
-func (s *sink) begin(object source.Object) (io.WriterAt, error) {
-	s.object, s.content = object, make([]byte, max(0, object.Size))
-	return s, nil
-}
-
-func (s *sink) WriteAt(p []byte, at int64) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if missing := at + int64(len(p)) - int64(len(s.content)); missing > 0 {
-		s.content = append(s.content, make([]byte, missing)...)
-	}
-	return copy(s.content[at:], p), nil
-}
-
 func ref(scheme, host, key string) source.Reference {
 	return source.Reference{Scheme: scheme, Bucket: host, Key: key}
 }
@@ -197,12 +174,12 @@ func TestAnObjectWithoutAVersionIsOneStream(t *testing.T) {
 		text := bytes.Repeat([]byte("0123456789abcdef"), size/16)
 		f.put("/k", "text/plain", text, false)
 		f.requests = nil
-		s := &sink{}
-		if err := store.Source.Fetch(t.Context(), ref("http", host, "k"), s.begin); err != nil {
+		s := &sourcetest.Sink{}
+		if err := store.Source.Fetch(t.Context(), ref("http", host, "k"), s.Begin); err != nil {
 			t.Fatal(err)
 		}
-		if s.object.Version != "" || s.object.Size != int64(size) || !bytes.Equal(s.content, text) {
-			t.Errorf("got %d bytes of %+v", len(s.content), s.object)
+		if s.Object.Version != "" || s.Object.Size != int64(size) || !bytes.Equal(s.Content, text) {
+			t.Errorf("got %d bytes of %+v", len(s.Content), s.Object)
 		}
 		if got := f.asked(); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("size %d: asked %q, want %q", size, got, want)
@@ -221,10 +198,10 @@ func TestAStreamWithoutAVersionFailsWhenItBreaks(t *testing.T) {
 	}))
 	store := (&fake{}).store(t, host)
 	defer store.Close()
-	s := &sink{}
-	err := store.Source.Fetch(t.Context(), ref("http", host, "k"), s.begin)
-	if p := problem.Of(err); p.Title != "StoreUnavailable" || s.object.Size != -1 || asked.Load() != 1 {
-		t.Errorf("got %v of %+v after %d requests", err, s.object, asked.Load())
+	s := &sourcetest.Sink{}
+	err := store.Source.Fetch(t.Context(), ref("http", host, "k"), s.Begin)
+	if p := problem.Of(err); p.Title != "StoreUnavailable" || s.Object.Size != -1 || asked.Load() != 1 {
+		t.Errorf("got %v of %+v after %d requests", err, s.Object, asked.Load())
 	}
 }
 
@@ -291,7 +268,7 @@ func TestFetchFails(t *testing.T) {
 			host := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked.Add(1); in.handler(w, r) }))
 			store := (&fake{}).store(t, host)
 			defer store.Close()
-			err := store.Source.Fetch(t.Context(), ref("http", host, "k"), (&sink{}).begin)
+			err := store.Source.Fetch(t.Context(), ref("http", host, "k"), (&sourcetest.Sink{}).Begin)
 			if p := problem.Of(err); p.Title != in.title || !strings.Contains(p.Detail, in.says) || strings.Contains(err.Error(), testSecret) {
 				t.Errorf("got %v", err)
 			}
@@ -305,15 +282,7 @@ func TestFetchFails(t *testing.T) {
 // secrets returns credentials of the file's content.
 func secrets(t *testing.T, text string) func(context.Context) (secret.Secret, error) {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "web"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = root.Close() })
+	root := sourcetest.Secrets(t, "web", 0o600, text)
 	return func(context.Context) (secret.Secret, error) { return LoadCredentials(root, "web") }
 }
 
@@ -343,7 +312,7 @@ func TestCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		fetch := func(scheme string) error {
-			return s.Fetch(t.Context(), ref(scheme, host, "k"), (&sink{}).begin)
+			return s.Fetch(t.Context(), ref(scheme, host, "k"), (&sourcetest.Sink{}).Begin)
 		}
 		if p := problem.Of(fetch("http")); p.Title != "StoreNotAllowed" || !strings.Contains(p.Detail, "https://, as it has credentials") {
 			t.Errorf("in the clear: %v", p)
@@ -370,7 +339,7 @@ func TestATLSReferenceToAPlainServer(t *testing.T) {
 	host := serve(t, &fake{})
 	store := (&fake{}).store(t, host)
 	defer store.Close()
-	err := store.Source.Fetch(t.Context(), ref("https", host, "k"), (&sink{}).begin)
+	err := store.Source.Fetch(t.Context(), ref("https", host, "k"), (&sourcetest.Sink{}).Begin)
 	if p := problem.Of(err); p.Title != "StoreUnavailable" || !strings.Contains(p.Detail, "does not speak TLS") {
 		t.Errorf("got %v", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
+	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,26 +45,6 @@ func (o *object) Open(ctx context.Context, at, end int64, known *source.Object) 
 	o.asked = append(o.asked, asked)
 	o.mu.Unlock()
 	return o.open(ctx, at, end, known)
-}
-
-type sink struct {
-	mu      sync.Mutex
-	object  source.Object
-	content []byte
-}
-
-func (s *sink) begin(object source.Object) (io.WriterAt, error) {
-	s.object, s.content = object, make([]byte, max(0, object.Size))
-	return s, nil
-}
-
-func (s *sink) WriteAt(p []byte, at int64) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if missing := at + int64(len(p)) - int64(len(s.content)); missing > 0 {
-		s.content = append(s.content, make([]byte, missing)...)
-	}
-	return copy(s.content[at:], p), nil
 }
 
 func body(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
@@ -103,13 +84,13 @@ func TestOneStream(t *testing.T) {
 					}
 					return answer, nil
 				}}
-				s := &sink{}
-				err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.begin)
+				s := &sourcetest.Sink{}
+				err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.Begin)
 				if got := strings.Join(o.asked, " "); got != in.asked {
 					t.Errorf("asked for %s, want %s", got, in.asked)
 				}
-				if in.title != "" && problem.Of(err).Title != in.title || in.title == "" && (err != nil || string(s.content) != text || s.object.Size != in.size) {
-					t.Errorf("%q of %+v, %v", s.content, s.object, err)
+				if in.title != "" && problem.Of(err).Title != in.title || in.title == "" && (err != nil || string(s.Content) != text || s.Object.Size != in.size) {
+					t.Errorf("%q of %+v, %v", s.Content, s.Object, err)
 				}
 			})
 		})
@@ -129,9 +110,9 @@ func TestParts(t *testing.T) {
 		return answer, nil
 	}}
 	synctest.Test(t, func(t *testing.T) {
-		s := &sink{}
-		if err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.begin); err != nil || !bytes.Equal(s.content, text) {
-			t.Errorf("%q, %v", s.content, err)
+		s := &sourcetest.Sink{}
+		if err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.Begin); err != nil || !bytes.Equal(s.Content, text) {
+			t.Errorf("%q, %v", s.Content, err)
 		}
 	})
 }
@@ -146,7 +127,7 @@ func TestAnotherVersionIsAChange(t *testing.T) {
 			}
 			return answer, nil
 		}}
-		if err := ranged.New("edge", part).Fetch(t.Context(), ref, o, (&sink{}).begin); problem.Of(err).Title != "InputChanged" {
+		if err := ranged.New("edge", part).Fetch(t.Context(), ref, o, (&sourcetest.Sink{}).Begin); problem.Of(err).Title != "InputChanged" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

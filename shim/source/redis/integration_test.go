@@ -86,15 +86,15 @@ func TestServerLargestValue(t *testing.T) {
 	}
 	store := storeAt(t, client, config(server.Address))
 	defer store.Close()
-	s := &sink{}
-	if err := store.Source.Fetch(ctx, testRef("k"), s.begin); err != nil {
+	s := &sourcetest.Sink{}
+	if err := store.Source.Fetch(ctx, testRef("k"), s.Begin); err != nil {
 		t.Fatal(err)
 	}
-	if s.object.Size != int64(len(s.content)) || s.object.Size < 512<<20-7 {
-		t.Errorf("got %d bytes of %+v", len(s.content), s.object)
+	if s.Object.Size != int64(len(s.Content)) || s.Object.Size < 512<<20-7 {
+		t.Errorf("got %d bytes of %+v", len(s.Content), s.Object)
 	}
 	for _, at := range []int64{0, 200<<20 + 17, 512<<20 - 7} {
-		if want := fmt.Sprintf("at%d", at%10000); !bytes.HasPrefix(s.content[at:], []byte(want)) {
+		if want := fmt.Sprintf("at%d", at%10000); !bytes.HasPrefix(s.Content[at:], []byte(want)) {
 			t.Errorf("at %d is not %s", at, want)
 		}
 	}
@@ -129,12 +129,8 @@ func TestServerChanges(t *testing.T) {
 		if err := client.Set(ctx, key, content, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		s := &sink{onBegin: func() {
-			if err := change(); err != nil {
-				t.Error(err)
-			}
-		}}
-		if err := store.Source.Fetch(ctx, testRef("k"), s.begin); problem.Of(err).Title != "InputChanged" {
+		s := &sourcetest.Sink{OnBegin: change}
+		if err := store.Source.Fetch(ctx, testRef("k"), s.Begin); problem.Of(err).Title != "InputChanged" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -175,7 +171,7 @@ func TestServerRefuses(t *testing.T) {
 		in.change(&cfg)
 		store := storeAt(t, client, cfg)
 		for range 2 { // the second time by a line that is kept
-			err := store.Source.Fetch(ctx, testRef(in.key), (&sink{}).begin)
+			err := store.Source.Fetch(ctx, testRef(in.key), (&sourcetest.Sink{}).Begin)
 			if in.title == "" && err != nil || in.title != "" && problem.Of(err).Title != in.title {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -204,20 +200,20 @@ func TestServerRestarts(t *testing.T) {
 		}
 	}
 	put()
-	s := &sink{onBegin: func() { server.Restart(); put() }}
-	if err := store.Source.Fetch(t.Context(), testRef("k"), s.begin); problem.Of(err).Title != "StoreUnavailable" {
+	s := &sourcetest.Sink{OnBegin: func() error { server.Restart(); put(); return nil }}
+	if err := store.Source.Fetch(t.Context(), testRef("k"), s.Begin); problem.Of(err).Title != "StoreUnavailable" {
 		t.Errorf("got %v", err)
 	}
 	for range 2 {
-		s = &sink{}
-		if err := store.Source.Fetch(t.Context(), testRef("k"), s.begin); err != nil || !bytes.Equal(s.content, content) {
+		s = &sourcetest.Sink{}
+		if err := store.Source.Fetch(t.Context(), testRef("k"), s.Begin); err != nil || !bytes.Equal(s.Content, content) {
 			t.Errorf("after the restart: %v", err)
 		}
 		server.Restart()
 		put()
 	}
 	server.Stop()
-	if err := store.Source.Fetch(t.Context(), testRef("k"), (&sink{}).begin); problem.Of(err).Title != "StoreUnavailable" {
+	if err := store.Source.Fetch(t.Context(), testRef("k"), (&sourcetest.Sink{}).Begin); problem.Of(err).Title != "StoreUnavailable" {
 		t.Errorf("without a server: %v", err)
 	}
 }
@@ -262,7 +258,7 @@ func TestServerWithTLS(t *testing.T) {
 	cfg.TLS = true
 	untrusted := storeAt(t, client, cfg)
 	defer untrusted.Close()
-	err = untrusted.Source.Fetch(t.Context(), testRef("k"), (&sink{}).begin)
+	err = untrusted.Source.Fetch(t.Context(), testRef("k"), (&sourcetest.Sink{}).Begin)
 	if p := problem.Of(err); p.Title != "StoreUnavailable" || !strings.Contains(p.Detail, "not trusted") {
 		t.Errorf("a certificate of nobody's: %v", err)
 	}
@@ -274,8 +270,8 @@ func TestServerWithTLS(t *testing.T) {
 	cfg.roots.AddCert(certificate)
 	trusted := storeAt(t, client, cfg)
 	defer trusted.Close()
-	s := &sink{}
-	if err := trusted.Source.Fetch(t.Context(), testRef("k"), s.begin); err != nil || !bytes.Equal(s.content, content) {
-		t.Errorf("got %d bytes, %v", len(s.content), err)
+	s := &sourcetest.Sink{}
+	if err := trusted.Source.Fetch(t.Context(), testRef("k"), s.Begin); err != nil || !bytes.Equal(s.Content, content) {
+		t.Errorf("got %d bytes, %v", len(s.Content), err)
 	}
 }

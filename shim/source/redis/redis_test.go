@@ -3,12 +3,8 @@ package redis
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -41,38 +37,8 @@ func testRef(key string) source.Reference {
 // credentials are those of the file's content.
 func credentials(t *testing.T, text string) func(context.Context) (secret.Secret, error) {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "cache"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = root.Close() })
+	root := sourcetest.Secrets(t, "cache", 0o600, text)
 	return func(context.Context) (secret.Secret, error) { return LoadCredentials(root, "cache") }
-}
-
-// sink keeps an object as it arrives.
-type sink struct {
-	mu      sync.Mutex
-	object  source.Object
-	content []byte
-	onBegin func()
-}
-
-func (s *sink) begin(object source.Object) (io.WriterAt, error) {
-	s.object, s.content = object, make([]byte, object.Size)
-	if s.onBegin != nil {
-		s.onBegin()
-	}
-	return s, nil
-}
-
-func (s *sink) WriteAt(p []byte, at int64) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return copy(s.content[at:], p), nil
 }
 
 // open returns a source of the server, and a function that ends both.
@@ -108,7 +74,7 @@ func TestASmallValueIsOneRoundTrip(t *testing.T) {
 	defer end()
 	f.set("jobs:k", strings.Repeat("x", head-1))
 	for range 2 {
-		if err := s.Fetch(t.Context(), testRef("k"), (&sink{}).begin); err != nil {
+		if err := s.Fetch(t.Context(), testRef("k"), (&sourcetest.Sink{}).Begin); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,11 +101,11 @@ func TestFetchGoesOn(t *testing.T) {
 				s, end := open(t, f, config("redis.test:6379"))
 				defer end()
 				f.set("jobs:k", content)
-				sink := &sink{}
-				if err := s.Fetch(t.Context(), testRef("k"), sink.begin); err != nil {
+				sink := &sourcetest.Sink{}
+				if err := s.Fetch(t.Context(), testRef("k"), sink.Begin); err != nil {
 					t.Fatal(err)
 				}
-				if string(sink.content) != content {
+				if string(sink.Content) != content {
 					t.Error("the content is another")
 				}
 			})
@@ -183,7 +149,7 @@ func TestFetchFails(t *testing.T) {
 				defer end()
 				f.set("jobs:k", strings.Repeat("x", 2*Part))
 				begun := time.Now()
-				err := s.Fetch(t.Context(), testRef("k"), (&sink{}).begin)
+				err := s.Fetch(t.Context(), testRef("k"), (&sourcetest.Sink{}).Begin)
 				if took := time.Since(begun); took > in.within {
 					t.Errorf("it took %v, want at most %v", took, in.within)
 				}
@@ -208,7 +174,7 @@ func TestFetchReturnsWhenCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begun := time.Now()
-		err := s.Fetch(ctx, testRef("k"), (&sink{}).begin)
+		err := s.Fetch(ctx, testRef("k"), (&sourcetest.Sink{}).Begin)
 		if problem.Of(err).Title != "StoreTimeout" || !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("got %v after %v", err, time.Since(begun))
 		}
@@ -223,7 +189,7 @@ func TestUnusedLinesAreClosed(t *testing.T) {
 		defer end()
 		f.set("jobs:k", "x")
 		for range 2 {
-			if err := s.Fetch(t.Context(), testRef("k"), (&sink{}).begin); err != nil {
+			if err := s.Fetch(t.Context(), testRef("k"), (&sourcetest.Sink{}).Begin); err != nil {
 				t.Fatal(err)
 			}
 			<-time.After(2 * ranged.Idle)

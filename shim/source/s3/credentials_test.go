@@ -9,10 +9,11 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source/secret"
+	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 )
 
 func TestLoadCredentials(t *testing.T) {
-	c, err := LoadCredentials(secretFile(t, 0o400, "access_key_id = "+testKeyID+"\nsecret_access_key="+testSecret+"=\nsession_token = t\n"), "edge")
+	c, err := LoadCredentials(sourcetest.Secrets(t, "edge", 0o400, "access_key_id = "+testKeyID+"\nsecret_access_key="+testSecret+"=\nsession_token = t\n"), "edge")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +21,7 @@ func TestLoadCredentials(t *testing.T) {
 		t.Errorf("got %q, %q, %q", c.Get(keyID), c.Get(keySecret), c.Get(keyTemporary))
 	}
 	for _, content := range []string{"", "access_key_id=i", "secret_access_key=" + testSecret} {
-		_, err := LoadCredentials(secretFile(t, 0o600, content), "edge")
+		_, err := LoadCredentials(sourcetest.Secrets(t, "edge", 0o600, content), "edge")
 		if err == nil || !strings.Contains(err.Error(), "are required") || strings.Contains(err.Error(), testSecret) {
 			t.Errorf("%q: %v", content, err)
 		}
@@ -44,7 +45,7 @@ func TestFetchWithoutCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		other.transport.DialContext = s.transport.DialContext
-		err = other.Fetch(t.Context(), store.put("k", "content"), (&sink{}).begin)
+		err = other.Fetch(t.Context(), store.put("k", "content"), (&sourcetest.Sink{}).Begin)
 		p := problem.Of(err)
 		if p.Title != "StoreForbidden" || p.Status != http.StatusBadGateway || p.Field != "headstart.dev/store" || strings.Contains(p.Detail, "lost") {
 			t.Errorf("got %v", p)

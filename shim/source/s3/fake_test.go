@@ -5,12 +5,10 @@ import (
 	"crypto/md5"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/secret"
+	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 )
 
 const (
@@ -130,7 +129,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // serve returns a source whose store is handler, and a function that ends both.
 func serve(t *testing.T, handler http.Handler) (*Source, func()) {
 	t.Helper()
-	s, err := New(config(secretFile(t, 0o600, "access_key_id="+testKeyID+"\nsecret_access_key="+testSecret)))
+	s, err := New(config(sourcetest.Secrets(t, "edge", 0o600, "access_key_id="+testKeyID+"\nsecret_access_key="+testSecret)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,53 +152,4 @@ func config(secrets *os.Root) Config {
 		Store: "edge", Endpoint: "http://store.test", Region: "eu-central-1", PathStyle: true, Buckets: []string{testBucket},
 		Credentials: func(context.Context) (secret.Secret, error) { return LoadCredentials(secrets, "edge") },
 	}
-}
-
-// secretFile returns a secrets directory with the secret "edge" in it.
-func secretFile(t *testing.T, mode os.FileMode, content string) *os.Root {
-	t.Helper()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "edge")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := root.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return root
-}
-
-// sink keeps an object as it arrives.
-type sink struct {
-	mu      sync.Mutex
-	object  source.Object
-	content []byte
-	onBegin func()
-	onWrite func(at int64)
-}
-
-func (s *sink) begin(object source.Object) (io.WriterAt, error) {
-	s.object, s.content = object, make([]byte, object.Size)
-	if s.onBegin != nil {
-		s.onBegin()
-	}
-	return s, nil
-}
-
-func (s *sink) WriteAt(p []byte, at int64) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.onWrite != nil {
-		s.onWrite(at)
-	}
-	return copy(s.content[at:], p), nil
 }

@@ -102,7 +102,7 @@ func (g *gateway) delete(ref source.Reference) error {
 // source returns a source that reaches the gateway at address, with the secret given.
 func (g *gateway) source(t *testing.T, address, keyID, secret string) *Source {
 	t.Helper()
-	cfg := config(secretFile(t, 0o600, "access_key_id="+keyID+"\nsecret_access_key="+secret))
+	cfg := config(sourcetest.Secrets(t, "edge", 0o600, "access_key_id="+keyID+"\nsecret_access_key="+secret))
 	cfg.Endpoint, cfg.Region = "http://"+address, "us-east-1"
 	cfg.Buckets = append(cfg.Buckets, "missing-bucket")
 	s, err := New(cfg)
@@ -138,7 +138,7 @@ func TestGatewayRefuses(t *testing.T) {
 		"missing bucket":   {testKeyID, testSecret, other, "InputNotFound"},
 		"right all around": {testKeyID, testSecret, ref, "Internal"},
 	} {
-		err := g.source(t, g.address, in.keyID, in.secret).Fetch(t.Context(), in.ref, (&sink{}).begin)
+		err := g.source(t, g.address, in.keyID, in.secret).Fetch(t.Context(), in.ref, (&sourcetest.Sink{}).Begin)
 		if in.title == "Internal" && err == nil {
 			continue
 		}
@@ -166,12 +166,8 @@ func TestGatewayChanges(t *testing.T) {
 		if err := g.put(ref, "text/plain", bytes.Repeat([]byte("a"), 20*Part)); err != nil {
 			t.Fatal(err)
 		}
-		sink := &sink{onBegin: func() {
-			if err := change(); err != nil {
-				t.Error(err)
-			}
-		}}
-		if err := s.Fetch(t.Context(), ref, sink.begin); problem.Of(err).Title != "InputChanged" {
+		sink := &sourcetest.Sink{OnBegin: change}
+		if err := s.Fetch(t.Context(), ref, sink.Begin); problem.Of(err).Title != "InputChanged" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

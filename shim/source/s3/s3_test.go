@@ -47,7 +47,7 @@ func TestFetchAsksInOrderAndInParallel(t *testing.T) {
 		defer end()
 		small, large := store.put("small", "x"), store.put("large", strings.Repeat("x", 20*Part+1))
 		for _, ref := range []source.Reference{small, large} {
-			if err := s.Fetch(t.Context(), ref, (&sink{}).begin); err != nil {
+			if err := s.Fetch(t.Context(), ref, (&sourcetest.Sink{}).Begin); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -94,11 +94,11 @@ func TestFetchGoesOn(t *testing.T) {
 				}}
 				s, end := serve(t, store)
 				defer end()
-				sink := &sink{}
-				if err := s.Fetch(t.Context(), store.put("k", content), sink.begin); err != nil {
+				sink := &sourcetest.Sink{}
+				if err := s.Fetch(t.Context(), store.put("k", content), sink.Begin); err != nil {
 					t.Fatal(err)
 				}
-				if string(sink.content) != content {
+				if string(sink.Content) != content {
 					t.Error("the content is another")
 				}
 				if name == "cut short" && !slices.Contains(store.requests, fmt.Sprintf("GET bytes=%d-%d", Part/2, Part-1)) {
@@ -181,7 +181,7 @@ func TestFetchFails(t *testing.T) {
 				s, end := serve(t, store)
 				defer end()
 				begun := time.Now()
-				err := s.Fetch(t.Context(), store.put("k", "content"), (&sink{}).begin)
+				err := s.Fetch(t.Context(), store.put("k", "content"), (&sourcetest.Sink{}).Begin)
 				if took := time.Since(begun); took > in.within {
 					t.Errorf("it took %v, want at most %v", took, in.within)
 				}
@@ -220,8 +220,8 @@ func TestFetchComparesEntityTags(t *testing.T) {
 		s, end := serve(t, store)
 		defer end()
 		ref := store.put("k", strings.Repeat("a", 20*Part))
-		sink := &sink{onBegin: func() { store.put("k", strings.Repeat("b", 20*Part)) }}
-		if err := s.Fetch(t.Context(), ref, sink.begin); problem.Of(err).Title != "InputChanged" {
+		sink := &sourcetest.Sink{OnBegin: func() error { store.put("k", strings.Repeat("b", 20*Part)); return nil }}
+		if err := s.Fetch(t.Context(), ref, sink.Begin); problem.Of(err).Title != "InputChanged" {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -236,7 +236,7 @@ func TestFetchReturnsWhenCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begun := time.Now()
-		err := s.Fetch(ctx, store.put("k", "content"), (&sink{}).begin)
+		err := s.Fetch(ctx, store.put("k", "content"), (&sourcetest.Sink{}).Begin)
 		if problem.Of(err).Title != "StoreTimeout" || !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("got %v after %v", err, time.Since(begun))
 		}
@@ -247,7 +247,7 @@ func TestFetchStaysInItsBuckets(t *testing.T) {
 	s, end := serve(t, http.NotFoundHandler())
 	defer end()
 	for _, ref := range []source.Reference{{Scheme: "s3", Bucket: "other", Key: "k"}, {Scheme: "redis", Bucket: testBucket, Key: "k"}, {}} {
-		p := problem.Of(s.Fetch(t.Context(), ref, (&sink{}).begin))
+		p := problem.Of(s.Fetch(t.Context(), ref, (&sourcetest.Sink{}).Begin))
 		if p.Title != "StoreNotAllowed" || p.Status != http.StatusForbidden || p.Field != "headstart.dev/input" {
 			t.Errorf("%s: %v", ref, p)
 		}
@@ -263,7 +263,7 @@ func TestNewRefuses(t *testing.T) {
 		"user":           func(c *Config) { c.Endpoint = "http://user:" + testSecret + "@store.test" },
 		"not a URL":      func(c *Config) { c.Endpoint = "http://user:" + testSecret + "@store.test:x" },
 	} {
-		cfg := config(secretFile(t, 0o600, ""))
+		cfg := config(sourcetest.Secrets(t, "edge", 0o600, ""))
 		change(&cfg)
 		if _, err := New(cfg); err == nil || strings.Contains(err.Error(), testSecret) {
 			t.Errorf("%s: %v", name, err)

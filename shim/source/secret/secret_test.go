@@ -6,41 +6,18 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/source/secret"
+	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 )
 
 const value = "wJalrXUtnFEMI-a-secret"
 
-// root returns a secrets directory with the secret "edge" in it.
-func root(t *testing.T, mode os.FileMode, content string) *os.Root {
-	t.Helper()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "edge")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := root.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return root
-}
-
 func TestLoad(t *testing.T) {
-	s, err := secret.Load(root(t, 0o400, "# of the edge store\n\n username = me\npassword="+value+"=\r\n"), "edge", "username", "password", "token")
+	s, err := secret.Load(sourcetest.Secrets(t, "edge", 0o400, "# of the edge store\n\n username = me\npassword="+value+"=\r\n"), "edge", "username", "password", "token")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +45,7 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 		{"edge", 0o600, value, "line 1 is not"},
 		{"edge", 0o600, "a=" + strings.Repeat(value, 1<<10), "larger than 16384 bytes"},
 	} {
-		_, err := secret.Load(root(t, in.mode, in.content), in.name, "a", "b", "c")
+		_, err := secret.Load(sourcetest.Secrets(t, "edge", in.mode, in.content), in.name, "a", "b", "c")
 		if err == nil || !strings.Contains(err.Error(), in.says) {
 			t.Errorf("%s, %q: %v", in.name, in.says, err)
 		}
@@ -79,7 +56,7 @@ func TestLoadSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestLoadIsNotHeldUpByAPipe(t *testing.T) {
-	secrets := root(t, 0o600, "")
+	secrets := sourcetest.Secrets(t, "edge", 0o600, "")
 	if err := syscall.Mkfifo(secrets.Name()+"/pipe", 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +66,7 @@ func TestLoadIsNotHeldUpByAPipe(t *testing.T) {
 }
 
 func TestSecretsShowNothing(t *testing.T) {
-	s, err := secret.Load(root(t, 0o600, "a="+value), "edge", "a")
+	s, err := secret.Load(sourcetest.Secrets(t, "edge", 0o600, "a="+value), "edge", "a")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,13 +43,13 @@ func RunBehindABadLine(t *testing.T, address string, open func(t *testing.T, add
 			ref, content := store.putAs(t, name, 10*store.Part)
 			line.bytes, line.reset = in.bytes, in.reset
 			line.left.Store(in.faults)
-			sink := &sink{}
-			err := store.Source.Fetch(t.Context(), ref, sink.begin)
+			sink := &Sink{}
+			err := store.Source.Fetch(t.Context(), ref, sink.Begin)
 			sink.ended(t)
 			if line.left.Load() > 0 {
 				t.Error("nothing broke")
 			}
-			if err != nil || !bytes.Equal(sink.content, content) {
+			if err != nil || !bytes.Equal(sink.Content, content) {
 				t.Errorf("the content is another, %v", err)
 			}
 		})
@@ -74,8 +74,8 @@ func RunBehindABadLine(t *testing.T, address string, open func(t *testing.T, add
 			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
 			line.left.Store(1 << 30)
-			sink := &sink{}
-			err := store.Source.Fetch(ctx, ref, sink.begin)
+			sink := &Sink{}
+			err := store.Source.Fetch(ctx, ref, sink.Begin)
 			sink.ended(t)
 			if p := problem.Of(err); p.Title != title || title == "StoreTimeout" && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -79,15 +78,15 @@ func sizes(t *testing.T, store Store) {
 	for _, size := range []int64{0, 1, store.Part - 1, store.Part, store.Part + 1, 5*store.Part + 3} {
 		t.Run(strconv.FormatInt(size, 10), func(t *testing.T) {
 			ref, content := store.put(t, size)
-			sink := &sink{}
-			if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+			sink := &Sink{}
+			if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
 				t.Fatal(err)
 			}
 			sink.ended(t)
-			if sink.begins != 1 || sink.object.Size != size || sink.object.ContentType != store.contentType() || sink.object.Version == "" {
-				t.Errorf("begin was called %d times, last with %+v", sink.begins, sink.object)
+			if sink.begins != 1 || sink.Object.Size != size || sink.Object.ContentType != store.contentType() || sink.Object.Version == "" {
+				t.Errorf("begin was called %d times, last with %+v", sink.begins, sink.Object)
 			}
-			if !bytes.Equal(sink.content, content) {
+			if !bytes.Equal(sink.Content, content) {
 				t.Error("the content is another")
 			}
 		})
@@ -96,8 +95,8 @@ func sizes(t *testing.T, store Store) {
 
 func missing(t *testing.T, store Store) {
 	for _, ref := range []source.Reference{store.ref("none"), store.ref("none/at/all")} {
-		sink := &sink{}
-		err := store.Source.Fetch(t.Context(), ref, sink.begin)
+		sink := &Sink{}
+		err := store.Source.Fetch(t.Context(), ref, sink.Begin)
 		wantProblem(t, err, "InputNotFound", http.StatusNotFound)
 		if !store.Once {
 			_, err = store.Source.Stat(t.Context(), ref)
@@ -114,24 +113,24 @@ func missing(t *testing.T, store Store) {
 // a mixture of both.
 func replaced(t *testing.T, store Store) {
 	ref, content := store.put(t, 20*store.Part)
-	sink := &sink{onBegin: func() error { return store.Put(ref, contentType, random(20*store.Part)) }}
-	err := store.Source.Fetch(t.Context(), ref, sink.begin)
+	sink := &Sink{OnBegin: func() error { return store.Put(ref, contentType, random(20*store.Part)) }}
+	err := store.Source.Fetch(t.Context(), ref, sink.Begin)
 	sink.ended(t)
 	if err != nil {
 		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
-	} else if !bytes.Equal(sink.content, content) {
+	} else if !bytes.Equal(sink.Content, content) {
 		t.Error("the content is neither the old one nor is the change reported")
 	}
 }
 
 func deleted(t *testing.T, store Store) {
 	ref, content := store.put(t, 20*store.Part)
-	sink := &sink{onBegin: func() error { return store.Delete(ref) }}
-	err := store.Source.Fetch(t.Context(), ref, sink.begin)
+	sink := &Sink{OnBegin: func() error { return store.Delete(ref) }}
+	err := store.Source.Fetch(t.Context(), ref, sink.Begin)
 	sink.ended(t)
 	if err != nil {
 		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
-	} else if !bytes.Equal(sink.content, content) {
+	} else if !bytes.Equal(sink.Content, content) {
 		t.Error("the content is another and the deletion is not reported")
 	}
 }
@@ -139,16 +138,16 @@ func deleted(t *testing.T, store Store) {
 // cancelled: Fetch returns, and has stopped writing by then.
 func cancelled(t *testing.T, store Store) {
 	ref, _ := store.put(t, 20*store.Part)
-	for name, sinkOf := range map[string]func(cancel func()) *sink{
-		"before begin": func(cancel func()) *sink { cancel(); return &sink{} },
-		"in begin":     func(cancel func()) *sink { return &sink{onBegin: func() error { cancel(); return nil }} },
-		"in a write":   func(cancel func()) *sink { return &sink{onWrite: func() error { cancel(); return nil }} },
+	for name, sinkOf := range map[string]func(cancel func()) *Sink{
+		"before begin": func(cancel func()) *Sink { cancel(); return &Sink{} },
+		"in begin":     func(cancel func()) *Sink { return &Sink{OnBegin: func() error { cancel(); return nil }} },
+		"in a write":   func(cancel func()) *Sink { return &Sink{OnWrite: func() error { cancel(); return nil }} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			sink := sinkOf(cancel)
-			err := store.Source.Fetch(ctx, ref, sink.begin)
+			err := store.Source.Fetch(ctx, ref, sink.Begin)
 			sink.ended(t)
 			wantProblem(t, err, "InputCancelled", http.StatusServiceUnavailable)
 			if !errors.Is(err, context.Canceled) {
@@ -162,8 +161,8 @@ func deadline(t *testing.T, store Store) {
 	ref, _ := store.put(t, 20*store.Part)
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
-	sink := &sink{}
-	err := store.Source.Fetch(ctx, ref, sink.begin)
+	sink := &Sink{}
+	err := store.Source.Fetch(ctx, ref, sink.Begin)
 	sink.ended(t)
 	wantProblem(t, err, "StoreTimeout", http.StatusGatewayTimeout)
 }
@@ -172,8 +171,8 @@ func beginRefuses(t *testing.T, store Store) {
 	refused := errors.New("refused")
 	for _, size := range []int64{0, 1, 20 * store.Part} {
 		ref, _ := store.put(t, size)
-		sink := &sink{onBegin: func() error { return refused }}
-		if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != refused {
+		sink := &Sink{OnBegin: func() error { return refused }}
+		if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != refused {
 			t.Errorf("size %d: begin's error comes back as %v", size, err)
 		}
 		sink.ended(t)
@@ -186,8 +185,8 @@ func beginRefuses(t *testing.T, store Store) {
 func writerFails(t *testing.T, store Store) {
 	full := errors.New("full")
 	ref, _ := store.put(t, 20*store.Part)
-	sink := &sink{onWrite: func() error { return full }}
-	if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != full {
+	sink := &Sink{OnWrite: func() error { return full }}
+	if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != full {
 		t.Errorf("the writer's error comes back as %v", err)
 	}
 	sink.ended(t)
@@ -199,12 +198,12 @@ func many(t *testing.T, store Store) {
 	var group sync.WaitGroup
 	for range fetches {
 		group.Go(func() {
-			sink := &sink{}
-			if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+			sink := &Sink{}
+			if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
 				t.Error(err)
 			}
 			sink.ended(t)
-			if !bytes.Equal(sink.content, content) {
+			if !bytes.Equal(sink.Content, content) {
 				t.Error("the content is another")
 			}
 		})
@@ -219,12 +218,12 @@ func keys(t *testing.T, store Store) {
 		if err := store.Put(store.ref(key), contentType, want); err != nil {
 			t.Fatal(err)
 		}
-		sink := &sink{}
-		if err := store.Source.Fetch(t.Context(), store.ref(key), sink.begin); err != nil {
+		sink := &Sink{}
+		if err := store.Source.Fetch(t.Context(), store.ref(key), sink.Begin); err != nil {
 			t.Errorf("%q: %v", key, err)
 		}
 		sink.ended(t)
-		if !bytes.Equal(sink.content, want) {
+		if !bytes.Equal(sink.Content, want) {
 			t.Errorf("%q: the content is another", key)
 		}
 	}
@@ -239,8 +238,8 @@ func notAllowed(t *testing.T, store Store) {
 		{Scheme: store.Scheme, Bucket: "other", Key: "k"}, {Scheme: store.Scheme, Bucket: store.Bucket + "x", Key: "k"},
 		{Scheme: "other", Bucket: store.Bucket, Key: "k"}, {},
 	} {
-		sink := &sink{}
-		wantProblem(t, store.Source.Fetch(t.Context(), ref, sink.begin), "StoreNotAllowed", http.StatusForbidden)
+		sink := &Sink{}
+		wantProblem(t, store.Source.Fetch(t.Context(), ref, sink.Begin), "StoreNotAllowed", http.StatusForbidden)
 		_, err := store.Source.Stat(t.Context(), ref)
 		wantProblem(t, err, "StoreNotAllowed", http.StatusForbidden)
 		if sink.begins != 0 {
@@ -256,22 +255,22 @@ func stat(t *testing.T, store Store) {
 	}
 	ref, content := store.put(t, 20*store.Part)
 	var once sync.Once
-	sink := &sink{}
-	sink.onWrite = func() error {
+	sink := &Sink{}
+	sink.OnWrite = func() error {
 		once.Do(func() {
 			for range 2 {
-				if object, err := store.Source.Stat(t.Context(), ref); err != nil || object != sink.object {
-					t.Errorf("Stat gives %+v, %v, and begin was told %+v", object, err, sink.object)
+				if object, err := store.Source.Stat(t.Context(), ref); err != nil || object != sink.Object {
+					t.Errorf("Stat gives %+v, %v, and begin was told %+v", object, err, sink.Object)
 				}
 			}
 		})
 		return nil
 	}
-	if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+	if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
 		t.Fatal(err)
 	}
 	sink.ended(t)
-	if !bytes.Equal(sink.content, content) {
+	if !bytes.Equal(sink.Content, content) {
 		t.Error("the content is another")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -287,14 +286,14 @@ func statReplaced(t *testing.T, store Store) {
 	}
 	ref, _ := store.put(t, 20*store.Part)
 	var once sync.Once
-	sink := &sink{}
-	sink.onWrite = func() error {
+	sink := &Sink{}
+	sink.OnWrite = func() error {
 		once.Do(func() {
 			if err := store.Put(ref, contentType, random(20*store.Part)); err != nil {
 				t.Error(err)
 			}
-			if object, err := store.Source.Stat(t.Context(), ref); err != nil || object.Version == sink.object.Version {
-				t.Errorf("Stat gives %+v, %v of another object than begin was told of: %+v", object, err, sink.object)
+			if object, err := store.Source.Stat(t.Context(), ref); err != nil || object.Version == sink.Object.Version {
+				t.Errorf("Stat gives %+v, %v of another object than begin was told of: %+v", object, err, sink.Object)
 			}
 			if err := store.Delete(ref); err != nil {
 				t.Error(err)
@@ -304,7 +303,7 @@ func statReplaced(t *testing.T, store Store) {
 		})
 		return nil
 	}
-	if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+	if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
 		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
 	}
 	sink.ended(t)
@@ -320,15 +319,15 @@ func unsized(t *testing.T, store Store) {
 		if err := store.PutUnsized(ref, contentType, content); err != nil {
 			t.Fatal(err)
 		}
-		sink := &sink{inOrder: true}
-		if err := store.Source.Fetch(t.Context(), ref, sink.begin); err != nil {
+		sink := &Sink{inOrder: true}
+		if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
 			t.Errorf("size %d: %v", size, err)
 		}
 		sink.ended(t)
-		if sink.begins != 1 || sink.object.Size != -1 || sink.object.ContentType != contentType {
-			t.Errorf("size %d: begin was called %d times, last with %+v", size, sink.begins, sink.object)
+		if sink.begins != 1 || sink.Object.Size != -1 || sink.Object.ContentType != contentType {
+			t.Errorf("size %d: begin was called %d times, last with %+v", size, sink.begins, sink.Object)
 		}
-		if !bytes.Equal(sink.content, content) {
+		if !bytes.Equal(sink.Content, content) {
 			t.Errorf("size %d: the content is another", size)
 		}
 	}
@@ -379,64 +378,5 @@ func wantProblem(t *testing.T, err error, title string, status int) {
 	var p *problem.Problem
 	if !errors.As(err, &p) || p.Title != title || p.Status != status {
 		t.Errorf("the error is %v, want %s with status %d", err, title, status)
-	}
-}
-
-// sink takes an object and notes what a Source must not do.
-type sink struct {
-	onBegin, onWrite func() error
-	inOrder          bool // each write must begin where the last one ended
-
-	mu      sync.Mutex
-	begins  int
-	object  source.Object
-	content []byte
-	closed  bool
-	wrong   []string
-}
-
-func (s *sink) begin(object source.Object) (io.WriterAt, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.begins++
-	s.object, s.content = object, make([]byte, max(0, object.Size))
-	if s.onBegin != nil {
-		if err := s.onBegin(); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
-}
-
-func (s *sink) WriteAt(p []byte, at int64) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		s.wrong = append(s.wrong, "it writes after Fetch has returned")
-	}
-	if s.object.Size < 0 && at == int64(len(s.content)) {
-		s.content = append(s.content, p...)
-		return len(p), nil
-	}
-	if at < 0 || s.inOrder || at+int64(len(p)) > s.object.Size {
-		s.wrong = append(s.wrong, "it writes outside of the object")
-		return 0, io.ErrShortWrite
-	}
-	if s.onWrite != nil {
-		if err := s.onWrite(); err != nil {
-			return 0, err
-		}
-	}
-	return copy(s.content[at:], p), nil
-}
-
-// ended is called when Fetch has returned.
-func (s *sink) ended(t *testing.T) {
-	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for _, wrong := range s.wrong {
-		t.Error(wrong)
 	}
 }
