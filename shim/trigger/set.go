@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -101,7 +102,7 @@ func (s *Set) start(t *nodeapi.Trigger) error {
 	}
 	// A name of its own for each, so that one that ends takes nothing from the next.
 	s.made++
-	name := fmt.Sprintf("%s/%s/%d", s.config.Node, s.config.Process, s.made)
+	name := fmt.Sprintf("%s%d", prefix(s.config.Node, s.config.Process), s.made)
 	stream, err := s.config.Open(t, name)
 	if err != nil {
 		return err
@@ -116,6 +117,16 @@ func (s *Set) start(t *nodeapi.Trigger) error {
 		c.run(taking, s.delivering)
 	})
 	return nil
+}
+
+// prefix begins the names of a process's consumers.
+func prefix(node, process string) string { return node + "/" + process + "/" }
+
+// Earlier tells of a consumer's name whether it is that of another process of the node.
+func Earlier(node, process string) func(consumer string) bool {
+	return func(consumer string) bool {
+		return strings.HasPrefix(consumer, node+"/") && !strings.HasPrefix(consumer, prefix(node, process))
+	}
 }
 
 // Stop has no more read. What waits for another try is given back to the streams; what is

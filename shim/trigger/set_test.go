@@ -527,3 +527,15 @@ func TestADeliveryIsASpan(t *testing.T) {
 		t.Error("there is no span of the entry's trace")
 	})
 }
+
+// Only another process of the same node is known to be gone.
+func TestEarlierProcesses(t *testing.T) {
+	gone := trigger.Earlier("edge-1", "b")
+	for consumer, want := range map[string]bool{
+		"edge-1/a/1": true, "edge-1/bb/1": true, "edge-1/b/2": false, "edge-10/a/1": false, "edge/1/a": false, "returned": false, "": false,
+	} {
+		if gone(consumer) != want {
+			t.Errorf("%q is gone: %t", consumer, !want)
+		}
+	}
+}

@@ -112,8 +112,12 @@ func run(ctx context.Context, c config) (err error) {
 	defer peers.CloseIdleConnections()
 	node.ingress = ingress.New(ingress.Config{Node: me.name, Functions: node.functions, ControlPlane: node.uplink, Instances: platform.instances,
 		Engine: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: node.sockets, Metrics: ingress.NewMetrics(registry), Log: log})
+	process := newProcess()
+	if !buf.succeeds { // else the other daemon may still end what it has taken
+		streams.gone = trigger.Earlier(me.name, process)
+	}
 	node.triggers = trigger.New(trigger.Config{Gateway: node.ingress.Gateway(), Function: node.functions.Lookup, Open: node.streams.open,
-		Node: me.name, Process: newProcess(), Events: node.uplink, Metrics: trigger.NewMetrics(registry), Log: log})
+		Node: me.name, Process: process, Events: node.uplink, Metrics: trigger.NewMetrics(registry), Log: log})
 	// What is not taken any more, another node takes at once.
 	context.AfterFunc(asked, node.triggers.Stop)
 	g, ctx := errgroup.WithContext(ctx)

@@ -26,6 +26,8 @@ import (
 // those that inputs come by: a consumer's waits.
 type streams struct {
 	secrets *os.Root // nil: the node has no secrets
+	// gone tells which consumers are; nil: of none it is known.
+	gone func(consumer string) bool
 
 	mu      sync.Mutex
 	stores  map[string]*nodeapi.Store
@@ -63,7 +65,7 @@ func (s *streams) open(t *nodeapi.Trigger, consumer string) (trigger.Stream, err
 	if err != nil {
 		return nil, err
 	}
-	return redis.New(redis.Config{Key: ref.Bucket + ":" + ref.Key, Function: t.GetFunction(), Consumer: consumer,
+	return redis.New(redis.Config{Key: ref.Bucket + ":" + ref.Key, Function: t.GetFunction(), Consumer: consumer, Gone: s.gone,
 		Client: func() (*goredis.Client, error) { return s.client(t.GetStore(), ref) }}), nil
 }
 

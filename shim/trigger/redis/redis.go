@@ -59,6 +59,9 @@ type Config struct {
 	Function string
 	// Consumer is a name that no other process has.
 	Consumer string
+	// Gone tells whether a consumer of that name is gone for sure, so that what it has need
+	// not rest until it must be. nil: of none it is known.
+	Gone func(consumer string) bool
 }
 
 // Stream implements trigger.Stream.
@@ -153,7 +156,7 @@ func (s *Stream) take(ctx context.Context, client *redis.Client, most int, idle 
 // sweep takes over entries whose consumer is gone. One call looks at a part of them.
 func (s *Stream) sweep(ctx context.Context, client *redis.Client, most int, idle time.Duration) ([]trigger.Entry, error) {
 	if s.swept.IsZero() {
-		if err := s.removeOld(ctx, client); err != nil {
+		if err := s.tidy(ctx, client, idle); err != nil {
 			return nil, err
 		}
 	}
@@ -220,8 +223,9 @@ func (s *Stream) orphans(ctx context.Context, client *redis.Client, most int) ([
 	return entries, nil
 }
 
-// removeOld removes consumers that were killed and whose entries others have.
-func (s *Stream) removeOld(ctx context.Context, client *redis.Client) error {
+// tidy gives back what consumers have that are gone, and removes those that were killed and
+// whose entries others have.
+func (s *Stream) tidy(ctx context.Context, client *redis.Client, idle time.Duration) error {
 	all, err := client.XInfoConsumers(ctx, s.Key, s.group).Result()
 	if redis.HasErrorPrefix(err, "no such key") || redis.HasErrorPrefix(err, "NOGROUP") {
 		return nil
@@ -230,13 +234,37 @@ func (s *Stream) removeOld(ctx context.Context, client *redis.Client) error {
 		return err
 	}
 	for _, c := range all {
-		if c.Name != s.Consumer && c.Pending == 0 && c.Idle > consumerAge {
+		gone := s.Gone != nil && s.Gone(c.Name)
+		if gone && c.Pending > 0 {
+			if err := s.giveBack(ctx, client, c.Name, idle); err != nil {
+				return err
+			}
+			c.Pending = 0
+		}
+		if c.Name != s.Consumer && c.Pending == 0 && (gone || c.Idle > consumerAge) {
 			if err := client.XGroupDelConsumer(ctx, s.Key, s.group, c.Name).Err(); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// giveBack has the entries of a consumer change hands with the next sweep.
+func (s *Stream) giveBack(ctx context.Context, client *redis.Client, consumer string, idle time.Duration) error {
+	for {
+		pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: s.Key, Group: s.group, Start: "-", End: "+", Count: pendingMost, Consumer: consumer}).Result()
+		if err != nil || len(pending) == 0 {
+			return err
+		}
+		args := []any{"XCLAIM", s.Key, s.group, returned, 0}
+		for _, p := range pending {
+			args = append(args, p.ID)
+		}
+		if err := client.Do(ctx, append(args, "IDLE", idle.Milliseconds(), "JUSTID")...).Err(); err != nil {
+			return err
+		}
+	}
 }
 
 func entry(m redis.XMessage, tries int) trigger.Entry {

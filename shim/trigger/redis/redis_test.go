@@ -203,6 +203,31 @@ func TestTrimmedEntriesAreGone(t *testing.T) {
 	})
 }
 
+// What an earlier daemon of the node had when it was killed need not rest: that one is gone.
+// Another node's may be alive.
+func TestAKilledDaemonsEntriesComeAtOnce(t *testing.T) {
+	r := start(t).rig()
+	for range 3 {
+		r.Add(t, map[string]string{"data": "x"})
+	}
+	killed := triggertest.Collect(t, r.Open("edge-1/a/1"), 2, time.Hour)
+	other := triggertest.Collect(t, r.Open("edge-10/a/1"), 1, time.Hour)
+	next := redis.New(redis.Config{Client: func() (*goredis.Client, error) { return r.client, nil }, Key: r.key, Function: triggertest.Function,
+		Consumer: "edge-1/b/1", Gone: trigger.Earlier("edge-1", "b")})
+	got := triggertest.Collect(t, next, 2, time.Hour)
+	for i, e := range got {
+		if e.ID != killed[i].ID || e.Tries != 2 {
+			t.Errorf("got %+v, want %s at its second try", e, killed[i].ID)
+		}
+	}
+	if has := r.Pending(t)[other[0].ID]; has != "edge-10/a/1" {
+		t.Errorf("%s has what another node may be working on", has)
+	}
+	if left := r.Consumers(t); !slices.Equal(left, []string{"edge-1/b/1", "edge-10/a/1"}) {
+		t.Errorf("consumers are %q", left)
+	}
+}
+
 // What is no stream, and a server that wants a password, are told in its words.
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	r := start(t).rig()
