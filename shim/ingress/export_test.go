@@ -60,3 +60,9 @@ func (in *Ingress) Hasten() { in.pause = time.Microsecond }
 
 // Relays has requests for other autoscalers sent by rt.
 func (in *Ingress) Relays(rt http.RoundTripper) { in.relaySide = transports{protocolH1: rt} }
+
+// NewTransport returns a transport to functions.
+func NewTransport() *http.Transport { return newTransport(time.Second) }
+
+// ChunkSize is how much of a body is sent at a time.
+const ChunkSize = chunkSize

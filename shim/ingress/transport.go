@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"time"
@@ -56,8 +57,15 @@ func (dial lonely) RoundTrip(r *http.Request) (*http.Response, error) {
 // microseconds, while a kept one may be closed by the function just as the next request is
 // written, and what is no GET cannot be sent twice.
 func newTransport(dial time.Duration) *http.Transport {
+	dialer := &net.Dialer{Timeout: dial}
 	return &http.Transport{
-		DialContext: (&net.Dialer{Timeout: dial}).DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dialer.DialContext(ctx, network, address)
+			if tcp, is := c.(*net.TCPConn); is {
+				return inChunks{tcp}, err
+			}
+			return c, err
+		},
 		// And not DisableKeepAlives, which says "Connection: close": see mayClose.
 		MaxIdleConnsPerHost:    -1,
 		DisableCompression:     true, // the answer is the client's, as the function wrote it

@@ -1,0 +1,117 @@
+package ingress_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/shim/buffer"
+	"github.com/headstart-mesh/headstart/shim/ingress"
+)
+
+// asked is a body that notes for how much it is asked at a time.
+type asked struct {
+	io.Reader
+	most int
+}
+
+func (a *asked) Read(p []byte) (int, error) {
+	a.most = max(a.most, len(p))
+	return a.Reader.Read(p)
+}
+
+// A large body goes to its function in large chunks, and what of it has come does not wait for
+// the rest.
+func TestBodiesAreSentInLargeChunks(t *testing.T) {
+	const half = 1 << 20
+	arrived, got := make(chan struct{}), make(chan []byte, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		first := make([]byte, half)
+		if _, err := io.ReadFull(r.Body, first); err != nil {
+			t.Error(err)
+		}
+		close(arrived)
+		rest, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- append(first, rest...)
+	}))
+	defer s.Close()
+	content := bytes.Repeat([]byte("0123456789abcdef"), 2*half/16)
+	comes, send := io.Pipe()
+	body := &asked{Reader: comes}
+	go func() {
+		_, _ = send.Write(content[:half]) // the other end fails with it
+		<-arrived
+		_, _ = send.Write(content[half:])
+		_ = send.Close()
+	}()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ContentLength = 2 * half
+	resp, err := ingress.NewTransport().RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if !bytes.Equal(<-got, content) {
+		t.Error("the function got other bytes")
+	}
+	if body.most < ingress.ChunkSize {
+		t.Errorf("at most %d bytes are asked for at a time", body.most)
+	}
+}
+
+// BenchmarkDeliverBody is the way of a body of 32 MB from the buffer to a function, which
+// throws it away.
+func BenchmarkDeliverBody(b *testing.B) {
+	const size = 32e6
+	dir, err := os.MkdirTemp("/dev/shm", "headstart-buffer")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	buf, err := buffer.Open(dir, size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer buf.Close()
+	e, err := buf.Create(newID(), withBody, size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Release()
+	if _, err := e.WriteAt(make([]byte, size), 0); err != nil {
+		b.Fatal(err)
+	}
+	if err := e.Complete(); err != nil {
+		b.Fatal(err)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer s.Close()
+	plain := ingress.NewTransport()
+	plain.DialContext = nil
+	for name, transport := range map[string]*http.Transport{"in large chunks": ingress.NewTransport(), "as net.TCPConn copies": plain} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, s.URL, e.NewReader(b.Context()))
+				if err != nil {
+					b.Fatal(err)
+				}
+				req.ContentLength = size
+				resp, err := transport.RoundTrip(req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
