@@ -60,7 +60,7 @@ func (f *fetch) others(ctx context.Context) error {
 // read reads the part that begins at at. When an attempt breaks off, the next one goes
 // on where it ended.
 func (f *fetch) read(ctx context.Context, at int64) error {
-	begun, end := time.Now(), at+f.part
+	begun, from, end := time.Now(), at, at+f.part
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = firstPause, LongestPause
 	for try := 1; ; try++ {
@@ -70,7 +70,7 @@ func (f *fetch) read(ctx context.Context, at int64) error {
 		if !errors.As(err, &again) {
 			return err
 		}
-		if try == Tries || !f.worthwhile(begun, at) {
+		if try == Tries || !f.worthwhile(begun, at > from) {
 			return again.final
 		}
 		select {
@@ -81,14 +81,14 @@ func (f *fetch) read(ctx context.Context, at int64) error {
 	}
 }
 
-// worthwhile says whether a part that began then, and broke off at at, is asked for again.
-// One stream may take as long as it likes; but without a version nobody can tell whether
-// another one is of the same object.
-func (f *fetch) worthwhile(begun time.Time, at int64) bool {
-	if f.whole {
-		return at == 0 || f.known.Version != ""
+// worthwhile says whether a part that began then, and of which some may have come, is asked
+// for again. One stream may take as long as it likes; but without a version nobody can tell
+// whether what comes next is of the same object.
+func (f *fetch) worthwhile(begun time.Time, some bool) bool {
+	if some && f.known.Version == "" {
+		return false
 	}
-	return time.Since(begun) <= Patience
+	return f.whole || time.Since(begun) <= Patience
 }
 
 // attempt reads from at up to the end of the part or of the object, and returns how

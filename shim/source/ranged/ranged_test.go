@@ -133,6 +133,33 @@ func TestAnotherVersionIsAChange(t *testing.T) {
 	}
 }
 
+// A part that broke off is not gone on with where nobody can tell whether what comes is of
+// the same object; one of which nothing has come is asked for again.
+func TestAPartWithoutAVersion(t *testing.T) {
+	for name, in := range map[string]struct{ first, want, title string }{
+		"it cannot go on": {"abc", "", "StoreUnavailable"},
+		"before a byte":   {"", "0123456", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				o := &object{open: func(_ context.Context, at, end int64, _ *source.Object) (ranged.Answer, error) {
+					answer := ranged.Answer{Object: source.Object{Size: 7}, From: at, Body: body("0123456"[at:min(end, 7)])}
+					if tries++; tries == 1 {
+						answer.Body = broken(in.first)
+					}
+					return answer, nil
+				}}
+				s := &sink{}
+				err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.begin)
+				if in.title != "" && problem.Of(err).Title != in.title || in.title == "" && (err != nil || string(s.content) != in.want) {
+					t.Errorf("%q, %v", s.content, err)
+				}
+			})
+		})
+	}
+}
+
 // A question has as long as a part may stand still, and its errors are those of a fetch.
 func TestAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
