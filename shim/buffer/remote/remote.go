@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"strings"
 	"sync"
@@ -20,6 +21,10 @@ const (
 	// chunk is how many bytes one key holds: few enough that no command holds up the
 	// server's other clients, which wait while it is carried out.
 	chunk = 512 << 10
+	// mark is the first byte of each key's value, written with the chunk's first byte and
+	// never again. A chunk that the server lost, and began anew with zeros when more of it
+	// was written, has none.
+	mark = 1
 	// lifetime is how long a chunk stays after it was written last. No request lasts
 	// longer: 10 min of headstart.dev/ready-timeout at most, and 10 of timeoutSeconds.
 	lifetime = 30 * time.Minute
@@ -37,8 +42,9 @@ type Server interface {
 	// tells whether there was a value, all in one. A server that has no room says
 	// buffer.Full.
 	Write(ctx context.Context, key string, at int64, p []byte, ttl time.Duration) (existed bool, err error)
-	// Read fills p from an offset of a key's value, and returns how many bytes there were.
-	Read(ctx context.Context, key string, at int64, p []byte) (int, error)
+	// Read fills p from an offset of a key's value, and returns how many bytes there were,
+	// and the value's first byte as it is after that; 0 if there is none.
+	Read(ctx context.Context, key string, at int64, p []byte) (n int, first byte, err error)
 	// Delete removes keys, if they are there.
 	Delete(ctx context.Context, keys []string) error
 	// Keys calls each with the keys that begin with prefix, some at a time.
@@ -147,20 +153,29 @@ func (r *Redis) usable() error {
 // errLost is of a chunk that the server had and has no more: it was restarted, or evicts.
 var errLost = buffer.Unavailable("the Redis of the node's input buffer has lost a part of the input")
 
+var errRemoved = fmt.Errorf("writing to the buffer's Redis: %w", fs.ErrClosed)
+
 // content is a buffer.Content.
 type content struct {
 	redis  *Redis
 	prefix string
 	size   int64 // guarded by the caller of Resize
 
-	mu    sync.Mutex
-	begun map[int64]bool // chunks that have bytes
+	writes sync.WaitGroup // those under way; it grows until removed
+
+	mu      sync.Mutex
+	begun   map[int64]bool // chunks that have bytes
+	removed bool
 }
 
 func (c *content) key(number int64) string { return fmt.Sprint(c.prefix, number) }
 
 // WriteAt implements io.WriterAt.
 func (c *content) WriteAt(p []byte, at int64) (int, error) {
+	if !c.enter() {
+		return 0, errRemoved
+	}
+	defer c.writes.Done()
 	written := 0
 	for written < len(p) {
 		number, offset := at/chunk, at%chunk
@@ -173,14 +188,28 @@ func (c *content) WriteAt(p []byte, at int64) (int, error) {
 	return written, nil
 }
 
-// write puts bytes into one chunk. Had the server lost it since, it would begin with zeros.
+// enter begins a write, unless the chunks are removed: what is written afterwards would stay.
+func (c *content) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.removed {
+		c.writes.Add(1)
+	}
+	return !c.removed
+}
+
+// write puts bytes into one chunk. If the server has lost it since, it begins with zeros.
 func (c *content) write(number, offset int64, p []byte) error {
 	c.mu.Lock()
 	begun := c.begun[number]
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(c.redis.ctx, commandTimeout)
 	defer cancel()
-	existed, err := c.redis.server.Write(ctx, c.key(number), offset, p, lifetime)
+	at := offset + 1
+	if offset == 0 {
+		at, p = 0, append([]byte{mark}, p...)
+	}
+	existed, err := c.redis.server.Write(ctx, c.key(number), at, p, lifetime)
 	if err := c.redis.answered(c.redis.ctx, err); err != nil {
 		return err
 	}
@@ -212,7 +241,11 @@ func (c *content) Open(ctx context.Context, from int64) (io.ReadCloser, error) {
 
 // Remove implements buffer.Content.
 func (c *content) Remove() {
+	c.mu.Lock()
+	c.removed = true
+	c.mu.Unlock()
 	c.redis.background(func() {
+		c.writes.Wait()
 		// Some at a time: a long list is a long command.
 		const some = 256
 		var keys []string
@@ -245,11 +278,11 @@ func (r *reader) Read(p []byte) (int, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, commandTimeout)
 	defer cancel()
 	redis := r.content.redis
-	n, err := redis.server.Read(ctx, r.content.key(number), offset, p)
+	n, first, err := redis.server.Read(ctx, r.content.key(number), offset+1, p)
 	if err := redis.answered(r.ctx, err); err != nil {
 		return 0, err
 	}
-	if n == 0 && len(p) > 0 {
+	if len(p) > 0 && (n == 0 || first != mark) {
 		return 0, errLost
 	}
 	r.at += int64(n)

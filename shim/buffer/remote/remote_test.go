@@ -53,14 +53,17 @@ func (m *memory) Write(_ context.Context, key string, at int64, p []byte, ttl ti
 	return existed, nil
 }
 
-func (m *memory) Read(_ context.Context, key string, at int64, p []byte) (int, error) {
+func (m *memory) Read(_ context.Context, key string, at int64, p []byte) (n int, first byte, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
-		return 0, m.err
+		return 0, 0, m.err
 	}
 	v := m.values[key]
-	return copy(p, v[min(at, int64(len(v))):]), nil
+	if len(v) > 0 {
+		first = v[0]
+	}
+	return copy(p, v[min(at, int64(len(v))):]), first, nil
 }
 
 func (m *memory) Delete(_ context.Context, keys []string) error {
@@ -226,7 +229,6 @@ func TestServerLosesAChunk(t *testing.T) {
 				if _, err := e.WriteAt([]byte("56789"), 5); problem.Of(err).Title != "BufferUnavailable" {
 					t.Errorf("writing gives %v", err)
 				}
-				return
 			}
 			r := e.NewReader(t.Context())
 			defer r.Close()
@@ -235,6 +237,40 @@ func TestServerLosesAChunk(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slow is a Server on which writes wait.
+type slow struct {
+	*memory
+	begun, goes chan struct{}
+}
+
+func (s *slow) Write(ctx context.Context, key string, at int64, p []byte, ttl time.Duration) (bool, error) {
+	close(s.begun)
+	<-s.goes
+	return s.memory.Write(ctx, key, at, p, ttl)
+}
+
+// A write that is under way when the input is let go of leaves nothing in the server.
+func TestNothingIsLeftOfAWriteThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &slow{&memory{}, make(chan struct{}), make(chan struct{})}
+		e, err := open(t, server, "node", "process").Create(id, function, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var writer sync.WaitGroup
+		writer.Go(func() { _, _ = e.WriteAt([]byte("01234"), 0) }) // it is too late
+		<-server.begun
+		e.Release()
+		synctest.Wait()
+		close(server.goes)
+		writer.Wait()
+		synctest.Wait()
+		if left := server.keys(); len(left) > 0 {
+			t.Errorf("left are %v", left)
+		}
+	})
 }
 
 // A reader whose request has ended says so, and the server is not blamed.

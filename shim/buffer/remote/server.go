@@ -99,15 +99,19 @@ func refused(err error) bool {
 }
 
 // Read implements Server.
-func (c *Client) Read(ctx context.Context, key string, at int64, p []byte) (int, error) {
+func (c *Client) Read(ctx context.Context, key string, at int64, p []byte) (n int, first byte, err error) {
 	if len(p) == 0 {
-		return 0, nil
+		return 0, 0, nil
 	}
-	got, err := c.redis.GetRange(ctx, key, at, at+int64(len(p))-1).Bytes()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return 0, err
+	pipe := c.redis.Pipeline()
+	got, begins := pipe.GetRange(ctx, key, at, at+int64(len(p))-1), pipe.GetRange(ctx, key, 0, 0)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, 0, err
 	}
-	return copy(p, got), nil
+	if b := begins.Val(); b != "" {
+		first = b[0]
+	}
+	return copy(p, got.Val()), first, nil
 }
 
 // Delete implements Server.
