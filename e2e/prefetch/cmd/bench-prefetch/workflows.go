@@ -23,7 +23,7 @@ var (
 	videoSizes = []int64{1_000_000, 10_000_000, 32_000_000, 64_000_000}
 	// delays are what is added to the cold start, with delaySize to fetch. Around 3 s the
 	// cold start is as long as the transfer, which is where overlap saves most.
-	delays = []time.Duration{0, 2 * time.Second, 3 * time.Second, 4 * time.Second, 6 * time.Second, 8 * time.Second, 10 * time.Second}
+	delays = []time.Duration{0, 2 * time.Second, 3 * time.Second, 4 * time.Second, 6 * time.Second, 10 * time.Second}
 )
 
 const (
