@@ -303,15 +303,20 @@ func (s *Stream) Settle(ctx context.Context, f trigger.Fate) (mine bool, err err
 	return mine, nil
 }
 
-// bury moves an entry to the dead letters, in one transaction.
+// bury moves an entry to the dead letters, in one transaction. One that is acknowledged is
+// there already: the transaction's answer was lost, and it is tried again.
 func (s *Stream) bury(ctx context.Context, client *redis.Client, f trigger.Fate) error {
+	pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: s.Key, Group: s.group, Start: f.Entry.ID, End: f.Entry.ID, Count: 1}).Result()
+	if err != nil || len(pending) == 0 {
+		return err
+	}
 	letter := make(map[string]any, len(f.Entry.Fields)+5)
 	for name, value := range f.Entry.Fields {
 		letter[name] = value
 	}
 	letter[fieldID], letter[fieldFunction] = f.Entry.ID, s.Function
 	letter[fieldTries], letter[fieldReason], letter[fieldDetail] = strconv.Itoa(f.Entry.Tries), f.Reason, f.Detail
-	_, err := client.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+	_, err = client.TxPipelined(ctx, func(tx redis.Pipeliner) error {
 		tx.XAdd(ctx, &redis.XAddArgs{Stream: s.Key + deadSuffix, MaxLen: deadMost, Approx: true, Values: letter})
 		tx.XAck(ctx, s.Key, s.group, f.Entry.ID)
 		return nil

@@ -169,6 +169,9 @@ func (p *part) Settle(_ context.Context, f trigger.Fate) (mine bool, err error) 
 		delete(p.pending, f.Entry.ID)
 		return true, nil
 	case trigger.Dead:
+		if h == nil {
+			return true, nil
+		}
 		letter := maps.Clone(f.Entry.Fields)
 		letter["headstart-id"], letter["headstart-function"] = f.Entry.ID, Function
 		letter["headstart-tries"], letter["headstart-reason"], letter["headstart-detail"] = strconv.Itoa(f.Entry.Tries), f.Reason, f.Detail

@@ -55,6 +55,7 @@ func Run(t *testing.T, rig func(*testing.T) Rig) {
 		"an entry that another has is not kept":                                  anothers,
 		"an entry that is given back is at once another's, and counts as before": returned,
 		"a dead letter has all that is known":                                    dead,
+		"an entry is one dead letter, also when it is told twice":                buried,
 		"a consumer leaves without entries only":                                 leaving,
 		"the backlog is what is to be done":                                      backlog,
 		"a stream that lost all goes on":                                         lost,
@@ -259,6 +260,19 @@ func dead(t *testing.T, r Rig) {
 		"headstart-tries": "5", "headstart-reason": "FunctionRefused", "headstart-detail": "the function answered 500"}}, r.Dead(t))
 	same(t, "pending", map[string]string{}, r.Pending(t))
 	nothing(t, a, 0)
+}
+
+// buried: of a server's answer that is lost nobody knows what was done.
+func buried(t *testing.T, r Rig) {
+	a := r.Open("a")
+	r.Add(t, map[string]string{"data": "poison"})
+	e := Collect(t, a, 1, never)[0]
+	for range 2 {
+		settle(t, a, trigger.Fate{Verdict: trigger.Dead, Entry: e, Reason: "FunctionRefused", Detail: "the function answered 500"})
+	}
+	if letters := r.Dead(t); len(letters) != 1 {
+		t.Errorf("it is %d dead letters: %v", len(letters), letters)
+	}
 }
 
 func leaving(t *testing.T, r Rig) {
