@@ -18,6 +18,28 @@ import (
 	"github.com/headstart-mesh/headstart/shim/trigger/triggertest"
 )
 
+// An answer that breaks off is no answer to an entry: it is tried again, and then a dead letter.
+func TestAStreamsEntryIsNotAnsweredByHalf(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half of it")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	stream := triggertest.NewMemory(10 * time.Millisecond)
+	set := trigger.New(trigger.Config{Gateway: r.Gateway(), Function: r.functions.Lookup, Node: "edge-1", Process: "p", Events: &controlPlane{held: map[string]int32{}},
+		Metrics: trigger.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		Open: func(_ *nodeapi.Trigger, consumer string) (trigger.Stream, error) { return stream.Open(consumer), nil }})
+	stream.Put(map[string]string{"data": "x"})
+	set.Set([]*nodeapi.Trigger{{Function: withInput, Stream: "redis://jobs/frames", Tries: 1}})
+	eventually(t, "the entry is a dead letter", func() bool { return len(stream.Dead(t)) == 1 && len(stream.Pending(t)) == 0 })
+	if reason := stream.Dead(t)[0]["headstart-reason"]; reason != "FunctionFailed" {
+		t.Errorf("it is one for %s", reason)
+	}
+	if err := set.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
 // An entry of a stream is a request like any other: it is placed, has its input fetched, and
 // finds it in the body or as a file.
 func TestAStreamsEntryIsARequest(t *testing.T) {
