@@ -288,6 +288,9 @@ func (s *Stream) Settle(ctx context.Context, f trigger.Fate) (mine bool, err err
 		mine, err = true, s.bury(ctx, client, f)
 	case trigger.Again:
 		mine, err = s.claim(ctx, client, f, s.Consumer)
+		if err == nil && !mine { // or it was claimed already, and the answer was lost
+			mine, err = s.has(ctx, client, f.Entry.ID)
+		}
 	case trigger.Return:
 		mine, err = s.claim(ctx, client, f, returned, "IDLE", f.Idle.Milliseconds())
 	}
@@ -331,6 +334,12 @@ func (s *Stream) claim(ctx context.Context, client *redis.Client, f trigger.Fate
 	args = append(args, "RETRYCOUNT", f.Entry.Tries, "JUSTID")
 	claimed, err := client.Do(ctx, args...).StringSlice()
 	return len(claimed) == 1, err
+}
+
+// has tells whether this consumer has an entry: nobody else gives it one.
+func (s *Stream) has(ctx context.Context, client *redis.Client, id string) (bool, error) {
+	pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: s.Key, Group: s.group, Start: id, End: id, Count: 1, Consumer: s.Consumer}).Result()
+	return len(pending) == 1, err
 }
 
 // Backlog implements trigger.Stream.

@@ -179,7 +179,8 @@ func (p *part) Settle(_ context.Context, f trigger.Fate) (mine bool, err error) 
 		delete(p.pending, f.Entry.ID)
 		return true, nil
 	}
-	if h == nil || time.Since(h.since) < f.Rested*9/10 {
+	own := h != nil && f.Verdict == trigger.Again && h.consumer == p.consumer
+	if h == nil || !own && time.Since(h.since) < f.Rested*9/10 {
 		return false, nil
 	}
 	h.consumer, h.since, h.entry.Tries = p.consumer, time.Now(), f.Entry.Tries

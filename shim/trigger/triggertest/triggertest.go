@@ -52,6 +52,7 @@ func Run(t *testing.T, rig func(*testing.T) Rig) {
 		"a consumer that is gone loses its entries":                              reclaimed,
 		"one that is there keeps them":                                           kept,
 		"an entry that is kept has its count":                                    again,
+		"an entry is kept, also when it is told twice":                           keptTwice,
 		"an entry that another has is not kept":                                  anothers,
 		"an entry that is given back is at once another's, and counts as before": returned,
 		"a dead letter has all that is known":                                    dead,
@@ -211,6 +212,20 @@ func again(t *testing.T, r Rig) {
 	}
 	if got := Collect(t, b, 1, soon)[0]; got.Tries != 5 || got.ID != e.ID {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// keptTwice: of a server's answer that is lost nobody knows what was done.
+func keptTwice(t *testing.T, r Rig) {
+	a := r.Open("a")
+	add(t, r, 1)
+	e := Collect(t, a, 1, never)[0]
+	taken := time.Now()
+	time.Sleep(soon) // it has rested when it is first told, and not when it is told again
+	for range 2 {
+		if !settle(t, a, trigger.Fate{Verdict: trigger.Again, Entry: e, Rested: time.Since(taken)}) {
+			t.Error("the entry is not its consumer's")
+		}
 	}
 }
 
