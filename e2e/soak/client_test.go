@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/soak/plan"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -40,6 +41,8 @@ func (o outcome) String() string {
 		return "no answer: " + o.err.Error()
 	case o.broken != nil:
 		return fmt.Sprintf("%d, then %v", o.status, o.broken)
+	case o.status == 0:
+		return "dead letter " + o.problem.Title
 	}
 	return strings.TrimSpace(fmt.Sprint(o.status, " ", o.problem.Title))
 }
@@ -78,13 +81,18 @@ func (c *cut) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// request is what is sent: the gateway's headers and the client's body.
-func (r *run) request(id, function string) (http.Header, []byte) {
+// request is what is sent: the gateway's headers, or those of a function that calls, and the
+// client's body, nil for none.
+func (r *run) request(id, function string) (header http.Header, body []byte) {
 	h := http.Header{}
 	set := func(name, value string) { h[name] = []string{value} }
-	set("x-headstart-function", "soak/"+function)
-	set("x-headstart-request", id)
 	set(caseHeader, fmt.Sprint(r.Number))
+	if r.Way == plan.Call {
+		set("traceparent", r.traceparent()) // by which it is known again
+	} else {
+		set("x-headstart-function", "soak/"+function)
+		set("x-headstart-request", id)
+	}
 	if ref := r.reference(); ref != "" {
 		set("x-headstart-input", ref)
 	}
@@ -97,6 +105,41 @@ func (r *run) request(id, function string) (http.Header, []byte) {
 	return h, nil
 }
 
+// path is what is asked for.
+func (r *run) path(function string) string {
+	if r.Way == plan.Call {
+		return "/call/-/" + function
+	}
+	return "/"
+}
+
+// paced is a body, whose second half comes when the function has the first one if the case
+// says so.
+func (r *run) paced(ctx context.Context, body []byte) io.Reader {
+	if !r.Paced {
+		return bytes.NewReader(body)
+	}
+	return io.MultiReader(bytes.NewReader(body[:r.half()]), gate{ctx, r.halfRead}, bytes.NewReader(body[r.half():]))
+}
+
+// half is where the second half of the input begins.
+func (r *run) half() int64 { return r.Size / 2 }
+
+// gate is a reader without bytes, which ends when it is opened.
+type gate struct {
+	ctx    context.Context
+	opened <-chan struct{}
+}
+
+func (g gate) Read([]byte) (int, error) {
+	select {
+	case <-g.opened:
+		return 0, io.EOF
+	case <-g.ctx.Done():
+		return 0, g.ctx.Err()
+	}
+}
+
 // leavesSending is at which byte the client leaves, negative for never.
 func (r *run) leavesSending() int64 {
 	if r.Fault == plan.ClientLeavesSending {
@@ -105,9 +148,19 @@ func (r *run) leavesSending() int64 {
 	return -1
 }
 
-// dial opens a connection as the gateway does.
-func (r *run) dial(ctx context.Context) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "unix", r.w.edge.socket("gateway/ingress.sock"))
+// dial opens a connection as the gateway does, or a function that calls: one to a daemon that
+// is being restarted is tried again.
+func (r *run) dial(ctx context.Context) (conn net.Conn, err error) {
+	from := r.w.node(r.From)
+	socket := from.socket("gateway/ingress.sock")
+	if r.Way == plan.Call {
+		socket = from.socketOf(callerID)
+	}
+	err = testbed.Poll(ctx, patience, func(ctx context.Context) (err error) {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		return err
+	})
+	return conn, err
 }
 
 // send sends the case's request and returns what became of it.
@@ -133,16 +186,25 @@ func (r *run) send1(ctx context.Context, id, function string) (o outcome) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(patience))
+	ctx, leave := context.WithCancel(ctx)
 	header, body := r.request(id, function)
 	sent := make(chan error, 1)
-	go func() { sent <- write(&cut{conn, r.leavesSending()}, header, body, r.Chunked, function) }()
+	go func() {
+		to := &cut{conn, r.leavesSending()}
+		err := writeHead(to, r.path(function), function, header, body, r.Chunked)
+		if err == nil {
+			err = writeBody(to, r.paced(ctx, body), r.Chunked && body != nil)
+		}
+		sent <- err
+	}()
 	if r.leavesSending() >= 0 {
 		if <-sent == errLeft {
+			leave()
 			return outcome{left: true}
 		}
 		sent <- nil
 	}
-	defer func() { _ = conn.Close(); <-sent }()
+	defer func() { leave(); _ = conn.Close(); <-sent }()
 	in := bufio.NewReader(conn)
 	for {
 		answer, err := http.ReadResponse(in, nil)
@@ -155,34 +217,34 @@ func (r *run) send1(ctx context.Context, id, function string) (o outcome) {
 	}
 }
 
-func write(to io.Writer, header http.Header, body []byte, chunked bool, function string) error {
+func writeHead(to io.Writer, path, function string, header http.Header, body []byte, chunked bool) error {
 	var head bytes.Buffer
 	method := http.MethodPost
 	if body == nil {
 		method = http.MethodGet
 	}
-	fmt.Fprintf(&head, "%s / HTTP/1.1\r\nHost: %s.soak\r\n", method, function)
+	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: %s.soak\r\n", method, path, function)
 	_ = header.Write(&head) // to memory
 	if body != nil && chunked {
 		head.WriteString("Transfer-Encoding: chunked\r\n\r\n")
 	} else {
 		fmt.Fprintf(&head, "Content-Length: %d\r\n\r\n", len(body))
 	}
-	if _, err := to.Write(head.Bytes()); err != nil {
+	_, err := to.Write(head.Bytes())
+	return err
+}
+
+// chunkSize is how large chunks are, in bytes.
+const chunkSize = 30_000
+
+func writeBody(to io.Writer, body io.Reader, chunked bool) error {
+	if !chunked {
+		_, err := io.Copy(to, body)
 		return err
 	}
-	if !chunked || body == nil {
-		_, err := to.Write(body)
+	// Hidden: it would write all at once.
+	if _, err := io.CopyBuffer(httputil.NewChunkedWriter(to), struct{ io.Reader }{body}, make([]byte, chunkSize)); err != nil {
 		return err
-	}
-	w := httputil.NewChunkedWriter(to)
-	const some = 30_000
-	for len(body) > 0 {
-		n := min(some, len(body))
-		if _, err := w.Write(body[:n]); err != nil {
-			return err
-		}
-		body = body[n:]
 	}
 	_, err := io.WriteString(to, "0\r\n\r\n")
 	return err
@@ -198,9 +260,9 @@ func (r *run) send2(ctx context.Context, id, function string) outcome {
 	header, body := r.request(id, function)
 	method, from := http.MethodGet, io.Reader(nil)
 	if body != nil {
-		method, from = http.MethodPost, &leaving{bytes.NewReader(body), r.leavesSending(), leave}
+		method, from = http.MethodPost, &leaving{r.paced(ctx, body), r.leavesSending(), leave}
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+function+".soak/", from)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+function+".soak"+r.path(function), from)
 	if err != nil {
 		return outcome{err: err}
 	}

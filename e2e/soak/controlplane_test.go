@@ -170,6 +170,7 @@ func (c *controlPlane) register(name string, stream nodeapi.ControlPlane_Connect
 	c.mu.Unlock()
 	c.say(name, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: &nodeapi.Functions{Functions: functions(), Stores: c.w.stores()}}})
 	c.tell(name)
+	c.say(name, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Triggers{Triggers: &nodeapi.Triggers{Triggers: triggers()}}})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.times++
@@ -192,6 +193,9 @@ func functions() []*nodeapi.Function {
 	}
 	all := []*nodeapi.Function{of("none", ""), of("s3", "s3"), of("redis", "redis"), of("http", "http"), of("body", ""),
 		of("hasty", "s3"), of("wide-s3", "s3"), of("wide-http", "http"), of("wide-body", ""), of("mortal-none", ""), of("mortal-s3", "s3"), of("mortal-body", "")}
+	for _, q := range queues {
+		all = append(all, of(q.function, q.store))
+	}
 	for _, f := range all {
 		f.BodyInput = strings.HasSuffix(f.GetName(), "body")
 		if strings.HasPrefix(f.GetName(), "soak/wide-") {
@@ -287,20 +291,24 @@ func (c *controlPlane) shims(n *node) (nodeapi.SandboxesClient, error) {
 
 // place answers a daemon that asks for an instance.
 func (c *controlPlane) place(asker string, a *nodeapi.Activate) {
-	refuse := func(reason string) {
+	refuse := func() {
 		c.say(asker, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Refused{Refused: &nodeapi.Refused{Request: a.GetRequest(),
-			Status: http.StatusServiceUnavailable, Reason: reason, Message: "the plan says so"}}})
+			Status: http.StatusServiceUnavailable, Reason: "Unschedulable", Message: "the plan says so"}}})
 	}
-	r := c.w.find(a.GetRequest())
-	if r == nil || r.Fault == plan.PlacementRefused || !r.enterPlacement() {
-		refuse("Unschedulable")
+	r := c.w.caseOf(a)
+	if r == nil || !r.enterPlacement() {
+		refuse()
 		return
 	}
 	defer r.placing.Done()
 	placed := int(r.placements.Add(1))
-	on := c.w.edge
-	if r.Away && (r.Fault != plan.NodeDies || placed == 1 || r.Variant&8 == 0) {
-		on = c.w.cloud
+	if r.Fault == plan.PlacementRefused && (r.Way != plan.Entry || placed == 1) { // an entry comes again
+		refuse()
+		return
+	}
+	on := c.w.node(r.On)
+	if r.Fault == plan.NodeDies && placed > 1 && r.sparedLater() {
+		on = c.w.edge
 	}
 	bound := &nodeapi.Bound{Request: a.GetRequest(), Instance: fmt.Sprintf("soak_%06d-%d_u", r.Number, placed), Node: on.name, Cold: r.Start > 0}
 	if on.name != asker {
@@ -315,7 +323,7 @@ func (c *controlPlane) place(asker string, a *nodeapi.Activate) {
 		if !errors.Is(err, errOver) {
 			r.complain(fmt.Errorf("placing it on %s: %w", on.name, err))
 		}
-		refuse("Unschedulable")
+		refuse()
 	}
 }
 
@@ -352,7 +360,7 @@ func (c *controlPlane) start(r *run, on *node, placed int, bound *nodeapi.Bound,
 	}
 	answer()
 	if r.Fault == plan.NodeDies && placed == 1 && r.Variant%plan.Moments != plan.DiesDelivered {
-		return c.die(ctx, r, a)
+		return c.die(ctx, r, on, a)
 	}
 	if r.Start > 0 {
 		select { // it takes as long as it takes
@@ -365,20 +373,20 @@ func (c *controlPlane) start(r *run, on *node, placed int, bound *nodeapi.Bound,
 		c.setPod(on.name, instance(nodeapi.Phase_PHASE_STARTING, on.function.address))
 	}
 	if r.Fault == plan.NodeDies && placed == 1 {
-		return c.die(ctx, r, a)
+		return c.die(ctx, r, on, a)
 	}
 	return nil
 }
 
-// die has the other node's daemon die at the case's moment.
-func (c *controlPlane) die(ctx context.Context, r *run, a *nodeapi.Activate) error {
+// die has the cloud's daemon die at the case's moment.
+func (c *controlPlane) die(ctx context.Context, r *run, on *node, a *nodeapi.Activate) error {
 	switch r.Variant % plan.Moments {
 	case plan.DiesParked:
 		err := testbed.Poll(ctx, patience, func(context.Context) error {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if c.nodes[c.w.cloud.name].load[a.GetFunction()] == 0 {
-				return errors.New("the daemon that is to die has no such request")
+			if c.nodes[on.name].load[a.GetFunction()] == 0 {
+				return errors.New("the function's node has no such request")
 			}
 			return nil
 		})

@@ -4,6 +4,7 @@ package soak
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -21,8 +22,11 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/soak/plan"
 )
 
-// caseHeader tells the function which case a request is.
-const caseHeader = "x-soak-case"
+// caseHeader tells the function which case a request is, and entryHeader which one an entry.
+const (
+	caseHeader  = "x-soak-case"
+	entryHeader = "ce-" + entryField
+)
 
 // part is what a function saw of an input.
 type part struct {
@@ -37,6 +41,10 @@ type report struct {
 	Request string `json:"request"`
 	Body    part   `json:"body"`
 	File    *part  `json:"file,omitempty"`
+	// Socket is what it read by its socket.
+	Socket *part `json:"socket,omitempty"`
+	// Got says what it, or another, was given that asked for what is not its own.
+	Got string `json:"got,omitempty"`
 	// Stray are other files where the input is.
 	Stray []string `json:"stray,omitempty"`
 	// Late says that nobody waited for it any more.
@@ -73,24 +81,38 @@ func serve(t *testing.T, h http.Handler) string {
 }
 
 func (f *function) handle(rw http.ResponseWriter, req *http.Request) {
-	number, err := strconv.Atoi(req.Header.Get(caseHeader))
+	number, err := strconv.Atoi(cmp.Or(req.Header.Get(caseHeader), req.Header.Get(entryHeader)))
 	if err != nil {
 		http.Error(rw, "no case", http.StatusTeapot)
 		return
 	}
 	r := f.w.find(f.w.plan.Case(number).ID)
-	if r == nil || !r.enter() {
+	if r == nil {
+		http.Error(rw, "no such case", http.StatusTeapot)
+		return
+	}
+	nth := r.enter()
+	if nth == 0 {
 		http.Error(rw, "a request of a case that is over", http.StatusTeapot)
 		return
 	}
 	defer r.handlers.Done()
-	if r.Fault == plan.FunctionCloses {
-		panic(http.ErrAbortHandler)
-	}
-	// First: a server sees only then that its client has gone.
-	rep := report{Request: req.Header.Get("x-headstart-request"), Body: read(req.Body)}
 	switch {
-	case r.Fault == plan.NodeDies && r.Variant%plan.Moments == plan.DiesDelivered:
+	case r.Fault == plan.FunctionCloses:
+		panic(http.ErrAbortHandler)
+	case r.Fault == plan.FunctionRefuses && nth == 1:
+		http.Error(rw, "not now", http.StatusInternalServerError)
+		return
+	}
+	rep := report{Request: req.Header.Get("x-headstart-request")}
+	if s := f.socket(r, rep.Request); s != nil {
+		rep.Socket, rep.Got = s.use(req.Context())
+	}
+	r.proceed() // also without a socket
+	// Before all that waits: a server sees only then that its client has gone.
+	rep.Body = read(req.Body)
+	switch {
+	case r.Fault == plan.NodeDies && r.Variant%plan.Moments == plan.DiesDelivered && nth == 1:
 		<-req.Context().Done()
 		return
 	case r.Fault == plan.Duplicate:
@@ -101,15 +123,18 @@ func (f *function) handle(rw http.ResponseWriter, req *http.Request) {
 		}
 	}
 	if name := req.Header.Get("x-headstart-input-file"); name != "" {
-		rep.File, rep.Stray = f.file(r, name)
+		rep.File, rep.Stray = f.file(r, rep.Request, name)
 	}
 	rep.Late = req.Context().Err() != nil
 	r.saw(rep)
-	f.answer(rw, r, rep)
+	if f.answer(rw, r, rep) {
+		r.answered.Add(1)
+	}
 }
 
-// answer sends the report, and then the filler, of which a part is missing if the case says so.
-func (f *function) answer(rw http.ResponseWriter, r *run, rep report) {
+// answer sends the report, and then the filler, of which a part is missing if the case says so,
+// and tells whether it could write all.
+func (f *function) answer(rw http.ResponseWriter, r *run, rep report) (whole bool) {
 	line, err := json.Marshal(rep)
 	if err != nil {
 		panic(err) // it is made of strings
@@ -127,7 +152,7 @@ func (f *function) answer(rw http.ResponseWriter, r *run, rep report) {
 	w := bufio.NewWriter(rw)
 	_, _ = w.Write(append(line, '\n'))
 	_, _ = w.Write(filler)
-	_ = w.Flush() // who does not read has left
+	return w.Flush() == nil // who does not read has left
 }
 
 func read(from io.Reader) part {
@@ -141,7 +166,7 @@ func read(from io.Reader) part {
 }
 
 // file reads an input as a sandbox sees it, and what else is there.
-func (f *function) file(r *run, name string) (*part, []string) {
+func (f *function) file(r *run, request, name string) (*part, []string) {
 	id, ok := r.pod(f.node)
 	if !ok {
 		return &part{Broken: "the instance is gone"}, nil
@@ -162,7 +187,7 @@ func (f *function) file(r *run, name string) (*part, []string) {
 	for _, dir := range []string{input, memory} {
 		entries, _ := os.ReadDir(dir) // that in memory need not be there
 		for _, e := range entries {
-			if e.Name() != r.ID {
+			if e.Name() != request {
 				stray = append(stray, e.Name())
 			}
 		}

@@ -86,14 +86,18 @@ func (w *world) nothingLeft(n *node, before amount) error {
 		if err != nil {
 			return err
 		}
+		zeros := []string{"headstart_buffer_bytes", "headstart_buffer_inputs", "headstart_ingress_requests_in_flight", "headstart_function_calls_in_flight"}
+		if n == w.edge { // which has never been killed: see noFiles
+			zeros = append(zeros, "headstart_function_sockets")
+		}
 		for name, v := range metrics {
-			for _, zero := range []string{"headstart_buffer_bytes", "headstart_buffer_inputs", "headstart_ingress_requests_in_flight"} {
+			for _, zero := range zeros {
 				if strings.HasPrefix(name, zero) && v != 0 {
 					return fmt.Errorf("%s is %v", name, v)
 				}
 			}
 		}
-		if err := w.noFiles(n); err != nil {
+		if err := errors.Join(w.noFiles(n), w.noMounts(n)); err != nil {
 			return err
 		}
 		now, err := w.holds(ctx, n)
@@ -121,6 +125,20 @@ func (w *world) noFiles(n *node) error {
 		})
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// noMounts looks for what the node's daemon sees mounted below its directories.
+func (w *world) noMounts(n *node) error {
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", w.pid(w.daemon(n))))
+	if err != nil {
+		return err
+	}
+	for mount := range strings.Lines(string(mounts)) {
+		if strings.Contains(mount, n.state) || strings.Contains(mount, n.run) {
+			return fmt.Errorf("there is the mount %s", mount)
 		}
 	}
 	return nil

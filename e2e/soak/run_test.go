@@ -25,10 +25,11 @@ type run struct {
 	plan.Case
 	w *world
 
-	tries, placements, version atomic.Int64
-	delivered, release         chan struct{}
-	alone                      atomic.Bool // a second request under the id came after the first
-	floor                      int         // the version that a shared object has at least
+	tries, placements, version, answered atomic.Int64
+	delivered, release, halfRead         chan struct{}
+	proceed                              func()      // closes halfRead
+	alone                                atomic.Bool // a second request under the id came after the first
+	floor                                int         // the version that a shared object has at least
 
 	over              chan struct{} // closed when the client has its answer, or has gone
 	handlers, placing sync.WaitGroup
@@ -37,6 +38,7 @@ type run struct {
 	ended     bool // no handler or placement may begin
 	entered   int
 	seen      []report
+	ids       map[string]bool // under which functions get it
 	known     map[string]bool // digests of the input's versions
 	instances []placed
 	wrong     []error
@@ -83,6 +85,28 @@ func (r *run) enterPlacement() bool {
 	return !r.ended
 }
 
+// sparedLater tells whether a request of whose node the daemon has died is placed on the other
+// one then.
+func (r *run) sparedLater() bool { return r.Variant&8 != 0 }
+
+// traceparent is that of what the node itself makes requests of, and gives ids to: its trace
+// has the case's id (W3C trace context), and is not sampled.
+func (r *run) traceparent() string { return "00-" + r.ID + "-" + r.ID[:16] + "-00" }
+
+// called notes an id that a node has given to the request.
+func (r *run) called(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ids[id] = true
+}
+
+// stage tells how far the case is.
+func (r *run) stage() (delivered, ended bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.entered > 0, r.ended
+}
+
 // pod is the case's newest instance on a node.
 func (r *run) pod(on *node) (id string, ok bool) {
 	r.mu.Lock()
@@ -95,18 +119,19 @@ func (r *run) pod(on *node) (id string, ok bool) {
 	return id, ok
 }
 
-// enter counts one delivery, as long as the case is not over.
-func (r *run) enter() bool {
+// enter counts one delivery, as long as the case is not over, and returns which one it is,
+// from 1 on.
+func (r *run) enter() (nth int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return false
+		return 0
 	}
 	if r.entered++; r.entered == 1 {
 		close(r.delivered)
 	}
 	r.handlers.Add(1)
-	return true
+	return r.entered
 }
 
 func (r *run) saw(rep report) {
@@ -118,6 +143,8 @@ func (r *run) saw(rep report) {
 // function is the name of the case's.
 func (r *run) function() string {
 	switch {
+	case r.Way == plan.Entry:
+		return r.queue().function
 	case r.Fault == plan.StoreStallsForEver:
 		return "hasty"
 	case r.Fault == plan.NodeDies:
@@ -133,7 +160,9 @@ func (r *run) function() string {
 // do runs a case to its end and returns what was wrong, and what became of it.
 func (w *world) do(number int) (outcome, plan.Case, error) {
 	c := w.plan.Case(number)
-	r := &run{Case: c, w: w, delivered: make(chan struct{}), release: make(chan struct{}), over: make(chan struct{}), known: map[string]bool{}}
+	r := &run{Case: c, w: w, delivered: make(chan struct{}), release: make(chan struct{}), halfRead: make(chan struct{}), over: make(chan struct{}),
+		known: map[string]bool{}, ids: map[string]bool{c.ID: c.Way == plan.Gateway}}
+	r.proceed = sync.OnceFunc(func() { close(r.halfRead) })
 	w.mu.Lock()
 	w.runs[r.ID] = r
 	w.mu.Unlock()
@@ -192,7 +221,10 @@ func (r *run) exchange() outcome {
 	if r.Fault == plan.IDMalformed {
 		id = strings.ToUpper(id[:31]) + "G"
 	}
-	if r.Fault != plan.Duplicate {
+	switch {
+	case r.Way == plan.Entry:
+		return r.enqueue()
+	case r.Fault != plan.Duplicate:
 		return r.send(id, r.function())
 	}
 	answered := make(chan outcome, 1)

@@ -34,10 +34,16 @@ func TestSoak(t *testing.T) {
 	if t.Failed() {
 		t.Logf("again: go test -tags integration ./e2e/soak -args -seed %d -requests %d", *seed, results.total)
 	}
-	for _, way := range w.ways {
+	if err := w.streams.nothingLeft(t.Context()); err != nil {
+		t.Error("left in the streams:", err)
+	}
+	for _, way := range append(slices.Collect(maps.Values(w.ways)), w.streams.way) {
 		way.Hang()
 	}
 	for n, had := range before {
+		if err := w.closeCaller(n); err != nil {
+			t.Error(err)
+		}
 		if err := w.nothingLeft(n, had); err != nil {
 			t.Errorf("left on %s: %v", n.name, err)
 		}
@@ -110,7 +116,7 @@ func (r *tally) add(c plan.Case, o outcome, err error) {
 	if err != nil {
 		r.failed++
 	}
-	r.counts[fmt.Sprintf("%-22s %s", c.Fault, o.short())]++
+	r.counts[fmt.Sprintf("%-22s %-8s %s", c.Fault, c.Way, o.short())]++
 }
 
 func (r *tally) hopeless() bool {

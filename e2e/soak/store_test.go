@@ -61,15 +61,10 @@ func (w *world) openStores(ctx context.Context) {
 		must(w.s3.Put(ctx, key, bytes.NewReader(make([]byte, size))))
 	}
 
-	w.redis = redis.NewClient(&redis.Options{Addr: freeAddress(w.t)})
-	w.t.Cleanup(func() { _ = w.redis.Close() })
-	_, port, err := net.SplitHostPort(w.redis.Options().Addr)
+	w.redis, err = w.startRedis(ctx, "redis", false)
 	must(err)
-	must(w.group.Start(ctx, process.Spec{Name: "redis", Path: "/usr/bin/redis-server", Log: io.Discard, Restart: true,
-		Args: []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", w.dir},
-		Ready: func(ctx context.Context) error {
-			return testbed.Poll(ctx, patience, func(ctx context.Context) error { return w.redis.Ping(ctx).Err() })
-		}}))
+	w.streams, err = w.openStreams(ctx)
+	must(err)
 
 	w.web = newWeb(w)
 	for input, open := range map[plan.Input]func() (*proxy.Server, error){
@@ -84,11 +79,32 @@ func (w *world) openStores(ctx context.Context) {
 	w.ways[plan.Stream] = w.ways[plan.HTTP]
 }
 
+// startRedis starts a Redis, which is started again when it dies, with what it had or without.
+func (w *world) startRedis(ctx context.Context, name string, keeps bool) (*redis.Client, error) {
+	client := redis.NewClient(&redis.Options{Addr: freeAddress(w.t)})
+	w.t.Cleanup(func() { _ = client.Close() })
+	_, port, err := net.SplitHostPort(client.Options().Addr)
+	if err != nil {
+		return nil, err
+	}
+	appends := map[bool]string{true: "yes", false: "no"}[keeps]
+	dir := filepath.Join(w.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return client, w.group.Start(ctx, process.Spec{Name: name, Path: "/usr/bin/redis-server", Log: io.Discard, Restart: true,
+		Args: []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", appends, "--dir", dir},
+		Ready: func(ctx context.Context) error {
+			return testbed.Poll(ctx, patience, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+		}})
+}
+
 // stores are those that the operator allows.
 func (w *world) stores() []*nodeapi.Store {
 	return []*nodeapi.Store{
 		{Name: "s3", Kind: "s3", Endpoint: "http://" + w.ways[plan.S3].Address, Region: testbed.Region, PathStyle: true, Buckets: []string{testbed.Bucket}, Secret: "s3"},
 		{Name: "redis", Kind: "redis", Endpoint: w.ways[plan.Redis].Address, Buckets: []string{keyspace}},
+		{Name: queuesProcess, Kind: "redis", Endpoint: w.streams.way.Address, Buckets: []string{queueKeyspace}},
 		{Name: "http", Kind: "http", Buckets: []string{w.ways[plan.HTTP].Address}},
 	}
 }
@@ -119,6 +135,9 @@ func (r *run) fault() proxy.Fault {
 	case plan.StoreIsAway:
 		return proxy.Fault{Kind: proxy.Resets}
 	case plan.StoreRefuses:
+		if r.Way == plan.Entry && !mine { // or it would be tried for ever
+			return proxy.Fault{}
+		}
 		return proxy.Fault{Kind: proxy.Answers, Status: http.StatusForbidden}
 	case plan.StoreLacks:
 		return proxy.Fault{Kind: proxy.Answers, Status: http.StatusNotFound}

@@ -60,12 +60,21 @@ func (r *run) expected() verdict {
 	case plan.StoreIsAway:
 		return fails("StoreUnavailable")
 	case plan.StoreRefuses:
+		if r.Way == plan.Entry {
+			return right
+		}
 		return fails("StoreForbidden")
 	case plan.StoreLacks:
 		return fails("InputNotFound")
 	case plan.Shares:
 		right.fails = []string{"InputChanged"}
 	case plan.NodeDies:
+		if r.Way == plan.Entry { // it comes again
+			return right
+		}
+		if r.From == plan.Cloud { // whoever has the connection has died
+			return verdict{breaks: true}
+		}
 		switch r.Variant % plan.Moments {
 		case plan.DiesBound: // nobody knows what a daemon has that said nothing
 			right.fails = []string{"PeerUnreachable"}
@@ -73,8 +82,14 @@ func (r *run) expected() verdict {
 			return fails("PeerUnreachable")
 		}
 	case plan.PlacementRefused:
+		if r.Way == plan.Entry {
+			return right
+		}
 		return fails("Unschedulable")
 	case plan.FunctionBreaksOff:
+		if r.Way == plan.Entry {
+			return fails("FunctionFailed")
+		}
 		return verdict{breaks: true}
 	case plan.FunctionCloses:
 		return fails("FunctionFailed")
@@ -94,9 +109,12 @@ func (r *run) expected() verdict {
 
 // with adds what happened to all.
 func (v verdict) with(r *run, f facts) verdict {
-	if f.died && r.Away {
+	if f.died && r.touches(plan.Cloud) {
 		v.breaks = true
 		v.fails = append(v.fails, "PeerUnreachable", "PeerFailed", "InstanceGone", "ActivationTimeout")
+	}
+	if f.died && r.Fault == plan.FunctionRefuses { // the try of a consumer that has died counts
+		v.fails = append(v.fails, "FunctionRefused")
 	}
 	if f.restarted && r.Input == plan.Redis {
 		v.fails = append(v.fails, "StoreUnavailable", "StoreTimeout", "InputNotFound", "InputChanged")
@@ -111,6 +129,9 @@ func (v verdict) with(r *run, f facts) verdict {
 	return v
 }
 
+// touches tells whether the request was in a node's hands.
+func (r *run) touches(n plan.Node) bool { return r.From == n || r.On == n || r.Way == plan.Entry }
+
 // judge says what is wrong with how a case ended.
 func (r *run) judge(o outcome, f facts) error {
 	r.mu.Lock()
@@ -120,13 +141,19 @@ func (r *run) judge(o outcome, f facts) error {
 	if o.late {
 		wrong("it took over %s", patience)
 	}
+	for _, s := range r.seen {
+		errs = append(errs, r.check(s, f))
+	}
+	may := r.expected().with(r, f)
+	if r.Way == plan.Entry {
+		return errors.Join(append(errs, r.settled(o, may, f))...)
+	}
 	if r.entered > 1 && !(r.alone.Load() && r.entered == 2) {
 		wrong("the function got it %d times", r.entered)
 	}
-	for _, s := range r.seen {
-		errs = append(errs, r.check(s))
+	if err := r.moved(); err != nil {
+		errs = append(errs, err)
 	}
-	may := r.expected().with(r, f)
 	switch {
 	case o.left:
 	case o.err != nil && may.breaks: // before the first byte: then the gateway has the word (ConnectionLost)
@@ -152,6 +179,19 @@ func (r *run) judge(o outcome, f facts) error {
 	return errors.Join(errs...)
 }
 
+// moved checks that a request of whose node the daemon dies is placed again if nobody can have
+// got it, once if its new node lives, and never if somebody has.
+func (r *run) moved() error {
+	if r.Fault != plan.NodeDies || r.From == plan.Cloud {
+		return nil
+	}
+	placed, moment := r.placements.Load(), r.Variant%plan.Moments
+	if moment == plan.DiesParked && (placed < 2 || placed > 2 && r.sparedLater()) || moment == plan.DiesDelivered && placed != 1 {
+		return fmt.Errorf("it was placed %d times", placed)
+	}
+	return nil
+}
+
 // clear checks that a failure says what it is, and is one of those that may be.
 func (r *run) clear(o outcome, may verdict) error {
 	known, err := titles()
@@ -169,10 +209,10 @@ func (r *run) clear(o outcome, may verdict) error {
 }
 
 // check looks at what the function saw.
-func (r *run) check(s report) error {
+func (r *run) check(s report, f facts) error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if s.Request != r.ID {
+	if !r.ids[s.Request] {
 		wrong("the function got it as request %s", s.Request)
 	}
 	if len(s.Stray) > 0 {
@@ -188,8 +228,17 @@ func (r *run) check(s report) error {
 	if s.Body.Broken == "" && !body && !r.alone.Load() {
 		wrong("the function got a body of %d bytes, %s, which is not the request's", s.Body.Size, s.Body.SHA256)
 	}
-	if s.File != nil && (s.File.Broken != "" || !r.isInput(*s.File)) && !s.Late {
+	ended := f.died && r.touches(plan.Cloud) // and with it perhaps the request, which the function does not know yet
+	if s.File != nil && !s.Late && (s.File.Broken == "" && !r.isInput(*s.File) || s.File.Broken != "" && !ended) {
 		wrong("the function got a file that is not the input: %+v", *s.File)
+	}
+	// What the socket gives is the input's, or visibly no more of it.
+	excused := s.Late || ended || f.flooded || f.restarted || r.Fault == plan.ClientLeavesSending
+	if s.Socket != nil && (s.Socket.Broken == "" && !r.isInput(*s.Socket) || s.Socket.Broken != "" && !excused) {
+		wrong("the function has read by its socket what is not the input: %+v", *s.Socket)
+	}
+	if s.Got != "" && !s.Late && !ended {
+		wrong("somebody got what is not his: %s", s.Got)
 	}
 	return errors.Join(errs...)
 }

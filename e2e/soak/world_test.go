@@ -25,6 +25,7 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/soak/plan"
 	"github.com/headstart-mesh/headstart/e2e/soak/proxy"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // What the nodes' buffers take, in bytes: less than plan.Flood together.
@@ -49,6 +50,7 @@ type world struct {
 	s3      *testbed.S3
 	objects string // where the S3 server has them
 	redis   *redis.Client
+	streams *streams
 	web     *web
 	ways    map[plan.Input]*proxy.Server
 	shared  [plan.Shared]shared
@@ -110,6 +112,9 @@ func open(t *testing.T, p plan.Plan) *world {
 		if err := w.startNode(ctx, n); err != nil {
 			t.Fatal(err)
 		}
+		if err := w.openCaller(ctx, n); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return w
 }
@@ -145,7 +150,7 @@ func (w *world) startNode(ctx context.Context, n *node) error {
 		Ready: func(ctx context.Context) error { return w.cp.registered(ctx, n.name, times+1) }})
 }
 
-// kill has the other node's daemon die, and waits until another one is there.
+// kill has the cloud's daemon die, and waits until another one is there.
 func (w *world) kill() error {
 	defer w.deaths.begin()()
 	if err := w.signal(w.daemon(w.cloud), syscall.SIGKILL); err != nil {
@@ -153,7 +158,18 @@ func (w *world) kill() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	if err := w.streams.bereave(ctx, w.cloud.name); err != nil {
+		return err
+	}
 	return w.startNode(ctx, w.cloud)
+}
+
+// node is the plan's.
+func (w *world) node(n plan.Node) *node {
+	if n == plan.Cloud {
+		return w.cloud
+	}
+	return w.edge
 }
 
 // daemon is the name of a node's process.
@@ -163,13 +179,19 @@ func (w *world) daemon(n *node) string {
 	return n.process
 }
 
-// restartRedis has Redis die, with all that it has, and waits until it is back.
+// restartRedis has Redis die, with all that it has, and the one with the streams, which keeps
+// what it has, and waits until both are back.
 func (w *world) restartRedis() error {
 	defer w.restarts.begin()()
-	if err := w.signal("redis", syscall.SIGKILL); err != nil {
-		return err
+	for name, client := range map[string]*redis.Client{"redis": w.redis, queuesProcess: w.streams.client} {
+		if err := w.signal(name, syscall.SIGKILL); err != nil {
+			return err
+		}
+		if err := testbed.Poll(context.Background(), patience, func(ctx context.Context) error { return client.Ping(ctx).Err() }); err != nil {
+			return err
+		}
 	}
-	return testbed.Poll(context.Background(), patience, func(ctx context.Context) error { return w.redis.Ping(ctx).Err() })
+	return nil
 }
 
 func (w *world) signal(name string, s syscall.Signal) error {
@@ -192,6 +214,23 @@ func (w *world) pid(name string) int {
 	all := w.group.Status()
 	i := slices.IndexFunc(all, func(s process.Status) bool { return s.Name == name })
 	return all[i].PID
+}
+
+// caseOf finds the case that a placement is for: by the request's id, or by the trace if a
+// node has made the request. It is nil if there is none.
+func (w *world) caseOf(a *nodeapi.Activate) *run {
+	if r := w.find(a.GetRequest()); r != nil {
+		return r
+	}
+	trace := strings.Split(a.GetTraceparent(), "-")
+	if len(trace) < 2 {
+		return nil
+	}
+	r := w.find(trace[1])
+	if r != nil {
+		r.called(a.GetRequest())
+	}
+	return r
 }
 
 // run of a request's id, nil if there is none.

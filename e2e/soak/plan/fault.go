@@ -28,20 +28,27 @@ const (
 
 	// InstanceGone binds the request to an instance that is no more.
 	InstanceGone Fault = "instance-gone"
-	// NodeDies kills the other node's daemon when the request is bound to it: at once, when
-	// it has the request, or when the function has it.
+	// NodeDies kills the cloud's daemon when the request is bound: at once, when the
+	// function's node has the request, or when the function has it. It is the daemon of the
+	// function, or the one that the request came to, or both, or an entry's consumer.
 	NodeDies         Fault = "node-dies"
 	PlacementRefused Fault = "placement-refused"
 
 	FunctionBreaksOff Fault = "function-breaks-off"
 	FunctionCloses    Fault = "function-closes"
+	// FunctionRefuses an entry when it gets it first.
+	FunctionRefuses Fault = "function-refuses"
 
 	// Duplicate is a second request under the same id, to the same function or another.
 	Duplicate   Fault = "duplicate"
 	IDMalformed Fault = "id-malformed"
 	// Foreign is a reference to what is not the function's: another bucket, the node's own
 	// buffer in Redis, the daemon's own port, another scheme.
-	Foreign    Fault = "foreign"
+	Foreign Fault = "foreign"
+	// Pries is a function that asks for what is not its own by its socket: another request's
+	// input, and a call of what it may not call; and another sandbox that asks for the input
+	// of this request.
+	Pries      Fault = "pries"
 	TooLarge   Fault = "too-large"
 	BufferFull Fault = "buffer-full"
 )
@@ -65,9 +72,9 @@ var shares = []struct {
 	{ClientLeavesSending, 100}, {ClientLeavesReading, 70},
 	{StoreStalls, 5}, {StoreStallsForEver, 8}, {StoreResets, 60}, {StoreTruncates, 60}, {StoreFails, 30}, {StoreIsAway, 8},
 	{StoreRefuses, 20}, {StoreLacks, 20}, {ObjectChanges, 50}, {Shares, 80},
-	{InstanceGone, 15}, {NodeDies, 5}, {PlacementRefused, 15},
-	{FunctionBreaksOff, 30}, {FunctionCloses, 20},
-	{Duplicate, 30}, {IDMalformed, 5}, {Foreign, 30}, {TooLarge, 15}, {BufferFull, 6},
+	{InstanceGone, 15}, {NodeDies, 8}, {PlacementRefused, 15},
+	{FunctionBreaksOff, 30}, {FunctionCloses, 20}, {FunctionRefuses, 10},
+	{Pries, 30}, {Duplicate, 30}, {IDMalformed, 5}, {Foreign, 30}, {TooLarge, 15}, {BufferFull, 6},
 }
 
 func choose(r *rand.Rand) Fault {
@@ -101,4 +108,15 @@ func (f Fault) needs(r *rand.Rand) Input {
 		return pick(r, S3, Body, None)
 	}
 	return ""
+}
+
+// befallsEntries tells whether a fault can happen to an entry of a stream, and passes: one is
+// tried until its function, or its input, is to blame.
+func (f Fault) befallsEntries() bool {
+	switch f {
+	case StoreResets, StoreTruncates, StoreFails, StoreRefuses, StoreLacks, ObjectChanges, Shares,
+		InstanceGone, NodeDies, PlacementRefused, FunctionBreaksOff, FunctionCloses, FunctionRefuses, Foreign, TooLarge, Pries:
+		return true
+	}
+	return false
 }

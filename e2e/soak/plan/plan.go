@@ -28,6 +28,38 @@ const (
 // Stored tells whether the input is in a store.
 func (i Input) Stored() bool { return i != None && i != Body }
 
+// Way is how a request comes to a node.
+type Way string
+
+// The ways.
+const (
+	// Gateway: a client sends it to a node's gateway.
+	Gateway Way = "gateway"
+	// Call: a function sends it by its sandbox's socket.
+	Call Way = "call"
+	// Entry: it is an entry of a stream; either node may consume it.
+	Entry Way = "entry"
+)
+
+// Node is one of the two.
+type Node string
+
+// The nodes. Of these the cloud is the one that dies.
+const (
+	Edge  Node = "edge"
+	Cloud Node = "cloud"
+)
+
+// Reading is how a function reads its input by its socket, beside its body.
+type Reading string
+
+// The readings.
+const (
+	Unread Reading = "unread"
+	Whole  Reading = "whole"
+	Ranges Reading = "ranges" // in parts, and what no range may have
+)
+
 const (
 	// inputLimit is the largest input of a case, in bytes: three parts of a store that is
 	// read by ranges of 2 MiB.
@@ -41,6 +73,8 @@ const (
 	TooMuch = 9 << 20
 	// Flood is more than a buffer takes, in bytes.
 	Flood = 56 << 20
+	// entryLimit is the largest data of an entry, in bytes: it is no place for more.
+	entryLimit = 64 << 10
 	// Shared is how many objects the cases of the fault Shares have together.
 	Shared = 4
 )
@@ -50,6 +84,7 @@ type Case struct {
 	Number int
 	// ID is the request's, 32 hexadecimal digits.
 	ID    string
+	Way   Way
 	Input Input
 	// Size is the input's, in bytes.
 	Size int64
@@ -59,12 +94,18 @@ type Case struct {
 	OwnBody bool
 	// Answer is how many bytes the function answers beside its report.
 	Answer int64
-	// Away says that the function is on the other node.
-	Away bool
+	// From is the node that the request comes to, unless it is an entry, and On the one that
+	// its function is on.
+	From, On Node
 	// Start is how long the instance takes to start; 0: it is ready before the request.
 	Start time.Duration
-	// Hidden says that the instance's sandbox sees no inputs as files.
+	// Hidden says that the instance's sandbox sees no inputs as files, and has no socket.
 	Hidden bool
+	// Socket is how the function reads its input there.
+	Socket Reading
+	// Paced says that the second half of a body is only sent when the function has read the
+	// first one by its socket.
+	Paced bool
 	// Hinted says that the gateway's filter sends a hint ahead of the request.
 	Hinted bool
 	// HTTP2 is what the gateway speaks.
@@ -103,6 +144,20 @@ func (p Plan) Event(number int) Event {
 	return Nothing
 }
 
+// lineEvery is how many exchanges with the streams' server there are for one that breaks off,
+// and lineLimit the last byte at which it does: most answers are short.
+const (
+	lineEvery = 25
+	lineLimit = 64
+)
+
+// Line tells whether the answer to an exchange of the nodes with the streams' server breaks
+// off, and at which byte. Which exchange it is depends on how the nodes work.
+func (p Plan) Line(exchange int) (at int64, breaks bool) {
+	r := rand.New(rand.NewPCG(^p.Seed, uint64(exchange)))
+	return r.Int64N(lineLimit), r.IntN(lineEvery) == 0
+}
+
 // Case returns a case by its number, from 0 on.
 func (p Plan) Case(number int) Case {
 	r := rand.New(rand.NewPCG(p.Seed, uint64(number)))
@@ -111,7 +166,9 @@ func (p Plan) Case(number int) Case {
 	binary.BigEndian.PutUint64(id[8:], r.Uint64())
 	c := Case{Number: number, ID: hex.EncodeToString(id[:]), seed: p.Seed,
 		Input: pick(r, S3, S3, S3, Redis, Redis, HTTP, Stream, Body, Body, Body, None), Size: size(r, inputLimit), Answer: size(r, answerLimit),
-		Chunked: r.IntN(2) == 0, OwnBody: r.IntN(8) == 0, Away: r.IntN(2) == 0, Hidden: r.IntN(6) == 0, Hinted: r.IntN(2) == 0, HTTP2: r.IntN(4) == 0}
+		Way: pick(r, Gateway, Gateway, Gateway, Gateway, Gateway, Gateway, Gateway, Gateway, Gateway, Call, Call, Entry), From: pick(r, Edge, Edge, Edge, Cloud), On: pick(r, Edge, Cloud),
+		Socket: pick(r, Unread, Unread, Whole, Ranges), Paced: r.IntN(2) == 0,
+		Chunked: r.IntN(2) == 0, OwnBody: r.IntN(8) == 0, Hidden: r.IntN(6) == 0, Hinted: r.IntN(2) == 0, HTTP2: r.IntN(4) == 0}
 	if r.IntN(3) > 0 {
 		c.Start = time.Duration(1 + r.Int64N(int64(startLimit)))
 	}
@@ -124,8 +181,12 @@ func (p Plan) Case(number int) Case {
 
 // fit makes a case one to which its fault can happen.
 func (c *Case) fit(r *rand.Rand) {
+	c.way(r)
 	if i := c.Fault.needs(r); i != "" {
 		c.Input = i
+	}
+	if c.Way == Entry {
+		c.enqueue(r)
 	}
 	c.OwnBody = c.OwnBody && c.Input.Stored()
 	if c.Input == None {
@@ -151,7 +212,7 @@ func (c *Case) fit(r *rand.Rand) {
 	case StoreStallsForEver, StoreIsAway:
 		c.Size = max(c.Size, 1)
 	case NodeDies:
-		c.Away, c.HTTP2 = true, false
+		c.HTTP2 = false
 		c.Start = max(c.Start, time.Millisecond)
 	case Duplicate:
 		c.Start = 0
@@ -161,8 +222,51 @@ func (c *Case) fit(r *rand.Rand) {
 		c.Size = TooMuch
 	case BufferFull:
 		c.Size = Flood
+	case Pries:
+		c.Hidden = false
 	}
-	c.Hinted = c.Hinted && c.Input.Stored()
+	c.Hinted = c.Hinted && c.Input.Stored() && c.Way == Gateway && c.From == Edge
+	if c.Hidden || c.Input == None || c.Input == Body && c.Size == 0 || c.Fault == TooLarge || c.Fault == BufferFull {
+		c.Socket = Unread
+	}
+	// One that leaves while it sends does not wait for what comes of it; that a function has
+	// closed the connection its daemon sees only with the next byte of the body, and so does a
+	// client of HTTP/2 in Go of its daemon.
+	c.Paced = c.Paced && c.Socket != Unread && c.Input == Body && c.Way != Entry && c.Size > 1 && !c.HTTP2 &&
+		c.Fault != ClientLeavesSending && c.Fault != FunctionCloses
+}
+
+// way makes the case come on a way on which its fault can happen, to nodes that it can happen to.
+func (c *Case) way(r *rand.Rand) {
+	switch c.Fault {
+	case Duplicate, IDMalformed: // the daemon makes the ids of others
+		c.Way, c.From = Gateway, Edge
+	case FunctionRefuses:
+		c.Way = Entry
+	case NodeDies:
+		c.Way = pick(r, Gateway, Gateway, Call, Entry)
+		way := pick(r, [2]Node{Edge, Cloud}, [2]Node{Edge, Cloud}, [2]Node{Cloud, Edge}, [2]Node{Cloud, Cloud})
+		c.From, c.On = way[0], way[1]
+	}
+	if c.Way == Entry && !c.Fault.befallsEntries() {
+		c.Fault = Fine
+	}
+}
+
+// enqueue makes the case one of an entry, which names an object or is the input itself.
+func (c *Case) enqueue(r *rand.Rand) {
+	stored := c.Fault.needs(r) != ""
+	c.Input = pick(r, S3, Body)
+	if stored {
+		c.Input = S3
+	}
+	if c.Input == Body {
+		c.Size = size(r, entryLimit)
+	}
+	if c.Fault == NodeDies { // whichever node consumes it
+		c.On = Cloud
+	}
+	c.From, c.HTTP2, c.Chunked = "", false, false
 }
 
 // headSize is at least what the head of a request takes, in bytes.

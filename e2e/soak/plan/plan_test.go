@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/e2e/soak/plan"
@@ -31,22 +32,35 @@ func TestAPlanIsAFunctionOfItsSeed(t *testing.T) {
 func TestAPlanLeavesNothingOut(t *testing.T) {
 	for seed, length := range map[uint64]int{7: enough, 21: 5 * enough, 22: 5 * enough, 23: 5 * enough} {
 		faults, inputs, events := map[plan.Fault]int{}, map[plan.Input]int{}, map[plan.Event]int{}
-		dies, foreign := map[int]int{}, map[int]int{}
+		dies, foreign := map[string]int{}, map[int]int{}
+		ways, readings, paced, broken := map[string]int{}, map[string]int{}, 0, 0
 		for n := range length {
 			p := plan.Plan{Seed: seed}
 			c := p.Case(n)
 			faults[c.Fault]++
 			inputs[c.Input]++
 			events[p.Event(n)]++
+			ways[fmt.Sprint(c.Way, " ", c.From)]++
+			readings[fmt.Sprint(c.Way, " ", c.Socket)]++
+			if c.Paced {
+				paced++
+			}
+			if _, breaks := p.Line(n); breaks {
+				broken++
+			}
 			switch c.Fault {
 			case plan.NodeDies:
-				dies[c.Variant%plan.Moments]++
+				dies[fmt.Sprint("moment ", c.Variant%plan.Moments)]++
+				dies[fmt.Sprint("from ", c.From, " to ", c.On)]++
 			case plan.Foreign:
 				foreign[c.Variant%plan.Foreigners]++
 			}
 		}
-		if len(faults) != 23 || len(inputs) != 6 || len(events) != 2 || len(dies) != plan.Moments || len(foreign) != plan.Foreigners {
+		if len(faults) != 25 || len(inputs) != 6 || len(events) != 2 || len(dies) != plan.Moments+4 || len(foreign) != plan.Foreigners {
 			t.Errorf("seed %d has %v, %v, %v, %v, %v", seed, faults, inputs, events, dies, foreign)
+		}
+		if len(ways) != 5 || len(readings) != 9 || paced == 0 || broken == 0 {
+			t.Errorf("seed %d has %v, %v, %d paced, %d lines that break", seed, ways, readings, paced, broken)
 		}
 	}
 }
