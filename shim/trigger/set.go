@@ -82,9 +82,6 @@ func (s *Set) Set(triggers []*nodeapi.Trigger) {
 		}
 		r.stop()
 		delete(s.by, name)
-		if next[name] == nil {
-			s.config.Metrics.forget(name)
-		}
 	}
 	for name, t := range next {
 		if err := s.start(t); err != nil {
@@ -113,6 +110,7 @@ func (s *Set) start(t *nodeapi.Trigger) error {
 	taking, stop := context.WithCancel(s.taking)
 	s.by[t.GetFunction()] = &running{trigger: t, stop: stop}
 	s.running.Go(func() {
+		defer s.ended(t.GetFunction())
 		defer stop()
 		c.run(taking, s.delivering)
 	})
@@ -135,6 +133,16 @@ func (s *Set) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop()
+}
+
+// ended forgets what a consumer has told, until its end, of a stream that nobody here consumes
+// any more.
+func (s *Set) ended(function string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.by[function] == nil {
+		s.config.Metrics.forget(function)
+	}
 }
 
 // Close stops, and waits until nothing is in hand any more. When ctx ends before, deliveries

@@ -459,6 +459,22 @@ func TestTriggersChange(t *testing.T) {
 	})
 }
 
+// A consumer that ends tells of its backlog until then, and nothing stays of it.
+func TestNoBacklogStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(func(w http.ResponseWriter, _ *http.Request) { <-time.After(time.Minute) })
+		r.consume()
+		r.stream.Put(nil)
+		synctest.Wait()
+		r.Set.Set(nil)
+		pass(2 * time.Minute)
+		if n := testutil.CollectAndCount(r.registry, "headstart_trigger_lag"); n != 0 {
+			t.Errorf("%d functions still have a lag here", n)
+		}
+		r.close(t)
+	})
+}
+
 // Two nodes that consume one stream, and of which one ends every now and then, lose nothing.
 func TestNothingIsLostBetweenNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
