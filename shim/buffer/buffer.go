@@ -60,7 +60,7 @@ func (b *Buffer) Create(id, function string, size int64) (*Entry, error) {
 	if !entryID.MatchString(id) || size < Unknown {
 		return nil, fmt.Errorf("creating a buffer entry %.40q of %d bytes: bad identifier or size", id, size)
 	}
-	e := &Entry{buffer: b, id: id, function: function, size: size, owners: 1}
+	e := &Entry{buffer: b, id: id, function: function, size: size, owners: 1, linking: make(chan struct{}, 1)}
 	if err := b.add(e); err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ type Entry struct {
 	buffer       *Buffer
 	id, function string
 
-	linking sync.Mutex // one copy at a time
+	linking chan struct{} // holds who links: there is one copy at a time
 
 	mu       sync.Mutex // taken before the buffer's
 	size     int64      // Unknown until it is complete, if nobody knew it before

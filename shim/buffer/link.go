@@ -52,8 +52,12 @@ func (e *Entry) hold() error {
 }
 
 func (e *Entry) link(ctx context.Context, to *staging.Dir, name string) error {
-	e.linking.Lock()
-	defer e.linking.Unlock()
+	select {
+	case e.linking <- struct{}{}:
+		defer func() { <-e.linking }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	whole, copied := e.files()
 	err := place(whole, to, name)
 	if !errors.Is(err, ErrNoFile) && !errors.Is(err, unix.EXDEV) {

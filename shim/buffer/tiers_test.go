@@ -2,16 +2,19 @@ package buffer_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/headstart-mesh/headstart/shim/buffer"
+	"github.com/headstart-mesh/headstart/shim/buffer/buffertest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -241,6 +244,38 @@ func TestLinkWithoutRoom(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	check(t, bytes.Repeat([]byte("x"), 1<<20+10), e.NewReader(t.Context()))
+}
+
+// Who waits for another's copy of an entry waits no longer than he may, nor does the other.
+func TestLinksWaitNoLongerThanTheyMay(t *testing.T) {
+	disk, _ := files(t)
+	b := buffer.New(buffer.Quota{}, buffer.Tier{Name: "redis", Limit: 10, Medium: buffertest.Mute{}}, buffer.Tier{Name: "disk", Limit: 10, Medium: disk})
+	defer b.Close()
+	e := create(t, b, id1, 1)
+	defer e.Release()
+	write(t, e, "x", 0)
+	if err := e.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	dir := openRoot(t, t.TempDir())
+	copying, give := context.WithCancel(t.Context())
+	first := make(chan error)
+	go func() { first <- e.Link(copying, dir, "one") }()
+	for b.Tiers()[1].Entries == 0 { // until the copy is begun
+		runtime.Gosched()
+	}
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := e.Link(late, dir, "two"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the second ends with %v", err)
+	}
+	give()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first ends with %v", err)
+	}
+	if got := usage(b); got != "1/1 0/0" {
+		t.Errorf("the tiers have %s", got)
+	}
 }
 
 // Closing the buffer in the middle of everything leaves nothing behind.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/headstart-mesh/headstart/shim/buffer"
+	"github.com/headstart-mesh/headstart/shim/buffer/buffertest"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -101,6 +104,27 @@ func TestOneDeadlineBeforeTheDelivery(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An input that has to be copied to be seen by its sandbox has no longer.
+func TestTheDeadlineIsThatOfACopyToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		state := t.TempDir()
+		disk, err := buffer.OpenFiles(filepath.Join(state, "buffer"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newNodeOver(t, nil, buffer.New(buffer.Quota{}, buffer.Tier{Name: "redis", Limit: bufferLimit, Medium: buffertest.Mute{}},
+			buffer.Tier{Name: "disk", Limit: bufferLimit, Medium: disk}), state)
+		r.change(func(f *nodeapi.Function) { f.ReadyTimeout = durationpb.New(readyTimeout) })
+		r.instances.ready = readyNowhere
+		req := request(t, "POST", withInput, newID(), r.put("some", "", []byte("input")), nil)
+		began := time.Now()
+		wantProblem(t, call(r.Gateway(), req), http.StatusGatewayTimeout, "StoreTimeout", "headstart.dev/input")
+		if waited := time.Since(began); waited != readyTimeout+ingress.Grace {
+			t.Errorf("it waited %v", waited)
+		}
+	})
 }
 
 func lateReady(ctx context.Context, id string) (netip.AddrPort, error) {

@@ -130,12 +130,18 @@ func (in *Ingress) publish(ctx context.Context, p *parked, instance string) (fil
 	if dir == nil {
 		return false, func() {}, nil
 	}
-	switch err := p.input.Link(ctx, dir, p.id); {
+	ctx, cancel := in.waiting(ctx) // it may have to be copied
+	defer cancel()
+	before, overdue := context.WithDeadline(ctx, p.deadline)
+	defer overdue()
+	switch err := p.input.Link(before, dir, p.id); {
 	case errors.Is(err, buffer.ErrNoFile):
 		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNoFile))
 		return false, func() {}, nil
 	case errors.Is(err, os.ErrClosed) || errors.Is(err, fs.ErrNotExist):
 		return false, nil, undelivered{problem.InstanceGone()} // its directory went with it just now
+	case err != nil && ctx.Err() == nil && before.Err() != nil:
+		return false, nil, because(tooLate(p.function, true), err)
 	case err != nil:
 		return false, nil, fmt.Errorf("giving the input to the sandbox: %w", err)
 	}
