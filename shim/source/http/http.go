@@ -102,7 +102,8 @@ func New(cfg Config) (*Source, error) {
 	}, nil
 }
 
-// Close gives up the connections that are kept for later. No Fetch may run.
+// Close gives up the connections that are kept for later. A Fetch that is under way goes on
+// by those that it has.
 func (s *Source) Close() { s.transport.CloseIdleConnections() }
 
 // Fetch implements source.Source.

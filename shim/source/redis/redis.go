@@ -87,7 +87,8 @@ func New(cfg Config) (*Source, error) {
 	return &Source{config: cfg, lines: newLines(cfg), fetcher: ranged.New(cfg.Store, Part), watches: map[string]*watch{}}, nil
 }
 
-// Close gives up the connections that are kept for later. No Fetch may run.
+// Close gives up the connections that are kept for later. A Fetch that is under way goes on
+// by those that it has.
 func (s *Source) Close() { s.lines.Close() }
 
 // Fetch implements source.Source.
