@@ -27,6 +27,9 @@ const (
 	// ConnectionsLimit is how many connections one sandbox may have open. Further ones wait
 	// until one is closed.
 	ConnectionsLimit = 512
+	// ReadsLimit is how many reads one sandbox may have under way: as many as connections, so
+	// that only streams of HTTP/2 come to it. Each has a descriptor and a buffer.
+	ReadsLimit = ConnectionsLimit
 	// idleTimeout closes connections that a function has forgotten.
 	idleTimeout = 90 * time.Second
 	// headLimit bounds a request's headers, in bytes: as many as the gateway takes from its

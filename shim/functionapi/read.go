@@ -3,12 +3,14 @@ package functionapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"regexp"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -24,12 +26,20 @@ var requestID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 // readBuffer is how much of an input is passed on at a time, in bytes.
 const readBuffer = 64 << 10
 
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
 // errUnknown is all that a sandbox learns of requests that are not its own.
 var errUnknown = problem.New(http.StatusNotFound, "RequestUnknown", "", "no request with this id is being worked on in this sandbox")
 
 // read answers with the input of a request that the sandbox works on, as it arrives.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, request string) {
+	defer h.sandbox.reads.Add(-1)
+	full := h.sandbox.reads.Add(1) > ReadsLimit
 	own, err := h.find(w, r, request)
+	if err == nil && full {
+		err = problem.New(http.StatusServiceUnavailable, "TooManyReads", "", fmt.Sprintf("the sandbox has %d reads under way already", ReadsLimit))
+	}
 	if own == nil && err == nil && h.sandbox.previous.Load() {
 		h.readPrevious(w, r)
 		return
@@ -120,11 +130,28 @@ func (p part) send(ctx context.Context, w http.ResponseWriter, r *http.Request) 
 	if from == nil {
 		return 0, nil
 	}
+	defer untaken(ctx, w)()
 	n, err = pass(w, from, p.length)
 	if err != nil {
 		return n, midway{err}
 	}
 	return n, nil
+}
+
+// untaken has the answer break off when ctx ends, also while the function takes nothing of it:
+// what the buffer has for it would stay as long as the sandbox. forget ends that.
+func untaken(ctx context.Context, w http.ResponseWriter) (forget func()) {
+	control, ended := http.NewResponseController(w), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = control.SetWriteDeadline(past) // a connection that has none has ended
+	})
+	return func() {
+		if !stop() {
+			<-ended
+			_ = control.SetWriteDeadline(time.Time{}) // the connection's next answer has its own time
+		}
+	}
 }
 
 // pass sends length bytes, or all if that is below 0, each as soon as it is there.

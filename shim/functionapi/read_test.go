@@ -2,13 +2,16 @@ package functionapi_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,6 +246,109 @@ func TestAReaderThatGoes(t *testing.T) {
 	resp := r.get("fire-1", "/input/"+id(1))
 	resp.Body.Close()
 	r.stop() // waits for its end
+}
+
+// client2 is a program in the sandbox that speaks HTTP/2.
+func (r *rig) client2(id string) *http.Client {
+	r.t.Helper()
+	c := r.client(id)
+	transport := c.Transport.(*http.Transport)
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	return c
+}
+
+// counted is an input that counts its readers and what they have read.
+type counted struct {
+	*input
+	open, read atomic.Int64
+}
+
+func (c *counted) NewReader(ctx context.Context) (io.ReadCloser, error) {
+	from, err := c.input.NewReader(ctx)
+	c.open.Add(1)
+	return &countedReader{ReadCloser: from, of: c}, err
+}
+
+type countedReader struct {
+	io.ReadCloser
+	of *counted
+}
+
+func (r *countedReader) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.of.read.Add(int64(n))
+	return n, err
+}
+
+func (r *countedReader) Close() error {
+	r.of.open.Add(-1)
+	return r.ReadCloser.Close()
+}
+
+// until waits for something that is to come soon.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for late := time.Now().Add(patience); !is(); runtime.Gosched() {
+		if time.Now().After(late) {
+			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+// A read that the function has stopped to take ends with its request: nothing of the input
+// stays in the buffer for it.
+func TestAReadThatNobodyTakes(t *testing.T) {
+	r := newRig(t, nil)
+	for name, client := range map[string]*http.Client{"HTTP/1.1": r.client("fire-1"), "HTTP/2": r.client2("fire-1")} {
+		t.Run(name, func(t *testing.T) {
+			in := &counted{input: whole(strings.Repeat(content, 4<<20))} // more than sockets and windows hold
+			over := r.begin("fire-1", id(1), in, 0)
+			defer over()
+			resp, err := client.Get("http://headstart/input/" + id(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			until(t, "the answer begins", func() bool { return in.read.Load() > 64<<10 })
+			over()
+			until(t, "the read ends", func() bool { return in.open.Load() == 0 })
+			if _, err := io.Copy(io.Discard, resp.Body); err == nil {
+				t.Error("it ends as if it were whole")
+			}
+		})
+	}
+}
+
+// However many connections and streams a sandbox opens, it has so many reads at a time.
+func TestTooManyReads(t *testing.T) {
+	r := newRig(t, nil)
+	in := &counted{input: unsized()}
+	in.come("0")
+	r.begin("fire-1", id(1), in, 0)
+	client := r.client2("fire-1")
+	get := func() *http.Response {
+		t.Helper()
+		resp, err := client.Get("http://headstart/input/" + id(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	var first *http.Response
+	for range functionapi.ReadsLimit {
+		if first = get(); first.StatusCode != http.StatusOK {
+			t.Fatal(first.Status)
+		}
+	}
+	wantProblem(t, get(), http.StatusServiceUnavailable, "TooManyReads", "")
+	r.begin("fire-2", id(2), whole(content), 0)
+	if got := body(t, r.get("fire-2", "/input/"+id(2))); got != content {
+		t.Errorf("another sandbox gets %q", got)
+	}
+	first.Body.Close()
+	until(t, "one may read again", func() bool { return get().StatusCode == http.StatusOK })
 }
 
 func FuzzParseRange(f *testing.F) {

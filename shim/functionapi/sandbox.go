@@ -27,8 +27,9 @@ type sandbox struct {
 	listener net.Listener
 	stop     context.CancelFunc // nil before it is served
 
-	calls    atomic.Int64 // under way
-	previous atomic.Bool  // another daemon may answer by previousName
+	// Under way.
+	calls, reads atomic.Int64
+	previous     atomic.Bool // another daemon may answer by previousName
 }
 
 // listen makes the socket in root, in place of that of an earlier process.
