@@ -209,10 +209,13 @@ func (c *consumer) settle(taking context.Context, f Fate, taken time.Time) (mine
 	defer cancel()
 	defer context.AfterFunc(taking, func() { time.AfterFunc(settleTimeout, cancel) })()
 	pause := outage()
-	for {
+	for told := false; ; told = true {
 		f.Rested = time.Since(taken)
 		if mine, err = c.stream.Settle(ctx, f); err == nil {
 			return mine, nil
+		}
+		if !told {
+			c.log.Warn("the stream does not take what became of an entry; it is told again", "entry", f.Entry.ID, "error", err)
 		}
 		if rest(ctx, pause.NextBackOff()) != nil {
 			return false, err

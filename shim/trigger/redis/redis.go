@@ -118,6 +118,12 @@ func (s *Stream) hold(entries []trigger.Entry) (fresh []trigger.Entry) {
 	return fresh
 }
 
+func (s *Stream) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[id]
+}
+
 func (s *Stream) letGo(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +132,7 @@ func (s *Stream) letGo(id string) {
 
 func (s *Stream) take(ctx context.Context, client *redis.Client, most int, idle time.Duration) ([]trigger.Entry, error) {
 	if s.suspect {
-		if entries, err := s.orphans(ctx, client, most); err != nil || len(entries) > 0 {
+		if entries, err := s.orphan(ctx, client); err != nil || len(entries) > 0 {
 			return entries, err
 		}
 		s.suspect = false
@@ -193,34 +199,27 @@ func (s *Stream) sweep(ctx context.Context, client *redis.Client, most int, idle
 	return entries, nil
 }
 
-// orphans are entries that the server has given to this consumer with an answer that never
-// came. Without this they would rest as those of a consumer that is gone.
-func (s *Stream) orphans(ctx context.Context, client *redis.Client, most int) ([]trigger.Entry, error) {
+// orphan is an entry that the server has given to this consumer with an answer that never
+// came, none if there is none. Without this it would rest as that of a consumer that is gone.
+// It is one at a time: what did not come may have been too much for the time of an answer.
+func (s *Stream) orphan(ctx context.Context, client *redis.Client) ([]trigger.Entry, error) {
 	pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: s.Key, Group: s.group, Start: "-", End: "+", Count: pendingMost, Consumer: s.Consumer}).Result()
 	if err != nil {
 		return nil, err
 	}
-	tries, ids := map[string]int{}, []string{}
-	s.mu.Lock()
 	for _, p := range pending {
-		if !s.held[p.ID] && len(ids) < most {
-			tries[p.ID] = int(p.RetryCount)
-			ids = append(ids, p.ID)
+		if s.has(p.ID) {
+			continue
+		}
+		messages, err := client.XClaim(ctx, &redis.XClaimArgs{Stream: s.Key, Group: s.group, Consumer: s.Consumer, Messages: []string{p.ID}}).Result()
+		if err != nil {
+			return nil, err
+		}
+		if len(messages) > 0 { // else it was removed from the stream
+			return []trigger.Entry{entry(messages[0], int(p.RetryCount))}, nil // the time that it did not come is none
 		}
 	}
-	s.mu.Unlock()
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	messages, err := client.XClaim(ctx, &redis.XClaimArgs{Stream: s.Key, Group: s.group, Consumer: s.Consumer, Messages: ids}).Result()
-	if err != nil {
-		return nil, err
-	}
-	var entries []trigger.Entry
-	for _, m := range messages {
-		entries = append(entries, entry(m, tries[m.ID])) // the time that it did not come is none
-	}
-	return entries, nil
+	return nil, nil
 }
 
 // tidy gives back what consumers have that are gone, and removes those that were killed and
@@ -289,7 +288,7 @@ func (s *Stream) Settle(ctx context.Context, f trigger.Fate) (mine bool, err err
 	case trigger.Again:
 		mine, err = s.claim(ctx, client, f, s.Consumer)
 		if err == nil && !mine { // or it was claimed already, and the answer was lost
-			mine, err = s.has(ctx, client, f.Entry.ID)
+			mine, err = s.owns(ctx, client, f.Entry.ID)
 		}
 	case trigger.Return:
 		mine, err = s.claim(ctx, client, f, returned, "IDLE", f.Idle.Milliseconds())
@@ -313,6 +312,12 @@ func (s *Stream) bury(ctx context.Context, client *redis.Client, f trigger.Fate)
 	if err != nil || len(pending) == 0 {
 		return err
 	}
+	// A transaction takes nothing back: beside something that is no stream, the letter would
+	// be refused, and its entry acknowledged all the same.
+	letters := s.Key + deadSuffix
+	if err := client.XInfoGroups(ctx, letters).Err(); err != nil && !redis.HasErrorPrefix(err, "no such key") {
+		return err
+	}
 	letter := make(map[string]any, len(f.Entry.Fields)+5)
 	for name, value := range f.Entry.Fields {
 		letter[name] = value
@@ -320,7 +325,7 @@ func (s *Stream) bury(ctx context.Context, client *redis.Client, f trigger.Fate)
 	letter[fieldID], letter[fieldFunction] = f.Entry.ID, s.Function
 	letter[fieldTries], letter[fieldReason], letter[fieldDetail] = strconv.Itoa(f.Entry.Tries), f.Reason, f.Detail
 	_, err = client.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		tx.XAdd(ctx, &redis.XAddArgs{Stream: s.Key + deadSuffix, MaxLen: deadMost, Approx: true, Values: letter})
+		tx.XAdd(ctx, &redis.XAddArgs{Stream: letters, MaxLen: deadMost, Approx: true, Values: letter})
 		tx.XAck(ctx, s.Key, s.group, f.Entry.ID)
 		return nil
 	})
@@ -336,8 +341,8 @@ func (s *Stream) claim(ctx context.Context, client *redis.Client, f trigger.Fate
 	return len(claimed) == 1, err
 }
 
-// has tells whether this consumer has an entry: nobody else gives it one.
-func (s *Stream) has(ctx context.Context, client *redis.Client, id string) (bool, error) {
+// owns tells whether the server has an entry as this consumer's: nobody else gives it one.
+func (s *Stream) owns(ctx context.Context, client *redis.Client, id string) (bool, error) {
 	pending, err := client.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: s.Key, Group: s.group, Start: id, End: id, Count: 1, Consumer: s.Consumer}).Result()
 	return len(pending) == 1, err
 }

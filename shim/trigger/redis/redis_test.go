@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -242,6 +243,71 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	s := redis.New(redis.Config{Client: func() (*goredis.Client, error) { return nil, away }})
 	if _, err := s.Take(t.Context(), 1, time.Hour); !errors.Is(err, away) {
 		t.Errorf("%v", err)
+	}
+}
+
+// narrow is a way to the server on which an answer takes too long that is longer than most.
+type narrow struct {
+	net.Conn
+	most, got int
+}
+
+func (n *narrow) Write(p []byte) (int, error) {
+	n.got = 0
+	return n.Conn.Write(p)
+}
+
+func (n *narrow) Read(p []byte) (int, error) {
+	read, err := n.Conn.Read(p)
+	if n.got += read; n.got > n.most {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return read, err
+}
+
+// Entries that are too many for one answer come one by one.
+func TestEntriesThatAreTooMuchAtATime(t *testing.T) {
+	r := start(t).rig()
+	client := goredis.NewClient(&goredis.Options{MaxRetries: -1, Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(r.dir, "redis.sock"))
+		return &narrow{Conn: conn, most: 100 << 10}, err
+	}})
+	defer client.Close()
+	want := map[string]bool{}
+	for range 3 {
+		want[r.Add(t, map[string]string{"data": strings.Repeat("x", 60<<10)})] = true
+	}
+	s := redis.New(redis.Config{Client: func() (*goredis.Client, error) { return client, nil }, Key: r.key, Function: triggertest.Function, Consumer: "a"})
+	got := map[string]bool{}
+	eventually(t, "all have come", func() bool {
+		entries, err := s.Take(t.Context(), 16, time.Hour)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			got[e.ID] = true
+		}
+		return len(got) == len(want)
+	})
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// An entry that cannot be moved to the dead letters stays pending.
+func TestWithoutDeadLettersNothingIsLost(t *testing.T) {
+	r := start(t).rig()
+	if err := r.client.Set(t.Context(), r.key+":dead", "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	a := r.Open("a")
+	id := r.Add(t, map[string]string{"data": "x"})
+	e := triggertest.Collect(t, a, 1, time.Hour)[0]
+	if _, err := a.Settle(t.Context(), trigger.Fate{Verdict: trigger.Dead, Entry: e}); !goredis.HasErrorPrefix(err, "WRONGTYPE") {
+		t.Errorf("%v", err)
+	}
+	if d := cmp.Diff(map[string]string{id: "a"}, r.Pending(t)); d != "" {
+		t.Error(d)
 	}
 }
 
