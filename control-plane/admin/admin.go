@@ -4,6 +4,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -99,6 +100,23 @@ type Instance struct {
 	Address string         `json:"address,omitempty"`
 }
 
+// JobOutcome is how a job ended.
+type JobOutcome struct {
+	Job      string `json:"job"`
+	Node     string `json:"node"`
+	Instance string `json:"instance"`
+	// Reason is JobSucceeded, JobFailed, or why it did not run to its end.
+	Reason   string `json:"reason"`
+	Message  string `json:"message"`
+	Field    string `json:"field,omitempty"`
+	ExitCode int32  `json:"exitCode"`
+	// Trace is the id of its trace.
+	Trace string `json:"trace,omitempty"`
+}
+
+// Succeeded is JobOutcome.Reason of a job whose program ended with 0.
+const Succeeded = "JobSucceeded"
+
 // Backend is what the operator may do. An error that is the operator's to mend is a
 // *platform.Refusal.
 type Backend interface {
@@ -106,6 +124,8 @@ type Backend interface {
 	Apply(manifest io.Reader) ([]Applied, error)
 	// Delete removes namespace/name.
 	Delete(function string) error
+	// RunJob runs the job of a manifest and returns when it is over; it ends with ctx.
+	RunJob(ctx context.Context, manifest io.Reader) (JobOutcome, error)
 	Status() Status
 	// Trace returns a trace by its id or by its request's.
 	Trace(id string) (trace.Trace, bool)
@@ -120,6 +140,10 @@ func Handler(b Backend) http.Handler {
 	})
 	mux.HandleFunc("DELETE /v1/functions/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, struct{}{}, b.Delete(r.PathValue("namespace")+"/"+r.PathValue("name")))
+	})
+	mux.HandleFunc("POST /v1/jobs", func(w http.ResponseWriter, r *http.Request) {
+		outcome, err := b.RunJob(r.Context(), http.MaxBytesReader(w, r.Body, manifestMost))
+		answer(w, outcome, err)
 	})
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, b.Status(), nil)

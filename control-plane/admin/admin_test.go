@@ -39,6 +39,21 @@ type backend struct {
 
 	applied []byte
 	deleted string
+	// begun is closed when a job runs, which then ends with its caller; nil: it ends at once.
+	begun chan struct{}
+}
+
+func (b *backend) RunJob(ctx context.Context, manifest io.Reader) (admin.JobOutcome, error) {
+	var err error
+	if b.applied, err = io.ReadAll(manifest); err != nil {
+		return admin.JobOutcome{}, err
+	}
+	if b.begun != nil {
+		close(b.begun)
+		<-ctx.Done()
+		return admin.JobOutcome{}, ctx.Err()
+	}
+	return admin.JobOutcome{Job: "default/digest", Reason: admin.Succeeded}, b.err
 }
 
 func (b *backend) Apply(manifest io.Reader) ([]admin.Applied, error) {
@@ -93,6 +108,29 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// A job ends when whoever runs it goes away.
+func TestRunJob(t *testing.T) {
+	var b backend
+	o, err := admin.NewClient(serve(t, &b)).RunJob(t.Context(), strings.NewReader("kind: Job\n"))
+	if err != nil || string(b.applied) != "kind: Job\n" || o != (admin.JobOutcome{Job: "default/digest", Reason: admin.Succeeded}) {
+		t.Errorf("got %+v, %v of %q", o, err, b.applied)
+	}
+	b = backend{begun: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := admin.NewClient(serve(t, &b)) // whose end waits for the job's
+	ended := make(chan error)
+	go func() {
+		_, err := c.RunJob(ctx, strings.NewReader(""))
+		ended <- err
+	}()
+	<-b.begun
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 func TestErrorsArriveAsTheyAre(t *testing.T) {
 	for _, err := range []error{
 		&platform.Refusal{Status: http.StatusUnprocessableEntity, Reason: "ManifestRefused", Message: "document 1, line 7: function default/fire: spec.x: <b>\"&\"</b>\n\nsecond line"},
@@ -106,6 +144,9 @@ func TestErrorsArriveAsTheyAre(t *testing.T) {
 		c := admin.NewClient(serve(t, &backend{err: err}))
 		if _, got := c.Apply(t.Context(), strings.NewReader("")); got == nil || got.Error() != want {
 			t.Errorf("applying: %v, want %s", got, want)
+		}
+		if _, got := c.RunJob(t.Context(), strings.NewReader("")); got == nil || got.Error() != want {
+			t.Errorf("running: %v, want %s", got, want)
 		}
 		if got := c.Delete(t.Context(), "default/fire"); got == nil || got.Error() != want {
 			t.Errorf("deleting: %v, want %s", got, want)

@@ -75,7 +75,17 @@ func (e *dialError) Unwrap() error { return e.error }
 
 // Apply deploys the functions of a manifest, all or none.
 func (c *Client) Apply(ctx context.Context, manifest io.Reader) ([]Applied, error) {
-	// Read before the call, so that whoever types it has all the time in the world.
+	b, err := readManifest(manifest)
+	if err != nil {
+		return nil, err
+	}
+	var a []Applied
+	err = c.call(ctx, http.MethodPut, "/v1/functions", bytes.NewReader(b), &a)
+	return a, err
+}
+
+// readManifest reads it before the call, so that whoever types it has all the time in the world.
+func readManifest(manifest io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(manifest, manifestMost+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the manifest: %w", err)
@@ -83,9 +93,20 @@ func (c *Client) Apply(ctx context.Context, manifest io.Reader) ([]Applied, erro
 	if len(b) > manifestMost {
 		return nil, fmt.Errorf("the manifest is larger than %d MiB; apply it in parts", manifestMost>>20)
 	}
-	var a []Applied
-	err = c.call(ctx, http.MethodPut, "/v1/functions", bytes.NewReader(b), &a)
-	return a, err
+	return b, nil
+}
+
+// RunJob runs the job of a manifest and returns when it is over. It takes as long as the job,
+// which is stopped when ctx ends.
+func (c *Client) RunJob(ctx context.Context, manifest io.Reader) (JobOutcome, error) {
+	var o JobOutcome
+	b, err := readManifest(manifest)
+	if err != nil {
+		return o, err
+	}
+	patient := Client{explain: c.explain, http: http.Client{Transport: c.http.Transport}}
+	err = patient.call(ctx, http.MethodPost, "/v1/jobs", bytes.NewReader(b), &o)
+	return o, err
 }
 
 // Delete removes namespace/name.

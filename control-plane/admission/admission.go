@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -18,12 +19,14 @@ type Policy struct {
 	Binding admissionv1.ValidatingAdmissionPolicyBinding
 }
 
-// kind is one kind of object that functions are made of.
+// kind is one kind of object that functions are made of, or jobs.
 type kind struct {
-	name  string
-	rule  admissionv1.Rule
-	when  string // what of an object has to change to be looked at
-	extra []variable
+	name string
+	rule admissionv1.Rule
+	when string // what of an object has to change to be looked at
+	// annotations are those that it may have.
+	annotations []policy.Annotation
+	extra       []variable
 	// problems are names of variables of its own.
 	problems []string
 }
@@ -34,13 +37,29 @@ var kinds = []kind{
 		name: "headstart-services",
 		when: changed,
 		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
+
+		annotations: policy.Annotations(),
+		extra:       triggerGranted,
+		problems:    []string{"triggerGrantProblem"},
 	},
 	{
 		name:     "headstart-knative-services",
 		when:     changedTemplate,
 		rule:     admissionv1.Rule{APIGroups: []string{"serving.knative.dev"}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
-		extra:    template,
-		problems: []string{"templateProblem"},
+		extra:    slices.Concat(triggerGranted, template),
+		problems: []string{"triggerGrantProblem", "templateProblem"},
+
+		annotations: policy.Annotations(),
+	},
+	{
+		// Jobs are pods, whatever has made them.
+		name: "headstart-pods",
+		when: changed,
+		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+
+		annotations: policy.JobAnnotations(),
+		extra:       runtimeClass,
+		problems:    []string{"runtimeClassProblem"},
 	},
 }
 
@@ -99,24 +118,32 @@ func (k kind) policy(stores Stores) Policy {
 	}
 }
 
+// keys are those of its annotations.
+func (k kind) keys() []string {
+	keys := make([]string, len(k.annotations))
+	for i, a := range k.annotations {
+		keys[i] = a.Key
+	}
+	return keys
+}
+
 // variables are the policy's, each of which is defined for every object: whichever of
 // them is looked at, none fails.
 func (k kind) variables(stores Stores) []admissionv1.Variable {
 	all := []variable{
 		{"annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"},
 		{"stores", "dyn(\n  " + string(stores) + "\n)"},
-		{"unknown", unknownKeys},
-		{"unknownProblem", unknownProblem()},
+		{"unknown", unknownKeys(k.keys())},
+		{"unknownProblem", unknownProblem(k.keys())},
 	}
 	problems := []string{"unknownProblem"}
-	for _, a := range policy.Annotations() {
+	for _, a := range k.annotations {
 		vs := rules(a)
 		all = append(all, vs...)
 		problems = append(problems, vs[len(vs)-1].name)
 	}
-	all = append(append(all, granted...), triggerGranted...)
-	all = append(all, k.extra...)
-	problems = append(append(problems, "grantProblem", "triggerGrantProblem"), k.problems...)
+	all = append(append(all, granted...), k.extra...)
+	problems = append(append(problems, "grantProblem"), k.problems...)
 	for i, p := range problems {
 		problems[i] = "variables." + p
 	}

@@ -19,6 +19,8 @@ var update = flag.Bool("update", false, "write the chart's file instead of compa
 func services(t testing.TB) *evaluator { return compile(t, admission.Policies(allowedCEL)[0].Policy) }
 func knative(t testing.TB) *evaluator  { return compile(t, admission.Policies(allowedCEL)[1].Policy) }
 
+func pods(t testing.TB) *evaluator { return compile(t, admission.Policies(allowedCEL)[2].Policy) }
+
 // object is a Service with the annotations.
 func object(annotations map[string]string) map[string]any {
 	if annotations == nil {
@@ -74,6 +76,60 @@ func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 		for _, input := range references {
 			agree(t, e, map[string]string{policy.KeyInput: input, policy.KeyStore: store})
 		}
+	}
+}
+
+// job is a pod of the RuntimeClass with the annotations.
+func job(annotations map[string]string) map[string]any {
+	o := object(annotations)
+	o["spec"] = map[string]any{"runtimeClassName": "headstart"}
+	return o
+}
+
+// The policy of pods says what policy.ParseJob does.
+func TestGoAndCELAgreeOnJobs(t *testing.T) {
+	e := pods(t)
+	agree := func(annotations map[string]string) {
+		t.Helper()
+		_, wrong := policy.ParseJob(annotations, allowed)
+		message, err := e.admit(nil, job(annotations), "default")
+		if err != nil || (wrong == nil) != (message == "") {
+			t.Errorf("%q: CEL says %q, %v; Go says %v", annotations, message, err, wrong)
+		}
+	}
+	for _, a := range policy.JobAnnotations() {
+		for _, v := range append(seeds()[a.Key], a.Choices...) {
+			agree(map[string]string{a.Key: v})
+			agree(map[string]string{policy.KeyInput: "s3://videos/a", a.Key: v})
+		}
+	}
+	for _, key := range append(unknown, policy.Keys()...) {
+		agree(map[string]string{key: "hunter2"})
+	}
+	for _, store := range names {
+		for _, input := range references {
+			agree(map[string]string{policy.KeyInput: input, policy.KeyStore: store})
+		}
+	}
+}
+
+func TestMessagesOfJobs(t *testing.T) {
+	e := pods(t)
+	for _, annotations := range []map[string]string{
+		{policy.KeyInput: "s3://videos/{header.x-key}"},
+		{policy.KeyInput: "s3://private/a"},
+		{policy.KeyReadBy: "fd"},
+		{"headstart.dev/readby": "fd"},
+	} {
+		_, wrong := policy.ParseJob(annotations, allowed)
+		got, err := e.admit(nil, job(annotations), "default")
+		if err != nil || wrong == nil || got != wrong.Error() {
+			t.Errorf("%q: got %q, %v; want %v", annotations, got, err, wrong)
+		}
+	}
+	const want = "spec.runtimeClassName: is not headstart, which headstart.dev/input needs; set it to headstart"
+	if got, err := e.admit(nil, object(map[string]string{policy.KeyInput: "s3://videos/a"}), "default"); err != nil || got != want {
+		t.Errorf("without the RuntimeClass: %q, %v", got, err)
 	}
 }
 

@@ -94,6 +94,9 @@ func rules(a policy.Annotation) []variable {
 		broken = count(text, a)
 	case policy.Namespaces:
 		broken = namespaces(text, a)
+	case policy.Choice:
+		problem, fix := a.NoChoice()
+		broken = []rule{{"!(" + text + " in " + list(a.Choices) + ")", problem, fix}}
 	}
 	what := variable{name + "Wrong", chosen(broken)}
 	if a.Word != "" {

@@ -12,7 +12,15 @@ import (
 const maxUnknown = 4
 
 // unknownKeys are the keys of our domain that mean nothing.
-var unknownKeys = "variables.annotations.map(k, k).filter(k, " + own + " && !(k in " + list(policy.Keys()) + "))"
+func unknownKeys(known []string) string {
+	return "variables.annotations.map(k, k).filter(k, " + own + " && !(k in " + list(known) + "))"
+}
+
+// runtimeClass refuses a job whose containers another runtime would start, without an input.
+var runtimeClass = []variable{
+	{"runtimeClassProblem", fmt.Sprintf("!(%[1]s in variables.annotations) || has(object.spec) && has(object.spec.runtimeClassName) && object.spec.runtimeClassName == 'headstart' ? ''\n"+
+		": 'spec.runtimeClassName: is not headstart, which %[2]s needs; set it to headstart'", quote(policy.KeyInput), policy.KeyInput)},
+}
 
 // template refuses what stands at a revision's template.
 var template = []variable{
@@ -22,10 +30,10 @@ var template = []variable{
 }
 
 // unknownProblem names them, and what each may be a misspelling of.
-func unknownProblem() string {
-	known := strings.Join(policy.Keys(), ", ")
+func unknownProblem(keys []string) string {
+	known := strings.Join(keys, ", ")
 	var near strings.Builder
-	for _, key := range policy.Keys() {
+	for _, key := range keys {
 		fmt.Fprintf(&near, "k.lowerAscii().matches(%s) ? %s\n  : ", raw(misspelt(key)), quote("did you mean "+key+"? Known keys are "))
 	}
 	return fmt.Sprintf("(variables.unknown.size() <= %d ? variables.unknown : [variables.unknown[0]]).map(k,\n"+

@@ -80,6 +80,9 @@ func reference(name string, a policy.Annotation) ([]variable, []rule) {
 		no := no(text+".startsWith('"+f.scheme+"://') && "+not(text, "^"+f.scheme+"://[^/]*/"), fmt.Sprintf("has no key: write %s://<%s>/<key>", f.scheme, f.place))
 		rules = append(rules, no)
 	}
+	if a.Literal {
+		rules = append(rules, rule{text + ".contains('{')", policy.NotLiteral, fix})
+	}
 	return vs, append(rules, []rule{
 		no("!variables."+name+"Formed", "has a bucket, keyspace, host or placeholder that is none, or no key: before the key stands a name or one {header.<name>}, a bucket has 3 to 63 of a-z, 0-9, dots and hyphens, and header names are in lower case"),
 		no(text+".matches(r'"+refusedHeader+"')", "names a header that may not name an input: host, one with credentials, or one of the gateway's own"),

@@ -106,7 +106,7 @@ func lookRuntimeClass(ctx context.Context, l *look) Outcome {
 }
 
 // admissionNames are the policies; their bindings have the same names.
-var admissionNames = []string{"headstart-services", "headstart-knative-services"}
+var admissionNames = []string{"headstart-services", "headstart-knative-services", "headstart-pods"}
 
 func lookAdmission(ctx context.Context, l *look) Outcome {
 	var missing, doubtful []Problem

@@ -112,6 +112,15 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: headstart-knative-services}
 spec: {policyName: headstart-knative-services, validationActions: [Deny, Audit]}
 ---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: headstart-pods}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: headstart-pods}
+spec: {policyName: headstart-pods, validationActions: [Deny]}
+---
 apiVersion: v1
 kind: Service
 metadata:

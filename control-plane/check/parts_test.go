@@ -19,7 +19,8 @@ func TestWhatIsSwitchedOff(t *testing.T) {
 		}
 	}
 	policies := gone("ValidatingAdmissionPolicy headstart-services", "ValidatingAdmissionPolicyBinding headstart-services",
-		"ValidatingAdmissionPolicy headstart-knative-services", "ValidatingAdmissionPolicyBinding headstart-knative-services")
+		"ValidatingAdmissionPolicy headstart-knative-services", "ValidatingAdmissionPolicyBinding headstart-knative-services",
+		"ValidatingAdmissionPolicy headstart-pods", "ValidatingAdmissionPolicyBinding headstart-pods")
 	for what, c := range map[string]struct {
 		part, id string
 		change   func(*testing.T, *cluster)
@@ -28,7 +29,7 @@ func TestWhatIsSwitchedOff(t *testing.T) {
 		"RuntimeClass":      {"runtimeClass", "runtime-class", gone("RuntimeClass headstart"), check.Skip},
 		"another handler":   {"runtimeClass", "runtime-class", func(t *testing.T, c *cluster) { c.change(t, "RuntimeClass headstart", "runc", "handler") }, check.Fail},
 		"policies":          {"admission", "admission", policies, check.Skip},
-		"a policy of two":   {"admission", "admission", gone("ValidatingAdmissionPolicy headstart-services"), check.Fail},
+		"a policy of three": {"admission", "admission", gone("ValidatingAdmissionPolicy headstart-services"), check.Fail},
 		"labels":            {"installer", "nodes", func(t *testing.T, c *cluster) { c.change(t, "Node node-2", nil, "metadata", "labels") }, check.Skip},
 		"gateways":          {"istio", "gateways", gone("Pod gateway-1"), check.Skip},
 		"a gateway in part": {"istio", "gateways", func(t *testing.T, c *cluster) { gateway(t, c, "mount") }, check.Fail},

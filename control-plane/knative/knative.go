@@ -27,6 +27,7 @@ type Error struct {
 	Document int    // counts the documents that hold something, from 1
 	Line     int    // of the whole stream, from 1
 	Function string // namespace/name; empty when the document does not say
+	Job      bool   // it is a job's
 	Err      error  // a *field.Error unless the document is no YAML
 }
 
@@ -34,7 +35,11 @@ func (e *Error) Error() string {
 	if e.Function == "" {
 		return fmt.Sprintf("document %d, line %d: %v", e.Document, e.Line, e.Err)
 	}
-	return fmt.Sprintf("document %d, line %d: function %s: %v", e.Document, e.Line, e.Function, e.Err)
+	what := "function"
+	if e.Job {
+		what = "job"
+	}
+	return fmt.Sprintf("document %d, line %d: %s %s: %v", e.Document, e.Line, what, e.Function, e.Err)
 }
 
 // Unwrap makes the *field.Error visible to errors.As.
@@ -105,6 +110,7 @@ type document struct {
 	number   int
 	lines    int // of the stream before the document
 	function string
+	isJob    bool
 	name     value // where the function's name stands
 	errs     Errors
 }
@@ -121,7 +127,7 @@ func (d *document) add(line int, err *field.Error) {
 func (d *document) problems() Errors {
 	slices.SortStableFunc(d.errs, func(a, b *Error) int { return a.Line - b.Line })
 	for _, e := range d.errs {
-		e.Function = d.function
+		e.Function, e.Job = d.function, d.isJob
 	}
 	return d.errs
 }

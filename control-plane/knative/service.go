@@ -28,11 +28,14 @@ const (
 // service reads one document. Its result counts only when no problem was noted.
 func (d *document) service(v value, st stores.Stores) platform.Function {
 	o := v.object()
-	if !d.isService(o) {
+	if !d.is(o, apiVersion, kind) {
 		return platform.Function{}
 	}
 	var f platform.Function
-	name, namespace := d.metadata(o.must("metadata", "give the function a name"), &f, st)
+	meta := o.must("metadata", "give the function a name").object()
+	name, namespace := d.named(meta)
+	f.Policy = d.policy(meta.take("annotations").object(), st.For(namespace))
+	meta.close()
 	spec := o.must("spec", "describe the function").object()
 	template := spec.must("template", "describe the function").object()
 	templateMetadata(template.take("metadata").object())
@@ -48,9 +51,9 @@ func (d *document) service(v value, st stores.Stores) platform.Function {
 	return f
 }
 
-// isService reports whether the document is one for us. Of any other kind, not a single
-// field is looked at: each would be refused.
-func (d *document) isService(o object) bool {
+// is reports whether the document is one for us. Of any other kind, not a single field is
+// looked at: each would be refused.
+func (d *document) is(o object, apiVersion, kind string) bool {
 	ok := true
 	for _, want := range [][2]string{{"apiVersion", apiVersion}, {"kind", kind}} {
 		v := o.must(want[0], "write "+want[1])
@@ -63,9 +66,8 @@ func (d *document) isService(o object) bool {
 	return ok
 }
 
-// metadata names the function and reads its policy.
-func (d *document) metadata(v value, f *platform.Function, st stores.Stores) (name, namespace string) {
-	o := v.object()
+// named reads what a document's object is called; its annotations are left in o.
+func (d *document) named(o object) (name, namespace string) {
 	d.name = o.must("name", field.LabelFix)
 	name = d.name.label()
 	namespace = defaultNamespace
@@ -76,8 +78,6 @@ func (d *document) metadata(v value, f *platform.Function, st stores.Stores) (na
 		d.function = namespace + "/" + name
 	}
 	o.take("labels").object().texts()
-	f.Policy = d.policy(o.take("annotations").object(), st.For(namespace))
-	o.close()
 	return name, namespace
 }
 
@@ -88,7 +88,12 @@ func (d *document) policy(o object, st stores.Stores) policy.Policy {
 			o.fields[key].report("has no effect here", "move it to spec.template.metadata.annotations")
 		}
 	}
-	p, err := policy.Parse(o.texts(), st)
+	return d.parsed(o, st, policy.Parse)
+}
+
+// parsed reads annotations by parse, and notes its problems where they stand.
+func (d *document) parsed(o object, st stores.Stores, parse func(map[string]string, stores.Stores) (policy.Policy, error)) policy.Policy {
+	p, err := parse(o.texts(), st)
 	for _, e := range fieldErrors(err) {
 		at := o.take(e.Field)
 		d.add(at.line, &field.Error{Field: at.path, Value: e.Value, Problem: e.Problem, Fix: e.Fix})
@@ -101,16 +106,27 @@ func podSpec(o object, f *platform.Function) {
 	if v := o.take("containerConcurrency"); v.integer(0, 1000, 0) != 0 {
 		v.report("limits are "+unsupported, "use 0 or run on Kubernetes")
 	}
-	selector := o.take("nodeSelector").object()
-	f.Node = selector.take(hostnameLabel).label()
+	f.Node = node(o)
+	container(theContainer(o, "describe the one container that serves requests"), f)
+	o.close()
+}
+
+// node is the only one that a pod may run on, empty for any.
+func node(pod object) string {
+	selector := pod.take("nodeSelector").object()
+	name := selector.take(hostnameLabel).label()
 	selector.close()
-	const fix = "describe the one container that serves requests"
-	containers := o.must("containers", fix)
+	return name
+}
+
+// theContainer is the pod's only one.
+func theContainer(pod object, fix string) object {
+	containers := pod.must("containers", fix)
 	if containers.present() && len(containers.node.Content) == 0 {
 		containers.report("is empty", fix)
 	}
 	for _, c := range containers.list(1) {
-		container(c.object(), f)
+		return c.object()
 	}
-	o.close()
+	return value{doc: pod.self.doc, path: containers.path, line: containers.line}.object()
 }

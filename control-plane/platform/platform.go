@@ -76,6 +76,23 @@ type Function struct {
 	Policy policy.Policy
 }
 
+// Job is a container that runs once, and takes no requests.
+type Job struct {
+	// Name is namespace/name.
+	Name string
+
+	Image          string
+	Command        []string
+	Args           []string
+	Env            map[string]string
+	CPULimitMillis int64         // thousandths of a core; 0: no limit
+	MemoryLimit    int64         // bytes; 0: no limit
+	Node           string        // the only node it may run on; empty: any
+	Timeout        time.Duration // it is ended after that; 0: never
+
+	Policy policy.Policy
+}
+
 // Phase is how far an instance has come.
 type Phase string
 

@@ -25,6 +25,14 @@ const (
 	KeyTriggerStore = Prefix + "trigger-store"
 	KeyTriggerTries = Prefix + "trigger-tries"
 	KeyCallers      = Prefix + "callers"
+	// KeyReadBy is of jobs only.
+	KeyReadBy = Prefix + "read-by"
+)
+
+// The values of KeyReadBy.
+const (
+	ReadByFile   = "file"
+	ReadBySocket = "socket"
 )
 
 // InputBody is the value of KeyInput that names no object but the request's own body.
@@ -49,6 +57,8 @@ const (
 	Count
 	// Namespaces are names of namespaces with commas between.
 	Namespaces
+	// Choice is one of a few words.
+	Choice
 )
 
 // MaxDuration is longer than any sensible spelling of a duration, in bytes.
@@ -67,6 +77,10 @@ type Annotation struct {
 	Example string
 	// Word is the one value that is allowed beside those of the Kind; empty: none.
 	Word string
+	// Choices are the words of a Choice.
+	Choices []string
+	// Literal: a Reference names no headers.
+	Literal bool
 	// Shortest and Longest bound a Duration.
 	Shortest, Longest time.Duration
 	// Largest bounds Bytes and Count; the smallest is 1.
@@ -135,9 +149,11 @@ var annotations = []Annotation{
 func Annotations() []Annotation { return slices.Clone(annotations) }
 
 // Keys returns their keys.
-func Keys() []string {
-	keys := make([]string, len(annotations))
-	for i, a := range annotations {
+func Keys() []string { return keys(annotations) }
+
+func keys(table []Annotation) []string {
+	keys := make([]string, len(table))
+	for i, a := range table {
 		keys[i] = a.Key
 	}
 	return keys
@@ -146,7 +162,12 @@ func Keys() []string {
 // Bounds says in Markdown what values may be.
 func (a Annotation) Bounds() string {
 	switch a.Kind {
+	case Choice:
+		return "`" + strings.Join(a.Choices, "` or `") + "`"
 	case Reference:
+		if a.Literal {
+			return fmt.Sprintf("%d bytes, no placeholders", filterapi.MaxTemplateBytes)
+		}
 		return fmt.Sprintf("`%s`, or %d bytes, %d placeholders", a.Word, filterapi.MaxTemplateBytes, filterapi.MaxPlaceholders)
 	case Store:
 		return "a DNS label"

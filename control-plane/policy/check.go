@@ -35,6 +35,10 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		return a.checkCount(text)
 	case Namespaces:
 		problem, fix = a.checkNamespaces(text)
+	case Choice:
+		if !slices.Contains(a.Choices, text) {
+			problem, fix = a.NoChoice()
+		}
 	}
 	return value{text: text}, problem, fix
 }
@@ -46,11 +50,27 @@ func (a Annotation) checkReference(text string) (problem, fix string) {
 	if _, err := filterapi.ParseTemplate(text); err != nil {
 		return "is no input reference: " + err.Error(), a.Like()
 	}
+	if a.Literal && strings.Contains(text, "{") {
+		return NotLiteral, a.Like()
+	}
 	return "", ""
 }
 
+// NotLiteral is said of a job's input that is a template.
+const NotLiteral = "has a placeholder, and a job has no request whose headers could fill it"
+
 // Like says how to write a reference.
-func (a Annotation) Like() string { return "write it like " + a.Example + ", or " + a.Word }
+func (a Annotation) Like() string {
+	if a.Word == "" {
+		return "write it like " + a.Example
+	}
+	return "write it like " + a.Example + ", or " + a.Word
+}
+
+// NoChoice is said of what is none of the words of a Choice.
+func (a Annotation) NoChoice() (problem, fix string) {
+	return "is not how a job reads its input", "use " + strings.Join(a.Choices, " or ")
+}
 
 func (a Annotation) checkBytes(text string) (v value, problem, fix string) {
 	n, err := quantity.Bytes(text)

@@ -14,9 +14,18 @@ import (
 // Parse reads a function's annotations against the operator's stores. It reports all
 // problems together, as field.Errors.
 func Parse(given map[string]string, st stores.Stores) (Policy, error) {
+	return parse(given, st, annotations)
+}
+
+// ParseJob reads a job's annotations in the same way.
+func ParseJob(given map[string]string, st stores.Stores) (Policy, error) {
+	return parse(given, st, jobAnnotations)
+}
+
+func parse(given map[string]string, st stores.Stores, table []Annotation) (Policy, error) {
 	p := Default()
-	errs := unknown(given)
-	for _, a := range annotations {
+	errs := unknown(given, keys(table))
+	for _, a := range table {
 		text, ok := given[a.Key]
 		if !ok {
 			continue
@@ -44,8 +53,7 @@ func Parse(given map[string]string, st stores.Stores) (Policy, error) {
 
 // unknown returns the keys of our domain that mean nothing, in their own order. Their
 // values stay out: whoever writes headstart.dev/password writes one.
-func unknown(given map[string]string) field.Errors {
-	known := Keys()
+func unknown(given map[string]string, known []string) field.Errors {
 	list := strings.Join(known, ", ")
 	var errs field.Errors
 	for _, key := range slices.Sorted(maps.Keys(given)) {

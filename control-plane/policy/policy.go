@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Policy is what a function's owner asks of Headstart.
+// Policy is what a function's owner asks of Headstart, or a job's.
 type Policy struct {
 	// Input is the template of the input reference; empty: no stored input.
 	Input string
@@ -31,6 +31,9 @@ type Policy struct {
 	// Callers are the namespaces besides its own whose functions may call it, with commas
 	// between.
 	Callers string
+	// ReadBySocket tells of a job that its program reads the input by its socket, and needs no
+	// file.
+	ReadBySocket bool `json:",omitempty"`
 }
 
 // CallerNamespaces are the names in Callers.

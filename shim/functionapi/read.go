@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
@@ -70,7 +71,7 @@ func (h *handler) find(w http.ResponseWriter, r *http.Request, request string) (
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return nil, methodNotAllowed(w, http.MethodGet, http.MethodHead)
 	}
-	if !requestID.MatchString(request) {
+	if request != ingress.JobInput && !requestID.MatchString(request) {
 		return nil, errUnknown
 	}
 	own, ok := h.server.deliveries.find(h.sandbox.id, request)

@@ -90,6 +90,10 @@ type Deliveries interface {
 	Begin(instance string, d Delivery) (end func())
 }
 
+// JobInput stands for a request's id in the Delivery of a job, which has an input and no
+// request. It is no id of a request.
+const JobInput = "job"
+
 // Delivery is a request that an instance works on.
 type Delivery struct {
 	Request string

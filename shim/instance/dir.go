@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -25,6 +26,8 @@ const (
 // keeps. It is written once the instance is ready, so without one it never was.
 type meta struct {
 	Port int32 `json:"port"`
+	// Job: it takes no requests, and keeps its input over a restart.
+	Job bool `json:"job,omitempty"`
 }
 
 // dir holds a directory per instance, and another one in memory if the node has that. Ids
@@ -99,7 +102,7 @@ func (d dir) takeOver(id string) (*staging.Dir, meta, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &m)
 	}
-	if err == nil {
+	if err == nil && !m.Job {
 		err = checkPort(m.Port)
 	}
 	if err != nil {
@@ -109,7 +112,11 @@ func (d dir) takeOver(id string) (*staging.Dir, meta, error) {
 	if err != nil {
 		return nil, m, err
 	}
-	if err := inputs.Clear(); err != nil {
+	var kept []string
+	if m.Job {
+		kept = append(kept, job.Name)
+	}
+	if err := inputs.Clear(kept...); err != nil {
 		return nil, m, errors.Join(err, inputs.Close())
 	}
 	return inputs, m, nil

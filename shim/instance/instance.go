@@ -19,6 +19,9 @@ type Spec struct {
 
 	CPULimitMillis int64 // thousandths of a core; 0: none
 	MemoryLimit    int64 // bytes; 0: none
+
+	// Annotations are the container's own, by which the shim knows a job.
+	Annotations map[string]string
 }
 
 // Runtime makes sandboxes.

@@ -24,14 +24,14 @@ var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/instance")
 const removeTimeout = 10 * time.Second
 
 // run is an instance's life, from its start to its end or the set's.
-func (s *Set) run(in *instance, f *nodeapi.Function, traceparent string) {
+func (s *Set) run(in *instance, m *nodeapi.StartInstance) {
 	s.report(in.status(nodeapi.Phase_PHASE_STARTING))
-	sb, err := s.bringUp(in, f, traceparent)
+	sb, err := s.bringUp(in, m)
 	if err != nil {
 		s.fail(in, sb, err)
 		return
 	}
-	if err := s.dir.writeMeta(in.id, meta{Port: in.port}); err != nil {
+	if err := s.dir.writeMeta(in.id, meta{Port: in.port, Job: in.job}); err != nil {
 		s.log.Warn("an instance will not survive the daemon's restart", "instance", in.id, "error", err)
 	}
 	s.log.Info("instance is ready", "instance", in.id, "function", in.function, "address", in.address.String())
@@ -42,12 +42,20 @@ func (s *Set) run(in *instance, f *nodeapi.Function, traceparent string) {
 
 // bringUp makes the sandbox and waits for readiness. With an error it returns what is
 // to be removed.
-func (s *Set) bringUp(in *instance, f *nodeapi.Function, traceparent string) (Sandbox, *problem.Problem) {
-	ctx, cancel := context.WithTimeout(in.life, f.GetReadyTimeout().AsDuration())
+func (s *Set) bringUp(in *instance, m *nodeapi.StartInstance) (Sandbox, *problem.Problem) {
+	f, timeout := m.GetFunction(), m.GetFunction().GetReadyTimeout().AsDuration()
+	if in.job {
+		timeout += jobGrace
+	}
+	ctx, cancel := context.WithTimeout(in.life, timeout)
 	defer cancel()
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
-	sb, err := s.create(ctx, in, f)
-	if err == nil {
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": m.GetTraceparent()})
+	sb, err := s.create(ctx, in, m)
+	switch {
+	case err != nil:
+	case in.job:
+		err = s.startJob(ctx, in, sb)
+	default:
 		err = s.awaitReadyOrExit(ctx, in, sb, f.GetProbePath())
 	}
 	if err != nil {
@@ -56,10 +64,11 @@ func (s *Set) bringUp(in *instance, f *nodeapi.Function, traceparent string) (Sa
 	return sb, nil
 }
 
-func (s *Set) create(ctx context.Context, in *instance, f *nodeapi.Function) (_ Sandbox, err error) {
+func (s *Set) create(ctx context.Context, in *instance, m *nodeapi.StartInstance) (_ Sandbox, err error) {
+	whole, f := ctx, m.GetFunction()
 	ctx, span := startSpan(ctx, tracing.SandboxCreate, in)
 	defer func() { endSpan(span, err) }()
-	if err := checkPort(in.port); err != nil {
+	if err := checkPort(in.port); err != nil && !in.job {
 		return nil, err
 	}
 	inputs, err := s.dir.make(in.id)
@@ -72,7 +81,8 @@ func (s *Set) create(ctx context.Context, in *instance, f *nodeapi.Function) (_ 
 	s.mu.Lock()
 	in.inputs, in.socket, in.traceparent = inputs, socket, carrier["traceparent"]
 	s.mu.Unlock()
-	return s.runtime.Create(ctx, Spec{ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(),
+	annotations := s.beginJob(whole, in, m.GetJob())
+	return s.runtime.Create(ctx, Spec{Annotations: annotations, ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(),
 		Env: f.GetEnv(), CPULimitMillis: f.GetCpuLimitMillis(), MemoryLimit: f.GetMemoryLimit()})
 }
 
@@ -107,8 +117,14 @@ func (s *Set) fail(in *instance, sb Sandbox, p *problem.Problem) {
 	} else {
 		status.Reason, status.Message, status.Field = p.Title, p.Detail, p.Field
 	}
-	s.report(status)
 	in.err = p
+	if in.job { // nobody else waits, and whoever runs it is to find nothing left
+		close(in.settled)
+		s.end(in, sb, 0, p)
+		s.report(status)
+		return
+	}
+	s.report(status)
 	close(in.settled)
 	s.end(in, sb, 0, p)
 }
@@ -123,6 +139,10 @@ func (s *Set) watch(in *instance, sb Sandbox) {
 			s.report(status)
 		}
 	case <-sb.Exited():
+		if in.job {
+			s.finish(in, sb, status)
+			return
+		}
 		status.Reason, status.Field = reasonExited, fieldContainer
 		status.Message = fmt.Sprintf("the function's program ended by itself with code %d", sb.ExitCode())
 		s.report(status) // first: requests are still sent to it
@@ -140,6 +160,9 @@ func (s *Set) end(in *instance, sb Sandbox, grace time.Duration, why *problem.Pr
 	s.gone[in.id] = departure{at: now, why: why}
 	s.mu.Unlock()
 	in.stop(nil) // its context is not needed any more
+	if in.job {
+		s.jobs.End(in.id)
+	}
 	if sb != nil {
 		s.remove(sb, grace)
 	}

@@ -43,6 +43,8 @@ type rig struct {
 	set    *instance.Set
 	// sockets are what instances get if they get any.
 	sockets instance.Sockets
+	// jobs bring the inputs of jobs, if there are to be any.
+	jobs instance.Jobs
 
 	mu       sync.Mutex
 	reported []*nodeapi.InstanceStatus
@@ -66,7 +68,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	set, err := instance.Open(r.t.Context(), r.node, r.path, r.memory, r.sockets, func(s *nodeapi.InstanceStatus) {
+	set, err := instance.Open(r.t.Context(), r.node, r.path, r.memory, r.sockets, r.jobs, func(s *nodeapi.InstanceStatus) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reported = append(r.reported, s)

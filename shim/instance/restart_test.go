@@ -191,7 +191,7 @@ func TestAllAtOnce(t *testing.T) {
 	node, port := instancetest.NewMemory(94), porttest.Free(t)
 	var mu sync.Mutex
 	told := map[string][]nodeapi.Phase{}
-	set, err := instance.Open(t.Context(), node, t.TempDir(), nil, nil, func(s *nodeapi.InstanceStatus) {
+	set, err := instance.Open(t.Context(), node, t.TempDir(), nil, nil, nil, func(s *nodeapi.InstanceStatus) {
 		mu.Lock()
 		defer mu.Unlock()
 		told[s.GetId()] = append(told[s.GetId()], s.GetPhase())

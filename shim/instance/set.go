@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -30,6 +31,7 @@ type Set struct {
 	runtime Runtime
 	dir     dir
 	sockets Sockets // nil: instances have none
+	jobs    Jobs
 	// report tells the control plane of a change; it must not block.
 	report func(*nodeapi.InstanceStatus)
 	log    *slog.Logger
@@ -47,6 +49,7 @@ type Set struct {
 type instance struct {
 	id, function string
 	port         int32
+	job          bool // it runs once and takes no requests
 	// life ends with a stopRequest, or with the set, which the program survives.
 	life context.Context
 	stop context.CancelCauseFunc
@@ -55,6 +58,7 @@ type instance struct {
 	traceparent string       // the shim's parent
 	inputs      *staging.Dir // where the sandbox sees its inputs
 	socket      bool         // it has one
+	unstaged    error        // why a job has no input
 
 	settled chan struct{} // closed when ready or failed
 	// Written before settled is closed.
@@ -70,13 +74,13 @@ type departure struct {
 // Open returns the set of instances below path, an absolute one that it makes, with
 // those that run already. memory is for inputs in memory, nil for none; sockets may be nil.
 // report may be called before Open returns.
-func Open(ctx context.Context, runtime Runtime, path string, memory *staging.Memory, sockets Sockets, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
+func Open(ctx context.Context, runtime Runtime, path string, memory *staging.Memory, sockets Sockets, jobs Jobs, report func(*nodeapi.InstanceStatus), log *slog.Logger) (*Set, error) {
 	d, err := openDir(path, memory)
 	if err != nil {
 		return nil, err
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Set{runtime: runtime, dir: d, sockets: sockets, report: report, log: log, ctx: life, cancel: cancel,
+	s := &Set{runtime: runtime, dir: d, sockets: sockets, jobs: jobs, report: report, log: log, ctx: life, cancel: cancel,
 		instances: map[string]*instance{}, gone: map[string]departure{}, announced: make(chan struct{})}
 	if err := s.adopt(ctx); err != nil {
 		s.Close()
@@ -101,6 +105,7 @@ func (s *Set) adopt(ctx context.Context) error {
 			continue
 		}
 		in := s.add(sb.ID(), sb.Function(), m.Port)
+		in.job = m.Job
 		in.inputs, in.address = inputs, netip.AddrPortFrom(sb.Address(), uint16(m.Port))
 		close(in.settled)
 		in.socket = s.openSocket(in)
@@ -137,7 +142,8 @@ func (s *Set) Start(m *nodeapi.StartInstance) {
 	}
 	f := m.GetFunction()
 	in := s.add(m.GetId(), f.GetName(), f.GetPort())
-	s.wg.Go(func() { s.run(in, f, m.GetTraceparent()) })
+	in.job = m.GetJob() != nil
+	s.wg.Go(func() { s.run(in, m) })
 }
 
 // Stop ends an instance: grace after the signal to end comes the kill. Without a grace
@@ -227,7 +233,7 @@ func (s *Set) Statuses() []*nodeapi.InstanceStatus {
 
 func (in *instance) status(p nodeapi.Phase) *nodeapi.InstanceStatus {
 	st := &nodeapi.InstanceStatus{Id: in.id, Function: in.function, Phase: p}
-	if p == nodeapi.Phase_PHASE_READY {
+	if p == nodeapi.Phase_PHASE_READY && !in.job {
 		st.Address = in.address.String()
 	}
 	return st
@@ -246,6 +252,9 @@ func (s *Set) Describe(id, otlpTarget string) (*nodeapi.DescribeResponse, bool) 
 		Env:         map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": in.id},
 		Traceparent: in.traceparent,
 		OtlpTarget:  otlpTarget,
+	}
+	if in.job {
+		d.Env["HEADSTART_INPUT"] = job.Path
 	}
 	if in.socket {
 		DescribeSocket(d, s.dir.socketPath(id))

@@ -145,7 +145,7 @@ func TestStartThatFails(t *testing.T) {
 func TestFailureIsReportedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported, told := make(chan struct{}), make(chan struct{})
-		set, err := instance.Open(t.Context(), instancetest.NewMemory(95), filepath.Join(t.TempDir(), "instances"), nil, nil, func(s *nodeapi.InstanceStatus) {
+		set, err := instance.Open(t.Context(), instancetest.NewMemory(95), filepath.Join(t.TempDir(), "instances"), nil, nil, nil, func(s *nodeapi.InstanceStatus) {
 			if s.GetPhase() == nodeapi.Phase_PHASE_FAILED {
 				<-reported
 			}
@@ -337,14 +337,14 @@ func (failing) List(context.Context) ([]instance.Sandbox, error) {
 }
 
 func TestOpenWithoutRuntime(t *testing.T) {
-	if _, err := instance.Open(t.Context(), failing{}, t.TempDir(), nil, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "away") {
+	if _, err := instance.Open(t.Context(), failing{}, t.TempDir(), nil, nil, nil, nil, nil); err == nil || !strings.Contains(err.Error(), "away") {
 		t.Errorf("%v, want the reason", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := instance.Open(t.Context(), instancetest.NewMemory(93), file, nil, nil, nil, nil); err == nil {
+	if _, err := instance.Open(t.Context(), instancetest.NewMemory(93), file, nil, nil, nil, nil, nil); err == nil {
 		t.Error("a file was taken for a directory")
 	}
 }

@@ -673,7 +673,9 @@ type InstanceStatus struct {
 	Field   string `protobuf:"bytes,7,opt,name=field,proto3" json:"field,omitempty"`
 	// SNI of the instance's sidecar, which takes requests over the mesh's mutual TLS
 	// only; empty: plain HTTP.
-	MeshSni       string `protobuf:"bytes,8,opt,name=mesh_sni,json=meshSni,proto3" json:"mesh_sni,omitempty"`
+	MeshSni string `protobuf:"bytes,8,opt,name=mesh_sni,json=meshSni,proto3" json:"mesh_sni,omitempty"`
+	// For PHASE_STOPPED of a job whose program ended by itself: the code it ended with.
+	ExitCode      int32 `protobuf:"varint,9,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -764,12 +766,21 @@ func (x *InstanceStatus) GetMeshSni() string {
 	return ""
 }
 
+func (x *InstanceStatus) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
 // Instances are those of this node that the platform itself runs, where it does so
 // (Kubernetes); it replaces the set before. A starting one has an address once its
 // sandbox has one: the daemon may probe it from then on, and need not wait for READY.
 type Instances struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Instances     []*InstanceStatus      `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Instances []*InstanceStatus      `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	// The jobs among the node's pods, which are no instances of functions.
+	Jobs          []*Job `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -811,6 +822,123 @@ func (x *Instances) GetInstances() []*InstanceStatus {
 	return nil
 }
 
+func (x *Instances) GetJobs() []*Job {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+// Job is what a container that runs once has of Headstart: an input that no request names.
+type Job struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The instance's id; on Kubernetes the pod's.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// namespace/name, for spans and logs.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of the store that the input is read from.
+	Store string `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`
+	// Input reference, empty for none.
+	Input string `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
+	// Largest input in bytes.
+	InputLimit int64 `protobuf:"varint,5,opt,name=input_limit,json=inputLimit,proto3" json:"input_limit,omitempty"`
+	// How long the container's start waits for the input.
+	ReadyTimeout *durationpb.Duration `protobuf:"bytes,6,opt,name=ready_timeout,json=readyTimeout,proto3" json:"ready_timeout,omitempty"`
+	// True when the program reads its input by its socket: it starts at once, and finds no file.
+	BySocket bool `protobuf:"varint,7,opt,name=by_socket,json=bySocket,proto3" json:"by_socket,omitempty"`
+	// Set when the job's annotations are refused: the container fails to start, with this as
+	// the reason.
+	Refused       *Refused `protobuf:"bytes,8,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Job) Reset() {
+	*x = Job{}
+	mi := &file_node_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Job) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Job) ProtoMessage() {}
+
+func (x *Job) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Job.ProtoReflect.Descriptor instead.
+func (*Job) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Job) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Job) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Job) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *Job) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *Job) GetInputLimit() int64 {
+	if x != nil {
+		return x.InputLimit
+	}
+	return 0
+}
+
+func (x *Job) GetReadyTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.ReadyTimeout
+	}
+	return nil
+}
+
+func (x *Job) GetBySocket() bool {
+	if x != nil {
+		return x.BySocket
+	}
+	return false
+}
+
+func (x *Job) GetRefused() *Refused {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
 // Load counts the requests that the daemon holds or delivers, per function.
 type Load struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -821,7 +949,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -833,7 +961,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -846,7 +974,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{8}
+	return file_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Load) GetInFlight() map[string]int32 {
@@ -870,7 +998,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +1010,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +1023,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{9}
+	return file_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Event) GetFunction() string {
@@ -944,7 +1072,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1084,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1097,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{10}
+	return file_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -1030,7 +1158,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1170,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1183,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{11}
+	return file_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Function) GetName() string {
@@ -1219,7 +1347,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1359,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1372,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{12}
+	return file_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Store) GetName() string {
@@ -1321,7 +1449,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1461,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1474,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{13}
+	return file_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -1376,7 +1504,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1516,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1529,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -1440,17 +1568,19 @@ func (x *Trigger) GetInput() string {
 }
 
 type StartInstance struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Function      *Function              `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
-	Traceparent   string                 `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Function    *Function              `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
+	Traceparent string                 `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// Set: it runs once and takes no requests. Of function only what makes the sandbox counts.
+	Job           *Job `protobuf:"bytes,4,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1592,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1605,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StartInstance) GetId() string {
@@ -1499,6 +1629,13 @@ func (x *StartInstance) GetTraceparent() string {
 	return ""
 }
 
+func (x *StartInstance) GetJob() *Job {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
 type StopInstance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1509,7 +1646,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1658,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1671,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StopInstance) GetId() string {
@@ -1565,7 +1702,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1714,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1727,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Expect) GetRequest() string {
@@ -1650,7 +1787,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1799,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1812,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Bound) GetRequest() string {
@@ -1741,7 +1878,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +1890,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +1903,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Refused) GetRequest() string {
@@ -1814,7 +1951,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1963,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1976,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -1870,7 +2007,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2019,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2032,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -1936,7 +2073,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2085,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2098,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -1986,7 +2123,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2135,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2148,95 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{24}
+}
+
+type StageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageRequest) Reset() {
+	*x = StageRequest{}
+	mi := &file_node_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageRequest) ProtoMessage() {}
+
+func (x *StageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
+func (*StageRequest) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *StageRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *StageRequest) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+type StageResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageResponse) Reset() {
+	*x = StageResponse{}
+	mi := &file_node_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageResponse) ProtoMessage() {}
+
+func (x *StageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
+func (*StageResponse) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 type DescribeResponse struct {
@@ -2027,7 +2252,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2264,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2277,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -2095,7 +2320,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2332,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2345,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Mount) GetSource() string {
@@ -2185,7 +2410,7 @@ const file_node_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x14\n" +
-	"\x05input\x18\x04 \x01(\tR\x05input\"\xe9\x01\n" +
+	"\x05input\x18\x04 \x01(\tR\x05input\"\x86\x02\n" +
 	"\x0eInstanceStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12.\n" +
@@ -2194,9 +2419,21 @@ const file_node_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x06 \x01(\tR\amessage\x12\x14\n" +
 	"\x05field\x18\a \x01(\tR\x05field\x12\x19\n" +
-	"\bmesh_sni\x18\b \x01(\tR\ameshSni\"L\n" +
+	"\bmesh_sni\x18\b \x01(\tR\ameshSni\x12\x1b\n" +
+	"\texit_code\x18\t \x01(\x05R\bexitCode\"x\n" +
 	"\tInstances\x12?\n" +
-	"\tinstances\x18\x01 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\"\x87\x01\n" +
+	"\tinstances\x18\x01 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12*\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x16.headstart.node.v1.JobR\x04jobs\"\x89\x02\n" +
+	"\x03Job\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05store\x18\x03 \x01(\tR\x05store\x12\x14\n" +
+	"\x05input\x18\x04 \x01(\tR\x05input\x12\x1f\n" +
+	"\vinput_limit\x18\x05 \x01(\x03R\n" +
+	"inputLimit\x12>\n" +
+	"\rready_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\freadyTimeout\x12\x1b\n" +
+	"\tby_socket\x18\a \x01(\bR\bbySocket\x124\n" +
+	"\arefused\x18\b \x01(\v2\x1a.headstart.node.v1.RefusedR\arefused\"\x87\x01\n" +
 	"\x04Load\x12B\n" +
 	"\tin_flight\x18\x01 \x03(\v2%.headstart.node.v1.Load.InFlightEntryR\binFlight\x1a;\n" +
 	"\rInFlightEntry\x12\x10\n" +
@@ -2259,11 +2496,12 @@ const file_node_proto_rawDesc = "" +
 	"\x05store\x18\x02 \x01(\tR\x05store\x12\x16\n" +
 	"\x06stream\x18\x03 \x01(\tR\x06stream\x12\x14\n" +
 	"\x05tries\x18\x04 \x01(\x05R\x05tries\x12\x14\n" +
-	"\x05input\x18\x05 \x01(\tR\x05input\"z\n" +
+	"\x05input\x18\x05 \x01(\tR\x05input\"\xa4\x01\n" +
 	"\rStartInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\bfunction\x18\x02 \x01(\v2\x1b.headstart.node.v1.FunctionR\bfunction\x12 \n" +
-	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\"O\n" +
+	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12(\n" +
+	"\x03job\x18\x04 \x01(\v2\x16.headstart.node.v1.JobR\x03job\"O\n" +
 	"\fStopInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x92\x01\n" +
@@ -2301,7 +2539,11 @@ const file_node_proto_rawDesc = "" +
 	"\vGoneRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"\x0e\n" +
-	"\fGoneResponse\"\xff\x01\n" +
+	"\fGoneResponse\"R\n" +
+	"\fStageRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
+	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"\x0f\n" +
+	"\rStageResponse\"\xff\x01\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06mounts\x18\x01 \x03(\v2\x18.headstart.node.v1.MountR\x06mounts\x12>\n" +
 	"\x03env\x18\x02 \x03(\v2,.headstart.node.v1.DescribeResponse.EnvEntryR\x03env\x12 \n" +
@@ -2324,10 +2566,11 @@ const file_node_proto_rawDesc = "" +
 	"\fControlPlane\x12P\n" +
 	"\aConnect\x12\x1e.headstart.node.v1.NodeMessage\x1a!.headstart.node.v1.ControlMessage(\x010\x012V\n" +
 	"\bIdentity\x12J\n" +
-	"\x05Issue\x12\x1f.headstart.node.v1.IssueRequest\x1a .headstart.node.v1.IssueResponse2\xa9\x01\n" +
+	"\x05Issue\x12\x1f.headstart.node.v1.IssueRequest\x1a .headstart.node.v1.IssueResponse2\xf5\x01\n" +
 	"\tSandboxes\x12S\n" +
 	"\bDescribe\x12\".headstart.node.v1.DescribeRequest\x1a#.headstart.node.v1.DescribeResponse\x12G\n" +
-	"\x04Gone\x12\x1e.headstart.node.v1.GoneRequest\x1a\x1f.headstart.node.v1.GoneResponseB2Z0github.com/headstart-mesh/headstart/shim/nodeapib\x06proto3"
+	"\x04Gone\x12\x1e.headstart.node.v1.GoneRequest\x1a\x1f.headstart.node.v1.GoneResponse\x12J\n" +
+	"\x05Stage\x12\x1f.headstart.node.v1.StageRequest\x1a .headstart.node.v1.StageResponseB2Z0github.com/headstart-mesh/headstart/shim/nodeapib\x06proto3"
 
 var (
 	file_node_proto_rawDescOnce sync.Once
@@ -2342,7 +2585,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -2353,76 +2596,86 @@ var file_node_proto_goTypes = []any{
 	(*Activate)(nil),              // 6: headstart.node.v1.Activate
 	(*InstanceStatus)(nil),        // 7: headstart.node.v1.InstanceStatus
 	(*Instances)(nil),             // 8: headstart.node.v1.Instances
-	(*Load)(nil),                  // 9: headstart.node.v1.Load
-	(*Event)(nil),                 // 10: headstart.node.v1.Event
-	(*Functions)(nil),             // 11: headstart.node.v1.Functions
-	(*Function)(nil),              // 12: headstart.node.v1.Function
-	(*Store)(nil),                 // 13: headstart.node.v1.Store
-	(*Triggers)(nil),              // 14: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 15: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 16: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 17: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 18: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 19: headstart.node.v1.Bound
-	(*Refused)(nil),               // 20: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 21: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 22: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 23: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 24: headstart.node.v1.GoneResponse
-	(*DescribeResponse)(nil),      // 25: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 26: headstart.node.v1.Mount
-	nil,                           // 27: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 28: headstart.node.v1.Function.EnvEntry
-	nil,                           // 29: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 30: headstart.node.v1.DescribeResponse.EnvEntry
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*Job)(nil),                   // 9: headstart.node.v1.Job
+	(*Load)(nil),                  // 10: headstart.node.v1.Load
+	(*Event)(nil),                 // 11: headstart.node.v1.Event
+	(*Functions)(nil),             // 12: headstart.node.v1.Functions
+	(*Function)(nil),              // 13: headstart.node.v1.Function
+	(*Store)(nil),                 // 14: headstart.node.v1.Store
+	(*Triggers)(nil),              // 15: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 16: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 17: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 18: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 19: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 20: headstart.node.v1.Bound
+	(*Refused)(nil),               // 21: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 22: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 23: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 24: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 25: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 26: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 27: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 28: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 29: headstart.node.v1.Mount
+	nil,                           // 30: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 31: headstart.node.v1.Function.EnvEntry
+	nil,                           // 32: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 33: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
 	6,  // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
 	7,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
-	10, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	11, // 5: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	16, // 6: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	17, // 7: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	18, // 8: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	19, // 9: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	20, // 10: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	10, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
+	11, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
+	12, // 5: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	17, // 6: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	18, // 7: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	19, // 8: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	20, // 9: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	21, // 10: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	8,  // 11: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	14, // 12: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	15, // 12: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	7,  // 13: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
 	0,  // 14: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	7,  // 15: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	27, // 16: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	31, // 17: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	12, // 18: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	13, // 19: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	28, // 20: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	32, // 21: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	32, // 22: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	15, // 23: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	12, // 24: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	32, // 25: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	29, // 26: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	22, // 27: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	22, // 28: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	26, // 29: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	30, // 30: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 31: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 32: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	21, // 33: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	23, // 34: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	4,  // 35: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 36: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	25, // 37: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	24, // 38: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	35, // [35:39] is the sub-list for method output_type
-	31, // [31:35] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	9,  // 16: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	34, // 17: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	21, // 18: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	30, // 19: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	35, // 20: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	13, // 21: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	14, // 22: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	31, // 23: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	34, // 24: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	34, // 25: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	16, // 26: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	13, // 27: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 28: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	34, // 29: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	32, // 30: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	23, // 31: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	23, // 32: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	23, // 33: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	29, // 34: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	33, // 35: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 36: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 37: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	22, // 38: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	24, // 39: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	26, // 40: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 41: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 42: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	28, // 43: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	25, // 44: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	27, // 45: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	41, // [41:46] is the sub-list for method output_type
+	36, // [36:41] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -2453,7 +2706,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

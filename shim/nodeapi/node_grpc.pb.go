@@ -243,6 +243,7 @@ var Identity_ServiceDesc = grpc.ServiceDesc{
 const (
 	Sandboxes_Describe_FullMethodName = "/headstart.node.v1.Sandboxes/Describe"
 	Sandboxes_Gone_FullMethodName     = "/headstart.node.v1.Sandboxes/Gone"
+	Sandboxes_Stage_FullMethodName    = "/headstart.node.v1.Sandboxes/Stage"
 )
 
 // SandboxesClient is the client API for Sandboxes service.
@@ -255,6 +256,8 @@ type SandboxesClient interface {
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// Gone says that a sandbox is no more, so that what was made for it can go.
 	Gone(ctx context.Context, in *GoneRequest, opts ...grpc.CallOption) (*GoneResponse, error)
+	// Stage answers when a job's sandbox has its input, or says why it will not have it.
+	Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (*StageResponse, error)
 }
 
 type sandboxesClient struct {
@@ -285,6 +288,16 @@ func (c *sandboxesClient) Gone(ctx context.Context, in *GoneRequest, opts ...grp
 	return out, nil
 }
 
+func (c *sandboxesClient) Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (*StageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StageResponse)
+	err := c.cc.Invoke(ctx, Sandboxes_Stage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SandboxesServer is the server API for Sandboxes service.
 // All implementations must embed UnimplementedSandboxesServer
 // for forward compatibility.
@@ -295,6 +308,8 @@ type SandboxesServer interface {
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// Gone says that a sandbox is no more, so that what was made for it can go.
 	Gone(context.Context, *GoneRequest) (*GoneResponse, error)
+	// Stage answers when a job's sandbox has its input, or says why it will not have it.
+	Stage(context.Context, *StageRequest) (*StageResponse, error)
 	mustEmbedUnimplementedSandboxesServer()
 }
 
@@ -310,6 +325,9 @@ func (UnimplementedSandboxesServer) Describe(context.Context, *DescribeRequest) 
 }
 func (UnimplementedSandboxesServer) Gone(context.Context, *GoneRequest) (*GoneResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Gone not implemented")
+}
+func (UnimplementedSandboxesServer) Stage(context.Context, *StageRequest) (*StageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stage not implemented")
 }
 func (UnimplementedSandboxesServer) mustEmbedUnimplementedSandboxesServer() {}
 func (UnimplementedSandboxesServer) testEmbeddedByValue()                   {}
@@ -368,6 +386,24 @@ func _Sandboxes_Gone_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sandboxes_Stage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxesServer).Stage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sandboxes_Stage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxesServer).Stage(ctx, req.(*StageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Sandboxes_ServiceDesc is the grpc.ServiceDesc for Sandboxes service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -382,6 +418,10 @@ var Sandboxes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Gone",
 			Handler:    _Sandboxes_Gone_Handler,
+		},
+		{
+			MethodName: "Stage",
+			Handler:    _Sandboxes_Stage_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -72,17 +73,18 @@ func openDirs(path string, memory *staging.Memory, abandoned bool) (*dirs, error
 	return d, nil
 }
 
+// clear takes out the inputs of requests. A job has its own for as long as it runs.
 func (d *dirs) clear() error {
 	all, err := fs.ReadDir(d.root.FS(), ".")
 	if err != nil {
 		return fmt.Errorf("reading the pods' directory: %w", err)
 	}
 	for _, pod := range all {
-		if err := staging.Clear(d.root, filepath.Join(pod.Name(), inputName)); err != nil {
+		if err := staging.Clear(d.root, filepath.Join(pod.Name(), inputName), job.Name); err != nil {
 			return err
 		}
 	}
-	return d.memory.Clear()
+	return d.memory.Clear(job.Name)
 }
 
 // mounts are what the pod's containers have of its directories.

@@ -48,6 +48,8 @@ type Config struct {
 	Succeeds bool
 	// Sockets serve the pods' sockets; nil: they have none.
 	Sockets instance.Sockets
+	// Jobs bring the inputs of those pods that are jobs.
+	Jobs instance.Jobs
 	// OTLP is the gRPC target for the spans of the shims, empty for none.
 	OTLP string
 	Log  *slog.Logger
@@ -65,6 +67,7 @@ type Set struct {
 	mu        sync.Mutex
 	known     bool // the control plane has spoken
 	pods      map[string]*pod
+	jobs      map[string]*nodeapi.Job
 	announced chan struct{} // closed and replaced when a pod is added
 }
 
@@ -76,7 +79,7 @@ func Open(c Config) (*Set, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Set{config: c, dirs: d, ctx: ctx, cancel: cancel, pods: map[string]*pod{}, announced: make(chan struct{})}
+	s := &Set{config: c, dirs: d, ctx: ctx, cancel: cancel, pods: map[string]*pod{}, jobs: map[string]*nodeapi.Job{}, announced: make(chan struct{})}
 	if err := s.adoptSockets(); err != nil {
 		s.Close()
 		return nil, err
@@ -107,13 +110,21 @@ func (s *Set) Set(m *nodeapi.Instances) {
 		p.update(status)
 		s.probe(p)
 	}
-	for id, p := range s.pods {
+	jobs := s.setJobs(m.GetJobs())
+	before, beforeJobs := s.pods, s.jobs
+	s.pods, s.jobs = now, jobs
+	for id, p := range before {
 		if now[id] == nil {
 			p.fail(problem.InstanceGone())
 			s.left(id)
 		}
 	}
-	s.pods = now
+	for id := range beforeJobs {
+		if jobs[id] == nil {
+			s.config.Jobs.End(id)
+			s.left(id)
+		}
+	}
 	close(s.announced)
 	s.announced = make(chan struct{})
 	if first := !s.known; first {
@@ -125,6 +136,9 @@ func (s *Set) Set(m *nodeapi.Instances) {
 // left lets go of the directory of a pod that the set has no more, at once if none of its
 // containers has it; the caller holds mu.
 func (s *Set) left(id string) {
+	if s.has(id) {
+		return // it is another thing still
+	}
 	removed, err := s.dirs.remove(id)
 	if err != nil {
 		s.config.Log.Error("a pod has left files", "instance", id, "error", err)
@@ -154,8 +168,11 @@ func (s *Set) Run(ctx context.Context) {
 
 // sweep removes the directories of pods that are gone; the caller holds mu.
 func (s *Set) sweep() {
-	keep := make(map[string]bool, len(s.pods))
+	keep := make(map[string]bool, len(s.pods)+len(s.jobs))
 	for id := range maps.Keys(s.pods) {
+		keep[id] = true
+	}
+	for id := range maps.Keys(s.jobs) {
 		keep[id] = true
 	}
 	now := time.Now()

@@ -44,6 +44,7 @@ type rig struct {
 	function *nodeapi.Function
 	sockets  *sockets // nil: pods get none
 	succeeds bool     // another daemon is there
+	jobs     *jobs
 }
 
 func newRig(t *testing.T) *rig {
@@ -63,6 +64,9 @@ func (r *rig) open() {
 			}
 			return r.function
 		}}
+	if r.jobs != nil {
+		config.Jobs = r.jobs
+	}
 	if r.sockets != nil {
 		config.Sockets = r.sockets
 	}

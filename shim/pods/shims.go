@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/shim/instance"
+	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -45,6 +46,12 @@ func (s Shims) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi
 		Env:         map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": id},
 		Traceparent: s.Pods.described(id),
 		OtlpTarget:  s.Pods.config.OTLP,
+	}
+	if s.Pods.isJob(id) {
+		d.Env["HEADSTART_INPUT"] = job.Path
+		if d.Traceparent == "" {
+			d.Traceparent = s.Pods.config.Jobs.Traceparent(id)
+		}
 	}
 	if path, ok := s.Pods.openSocket(id); ok {
 		instance.DescribeSocket(d, path)
@@ -87,7 +94,7 @@ func (s *Set) release(id, container string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pods[id] != nil {
+	if s.has(id) {
 		return nil
 	}
 	_, err := s.dirs.remove(id)

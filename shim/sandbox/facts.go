@@ -24,6 +24,16 @@ const (
 	podSandboxDir = "io.kubernetes.cri.sandbox-log-directory"
 )
 
+// The annotations by which a container says that it is a job, whose input is to be there when
+// its program starts. containerd passes them on from the pod, by the runtime's
+// pod_annotations.
+const (
+	AnnotationInput  = "headstart.dev/input"
+	AnnotationReadBy = "headstart.dev/read-by"
+	// ReadBySocket is the value of AnnotationReadBy of a program that needs no file.
+	ReadBySocket = "socket"
+)
+
 // Facts are what a specification says of its container.
 type Facts struct {
 	// Pause is true for a pod's infrastructure ("pause") container. It runs no function,
@@ -33,6 +43,8 @@ type Facts struct {
 	Pod *nodeapi.Pod
 	// SystemdCgroup is true when the container's cgroup is systemd's to make.
 	SystemdCgroup bool
+	// AwaitsInput is true when the program must not start before its input is there.
+	AwaitsInput bool
 }
 
 // Read returns what config, the content of a bundle's config.json, says of its
@@ -56,6 +68,7 @@ func Read(config []byte) (Facts, error) {
 	for _, name := range containerTypes {
 		f.Pause = f.Pause || annotations[name] == "sandbox"
 	}
+	f.AwaitsInput = !f.Pause && annotations[AnnotationInput] != "" && annotations[AnnotationReadBy] != ReadBySocket
 	f.Pod = pod(annotations)
 	f.SystemdCgroup = systemd(linux.CgroupsPath)
 	return f, nil

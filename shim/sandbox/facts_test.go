@@ -32,6 +32,11 @@ func TestRead(t *testing.T) {
 		"cgroup by odd path":       {config: `{"linux":{"cgroupsPath":"/a.slice:b:c"}}`},
 		"cgroup of two parts":      {config: `{"linux":{"cgroupsPath":"a.slice:b"}}`},
 		"cgroup of a number":       {config: `{"linux":{"cgroupsPath":1}}`, fails: true},
+		"job":                      {config: `{"annotations":{"headstart.dev/input":"s3://videos/a"}}`, want: Facts{AwaitsInput: true}},
+		"job that reads a file":    {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","headstart.dev/read-by":"file"}}`, want: Facts{AwaitsInput: true}},
+		"job that reads a socket":  {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","headstart.dev/read-by":"socket"}}`},
+		"job without an input":     {config: `{"annotations":{"headstart.dev/input":""}}`},
+		"pause container of a job": {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","io.kubernetes.cri.container-type":"sandbox"}}`, want: Facts{Pause: true}},
 		"no JSON":                  {config: `{`, fails: true},
 	}
 	for name, tt := range tests {

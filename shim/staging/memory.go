@@ -84,9 +84,9 @@ func (m *Memory) Sweep(keep func(name string) bool) error {
 	})
 }
 
-// Clear takes the files out of all directories.
-func (m *Memory) Clear() error {
-	return m.each(func(name string) error { return Clear(m.root, name) })
+// Clear takes the files out of all directories but for those in keep.
+func (m *Memory) Clear(keep ...string) error {
+	return m.each(func(name string) error { return Clear(m.root, name, keep...) })
 }
 
 func (m *Memory) each(do func(name string) error) error {

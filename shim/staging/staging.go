@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,21 +56,22 @@ func (d *Dir) Remove(name string) error {
 	return err
 }
 
-// Clear takes all files out: those whose requests ended with the daemon that had them.
-func (d *Dir) Clear() error {
+// Clear takes all files out but those in keep: those whose requests ended with the daemon
+// that had them.
+func (d *Dir) Clear(keep ...string) error {
 	for _, root := range []*os.Root{d.Input, d.Memory} {
 		if root == nil {
 			continue
 		}
-		if err := Clear(root, "."); err != nil {
+		if err := Clear(root, ".", keep...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Clear removes what is in a directory below root, if there is one.
-func Clear(root *os.Root, dir string) error {
+// Clear removes what is in a directory below root but for the names in keep, if there is one.
+func Clear(root *os.Root, dir string, keep ...string) error {
 	below, err := root.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -83,6 +85,9 @@ func Clear(root *os.Root, dir string) error {
 		return fmt.Errorf("reading a directory of inputs: %w", err)
 	}
 	for _, e := range left {
+		if slices.Contains(keep, e.Name()) {
+			continue
+		}
 		if err := below.RemoveAll(e.Name()); err != nil {
 			return fmt.Errorf("removing the input of a request that is gone: %w", err)
 		}

@@ -150,6 +150,10 @@ func (r *runc) Create(_ context.Context, req *taskAPI.CreateTaskRequest) (*taskA
 	return &taskAPI.CreateTaskResponse{Pid: 7}, nil
 }
 
+func (r *runc) Kill(context.Context, *taskAPI.KillRequest) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, nil
+}
+
 func (r *runc) Start(_ context.Context, req *taskAPI.StartRequest) (*taskAPI.StartResponse, error) {
 	r.calls = append(r.calls, "start "+req.ID+req.ExecID)
 	return &taskAPI.StartResponse{Pid: 7}, nil

@@ -29,6 +29,13 @@ const (
 	// goneTimeout bounds the word of a sandbox's end. Nobody waits for it but the shim's own
 	// end, which has 5 s.
 	goneTimeout = 2 * time.Second
+	// stageTimeout is above what a job may have its start wait for its input, which the daemon
+	// keeps to: the longest headstart.dev/ready-timeout, and the wait for the job's news.
+	stageTimeout = 11 * time.Minute
+	// stageRetry paces the questions to a daemon that is away, and stageTries is when it counts
+	// as gone: after half a minute, which a restart takes well under.
+	stageRetry = 200 * time.Millisecond
+	stageTries = 150
 	// maxDescription bounds the daemon's answer, in bytes. It is a few hundred.
 	maxDescription = 1 << 20
 )
@@ -85,6 +92,27 @@ func (n node) gone(sandbox string, pod *nodeapi.Pod) error {
 		_, err := c.Gone(ctx, &nodeapi.GoneRequest{Sandbox: sandbox, Pod: pod})
 		return err
 	})
+}
+
+// stage returns when a job's input is in its sandbox. A daemon that is started again meanwhile
+// is asked again.
+func (n node) stage(ctx context.Context, sandbox string, pod *nodeapi.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, stageTimeout)
+	defer cancel()
+	for try := 1; ; try++ {
+		err := n.call(func(c nodeapi.SandboxesClient) error {
+			_, err := c.Stage(ctx, &nodeapi.StageRequest{Sandbox: sandbox, Pod: pod})
+			return err
+		})
+		if status.Code(err) != codes.Unavailable || try == stageTries {
+			return err
+		}
+		select {
+		case <-time.After(stageRetry):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // call makes one call. The connection is for it alone: a sandbox asks once in its life,

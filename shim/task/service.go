@@ -1,6 +1,7 @@
 // Package task is containerd's task service for sandboxes of Headstart: runc's, with
 // one question to the node's daemon before `runc create`, what belongs in this
-// sandbox? No answer keeps a sandbox from starting.
+// sandbox? No answer keeps a sandbox from starting, but for a job's: its program is not to
+// start before its input is there.
 package task
 
 import (
@@ -15,6 +16,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -30,6 +32,7 @@ type Service struct {
 	mu     sync.Mutex
 	traces map[string]*trace       // of sandboxes created and not yet started
 	pods   map[string]*nodeapi.Pod // of the containers that the daemon is to be told the end of
+	jobs   map[string]*waiting     // of the jobs that are not started before their input is there
 
 	background sync.WaitGroup // what the daemon and the collector are told
 }
@@ -38,7 +41,7 @@ type Service struct {
 // socket. version is the shim's own, for its spans. The caller has to Close it.
 func New(inner taskAPI.TTRPCTaskService, socket, version string) *Service {
 	return &Service{TTRPCTaskService: inner, node: node{socket}, version: version,
-		traces: make(map[string]*trace), pods: make(map[string]*nodeapi.Pod)}
+		traces: make(map[string]*trace), pods: make(map[string]*nodeapi.Pod), jobs: make(map[string]*waiting)}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -49,7 +52,8 @@ func (s *Service) RegisterTTRPC(server *ttrpc.Server) error {
 }
 
 // Create puts what belongs in the sandbox into its bundle, and has it created. If that
-// cannot be done the sandbox starts unchanged; the shim's log and the span say so.
+// cannot be done the sandbox starts unchanged; the shim's log and the span say so. A job's
+// does not start then: its program would find no input.
 func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*taskAPI.CreateTaskResponse, error) {
 	arrived := time.Now()
 	b, unreadable := openBundle(r.Bundle)
@@ -66,6 +70,13 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 	if unreadable == nil {
 		description, missed = s.prepare(ctx, r, b)
 	}
+	if b.facts.AwaitsInput && r.Checkpoint == "" {
+		if err := withoutInput(ctx, r.ID, description, missed); err != nil {
+			s.gone(r.ID)
+			return nil, errgrpc.ToGRPC(err)
+		}
+		s.expectInput(r.ID, b.facts.Pod)
+	}
 	t := newTrace(description, r.ID, s.version)
 	span := t.start(tracing.RuncCreate, arrived)
 	span.AddEvent("prepared")
@@ -78,6 +89,7 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 	end(span, err)
 	if err != nil {
 		s.export(t)
+		s.forgetInput(r.ID)
 		s.gone(r.ID)
 		return nil, err
 	}
@@ -120,12 +132,16 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 }
 
 // Start starts the sandbox or, with an ExecID, a further process in it, which is
-// nothing of ours.
+// nothing of ours. A job's waits for its input.
 func (s *Service) Start(ctx context.Context, r *taskAPI.StartRequest) (*taskAPI.StartResponse, error) {
 	if r.ExecID != "" {
 		return s.TTRPCTaskService.Start(ctx, r)
 	}
 	t := s.take(r.ID)
+	if err := s.awaitInput(ctx, r.ID); err != nil {
+		s.export(t)
+		return nil, err
+	}
 	span := t.start(tracing.RuncStart, time.Now())
 	res, err := s.TTRPCTaskService.Start(ctx, r)
 	end(span, err)
@@ -139,12 +155,22 @@ func (s *Service) Delete(ctx context.Context, r *taskAPI.DeleteRequest) (*taskAP
 	if r.ExecID != "" {
 		return s.TTRPCTaskService.Delete(ctx, r)
 	}
+	s.forgetInput(r.ID)
 	s.export(s.take(r.ID))
 	res, err := s.TTRPCTaskService.Delete(ctx, r)
 	if err == nil {
 		s.gone(r.ID)
 	}
 	return res, err
+}
+
+// Kill also ends the wait for a job's input: whoever kills what has not started waits for
+// the start's end.
+func (s *Service) Kill(ctx context.Context, r *taskAPI.KillRequest) (*emptypb.Empty, error) {
+	if r.ExecID == "" {
+		s.forgetInput(r.ID)
+	}
+	return s.TTRPCTaskService.Kill(ctx, r)
 }
 
 // Close waits until spans and ends of sandboxes are told or given up: exportTimeout at the

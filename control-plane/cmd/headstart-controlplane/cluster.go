@@ -168,6 +168,11 @@ func (c *cluster) Apply(io.Reader) ([]admin.Applied, error) { return nil, errUse
 // Delete refuses as well.
 func (c *cluster) Delete(string) error { return errUseKubectl }
 
+// RunJob refuses, too: a Job of Kubernetes has the same annotations.
+func (c *cluster) RunJob(context.Context, io.Reader) (admin.JobOutcome, error) {
+	return admin.JobOutcome{}, errUseKubectl
+}
+
 // Trace returns a trace by its id or by its request's.
 func (c *cluster) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id) }
 

@@ -190,6 +190,18 @@ func (c *controlPlane) Delete(function string) error {
 	return nil
 }
 
+func (c *controlPlane) RunJob(ctx context.Context, manifest io.Reader) (admin.JobOutcome, error) {
+	job, err := knative.ParseJob(manifest, c.stores)
+	if err != nil {
+		return admin.JobOutcome{}, &platform.Refusal{Status: http.StatusUnprocessableEntity, Reason: "ManifestRefused", Message: err.Error()}
+	}
+	o, err := c.platform.RunJob(ctx, job)
+	if err != nil {
+		return admin.JobOutcome{}, err
+	}
+	return admin.JobOutcome{Job: job.Name, Node: o.Node, Instance: o.Instance, Reason: o.Reason, Message: o.Message, Field: o.Field, ExitCode: o.ExitCode, Trace: o.Trace}, nil
+}
+
 func (c *controlPlane) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id) }
 
 func (c *controlPlane) Status() admin.Status {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,15 +21,11 @@ all of them or none. What the embedded platform does not support is refused by n
 docs/reference/knative-service.md lists what it does.`,
 		Example: "  headstart apply -f service.yaml\n  cat service.yaml | headstart apply -f -",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			in := cmd.InOrStdin()
-			if file != "-" {
-				f, err := os.Open(file)
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				in = f
+			in, err := openManifest(cmd, file)
+			if err != nil {
+				return err
 			}
+			defer in.Close()
 			applied, err := c.client().Apply(cmd.Context(), in)
 			if err != nil {
 				return err

@@ -88,6 +88,7 @@ On this machine alone, as root:
   headstart up                     start the embedded platform
   headstart image import fn.tar    bring a function's image, if no registry has it
   headstart apply -f service.yaml  deploy functions (Knative Service manifests)
+  headstart run -f job.yaml        run a job once (a Job manifest)
 
 On either:
 
@@ -100,7 +101,7 @@ To see all commands with Tab: source <(headstart completion bash)`, name),
 		Version:       nodeapi.Version,
 	}
 	root.PersistentFlags().StringVar(&c.runDir, "run-dir", "/run/headstart", "where the sockets of a platform on this machine are")
-	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), statusCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
+	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
 	return root
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -38,6 +39,13 @@ type backend struct {
 
 	applied string
 	deleted []string
+	job     admin.JobOutcome
+}
+
+func (b *backend) RunJob(_ context.Context, manifest io.Reader) (admin.JobOutcome, error) {
+	data, err := io.ReadAll(manifest)
+	b.applied = string(data)
+	return b.job, errors.Join(err, b.err)
 }
 
 func (b *backend) Apply(manifest io.Reader) ([]admin.Applied, error) {

@@ -35,11 +35,11 @@ func waterfallOptions(out io.Writer) trace.WaterfallOptions {
 	return trace.WaterfallOptions{Width: defaultWidth}
 }
 
-// whole says whether the trace has the gateway's span, which ends last. A mesh gives its
-// gateways names of its own.
+// whole says whether the trace has the span that ends last: the gateway's, to which a mesh gives
+// names of its own, or a job's.
 func whole(t trace.Trace) bool {
 	root, ok := t.Root()
-	return ok && !slices.Contains([]string{tracing.ServiceNode, tracing.ServiceControlPlane, tracing.ServiceShim}, root.Service)
+	return ok && root.Name == tracing.Job || ok && !slices.Contains([]string{tracing.ServiceNode, tracing.ServiceControlPlane, tracing.ServiceShim}, root.Service)
 }
 
 // wholeTrace returns the trace once it is whole, or as much of it as there is when that

@@ -31,8 +31,9 @@ func podID(pod *object.Pod) string {
 	return pod.Namespace + "_" + pod.Name + "_" + string(pod.UID)
 }
 
-// podChanged looks at the functions that select the pod; mu is held.
+// podChanged looks at the pod as a job, and at the functions that select it; mu is held.
 func (p *Platform) podChanged(before, now *object.Pod) {
+	p.noteJob(before, now)
 	if !p.open {
 		return
 	}

@@ -49,6 +49,7 @@ type Platform struct {
 	inside     map[string]map[string]*function // by namespace, then name
 	workloads  map[workloadKey]*workload
 	problems   map[string][]catalog.Problem // by namespace
+	jobs       map[string]placedJob         // by the pod's id
 	activity   activity
 	joined     map[string]bool      // nodes whose daemon is connected
 	left       map[string]time.Time // since when another node's daemon is away
@@ -62,7 +63,7 @@ func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platfor
 		// Nodes may compare generations with those that they had of the control plane before.
 		generation: time.Now().Unix(),
 		functions:  map[string]*function{}, inside: map[string]map[string]*function{}, workloads: map[workloadKey]*workload{},
-		problems: map[string][]catalog.Problem{}, activity: newActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{}}
+		problems: map[string][]catalog.Problem{}, jobs: map[string]placedJob{}, activity: newActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{}}
 	p.life, p.end = context.WithCancel(context.Background())
 	p.mirrors = p.newMirrors()
 	return p

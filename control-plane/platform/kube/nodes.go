@@ -90,6 +90,7 @@ func (p *Platform) InstancesOf(node string) *nodeapi.Instances {
 			}
 		}
 	}
+	m.Jobs = p.jobsOf(node)
 	return m
 }
 

@@ -95,6 +95,9 @@ func (p *Platform) place(f platform.Function, gateway string) (string, error) {
 	for _, in := range p.instances {
 		perNode[in.Node]++
 	}
+	for _, j := range p.jobs {
+		perNode[j.node]++
+	}
 	return slices.MinFunc(p.nodeNames(), func(a, b string) int { return perNode[a] - perNode[b] }), nil
 }
 

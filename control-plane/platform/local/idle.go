@@ -74,4 +74,5 @@ func (p *Platform) forgetNode(node string) {
 			p.remove(in)
 		}
 	}
+	p.jobsLost(node, func(string) bool { return true })
 }

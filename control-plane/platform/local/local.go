@@ -47,6 +47,7 @@ type Platform struct {
 	generation int64 // the last one given to a function
 	functions  map[string]platform.Function
 	instances  map[string]*instance
+	jobs       map[string]*job // by their instance's id
 	joined     map[string]bool
 	left       map[string]time.Time // since when a node is away
 	awaited    map[string]bool      // nodes from before a restart that are not back yet
@@ -61,7 +62,7 @@ type instance struct {
 // Open returns the platform with the functions that stateFile holds.
 func Open(stateFile string, nodes Nodes, routes Routes, events *event.Log, log *slog.Logger) (*Platform, error) {
 	p := &Platform{nodes: nodes, routes: routes, events: events, log: log, disk: disk{path: stateFile}, recovered: make(chan struct{}),
-		functions: map[string]platform.Function{}, instances: map[string]*instance{}, joined: map[string]bool{},
+		functions: map[string]platform.Function{}, instances: map[string]*instance{}, jobs: map[string]*job{}, joined: map[string]bool{},
 		left: map[string]time.Time{}, awaited: map[string]bool{}, activity: newActivity()}
 	saved, err := p.disk.load()
 	if err != nil {

@@ -26,6 +26,7 @@ func (p *Platform) NodeJoined(node string, statuses []*nodeapi.InstanceStatus) {
 	for _, s := range statuses {
 		runs[s.GetId()] = true
 		switch in, known := p.instances[s.GetId()]; {
+		case p.jobs[s.GetId()] != nil:
 		case !known:
 			p.adopt(node, s)
 		case in.Node == node && in.drained: // perhaps the node was away when it was told
@@ -38,6 +39,7 @@ func (p *Platform) NodeJoined(node string, statuses []*nodeapi.InstanceStatus) {
 			p.remove(in)
 		}
 	}
+	p.jobsLost(node, func(id string) bool { return !runs[id] })
 	known := p.awaited[node]
 	if delete(p.awaited, node); known && len(p.awaited) == 0 {
 		p.recover()
@@ -110,6 +112,10 @@ func (p *Platform) InstanceChanged(node string, s *nodeapi.InstanceStatus) {
 
 // apply takes a node's word; the caller holds mu.
 func (p *Platform) apply(node string, s *nodeapi.InstanceStatus) {
+	if j := p.jobs[s.GetId()]; j != nil && j.node == node {
+		j.apply(s)
+		return
+	}
 	in, ok := p.instances[s.GetId()]
 	if !ok || in.Node != node {
 		return

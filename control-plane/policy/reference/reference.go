@@ -4,6 +4,7 @@ package reference
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
@@ -30,6 +31,15 @@ Annotations of other domains have no effect on Headstart.
 
 `
 
+const beforeJobs = `## Jobs
+
+A [job](jobs.md) has its annotations on its pod template: those of a Job, or of any pod of the RuntimeClass ` + "`headstart`" + `. It
+may have these, which mean the same as above, but that no request names the input:
+
+| key | type | default | bounds |
+|---|---|---|---|
+`
+
 const beforeErrors = `## Errors
 
 Each names the key, the value (cut to 64 characters, without the userinfo of a URL) and what to do. The value of an
@@ -49,6 +59,8 @@ In a manifest the key stands with its path, document and line:
   of the object changes is not its business, so an object from before the installation stays usable.
 - The API server ends the message with that of the first rule that is broken. It repeats the value as above.
 - Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are refused: they would be a revision's, not the function's.
+- Annotations of a job are a pod's: the policy refuses the pods that a Job makes of them, and the Job's events have the
+  message. Pods that came past it do not start, with the same message.
 - If the policy is not installed, or was not there when the object was made, the control plane finds the same problems: the
   function runs as if it had no annotation of Headstart, with an event, and ` + "`headstart check`" + ` fails.
 `
@@ -61,6 +73,7 @@ var kinds = map[policy.Kind]string{
 	policy.Duration:   "Go duration (`90s`, `1h30m`)",
 	policy.Stream:     "reference of a stream",
 	policy.Count:      "number",
+	policy.Choice:     "word",
 	policy.Namespaces: "names of namespaces, separated by commas",
 }
 
@@ -101,7 +114,22 @@ func Page() string {
 	for _, a := range all {
 		fmt.Fprintf(&b, "**`%s`** %s\n\n", a.Key, a.Meaning)
 	}
-	b.WriteString(beforeErrors)
+	b.WriteString(beforeJobs)
+	var own []policy.Annotation
+	for _, a := range policy.JobAnnotations() {
+		kind := kinds[a.Kind]
+		if a.Literal {
+			kind = "input reference"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.Key, kind, standard(a), a.Bounds())
+		if !slices.Contains(policy.Keys(), a.Key) {
+			own = append(own, a)
+		}
+	}
+	for _, a := range own {
+		fmt.Fprintf(&b, "\n**`%s`** %s\n", a.Key, a.Meaning)
+	}
+	b.WriteString("\n" + beforeErrors)
 	for _, m := range mistakes {
 		fmt.Fprintf(&b, "| `%s: %s` | `%s` |\n", m.key, quoted(m.value), said(m.key, m.value))
 	}

@@ -39,7 +39,7 @@ func openPods(ctx context.Context, c config, n *node, controlPlane *grpc.ClientC
 	if err := makeOpen(c.gateway("")); err != nil {
 		return nil, err
 	}
-	set, err := pods.Open(pods.Config{Dir: c.state("instances"), Memory: n.inputs.memory, Succeeds: n.inputs.succeeds, Functions: n.functions.Lookup, Sockets: n.sockets, OTLP: c.shimsOTLP(), Log: log})
+	set, err := pods.Open(pods.Config{Dir: c.state("instances"), Memory: n.inputs.memory, Succeeds: n.inputs.succeeds, Functions: n.functions.Lookup, Sockets: n.sockets, Jobs: n.jobs, OTLP: c.shimsOTLP(), Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func openLocal(ctx context.Context, c config, n *node, log *slog.Logger) (*platf
 	if err != nil {
 		return nil, err
 	}
-	n.set, err = instance.Open(ctx, runtime, c.state("instances"), n.inputs.memory, n.sockets, n.uplink.Report, log)
+	n.set, err = instance.Open(ctx, runtime, c.state("instances"), n.inputs.memory, n.sockets, n.jobs, n.uplink.Report, log)
 	if err != nil {
 		return nil, errors.Join(err, runtime.Close())
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/instance"
+	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/pods"
 	"github.com/headstart-mesh/headstart/shim/relay"
@@ -25,6 +26,8 @@ type node struct {
 	streams   *streams
 	triggers  *trigger.Set
 	sockets   *functionapi.Server
+
+	jobs *job.Set
 
 	inputs *inputs
 
@@ -92,6 +95,18 @@ func (s *sandboxes) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*no
 		return nil, status.Error(codes.NotFound, "not an instance of this node's daemon")
 	}
 	return d, nil
+}
+
+// Stage answers when a job's sandbox has its input.
+func (s *sandboxes) Stage(ctx context.Context, r *nodeapi.StageRequest) (*nodeapi.StageResponse, error) {
+	known, err := s.instances.Stage(ctx, r.GetSandbox())
+	switch {
+	case !known:
+		return nil, status.Error(codes.NotFound, "not a job of this node's daemon")
+	case err != nil:
+		return nil, job.Status(ctx, err)
+	}
+	return &nodeapi.StageResponse{}, nil
 }
 
 // Gone has nothing to let go of: the instances know their own end.

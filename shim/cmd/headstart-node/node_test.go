@@ -38,7 +38,7 @@ func TestDescribe(t *testing.T) {
 	set, err := instance.Open(t.Context(), asks{func(id string) {
 		r, err := server.Describe(t.Context(), &nodeapi.DescribeRequest{Sandbox: id})
 		answered <- answer{r, err}
-	}}, dir, nil, nil, func(*nodeapi.InstanceStatus) {}, slog.New(slog.DiscardHandler))
+	}}, dir, nil, nil, nil, func(*nodeapi.InstanceStatus) {}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

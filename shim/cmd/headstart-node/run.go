@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -99,6 +100,9 @@ func run(ctx context.Context, c config) (err error) {
 
 	// The functions' own sockets, which instances are made with.
 	node.sockets = functionapi.New(functionapi.Config{Function: node.functions.Get, Succeeds: buf.succeeds, Metrics: functionapi.NewMetrics(registry), Log: log})
+
+	node.jobs = job.New(job.Config{Engine: fetches, Deliveries: node.sockets, Log: log})
+	defer node.jobs.Close()
 
 	// Instances: those that containerd runs for us, or Kubernetes.
 	platform, err := c.open(ctx, node, conn, registry, log)

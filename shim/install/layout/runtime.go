@@ -3,11 +3,13 @@ package layout
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/headstart-mesh/headstart/shim/install/edit"
+	"github.com/headstart-mesh/headstart/shim/sandbox"
 )
 
 const (
@@ -21,6 +23,15 @@ const (
 var inherited = []string{
 	"base_runtime_spec", "cgroup_writable", "cni_conf_dir", "cni_max_conf_num", "container_annotations", "pod_annotations",
 	"privileged_without_host_devices", "privileged_without_host_devices_all_devices_allowed", "snapshotter",
+}
+
+// podAnnotations is the setting that has pods' annotations passed on to the shim.
+const podAnnotations = "pod_annotations"
+
+// withOurs adds those by which the shim knows a job to a list of pods' annotations.
+func withOurs(inherited any) any {
+	list, _ := inherited.([]any)
+	return append(slices.Clone(list), sandbox.AnnotationInput, sandbox.AnnotationReadBy)
 }
 
 // model returns the runtime that ours is modelled on: the default one if it is runc's,
@@ -75,6 +86,9 @@ func (c *config) body(version int) (string, error) {
 	model := c.model()
 	for _, key := range inherited {
 		v, ok := model[key]
+		if key == podAnnotations {
+			v, ok = withOurs(v), true
+		}
 		if !ok || reflect.ValueOf(v).IsZero() {
 			continue
 		}

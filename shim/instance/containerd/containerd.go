@@ -208,6 +208,9 @@ func (r *Runtime) spec(image client.Image, s instance.Spec, ns string) []oci.Spe
 			{Destination: "/etc/resolv.conf", Type: "bind", Source: "/etc/resolv.conf", Options: []string{"rbind", "ro"}},
 		}),
 	}
+	if len(s.Annotations) > 0 {
+		opts = append(opts, oci.WithAnnotations(s.Annotations))
+	}
 	if len(s.Command) > 0 {
 		opts = append(opts, oci.WithProcessArgs(append(append([]string{}, s.Command...), s.Args...)...))
 	}

@@ -54,6 +54,9 @@ const (
 	// starts the function, takes the input as it arrives, and passes the answer on. Nobody
 	// here sees where one ends and the next begins.
 	Relay = "relay"
+	// Job is a container that runs once, from its placement, or on Kubernetes from when its
+	// node hears of it, to its end: the root of its trace.
+	Job = "job"
 	// Call is a function's call of another by its socket, from the request's arrival to the
 	// end of its answer.
 	Call = "call"

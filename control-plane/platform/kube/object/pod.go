@@ -19,7 +19,7 @@ type Failure struct{ Reason, Message string }
 
 // Pod is a Kubernetes Pod.
 type Pod struct {
-	metav1.ObjectMeta // with its labels, and the times of its creation and deletion
+	metav1.ObjectMeta // with its labels, Headstart's annotations, and the times of its creation and deletion
 	Node              string
 	IP                string
 	Ready             bool
@@ -27,6 +27,8 @@ type Pod struct {
 	// Unschedulable is the scheduler's message, empty: it has not given up.
 	Unschedulable string
 	Failure       *Failure
+	// RuntimeClass is what its containers are started by, empty: the default.
+	RuntimeClass string
 	// Ports are the named ports of its containers.
 	Ports map[string]int32
 	// MeshTLS: it has a sidecar that takes the mesh's mutual TLS.
@@ -46,6 +48,10 @@ func PodOf(o any) (*Pod, error) {
 			Ended:   p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 			MeshTLS: p.Labels[tlsMode] == tlsModeIstio, Failure: failureOf(&p.Status)}
 		kept.Labels, kept.CreationTimestamp, kept.DeletionTimestamp = p.Labels, p.CreationTimestamp, p.DeletionTimestamp
+		kept.Annotations = annotations(p.Annotations)
+		if p.Spec.RuntimeClassName != nil {
+			kept.RuntimeClass = *p.Spec.RuntimeClassName
+		}
 		for _, c := range p.Status.Conditions {
 			switch {
 			case c.Type == corev1.PodReady:

@@ -1,0 +1,163 @@
+//go:build integration
+
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+)
+
+// job is a Job's manifest whose container has the arguments, on the edge. more are lines of
+// annotations.
+func job(name, key, args string, more ...string) string {
+	return fmt.Sprintf(`apiVersion: batch/v1
+kind: Job
+metadata:
+  name: %s
+spec:
+  template:
+    metadata:
+      annotations:
+        headstart.dev/input: s3://%s/%s
+        headstart.dev/store: %s
+        %s
+    spec:
+      runtimeClassName: headstart
+      restartPolicy: Never
+      nodeSelector:
+        kubernetes.io/hostname: %s
+      containers:
+        - name: digest
+          image: %s
+          args: [%s]
+`, name, testbed.Bucket, key, testbed.Store, strings.Join(more, "\n        "), testbed.Edge, testbed.Witness, args)
+}
+
+func runJob(t *testing.T, manifest string) admin.JobOutcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
+	defer cancel()
+	o, err := bed.Client().RunJob(ctx, strings.NewReader(manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// printed is what a job's program has written.
+func printed(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(bed.StateDir(testbed.Edge), "logs", "default."+name+".log"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// A program that has never heard of Headstart finds its whole input as a file when it starts;
+// one that reads by the socket has it as it comes.
+func TestAJobHasItsInput(t *testing.T) {
+	for name, c := range map[string]struct {
+		args string
+		more []string
+	}{
+		"file":   {args: `digest, /headstart/input/job`},
+		"socket": {args: `get, /input/job`, more: []string{"headstart.dev/read-by: socket"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := put(t, "jobs/"+name, 16<<20)
+			o := runJob(t, job("job-"+name, "jobs/"+name, c.args, c.more...))
+			if o.Reason != admin.Succeeded || o.ExitCode != 0 || o.Node != testbed.Edge {
+				t.Fatalf("outcome %+v; it printed %s", o, printed(t, "job-"+name))
+			}
+			if got := printed(t, "job-"+name); got != want {
+				t.Errorf("the program read %s, the object is %s", got, want)
+			}
+			nothingHalfMade(t)
+			traced(t, o.Trace, tracing.Job, tracing.Placement, tracing.SandboxCreate, tracing.RuncCreate, tracing.RuncStart, tracing.RuntimeStart, tracing.Fetch)
+		})
+	}
+}
+
+// traced waits until a trace has the spans.
+func traced(t *testing.T, id string, spans ...string) {
+	t.Helper()
+	eventually(t, "the job's trace", func() error {
+		tr, err := bed.Client().Trace(t.Context(), id)
+		if err != nil {
+			return err
+		}
+		has := map[string]bool{}
+		for _, s := range tr.Spans {
+			has[s.Name] = true
+		}
+		for _, name := range spans {
+			if !has[name] {
+				return fmt.Errorf("it has no span %s", name)
+			}
+		}
+		return nil
+	})
+}
+
+// The program does not start, who runs the job learns why, and nothing is left.
+func TestAJobWithoutItsInputFails(t *testing.T) {
+	put(t, "jobs/over", 2000)
+	for name, c := range map[string]struct {
+		key    string
+		more   []string
+		reason string
+	}{
+		"missing":    {"jobs/missing", nil, "InputNotFound"},
+		"over-limit": {"jobs/over", []string{"headstart.dev/input-limit: 1Ki"}, "InputTooLarge"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			o := runJob(t, job("job-"+name, c.key, `digest, /headstart/input/job`, c.more...))
+			if o.Reason != c.reason || o.Message == "" || !strings.HasPrefix(o.Field, "headstart.dev/") {
+				t.Errorf("after %s the outcome is %+v", time.Since(began), o)
+			}
+			if got := printed(t, "job-"+name); got != "" {
+				t.Errorf("its program has run, and said %s", got)
+			}
+			nothingHalfMade(t)
+		})
+	}
+}
+
+// A job ends with whoever runs it.
+func TestAJobEndsWithItsCaller(t *testing.T) {
+	put(t, "jobs/ended", 1000)
+	manifest := strings.Replace(job("job-ended", "jobs/ended", ""), "          args: []\n", "          env:\n            - {name: WITNESS_MUTE, value: \"1\"}\n", 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := bed.Client().RunJob(ctx, strings.NewReader(manifest))
+		ended <- err
+	}()
+	instances := filepath.Join(bed.StateDir(testbed.Edge), "instances")
+	eventually(t, "the job's input", func() error {
+		files, err := filepath.Glob(filepath.Join(instances, "default-job-ended-*", "input", "job"))
+		if len(files) != 1 {
+			return fmt.Errorf("there is %v, %v", files, err)
+		}
+		return nil
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	nothingHalfMade(t)
+}

@@ -1,0 +1,154 @@
+// Package job brings the inputs of jobs: of containers that run once, for no request. Their
+// fetch begins when the node hears of the job, before its sandbox is made.
+package job
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
+)
+
+const (
+	// Name is what a job's program finds its input by: the file's name, and its name in the
+	// path of the sandbox's socket. No request is called so.
+	Name = ingress.JobInput
+	// Path is the file in the sandbox.
+	Path = staging.Mount + "/" + Name
+
+	// announceTimeout is how long a sandbox may be ahead of the news of its job. The control
+	// plane hears of a pod when the kubelet does; it may be being started again.
+	announceTimeout = 15 * time.Second
+)
+
+var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/job")
+
+// errUnknown is what becomes of a sandbox of which the control plane says nothing.
+var errUnknown = problem.New(http.StatusServiceUnavailable, "JobUnknown", "",
+	"the control plane has not told this node of the job; `headstart status` shows whether it runs and has this node")
+
+// Config is what a set is made of.
+type Config struct {
+	Engine *engine.Engine
+	// Deliveries serve the inputs by the sandboxes' sockets.
+	Deliveries ingress.Deliveries
+	Log        *slog.Logger
+}
+
+// Set holds the jobs that the node knows. Its methods may be called at the same time.
+type Set struct {
+	config Config
+
+	mu        sync.Mutex
+	jobs      map[string]*job
+	announced chan struct{} // closed and replaced when a job is added
+}
+
+// New returns a set without jobs.
+func New(c Config) *Set {
+	return &Set{config: c, jobs: map[string]*job{}, announced: make(chan struct{})}
+}
+
+// Begin has a job's input fetched from now on; ctx is for its trace only. dir is where the
+// job's sandbox sees its inputs, nil while there is none: what an earlier daemon has put there
+// is not fetched again. A job that is known stays as it is.
+func (s *Set) Begin(ctx context.Context, about *nodeapi.Job, dir *staging.Dir) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.jobs[about.GetId()] != nil {
+		return
+	}
+	j := newJob(ctx, s.config, about)
+	s.jobs[j.id] = j
+	if dir == nil || !has(dir) {
+		j.fetch()
+	}
+	close(s.announced)
+	s.announced = make(chan struct{})
+}
+
+// Stage waits until the sandbox has its input in dir, or returns the *problem.Problem for
+// which it will not. Who asks again after that has the input fetched anew: it is another
+// container of the job.
+func (s *Set) Stage(ctx context.Context, id string, dir *staging.Dir) error {
+	j, err := s.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	return j.stage(ctx, dir)
+}
+
+// find returns the job, waiting a little for it to be announced.
+func (s *Set) find(ctx context.Context, id string) (*job, error) {
+	late := time.NewTimer(announceTimeout)
+	defer late.Stop()
+	for {
+		s.mu.Lock()
+		j, announced := s.jobs[id], s.announced
+		s.mu.Unlock()
+		if j != nil {
+			return j, nil
+		}
+		select {
+		case <-announced:
+		case <-late.C:
+			return nil, errUnknown
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Traceparent is the trace of a job, for what its sandbox has to tell; empty if the job is not
+// known.
+func (s *Set) Traceparent(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.jobs[id]; j != nil {
+		return j.traceparent()
+	}
+	return ""
+}
+
+// End lets go of what a job's input takes of the node, but for the file: that goes with its
+// directory.
+func (s *Set) End(id string) {
+	s.mu.Lock()
+	j := s.jobs[id]
+	delete(s.jobs, id)
+	s.mu.Unlock()
+	if j != nil {
+		j.end()
+	}
+}
+
+// Close ends all jobs for this process. Their programs go on.
+func (s *Set) Close() {
+	s.mu.Lock()
+	jobs := s.jobs
+	s.jobs = map[string]*job{}
+	s.mu.Unlock()
+	for _, j := range jobs {
+		j.end()
+	}
+}
+
+// Status is what a shim is told of a job whose input cannot be had: words for the job's owner,
+// and nothing that tells of the node.
+func Status(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return status.Error(codes.FailedPrecondition, problem.Of(err).Error())
+}

@@ -1,0 +1,252 @@
+package job_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/shim/buffer"
+	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/job"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
+	"github.com/headstart-mesh/headstart/shim/staging"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	id      = "default_digest-x_u-1"
+	content = "frames"
+)
+
+var object = source.Reference{Scheme: source.SchemeS3, Bucket: "videos", Key: "1"}
+
+// rig is a node with one store that has one object, and a sandbox's directory.
+type rig struct {
+	*job.Set
+	store  *sourcetest.Memory
+	buffer *buffer.Buffer
+	dir    *staging.Dir
+	path   string
+
+	mu         sync.Mutex
+	deliveries map[string]ingress.Delivery
+	functions  []string
+}
+
+// Begin implements ingress.Deliveries.
+func (d deliveries) Begin(instance string, of ingress.Delivery) func() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.deliveries[instance] = of
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.deliveries, instance)
+	}
+}
+
+type deliveries struct{ *rig }
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	buf, err := buffer.Open(filepath.Join(t.TempDir(), "b"), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{store: &sourcetest.Memory{}, buffer: buf, path: t.TempDir(), deliveries: map[string]ingress.Delivery{}}
+	r.store.Put(object, "", []byte(content))
+	root, err := os.OpenRoot(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.dir = &staging.Dir{Input: root}
+	fetches := engine.New(func(string) (source.Source, error) { return r.store, nil }, buf, func(o engine.Outcome) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.functions = append(r.functions, o.Function)
+	})
+	r.Set = job.New(job.Config{Engine: fetches, Deliveries: deliveries{r}, Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() {
+		r.Close()
+		if err := fetches.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if len(r.deliveries) != 0 {
+			t.Errorf("sockets still serve %v", r.deliveries)
+		}
+		if err := buf.Close(); err != nil {
+			t.Error(err)
+		}
+		r.dir.Close()
+	})
+	return r
+}
+
+func about() *nodeapi.Job {
+	return &nodeapi.Job{Id: id, Name: "default/digest", Store: "edge", Input: object.String(), InputLimit: 1 << 20, ReadyTimeout: durationpb.New(time.Minute)}
+}
+
+func (r *rig) staged(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.path, job.Name))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
+}
+
+// The input is there, whole, when Stage returns, for all containers of the job; what it takes
+// of the node goes with the job, and is the namespace's.
+func TestStage(t *testing.T) {
+	r := newRig(t)
+	r.Begin(t.Context(), about(), nil)
+	for range 2 {
+		if err := r.Stage(t.Context(), id, r.dir); err != nil || r.staged(t) != content {
+			t.Fatal(err)
+		}
+	}
+	if r.functions[0] != "default/(jobs)" || len(r.functions) != 1 {
+		t.Errorf("fetched for %v", r.functions)
+	}
+	if used := r.buffer.Used(); used == 0 {
+		t.Error("the file's bytes are not counted")
+	}
+	r.End(id)
+	if used := r.buffer.Used(); used != 0 {
+		t.Errorf("%d bytes are left", used)
+	}
+	if r.staged(t) != content {
+		t.Error("the file went before its directory")
+	}
+}
+
+// A program that reads by the socket has its bytes before the input is whole.
+func TestTheSocketHasItWhileItComes(t *testing.T) {
+	r := newRig(t)
+	r.Begin(t.Context(), about(), nil)
+	r.mu.Lock()
+	d := r.deliveries[id]
+	r.mu.Unlock()
+	from, err := d.Input.NewReader(t.Context())
+	if err != nil || d.Request != job.Name || d.Traceparent != r.Traceparent(id) {
+		t.Fatalf("delivery %+v, %v", d, err)
+	}
+	got, err := io.ReadAll(from)
+	from.Close()
+	if err != nil || string(got) != content {
+		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+func TestWhatIsWrongIsSaid(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*nodeapi.Job)
+		want   string
+	}{
+		"missing":   {func(j *nodeapi.Job) { j.Input = "s3://videos/other" }, "InputNotFound"},
+		"malformed": {func(j *nodeapi.Job) { j.Input = "s3://videos/../x" }, "InputReferenceMalformed"},
+		"too large": {func(j *nodeapi.Job) { j.InputLimit = 2 }, "InputTooLarge"},
+		"refused": {func(j *nodeapi.Job) {
+			j.Refused = &nodeapi.Refused{Status: 422, Reason: "AnnotationsRefused", Message: "headstart.dev/store: no", Field: "headstart.dev/store"}
+		}, "AnnotationsRefused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			j := about()
+			c.change(j)
+			r.Begin(t.Context(), j, nil)
+			err := r.Stage(t.Context(), id, r.dir)
+			if got := problem.Of(err).Title; got != c.want {
+				t.Errorf("got %v", err)
+			}
+			if s := status.Convert(job.Status(t.Context(), err)); s.Code() != codes.FailedPrecondition || s.Message() != err.Error() {
+				t.Errorf("the shim is told %v", s)
+			}
+			if files, _ := os.ReadDir(r.path); len(files) != 0 || r.buffer.Used() != 0 {
+				t.Errorf("left: %v, %d bytes", files, r.buffer.Used())
+			}
+		})
+	}
+}
+
+// A container that is started again after a failure has another try.
+func TestAnotherContainerTriesAgain(t *testing.T) {
+	r := newRig(t)
+	r.store.Delete(object)
+	r.Begin(t.Context(), about(), nil)
+	if err := r.Stage(t.Context(), id, r.dir); problem.Of(err).Title != "InputNotFound" {
+		t.Fatal(err)
+	}
+	r.store.Put(object, "", []byte(content))
+	if err := r.Stage(t.Context(), id, r.dir); err != nil || r.staged(t) != content {
+		t.Error(err)
+	}
+}
+
+// What an earlier daemon has staged is neither fetched again nor touched.
+func TestWhatIsStagedStays(t *testing.T) {
+	r := newRig(t)
+	if err := os.WriteFile(filepath.Join(r.path, job.Name), []byte("earlier"), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	r.Begin(t.Context(), about(), r.dir)
+	if err := r.Stage(t.Context(), id, r.dir); err != nil || r.staged(t) != "earlier" || len(r.functions) != 0 {
+		t.Errorf("%v, fetched for %v", err, r.functions)
+	}
+}
+
+// Nothing hangs: not for a store that hangs, nor for a job that nobody announces, nor for one
+// that ends meanwhile.
+func TestEveryWaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.store.Before = func(ctx context.Context, _ source.Reference, _ int64) error { <-ctx.Done(); return ctx.Err() }
+		began := time.Now()
+		r.Begin(t.Context(), about(), nil)
+		err := r.Stage(t.Context(), id, r.dir)
+		if p := problem.Of(err); p.Title != "StoreTimeout" || time.Since(began) != time.Minute {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		began = time.Now()
+		if err := r.Stage(t.Context(), "default_other_u-2", r.dir); problem.Of(err).Title != "JobUnknown" || time.Since(began) != 15*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		ended := make(chan error)
+		go func() { ended <- r.Stage(t.Context(), id, r.dir) }()
+		synctest.Wait()
+		r.End(id)
+		if err := <-ended; problem.Of(err).Title != problem.ReasonInstanceGone {
+			t.Error(err)
+		}
+	})
+}
+
+// A sandbox may be ahead of the news of its job.
+func TestAJobIsAnnouncedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		staged := make(chan error)
+		go func() { staged <- r.Stage(t.Context(), id, r.dir) }()
+		synctest.Wait()
+		r.Begin(t.Context(), about(), nil)
+		if err := <-staged; err != nil || r.staged(t) != content {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package pods_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/pods"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
+)
+
+// jobs have an input for every job that they know, and for others none.
+type jobs struct{ known []string }
+
+func (j *jobs) Begin(_ context.Context, m *nodeapi.Job, _ *staging.Dir) {
+	j.known = append(j.known, m.GetId())
+}
+
+func (j *jobs) Stage(_ context.Context, id string, dir *staging.Dir) error {
+	if !slices.Contains(j.known, id) {
+		return problem.New(http.StatusServiceUnavailable, "JobUnknown", "", "nobody knows it")
+	}
+	return dir.Input.WriteFile("job", []byte("frames"), 0o444)
+}
+
+func (j *jobs) Traceparent(string) string {
+	return "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+}
+
+func (j *jobs) End(id string) {
+	j.known = slices.DeleteFunc(j.known, func(k string) bool { return k == id })
+}
+
+func newJobRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: filepath.Join(t.TempDir(), "instances"), jobs: &jobs{}}
+	r.open()
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func (r *rig) hasJobs(ids ...string) {
+	m := &nodeapi.Instances{}
+	for _, id := range ids {
+		m.Jobs = append(m.Jobs, &nodeapi.Job{Id: id, Input: "s3://videos/a"})
+	}
+	r.Set.Set(m)
+}
+
+func (r *rig) stage(sandbox string, p *nodeapi.Pod) error {
+	_, err := (pods.Shims{Pods: r.Set}).Stage(r.t.Context(), &nodeapi.StageRequest{Sandbox: sandbox, Pod: p})
+	return err
+}
+
+// A job's input is in its pod's directory for as long as that has containers, and the
+// control plane names it.
+func TestAJobsPod(t *testing.T) {
+	r := newJobRig(t)
+	all := r.jobs
+	p := pod("fire-x", "a")
+	r.hasJobs(one, "../../etc")
+	r.hasJobs(one) // again: it is the one that is known
+	if !slices.Equal(all.known, []string{one}) {
+		t.Errorf("fetched for %v", all.known)
+	}
+	if err := r.stage("a", p); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("without a directory: %v", err)
+	}
+	d := r.described("a", p)
+	if d.GetEnv()["HEADSTART_INPUT"] != "/headstart/input/job" || d.GetTraceparent() != all.Traceparent(one) {
+		t.Errorf("described as %v", d)
+	}
+	if err := r.stage("a", p); err != nil {
+		t.Error(err)
+	}
+	file := filepath.Join(r.dir, one, "input", "job")
+	r.gone("a", p)
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("its next container has no input: %v", err)
+	}
+	r.hasJobs()
+	if left, err := os.ReadDir(r.dir); err != nil || len(left) != 0 || len(all.known) != 0 {
+		t.Errorf("left: %v, %v, %v", left, all.known, err)
+	}
+}
+
+// The pod may go from the control plane's list before its last container does.
+func TestAJobsLastContainer(t *testing.T) {
+	r := newJobRig(t)
+	r.hasJobs(one)
+	r.described("a", pod("fire-x", "a"))
+	r.hasJobs()
+	r.gone("a", pod("fire-x", "a"))
+	if left, err := os.ReadDir(r.dir); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// A shim is told what the job's owner is to read.
+func TestAJobsInputCannotBeHad(t *testing.T) {
+	r := newJobRig(t)
+	r.described("a", pod("fire-x", "a"))
+	if err := r.stage("a", pod("fire-x", "a")); status.Convert(err).Message() != "JobUnknown: nobody knows it" {
+		t.Error(err)
+	}
+	if err := r.stage("a", pod("..", "a")); status.Code(err) != codes.InvalidArgument {
+		t.Error(err)
+	}
+}
+
+// What a killed daemon has staged is there for the job that runs on; inputs of requests are
+// not.
+func TestAJobsInputOutlivesTheDaemon(t *testing.T) {
+	r := newJobRig(t)
+	r.described("a", pod("fire-x", "a"))
+	input := filepath.Join(r.dir, one, "input")
+	for _, name := range []string{"job", "0123"} {
+		if err := os.WriteFile(filepath.Join(input, name), nil, 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Close()
+	r.open()
+	left, err := os.ReadDir(input)
+	if err != nil || len(left) != 1 || left[0].Name() != "job" {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
