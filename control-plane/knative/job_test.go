@@ -85,6 +85,14 @@ func TestParseJobRefusesByName(t *testing.T) {
 	}
 }
 
+// Who deploys a job as a function is told how it is run.
+func TestAJobIsNoFunction(t *testing.T) {
+	_, err := knative.Parse(strings.NewReader(jobManifest), jobStores)
+	if err == nil || !strings.HasSuffix(err.Error(), "kind: \"Job\" is not supported by the embedded platform; run it by `headstart run`") {
+		t.Error(err)
+	}
+}
+
 func FuzzParseJob(f *testing.F) {
 	f.Add(jobManifest)
 	f.Add("apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: []}}}\n")

@@ -58,8 +58,12 @@ func (d *document) is(o object, apiVersion, kind string) bool {
 	for _, want := range [][2]string{{"apiVersion", apiVersion}, {"kind", kind}} {
 		v := o.must(want[0], "write "+want[1])
 		s := v.text()
+		fix := fmt.Sprintf("use %s of %s, or run on Kubernetes", kind, apiVersion)
+		if s == jobKind {
+			fix = "run it by `headstart run`"
+		}
 		if v.present() && s != want[1] {
-			v.reportAs(s, "is "+unsupported, fmt.Sprintf("use %s of %s, or run on Kubernetes", kind, apiVersion))
+			v.reportAs(s, "is "+unsupported, fix)
 		}
 		ok = ok && s == want[1]
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -160,4 +161,48 @@ func TestAJobEndsWithItsCaller(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 	nothingHalfMade(t)
+}
+
+// A daemon that is killed costs a job whose program has not started, with a clear word, and no
+// other: that keeps its input.
+func TestAJobAndAKilledDaemon(t *testing.T) {
+	want := put(t, "jobs/killed", 40_000_000)
+	process := "headstart-node-" + testbed.Edge
+	for name, c := range map[string]struct{ until, reason string }{
+		"waiting": {"input", "JobLost"},
+		"running": {"meta.json", admin.Succeeded}, // which is written when the program has started
+	} {
+		t.Run(name, func(t *testing.T) {
+			manifest := strings.Replace(job("job-killed-"+name, "jobs/killed", `digest, /headstart/input/job`), "          args:", "          env:\n            - {name: WITNESS_SLOW, value: 3s}\n          args:", 1)
+			type result struct {
+				o   admin.JobOutcome
+				err error
+			}
+			ran := make(chan result, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+				defer cancel()
+				o, err := bed.Client().RunJob(ctx, strings.NewReader(manifest))
+				ran <- result{o, err}
+			}()
+			eventually(t, "the job is "+name, func() error {
+				found, err := filepath.Glob(filepath.Join(bed.StateDir(testbed.Edge), "instances", "default-job-killed-"+name+"-*", c.until))
+				if len(found) != 1 {
+					return fmt.Errorf("there is %v, %v", found, err)
+				}
+				return nil
+			})
+			if err := syscall.Kill(bed.PID(process), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			r := <-ran
+			if r.err != nil || r.o.Reason != c.reason || r.o.Message == "" {
+				t.Errorf("outcome %+v, %v", r.o, r.err)
+			}
+			if got := printed(t, "job-killed-"+name); c.reason == admin.Succeeded && got != want {
+				t.Errorf("the program read %s, the object is %s", got, want)
+			}
+			nothingHalfMade(t)
+		})
+	}
 }

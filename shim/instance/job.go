@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandbox"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -88,6 +89,6 @@ func (s *Set) finish(in *instance, sb Sandbox, status *nodeapi.InstanceStatus) {
 		status.Reason, status.Field = reasonJobFailed, fieldContainer
 		status.Message = fmt.Sprintf("the job's program ended with code %d", status.ExitCode)
 	}
-	s.end(in, sb, 0, nil)
+	s.end(in, sb, 0, problem.InstanceGone())
 	s.report(status)
 }

@@ -43,6 +43,15 @@ func (s *Service) expectInput(id string, pod *nodeapi.Pod) {
 	s.jobs[id] = w
 }
 
+// endWait ends the wait for a job's input, also one that has not begun.
+func (s *Service) endWait(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.jobs[id]; w != nil {
+		w.end()
+	}
+}
+
 // forgetInput also ends the wait for it.
 func (s *Service) forgetInput(id string) {
 	s.mu.Lock()
@@ -65,7 +74,10 @@ func (s *Service) awaitInput(ctx context.Context, id string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(w.over, cancel)()
-	err := s.node.stage(ctx, id, w.pod)
+	err := w.over.Err()
+	if err == nil {
+		err = s.node.stage(ctx, id, w.pod)
+	}
 	if err == nil {
 		s.forgetInput(id)
 		return nil

@@ -137,6 +137,11 @@ func TestAJobIsEndedWhileItWaits(t *testing.T) {
 			if err := <-started; err == nil || !strings.Contains(err.Error(), "was ended") {
 				t.Errorf("its start says %v", err)
 			}
+			if name == "killed" {
+				if _, err := s.Start(t.Context(), &taskAPI.StartRequest{ID: "a"}); err == nil {
+					t.Error("it starts all the same when it is asked again")
+				}
+			}
 		})
 	}
 }

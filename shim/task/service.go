@@ -168,7 +168,7 @@ func (s *Service) Delete(ctx context.Context, r *taskAPI.DeleteRequest) (*taskAP
 // the start's end.
 func (s *Service) Kill(ctx context.Context, r *taskAPI.KillRequest) (*emptypb.Empty, error) {
 	if r.ExecID == "" {
-		s.forgetInput(r.ID)
+		s.endWait(r.ID)
 	}
 	return s.TTRPCTaskService.Kill(ctx, r)
 }

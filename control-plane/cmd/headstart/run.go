@@ -14,9 +14,9 @@ func runCommand(c *cli) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use: "run -f FILE", Short: "Run a job once, with its input in place, and wait for its end", Args: cobra.NoArgs,
-		Long: `Run the job of a file with one Job manifest (batch/v1), whose pod template may name an
-input by headstart.dev/input. Its container starts when the input is there. Ctrl-C ends it.
-The exit status is 1 unless the job's program ends with 0.
+		Long: `Run the job of a file with one Job manifest (batch/v1), whose pod template may name
+an input by headstart.dev/input. Its container starts when the input is there.
+Ctrl-C ends it. The exit status is 1 unless the job's program ends with 0.
 docs/reference/jobs.md lists what a manifest may have.`,
 		Example: "  headstart run -f job.yaml\n  cat job.yaml | headstart run -f -",
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -38,13 +38,6 @@ func main() {
 	if code, err := strconv.Atoi(os.Getenv("WITNESS_EXIT")); err == nil {
 		os.Exit(code)
 	}
-	if len(os.Args) == 3 {
-		if err := once(os.Args[1], os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	if os.Getenv("WITNESS_MUTE") != "" {
 		end := make(chan os.Signal, 1)
 		signal.Notify(end, syscall.SIGTERM)
@@ -60,6 +53,13 @@ func main() {
 		case <-end:
 			return
 		}
+	}
+	if len(os.Args) == 3 {
+		if err := once(os.Args[1], os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { answer(w, r) })
 	http.HandleFunc("/sleep", func(w http.ResponseWriter, r *http.Request) {
