@@ -150,10 +150,10 @@ func TestAPartWithoutAVersion(t *testing.T) {
 					}
 					return answer, nil
 				}}
-				s := &sink{}
-				err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.begin)
-				if in.title != "" && problem.Of(err).Title != in.title || in.title == "" && (err != nil || string(s.content) != in.want) {
-					t.Errorf("%q, %v", s.content, err)
+				s := &sourcetest.Sink{}
+				err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.Begin)
+				if in.title != "" && problem.Of(err).Title != in.title || in.title == "" && (err != nil || string(s.Content) != in.want) {
+					t.Errorf("%q, %v", s.Content, err)
 				}
 			})
 		})
