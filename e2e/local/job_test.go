@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -192,7 +193,8 @@ func TestAJobAndAKilledDaemon(t *testing.T) {
 				}
 				return nil
 			})
-			if err := syscall.Kill(bed.PID(process), syscall.SIGKILL); err != nil {
+			killed := bed.PID(process)
+			if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			r := <-ran
@@ -202,6 +204,17 @@ func TestAJobAndAKilledDaemon(t *testing.T) {
 			if got := printed(t, "job-killed-"+name); c.reason == admin.Succeeded && got != want {
 				t.Errorf("the program read %s, the object is %s", got, want)
 			}
+			eventually(t, "the node is back", func() error {
+				s, err := bed.Client().Status(t.Context())
+				if err != nil {
+					return err
+				}
+				there := slices.ContainsFunc(s.Nodes, func(n admin.Node) bool { return n.Name == testbed.Edge })
+				if pid := bed.PID(process); pid == 0 || pid == killed || !there {
+					return fmt.Errorf("its daemon is process %d, its node is there: %t", pid, there)
+				}
+				return nil
+			})
 			nothingHalfMade(t)
 		})
 	}
