@@ -117,8 +117,9 @@ func (e *Engine) join(i, leader *Input, version string) bool {
 	if leader.entry == nil || leader.about.Version != version || leader.failed() {
 		return false
 	}
-	// How much there will be of it shows late: who bears less must not get it.
-	if leader.about.Size < 0 && leader.request.Limit > i.request.Limit {
+	// How much there will be of it shows late, and may be too much for the leader's limit, or
+	// for its function's quota of the buffer: that must be i's, too.
+	if leader.about.Size < 0 && (leader.request.Limit != i.request.Limit || leader.request.Function != i.request.Function) {
 		return false
 	}
 	e.mu.Lock()

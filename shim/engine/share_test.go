@@ -226,6 +226,26 @@ func TestSharingKeepsToEachOnesLimit(t *testing.T) {
 	succeeds(t, first, content)
 }
 
+// Nor is what shows to be too large for one too large for the others.
+func TestSharingOfAnUnknownSizeKeepsToEachOnesLimit(t *testing.T) {
+	n := start(t)
+	n.store.Unsized = true
+	g := n.gated()
+	r := request("1")
+	r.Limit = size - 1
+	first := n.Fetch(t.Context(), r)
+	defer first.Release()
+	known(t, first)
+	second := n.Fetch(t.Context(), request("2"))
+	defer second.Release()
+	known(t, second)
+	close(g.open)
+	if err := first.Wait(t.Context()); !engine.IsTooLarge(err) {
+		t.Errorf("%v", err)
+	}
+	succeeds(t, second, content)
+}
+
 // The bytes are in the buffer once, and count for one function: the one whose request had them
 // brought, for as long as anybody has them.
 func TestASharedFetchCountsForWhoBeganIt(t *testing.T) {
