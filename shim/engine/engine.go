@@ -20,6 +20,11 @@ const (
 	// ones there are.
 	maxInputs = 1024
 
+	// maxOfFunction is how many of them one function may have: three quarters, as of the
+	// buffer's bytes. Those that wait for a store count as well, so that a store that hangs
+	// leaves the inputs of other functions some room.
+	maxOfFunction = maxInputs - maxInputs/4
+
 	// longest is how long a fetch may take, whatever its owners wait for: as long as a
 	// Knative request may by default (maxRevisionTimeoutSeconds).
 	longest = 10 * time.Minute
@@ -67,6 +72,7 @@ type Engine struct {
 	mu     sync.Mutex
 	closed bool
 	inputs map[string]*Input // those with owners, by request
+	count  map[string]int    // how many of them a function has
 	// leaders are those whose fetches others may share. They have owners or sharers.
 	leaders map[object]*Input
 }
@@ -77,7 +83,7 @@ var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "
 // fetch when it has ended, from the fetch's goroutine.
 func New(sources func(store string) (source.Source, error), buf *buffer.Buffer, observe func(Outcome)) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Engine{sources: sources, buffer: buf, observe: observe, ctx: ctx, cancel: cancel, inputs: map[string]*Input{}, leaders: map[object]*Input{}}
+	return &Engine{sources: sources, buffer: buf, observe: observe, ctx: ctx, cancel: cancel, inputs: map[string]*Input{}, count: map[string]int{}, leaders: map[object]*Input{}}
 }
 
 // Fetch returns the request's input, of which the caller becomes an owner: it must call
@@ -87,27 +93,30 @@ func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if i, ok := e.inputs[r.ID]; ok {
-		if i.request.Function != r.Function || i.request.Reference != r.Reference {
+		if i.request.Function != r.Function || i.request.Store != r.Store || i.request.Reference != r.Reference {
 			return refused(problem.New(http.StatusConflict, "DuplicateRequest", source.FieldInput,
 				"the request's identifier belongs to another input"))
 		}
 		i.owners++
 		return i
 	}
-	if err := e.room(); err != nil {
+	if err := e.room(r.Function); err != nil {
 		return refused(err)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 	return e.start(ctx, cancel, r, e.fetch)
 }
 
-// room tells why there can be no other input, nil if there can. The caller holds the lock.
-func (e *Engine) room() error {
+// room tells why there can be no other input of the function, nil if there can. The caller
+// holds the lock.
+func (e *Engine) room(function string) error {
 	switch {
 	case e.closed:
 		return errClosed
 	case len(e.inputs) == maxInputs:
 		return problem.New(http.StatusServiceUnavailable, "TooManyInputs", "", fmt.Sprintf("the node holds %d inputs already", maxInputs))
+	case e.count[function] == maxOfFunction:
+		return problem.New(http.StatusServiceUnavailable, "TooManyInputs", "", fmt.Sprintf("the node holds %d inputs of the function already", maxOfFunction))
 	}
 	return nil
 }
@@ -118,6 +127,7 @@ func (e *Engine) start(ctx context.Context, cancel context.CancelFunc, r Request
 	i := newInput(r)
 	i.engine, i.cancel, i.owners = e, cancel, 1
 	e.inputs[r.ID] = i
+	e.count[r.Function]++
 	closing := context.AfterFunc(e.ctx, cancel)
 	e.fetches.Go(func() {
 		defer cancel()
@@ -140,6 +150,9 @@ func (e *Engine) leave(i *Input) (last bool, needless *Input) {
 		return false, nil
 	}
 	delete(e.inputs, i.request.ID)
+	if e.count[i.request.Function]--; e.count[i.request.Function] == 0 {
+		delete(e.count, i.request.Function)
+	}
 	holder := i
 	if i.leader != nil {
 		holder = i.leader

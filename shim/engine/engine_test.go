@@ -103,6 +103,7 @@ func TestFetchOncePerRequest(t *testing.T) {
 	for _, change := range []func(*engine.Request){
 		func(r *engine.Request) { r.Function = "default/other" },
 		func(r *engine.Request) { r.Reference = "s3://inputs/other" },
+		func(r *engine.Request) { r.Store = "other" },
 	} {
 		r := request("1")
 		change(&r)
@@ -280,14 +281,22 @@ func TestTime(t *testing.T) {
 	})
 }
 
+// A node has so many inputs at a time, and no function more than three quarters of them.
 func TestOpenInputsAreLimited(t *testing.T) {
 	n := start(t)
 	n.store.Put(object, "", nil)
 	var open []*engine.Input
-	for len(open) <= 1024 {
-		open = append(open, n.Fetch(t.Context(), request(fmt.Sprint(len(open)))))
+	fetch := func(function string, to int) {
+		for len(open) <= to {
+			r := request(fmt.Sprint(len(open)))
+			r.Function = function
+			open = append(open, n.Fetch(t.Context(), r))
+		}
+		failed(t, open[to], "TooManyInputs", http.StatusServiceUnavailable, "")
+		open = open[:to] // what is refused needs no release
 	}
-	failed(t, open[1024], "TooManyInputs", http.StatusServiceUnavailable, "")
+	fetch("default/f", 768)
+	fetch("default/other", 1024)
 	for _, i := range open {
 		i.Release()
 	}
@@ -326,7 +335,8 @@ func TestOwnersComeAndGo(t *testing.T) {
 	}
 }
 
-const bufferLimit = 1 << 20
+// bufferLimit has room for two inputs of unknown size.
+const bufferLimit = 2 << 20
 
 var object = source.Reference{Scheme: source.SchemeS3, Bucket: "inputs", Key: "k"}
 

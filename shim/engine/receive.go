@@ -30,7 +30,7 @@ func (e *Engine) Receive(ctx context.Context, r Request, from body.Body) (*Input
 		e.mu.Unlock()
 		return nil, problem.New(http.StatusConflict, "DuplicateRequest", "", "the node has an input of a request with this identifier already")
 	}
-	if err := e.room(); err != nil {
+	if err := e.room(r.Function); err != nil {
 		e.mu.Unlock()
 		return nil, err
 	}
