@@ -14,11 +14,13 @@ import (
 
 // What tests of time and limits need to know.
 const (
-	HintLife    = hintLife
-	HintsOpen   = hintsOpen
-	SyncTimeout = syncTimeout
-	Placement   = placementTimeout
-	Grace       = deliveryGrace
+	HintLife       = hintLife
+	HeldMost       = heldMost
+	HeldOfFunction = heldOfFunction
+	HintsOpen      = hintsOpen
+	SyncTimeout    = syncTimeout
+	Placement      = placementTimeout
+	Grace          = deliveryGrace
 )
 
 // Silence is how long a connection between daemons lets what was sent be unacknowledged, once

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -145,7 +144,7 @@ type Ingress struct {
 	instances    Instances
 	engine       *engine.Engine
 	hints        hints
-	held         sync.Map // ids of the requests in the node's hands
+	held         held
 	crowd        crowd
 	peers        http.RoundTripper
 	mesh         Mesh

@@ -109,10 +109,8 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	}
 	span.SetAttributes(tracing.Function.String(f.GetName()), tracing.FaaSName.String(f.GetName()), tracing.Request.String(id),
 		tracing.FaaSInvocationID.String(id), tracing.FaaSTrigger.String(tracing.TriggerHTTP), tracing.Node.String(in.node))
-	// Two requests under one id would share an input and its file, which goes with the
-	// first of them that ends.
-	if _, taken := in.held.LoadOrStore(id, struct{}{}); taken {
-		return problem.New(http.StatusConflict, "DuplicateRequest", headerRequest, "the node holds a request with this id already")
+	if err := in.held.take(id, f.GetName()); err != nil {
+		return err
 	}
 	if ref != "" && f.GetHasInput() {
 		p.reference = ref
@@ -149,7 +147,7 @@ func (in *Ingress) hold(ctx context.Context, p *parked, answer func() error) err
 	defer in.controlPlane.Hold(name, -1)
 	in.metrics.parked.WithLabelValues(name).Inc()
 	defer in.metrics.parked.WithLabelValues(name).Dec()
-	defer in.held.Delete(p.id)
+	defer in.held.drop(p.id)
 	defer in.release(ctx, p)
 	defer in.forget(ctx, p)
 	return answer()
