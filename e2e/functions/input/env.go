@@ -1,6 +1,7 @@
 package input
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 )
@@ -11,10 +12,11 @@ const (
 	inputLimit = 1 << 30
 )
 
-// New returns the reader of a function with that environment. Its store is the Redis at
-// REDIS_ADDRESS, or else the S3 server at S3_ENDPOINT.
+// New returns the reader of a function with that environment. Its files are in
+// HEADSTART_INPUT_DIR, and its store is the Redis at REDIS_ADDRESS, or else the S3 server at
+// S3_ENDPOINT.
 func New(env func(string) string) *Reader {
-	return &Reader{Dir: inputDir, Limit: inputLimit, Objects: storeOf(env)}
+	return &Reader{Dir: cmp.Or(env("HEADSTART_INPUT_DIR"), inputDir), Limit: inputLimit, Objects: storeOf(env)}
 }
 
 // storeOf makes the store on the first call: a function whose input is brought to it does

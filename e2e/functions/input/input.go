@@ -60,14 +60,20 @@ type Reader struct {
 	Limit int64
 }
 
-// Read returns the request's input. A named file that is not there counts as none, since
-// a file may still be on its way when the function could fetch for itself. Errors that
-// are the caller's are a *Refusal.
+// Read returns the request's input: its body, or else what its headers name. Errors that are
+// the caller's are a *Refusal.
 func (r *Reader) Read(req *http.Request) ([]byte, Origin, error) {
 	data, err := r.readBody(req)
 	if err != nil || len(data) > 0 {
 		return data, Body, err
 	}
+	return r.Named(req)
+}
+
+// Named returns the input that a request's headers name, whatever its body is. A named file
+// that is not there counts as none, since a file may still be on its way when the function
+// could fetch for itself.
+func (r *Reader) Named(req *http.Request) ([]byte, Origin, error) {
 	if path := req.Header.Get(HeaderFile); path != "" {
 		data, err := r.readFile(path)
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -83,7 +89,7 @@ func (r *Reader) Read(req *http.Request) ([]byte, Origin, error) {
 	if err != nil {
 		return nil, Store, err
 	}
-	data, err = store.Get(req.Context(), bucket, key, r.Limit)
+	data, err := store.Get(req.Context(), bucket, key, r.Limit)
 	return data, Store, err
 }
 

@@ -87,10 +87,18 @@ func (h *handler) made(o step.Order) ([]byte, error) {
 	return h.data, nil
 }
 
+// read takes the input from where the request says that it is.
+func (h *handler) read(r *http.Request) ([]byte, input.Origin, error) {
+	if r.Header.Get("Content-Type") == orders {
+		return h.input.Named(r)
+	}
+	return h.input.Read(r)
+}
+
 // receive has all of its input before it looks at it.
 func (h *handler) receive(r *http.Request, header http.Header) (any, error) {
 	began := time.Now()
-	data, origin, err := h.input.Read(r)
+	data, origin, err := h.read(r)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +112,7 @@ func (h *handler) receive(r *http.Request, header http.Header) (any, error) {
 // and putting the parts into the store.
 func (h *handler) decode(r *http.Request, header http.Header) (any, error) {
 	began := time.Now()
-	video, origin, err := h.input.Read(r)
+	video, origin, err := h.read(r)
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/headstart-mesh/headstart/e2e/functions/input"
 	"github.com/headstart-mesh/headstart/e2e/functions/workflow/content"
 	"github.com/headstart-mesh/headstart/e2e/functions/workflow/step"
 )
@@ -104,6 +107,32 @@ func TestAVideoFansOutAndIn(t *testing.T) {
 	}
 	if _, ok := hosts.Load("part2"); !ok {
 		t.Error("one was not called")
+	}
+}
+
+// A stored input is named by headers, and is in a file where that has been seen to.
+func TestAStoredInputIsAFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "7"), []byte("the object"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, _ := deploy(t, map[string]string{"HEADSTART_INPUT_DIR": dir})
+	r, err := http.NewRequest(http.MethodPost, url+"/receive", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Content-Type": {"application/json"}, input.HeaderFile: {filepath.Join(dir, "7")}}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var got step.Received
+	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("%x", sha256.Sum256([]byte("the object"))); got.SHA256 != want || !strings.Contains(resp.Header.Get("Server-Timing"), `desc="file"`) {
+		t.Errorf("%+v, %v", got, resp.Header)
 	}
 }
 

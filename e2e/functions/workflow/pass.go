@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,17 +60,21 @@ func (p *passer) put(ctx context.Context, passing step.Passing, bucket, key stri
 // request is for the next function.
 type request struct {
 	host, path, bucket, key string
+	contentType             string
 	data                    []byte
 	held                    bool
 }
 
-// send calls the next function: with the data, or with the name that it has in the store.
-// Data that is held is sent when the function is ready, as by a gateway that waits for that:
+// orders is the type of bodies that are no data.
+const orders = "application/json"
+
+// send calls the next function: with the data, or with the name that it has in the store, and
+// a word of its own, beside which the function finds a stored input as a file only. Data that is held is sent when the function is ready, as by a gateway that waits for that:
 // Knative's activator.
 func (p *passer) send(ctx context.Context, passing step.Passing, q request) (s step.Sent, err error) {
-	var body io.Reader
-	if passing == step.Direct {
-		body = bytes.NewReader(q.data)
+	body := io.Reader(bytes.NewReader(q.data))
+	if passing != step.Direct {
+		q.contentType, body = orders, strings.NewReader("{}")
 	}
 	if passing == step.Direct && q.held {
 		ready := q
@@ -91,6 +96,9 @@ func (p *passer) exchange(ctx context.Context, method string, q request, body io
 		return s, err
 	}
 	r.Host = q.host
+	if q.contentType != "" {
+		r.Header.Set("Content-Type", q.contentType)
+	}
 	r.Header.Set(input.HeaderBucket, q.bucket)
 	r.Header.Set(input.HeaderKey, q.key)
 	s.At = time.Now()

@@ -195,7 +195,11 @@ func (b *bench) branch(ctx context.Context, name string, s step.Sent, passing st
 		return got, err
 	}
 	want := "body"
-	if side == "off" && passing != step.Direct {
+	switch {
+	case passing == step.Direct:
+	case side == "on":
+		want = "file"
+	default:
 		want = "store"
 	}
 	if origin != want {
