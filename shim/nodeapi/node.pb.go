@@ -189,6 +189,8 @@ type NodeMessage struct {
 	//	*NodeMessage_Instance
 	//	*NodeMessage_Load
 	//	*NodeMessage_Event
+	//	*NodeMessage_RoundTrips
+	//	*NodeMessage_Signals
 	Kind          isNodeMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -276,6 +278,24 @@ func (x *NodeMessage) GetEvent() *Event {
 	return nil
 }
 
+func (x *NodeMessage) GetRoundTrips() *RoundTrips {
+	if x != nil {
+		if x, ok := x.Kind.(*NodeMessage_RoundTrips); ok {
+			return x.RoundTrips
+		}
+	}
+	return nil
+}
+
+func (x *NodeMessage) GetSignals() *Signals {
+	if x != nil {
+		if x, ok := x.Kind.(*NodeMessage_Signals); ok {
+			return x.Signals
+		}
+	}
+	return nil
+}
+
 type isNodeMessage_Kind interface {
 	isNodeMessage_Kind()
 }
@@ -300,6 +320,14 @@ type NodeMessage_Event struct {
 	Event *Event `protobuf:"bytes,5,opt,name=event,proto3,oneof"`
 }
 
+type NodeMessage_RoundTrips struct {
+	RoundTrips *RoundTrips `protobuf:"bytes,6,opt,name=round_trips,json=roundTrips,proto3,oneof"`
+}
+
+type NodeMessage_Signals struct {
+	Signals *Signals `protobuf:"bytes,7,opt,name=signals,proto3,oneof"`
+}
+
 func (*NodeMessage_Register) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Activate) isNodeMessage_Kind() {}
@@ -309,6 +337,10 @@ func (*NodeMessage_Instance) isNodeMessage_Kind() {}
 func (*NodeMessage_Load) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Event) isNodeMessage_Kind() {}
+
+func (*NodeMessage_RoundTrips) isNodeMessage_Kind() {}
+
+func (*NodeMessage_Signals) isNodeMessage_Kind() {}
 
 type ControlMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -322,6 +354,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Refused
 	//	*ControlMessage_Instances
 	//	*ControlMessage_Triggers
+	//	*ControlMessage_Neighbours
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -436,6 +469,15 @@ func (x *ControlMessage) GetTriggers() *Triggers {
 	return nil
 }
 
+func (x *ControlMessage) GetNeighbours() *Neighbours {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Neighbours); ok {
+			return x.Neighbours
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -472,6 +514,10 @@ type ControlMessage_Triggers struct {
 	Triggers *Triggers `protobuf:"bytes,8,opt,name=triggers,proto3,oneof"`
 }
 
+type ControlMessage_Neighbours struct {
+	Neighbours *Neighbours `protobuf:"bytes,9,opt,name=neighbours,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -487,6 +533,8 @@ func (*ControlMessage_Refused) isControlMessage_Kind() {}
 func (*ControlMessage_Instances) isControlMessage_Kind() {}
 
 func (*ControlMessage_Triggers) isControlMessage_Kind() {}
+
+func (*ControlMessage_Neighbours) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -504,7 +552,10 @@ type Register struct {
 	// second stream of one process replaces the first; empty names one, too.
 	Process string `protobuf:"bytes,6,opt,name=process,proto3" json:"process,omitempty"`
 	// True when the daemon consumes the streams of Triggers; one that does not is sent none.
-	Triggers      bool `protobuf:"varint,7,opt,name=triggers,proto3" json:"triggers,omitempty"`
+	Triggers bool `protobuf:"varint,7,opt,name=triggers,proto3" json:"triggers,omitempty"`
+	// True when the daemon probes those of Neighbours and answers probes; one that does not
+	// is sent none, and is nobody's neighbour.
+	Probes        bool `protobuf:"varint,8,opt,name=probes,proto3" json:"probes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -584,6 +635,13 @@ func (x *Register) GetProcess() string {
 func (x *Register) GetTriggers() bool {
 	if x != nil {
 		return x.Triggers
+	}
+	return false
+}
+
+func (x *Register) GetProbes() bool {
+	if x != nil {
+		return x.Probes
 	}
 	return false
 }
@@ -1061,6 +1119,421 @@ func (x *Event) GetAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// Neighbours are the daemons that this one probes; it replaces the set before.
+type Neighbours struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Neighbours    []*Neighbour           `protobuf:"bytes,1,rep,name=neighbours,proto3" json:"neighbours,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Neighbours) Reset() {
+	*x = Neighbours{}
+	mi := &file_node_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Neighbours) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Neighbours) ProtoMessage() {}
+
+func (x *Neighbours) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Neighbours.ProtoReflect.Descriptor instead.
+func (*Neighbours) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Neighbours) GetNeighbours() []*Neighbour {
+	if x != nil {
+		return x.Neighbours
+	}
+	return nil
+}
+
+type Neighbour struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name in its certificate.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Where it takes requests over, and answers probes.
+	PeerAddress   string `protobuf:"bytes,2,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Neighbour) Reset() {
+	*x = Neighbour{}
+	mi := &file_node_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Neighbour) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Neighbour) ProtoMessage() {}
+
+func (x *Neighbour) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
+func (*Neighbour) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Neighbour) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Neighbour) GetPeerAddress() string {
+	if x != nil {
+		return x.PeerAddress
+	}
+	return ""
+}
+
+// Coordinate is a place in a space in which distances are round-trip times (Vivaldi), in
+// seconds. A probe is answered with it.
+type Coordinate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Eight dimensions.
+	Vector     []float64 `protobuf:"fixed64,1,rep,packed,name=vector,proto3" json:"vector,omitempty"`
+	Height     float64   `protobuf:"fixed64,2,opt,name=height,proto3" json:"height,omitempty"`
+	Adjustment float64   `protobuf:"fixed64,3,opt,name=adjustment,proto3" json:"adjustment,omitempty"`
+	// How wrong its distances may be, relative to them.
+	Error         float64 `protobuf:"fixed64,4,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Coordinate) Reset() {
+	*x = Coordinate{}
+	mi := &file_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Coordinate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Coordinate) ProtoMessage() {}
+
+func (x *Coordinate) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
+func (*Coordinate) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Coordinate) GetVector() []float64 {
+	if x != nil {
+		return x.Vector
+	}
+	return nil
+}
+
+func (x *Coordinate) GetHeight() float64 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
+func (x *Coordinate) GetAdjustment() float64 {
+	if x != nil {
+		return x.Adjustment
+	}
+	return 0
+}
+
+func (x *Coordinate) GetError() float64 {
+	if x != nil {
+		return x.Error
+	}
+	return 0
+}
+
+// RoundTrips is what the node knows of its way to others; those left out stay as they
+// were told before.
+type RoundTrips struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Coordinate    *Coordinate            `protobuf:"bytes,1,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
+	Measured      []*RoundTrip           `protobuf:"bytes,2,rep,name=measured,proto3" json:"measured,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoundTrips) Reset() {
+	*x = RoundTrips{}
+	mi := &file_node_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoundTrips) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoundTrips) ProtoMessage() {}
+
+func (x *RoundTrips) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
+func (*RoundTrips) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RoundTrips) GetCoordinate() *Coordinate {
+	if x != nil {
+		return x.Coordinate
+	}
+	return nil
+}
+
+func (x *RoundTrips) GetMeasured() []*RoundTrip {
+	if x != nil {
+		return x.Measured
+	}
+	return nil
+}
+
+type RoundTrip struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Microseconds.
+	RttUs int64 `protobuf:"varint,2,opt,name=rtt_us,json=rttUs,proto3" json:"rtt_us,omitempty"`
+	// How long before this message it was measured last: nodes' clocks differ.
+	Age           *durationpb.Duration `protobuf:"bytes,3,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoundTrip) Reset() {
+	*x = RoundTrip{}
+	mi := &file_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoundTrip) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoundTrip) ProtoMessage() {}
+
+func (x *RoundTrip) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
+func (*RoundTrip) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RoundTrip) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RoundTrip) GetRttUs() int64 {
+	if x != nil {
+		return x.RttUs
+	}
+	return 0
+}
+
+func (x *RoundTrip) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+// Signals are of the requests that passed the daemon to instances on its node, since those
+// before on this stream; functions that are left out had none, and have none.
+type Signals struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Functions     []*FunctionSignals     `protobuf:"bytes,1,rep,name=functions,proto3" json:"functions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Signals) Reset() {
+	*x = Signals{}
+	mi := &file_node_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Signals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Signals) ProtoMessage() {}
+
+func (x *Signals) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Signals.ProtoReflect.Descriptor instead.
+func (*Signals) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Signals) GetFunctions() []*FunctionSignals {
+	if x != nil {
+		return x.Functions
+	}
+	return nil
+}
+
+// FunctionSignals has the names and units of xds.data.orca.v3.OrcaLoadReport, which
+// reports means over the time since the report before.
+type FunctionSignals struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name
+	Function string `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
+	// Requests that ended, per second, and those of them that failed.
+	RpsFractional float64 `protobuf:"fixed64,2,opt,name=rps_fractional,json=rpsFractional,proto3" json:"rps_fractional,omitempty"`
+	Eps           float64 `protobuf:"fixed64,3,opt,name=eps,proto3" json:"eps,omitempty"`
+	// Requests in flight as a part of what the instances work on at a time; 0: unknown.
+	ApplicationUtilization float64 `protobuf:"fixed64,4,opt,name=application_utilization,json=applicationUtilization,proto3" json:"application_utilization,omitempty"`
+	// in_flight (requests), service_time and queue_wait (seconds), capacity (requests).
+	NamedMetrics  map[string]float64 `protobuf:"bytes,5,rep,name=named_metrics,json=namedMetrics,proto3" json:"named_metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FunctionSignals) Reset() {
+	*x = FunctionSignals{}
+	mi := &file_node_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FunctionSignals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FunctionSignals) ProtoMessage() {}
+
+func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
+func (*FunctionSignals) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *FunctionSignals) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *FunctionSignals) GetRpsFractional() float64 {
+	if x != nil {
+		return x.RpsFractional
+	}
+	return 0
+}
+
+func (x *FunctionSignals) GetEps() float64 {
+	if x != nil {
+		return x.Eps
+	}
+	return 0
+}
+
+func (x *FunctionSignals) GetApplicationUtilization() float64 {
+	if x != nil {
+		return x.ApplicationUtilization
+	}
+	return 0
+}
+
+func (x *FunctionSignals) GetNamedMetrics() map[string]float64 {
+	if x != nil {
+		return x.NamedMetrics
+	}
+	return nil
+}
+
 // Functions is the whole set that the node may serve; it replaces the one before.
 type Functions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1072,7 +1545,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1557,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1570,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{11}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -1158,7 +1631,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1643,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1656,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{12}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Function) GetName() string {
@@ -1347,7 +1820,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1832,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1845,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{13}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Store) GetName() string {
@@ -1449,7 +1922,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1934,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1947,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -1504,7 +1977,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1989,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +2002,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -1580,7 +2053,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +2065,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +2078,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StartInstance) GetId() string {
@@ -1646,7 +2119,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +2131,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +2144,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StopInstance) GetId() string {
@@ -1702,7 +2175,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +2187,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +2200,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Expect) GetRequest() string {
@@ -1787,7 +2260,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +2272,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +2285,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Bound) GetRequest() string {
@@ -1878,7 +2351,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +2363,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +2376,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Refused) GetRequest() string {
@@ -1951,7 +2424,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2436,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2449,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -2007,7 +2480,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2492,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2505,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -2073,7 +2546,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2558,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2571,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -2123,7 +2596,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2608,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2621,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 type StageRequest struct {
@@ -2161,7 +2634,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2646,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2659,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -2211,7 +2684,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2696,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2709,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 type DescribeResponse struct {
@@ -2252,7 +2725,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2737,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2750,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -2320,7 +2793,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2805,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2818,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Mount) GetSource() string {
@@ -2379,14 +2852,17 @@ const file_node_proto_rawDesc = "" +
 	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"O\n" +
 	"\rIssueResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1c\n" +
-	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xad\x02\n" +
+	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xa7\x03\n" +
 	"\vNodeMessage\x129\n" +
 	"\bregister\x18\x01 \x01(\v2\x1b.headstart.node.v1.RegisterH\x00R\bregister\x129\n" +
 	"\bactivate\x18\x02 \x01(\v2\x1b.headstart.node.v1.ActivateH\x00R\bactivate\x12?\n" +
 	"\binstance\x18\x03 \x01(\v2!.headstart.node.v1.InstanceStatusH\x00R\binstance\x12-\n" +
 	"\x04load\x18\x04 \x01(\v2\x17.headstart.node.v1.LoadH\x00R\x04load\x120\n" +
-	"\x05event\x18\x05 \x01(\v2\x18.headstart.node.v1.EventH\x00R\x05eventB\x06\n" +
-	"\x04kind\"\xdf\x03\n" +
+	"\x05event\x18\x05 \x01(\v2\x18.headstart.node.v1.EventH\x00R\x05event\x12@\n" +
+	"\vround_trips\x18\x06 \x01(\v2\x1d.headstart.node.v1.RoundTripsH\x00R\n" +
+	"roundTrips\x126\n" +
+	"\asignals\x18\a \x01(\v2\x1a.headstart.node.v1.SignalsH\x00R\asignalsB\x06\n" +
+	"\x04kind\"\xa0\x04\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -2395,8 +2871,11 @@ const file_node_proto_rawDesc = "" +
 	"\x05bound\x18\x05 \x01(\v2\x18.headstart.node.v1.BoundH\x00R\x05bound\x126\n" +
 	"\arefused\x18\x06 \x01(\v2\x1a.headstart.node.v1.RefusedH\x00R\arefused\x12<\n" +
 	"\tinstances\x18\a \x01(\v2\x1c.headstart.node.v1.InstancesH\x00R\tinstances\x129\n" +
-	"\btriggers\x18\b \x01(\v2\x1b.headstart.node.v1.TriggersH\x00R\btriggersB\x06\n" +
-	"\x04kind\"\x86\x02\n" +
+	"\btriggers\x18\b \x01(\v2\x1b.headstart.node.v1.TriggersH\x00R\btriggers\x12?\n" +
+	"\n" +
+	"neighbours\x18\t \x01(\v2\x1d.headstart.node.v1.NeighboursH\x00R\n" +
+	"neighboursB\x06\n" +
+	"\x04kind\"\x9e\x02\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12%\n" +
@@ -2405,7 +2884,8 @@ const file_node_proto_rawDesc = "" +
 	"hintSocket\x12?\n" +
 	"\tinstances\x18\x05 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12\x18\n" +
 	"\aprocess\x18\x06 \x01(\tR\aprocess\x12\x1a\n" +
-	"\btriggers\x18\a \x01(\bR\btriggers\"x\n" +
+	"\btriggers\x18\a \x01(\bR\btriggers\x12\x16\n" +
+	"\x06probes\x18\b \x01(\bR\x06probes\"x\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
@@ -2444,7 +2924,44 @@ const file_node_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
 	"\x05field\x18\x04 \x01(\tR\x05field\x12*\n" +
-	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"x\n" +
+	"\x02at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"J\n" +
+	"\n" +
+	"Neighbours\x12<\n" +
+	"\n" +
+	"neighbours\x18\x01 \x03(\v2\x1c.headstart.node.v1.NeighbourR\n" +
+	"neighbours\"B\n" +
+	"\tNeighbour\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12!\n" +
+	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\"r\n" +
+	"\n" +
+	"Coordinate\x12\x16\n" +
+	"\x06vector\x18\x01 \x03(\x01R\x06vector\x12\x16\n" +
+	"\x06height\x18\x02 \x01(\x01R\x06height\x12\x1e\n" +
+	"\n" +
+	"adjustment\x18\x03 \x01(\x01R\n" +
+	"adjustment\x12\x14\n" +
+	"\x05error\x18\x04 \x01(\x01R\x05error\"\x85\x01\n" +
+	"\n" +
+	"RoundTrips\x12=\n" +
+	"\n" +
+	"coordinate\x18\x01 \x01(\v2\x1d.headstart.node.v1.CoordinateR\n" +
+	"coordinate\x128\n" +
+	"\bmeasured\x18\x02 \x03(\v2\x1c.headstart.node.v1.RoundTripR\bmeasured\"c\n" +
+	"\tRoundTrip\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x15\n" +
+	"\x06rtt_us\x18\x02 \x01(\x03R\x05rttUs\x12+\n" +
+	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\"K\n" +
+	"\aSignals\x12@\n" +
+	"\tfunctions\x18\x01 \x03(\v2\".headstart.node.v1.FunctionSignalsR\tfunctions\"\xbb\x02\n" +
+	"\x0fFunctionSignals\x12\x1a\n" +
+	"\bfunction\x18\x01 \x01(\tR\bfunction\x12%\n" +
+	"\x0erps_fractional\x18\x02 \x01(\x01R\rrpsFractional\x12\x10\n" +
+	"\x03eps\x18\x03 \x01(\x01R\x03eps\x127\n" +
+	"\x17application_utilization\x18\x04 \x01(\x01R\x16applicationUtilization\x12Y\n" +
+	"\rnamed_metrics\x18\x05 \x03(\v24.headstart.node.v1.FunctionSignals.NamedMetricsEntryR\fnamedMetrics\x1a?\n" +
+	"\x11NamedMetricsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
 	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xef\x05\n" +
@@ -2585,7 +3102,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -2599,30 +3116,38 @@ var file_node_proto_goTypes = []any{
 	(*Job)(nil),                   // 9: headstart.node.v1.Job
 	(*Load)(nil),                  // 10: headstart.node.v1.Load
 	(*Event)(nil),                 // 11: headstart.node.v1.Event
-	(*Functions)(nil),             // 12: headstart.node.v1.Functions
-	(*Function)(nil),              // 13: headstart.node.v1.Function
-	(*Store)(nil),                 // 14: headstart.node.v1.Store
-	(*Triggers)(nil),              // 15: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 16: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 17: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 18: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 19: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 20: headstart.node.v1.Bound
-	(*Refused)(nil),               // 21: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 22: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 23: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 24: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 25: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 26: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 27: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 28: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 29: headstart.node.v1.Mount
-	nil,                           // 30: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 31: headstart.node.v1.Function.EnvEntry
-	nil,                           // 32: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 33: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*Neighbours)(nil),            // 12: headstart.node.v1.Neighbours
+	(*Neighbour)(nil),             // 13: headstart.node.v1.Neighbour
+	(*Coordinate)(nil),            // 14: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 15: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 16: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 17: headstart.node.v1.Signals
+	(*FunctionSignals)(nil),       // 18: headstart.node.v1.FunctionSignals
+	(*Functions)(nil),             // 19: headstart.node.v1.Functions
+	(*Function)(nil),              // 20: headstart.node.v1.Function
+	(*Store)(nil),                 // 21: headstart.node.v1.Store
+	(*Triggers)(nil),              // 22: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 23: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 24: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 25: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 26: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 27: headstart.node.v1.Bound
+	(*Refused)(nil),               // 28: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 29: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 30: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 31: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 32: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 33: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 34: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 35: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 36: headstart.node.v1.Mount
+	nil,                           // 37: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 38: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 39: headstart.node.v1.Function.EnvEntry
+	nil,                           // 40: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 41: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -2630,52 +3155,61 @@ var file_node_proto_depIdxs = []int32{
 	7,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
 	10, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
 	11, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	12, // 5: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	17, // 6: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	18, // 7: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	19, // 8: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	20, // 9: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	21, // 10: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	8,  // 11: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	15, // 12: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	7,  // 13: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	0,  // 14: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 15: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 16: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	34, // 17: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	21, // 18: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	30, // 19: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	35, // 20: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	13, // 21: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	14, // 22: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	31, // 23: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	34, // 24: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	34, // 25: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	16, // 26: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	13, // 27: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 28: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	34, // 29: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	32, // 30: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	23, // 31: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	23, // 32: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	23, // 33: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	29, // 34: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	33, // 35: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 36: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 37: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	22, // 38: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	24, // 39: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	26, // 40: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 41: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 42: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	28, // 43: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	25, // 44: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	27, // 45: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	41, // [41:46] is the sub-list for method output_type
-	36, // [36:41] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	15, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	17, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	19, // 7: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	24, // 8: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	25, // 9: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	26, // 10: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	27, // 11: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	28, // 12: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	8,  // 13: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	22, // 14: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	12, // 15: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	7,  // 16: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	0,  // 17: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 18: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	9,  // 19: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	42, // 20: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	28, // 21: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	37, // 22: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	43, // 23: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	13, // 24: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	14, // 25: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	16, // 26: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	42, // 27: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	18, // 28: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	38, // 29: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	20, // 30: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	21, // 31: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	39, // 32: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	42, // 33: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	42, // 34: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	23, // 35: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	20, // 36: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 37: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	42, // 38: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	40, // 39: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	30, // 40: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	30, // 41: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	30, // 42: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	36, // 43: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	41, // 44: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 45: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 46: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	29, // 47: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	31, // 48: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	33, // 49: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 50: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 51: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	35, // 52: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	32, // 53: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	34, // 54: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	50, // [50:55] is the sub-list for method output_type
+	45, // [45:50] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -2689,6 +3223,8 @@ func file_node_proto_init() {
 		(*NodeMessage_Instance)(nil),
 		(*NodeMessage_Load)(nil),
 		(*NodeMessage_Event)(nil),
+		(*NodeMessage_RoundTrips)(nil),
+		(*NodeMessage_Signals)(nil),
 	}
 	file_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*ControlMessage_Functions)(nil),
@@ -2699,6 +3235,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Refused)(nil),
 		(*ControlMessage_Instances)(nil),
 		(*ControlMessage_Triggers)(nil),
+		(*ControlMessage_Neighbours)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2706,7 +3243,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -1,0 +1,302 @@
+package probe_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"log/slog"
+	"math/big"
+	stdnet "net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/probe"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var discard = slog.New(slog.DiscardHandler)
+
+const localhost = "127.0.0.1"
+
+// authority issues the certificates of a test's nodes.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	a := &authority{}
+	own := a.issue(t, "authority", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	a.cert, a.key = own.Leaf, own.PrivateKey.(*ecdsa.PrivateKey)
+	return a
+}
+
+func (a *authority) issue(t *testing.T, name string, c *x509.Certificate) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
+	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = c, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+func (a *authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+func (a *authority) node(t *testing.T, name string) (server *tls.Config, client func(string) (*tls.Config, error)) {
+	cert := a.issue(t, name, &x509.Certificate{IPAddresses: []stdnet.IP{stdnet.ParseIP(localhost)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
+	server = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.pool()}
+	return server, func(host string) (*tls.Config, error) {
+		return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, RootCAs: a.pool(), ServerName: host}, nil
+	}
+}
+
+// daemon serves what a node's daemon does on its port for peers, until the test ends, and
+// returns its address.
+func daemon(t *testing.T, conf *tls.Config, options ...func(*http.Server)) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	g, ctx := errgroup.WithContext(ctx)
+	bound := make(chan string, 1)
+	listen := func() (stdnet.Listener, error) {
+		l, err := serve.TLS(localhost+":0", conf)()
+		if err == nil {
+			bound <- l.Addr().String()
+		}
+		return l, err
+	}
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	serve.Go(g, listen, serve.HTTP(ctx, hello, time.Minute, discard, options...))
+	t.Cleanup(func() {
+		stop()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return <-bound
+}
+
+func TestProbesGoBetweenDaemons(t *testing.T) {
+	a := newAuthority(t)
+	server, _ := a.node(t, "edge")
+	_, client := a.node(t, "cloud")
+	there := coordinate.New("edge").Point()
+	// A server that chooses its certificate at each handshake, as one on Kubernetes does.
+	chooses := &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return server, nil }}
+	for name, conf := range map[string]*tls.Config{"one certificate": server, "chosen": chooses} {
+		t.Run(name, func(t *testing.T) {
+			address := daemon(t, probe.Offer(conf), probe.NewResponder(func() coordinate.Point { return there }).Register)
+			asks := probe.NewConnections(client)
+			defer asks.Keep(nil)
+			for range 3 {
+				rtt, at, err := asks.Ask(t.Context(), probe.Peer{Name: "edge", Address: address})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if rtt <= 0 || rtt > time.Second {
+					t.Errorf("a round trip of %s within one machine", rtt)
+				}
+				if at.Moved(there) != 0 {
+					t.Errorf("the peer is at %v, and not at %v", at.Message(), there.Message())
+				}
+				time.Sleep(60 * ms) // more often nobody asks, and the responder hangs up
+			}
+		})
+	}
+}
+
+// Requests that are handed over use the same port.
+func TestPortStillTakesRequests(t *testing.T) {
+	a := newAuthority(t)
+	server, _ := a.node(t, "edge")
+	_, client := a.node(t, "cloud")
+	address := daemon(t, probe.Offer(server), probe.NewResponder(func() coordinate.Point { return coordinate.Point{} }).Register)
+	for name, protocols := range map[string][]string{"that name no protocol": nil, "of HTTP/1.1": {"http/1.1"}, "that would like HTTP/2": {"h2", "http/1.1"}} {
+		conf, _ := client(localhost)
+		conf.NextProtos = protocols
+		transport := &http.Transport{DialTLSContext: (&tls.Dialer{Config: conf}).DialContext}
+		resp, err := (&http.Client{Transport: transport}).Get("https://" + address)
+		if err != nil {
+			t.Errorf("clients %s: %v", name, err)
+			continue
+		}
+		if said, _ := io.ReadAll(resp.Body); string(said) != "hello" {
+			t.Errorf("clients %s hear %q", name, said)
+		}
+		_ = resp.Body.Close()
+		transport.CloseIdleConnections()
+	}
+}
+
+func TestPeersThatAreNotAskedTwice(t *testing.T) {
+	ours, theirs := newAuthority(t), newAuthority(t)
+	server, _ := ours.node(t, "edge")
+	foreign, _ := theirs.node(t, "edge")
+	_, client := ours.node(t, "cloud")
+	responder := probe.NewResponder(func() coordinate.Point { return coordinate.New("edge").Point() })
+	nowhere := probe.NewResponder(func() coordinate.Point { return coordinate.Point{} })
+	for name, c := range map[string]struct {
+		address, want string
+	}{
+		"of another name":      {daemon(t, probe.Offer(server), responder.Register), `is "edge"`},
+		"older daemons":        {daemon(t, server), "takes no probes"},
+		"of another authority": {daemon(t, probe.Offer(foreign), responder.Register), "certificate"},
+		"that are nowhere":     {daemon(t, probe.Offer(server), nowhere.Register), "not a coordinate"},
+		"without an address":   {"", "missing port"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asks := probe.NewConnections(client)
+			defer asks.Keep(nil)
+			peer := probe.Peer{Name: "edge", Address: c.address}
+			if name == "of another name" {
+				peer.Name = "other"
+			}
+			if _, _, err := asks.Ask(t.Context(), peer); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A peer that does not behave is hung up on, and costs nothing more.
+func TestResponderHangsUp(t *testing.T) {
+	a := newAuthority(t)
+	server, _ := a.node(t, "edge")
+	_, client := a.node(t, "cloud")
+	address := daemon(t, probe.Offer(server), probe.NewResponder(func() coordinate.Point { return coordinate.New("edge").Point() }).Register)
+	dial := func(t *testing.T) *tls.Conn {
+		conf, _ := client(localhost)
+		conf.NextProtos = []string{probe.Protocol}
+		c, err := tls.Dial("tcp", address, conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	for name, said := range map[string]string{"on something else": "GET / HTTP/1.1\r\n\r\n", "on a flood": strings.Repeat("\x01", 1000)} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t)
+			if _, err := io.WriteString(c, said); err != nil {
+				t.Fatal(err)
+			}
+			heard, _ := io.ReadAll(c) // until it hangs up
+			if len(heard) > 300 {
+				t.Errorf("%d bytes of answers", len(heard))
+			}
+		})
+	}
+	t.Run("on many connections of one node", func(t *testing.T) {
+		for range 4 {
+			dial(t)
+		}
+		// One after the other, so that all four are there before the fifth.
+		c := dial(t)
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("a fifth one is served")
+		}
+	})
+}
+
+// A prober finds out how far its peers are, and where it is itself; when it ends, nothing is
+// left.
+func TestProber(t *testing.T) {
+	a := newAuthority(t)
+	plans := map[string]*probe.Plan{}
+	var peers []probe.Peer
+	for _, name := range []string{"one", "two", "three"} {
+		server, _ := a.node(t, name)
+		plans[name] = probe.NewPlan(name)
+		peers = append(peers, probe.Peer{Name: name, Address: daemon(t, probe.Offer(server), probe.NewResponder(plans[name].Point).Register)})
+	}
+	peers = append(peers, probe.Peer{Name: "gone", Address: localhost + ":1"})
+	_, client := a.node(t, "me")
+	told := make(chan probe.Report, 100)
+	registry := prometheus.NewRegistry()
+	p := probe.NewProber(probe.Config{Plan: probe.NewPlan("me"), Asker: probe.NewConnections(client), Traffic: probe.NewTraffic(),
+		Tell: func(r probe.Report) { told <- r }, Registry: registry, Log: discard})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); p.Run(ctx) }()
+	p.SetPeers(peers)
+	for r := range told {
+		if len(r.Measured) == 3 {
+			break
+		}
+	}
+	stop()
+	<-done
+	families, err := registry.Gather()
+	if err != nil || len(families) != 3 {
+		t.Errorf("%v, %v", families, err)
+	}
+}
+
+// What connections with traffic show, without a probe.
+func TestTraffic(t *testing.T) {
+	a := newAuthority(t)
+	server, _ := a.node(t, "edge")
+	_, client := a.node(t, "cloud")
+	address := daemon(t, server)
+	conf, _ := client(localhost)
+	traffic, plan := probe.NewTraffic(), probe.NewPlan("cloud")
+	var closed func()
+	transport := &http.Transport{DialTLSContext: func(ctx context.Context, network, address string) (stdnet.Conn, error) {
+		c, err := (&tls.Dialer{Config: conf}).DialContext(ctx, network, address)
+		if err == nil {
+			closed = traffic.Opened(c.(*tls.Conn))
+		}
+		return c, err
+	}}
+	defer transport.CloseIdleConnections()
+	now := time.Now()
+	for known := false; !known; now = now.Add(time.Second) {
+		resp, err := (&http.Client{Transport: transport}).Get("https://" + address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		traffic.Look(now, plan)
+		var m probe.Measured
+		if m, known = plan.RTT("edge", now); known && (m.RTT <= 0 || m.RTT > time.Second) {
+			t.Errorf("%+v", m)
+		}
+	}
+	closed()
+	if traffic.Following() != 0 {
+		t.Error("a connection that was closed is followed")
+	}
+}

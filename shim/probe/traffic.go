@@ -1,0 +1,91 @@
+package probe
+
+import (
+	"crypto/tls"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+const (
+	// lookEvery is how often connections with traffic are looked at.
+	lookEvery = time.Second
+	// followedMost is how many connections are followed; more between nodes teach nothing.
+	followedMost = 256
+	// agreeing is how much above the least of the last minutes (tcp_min_rtt_wlen) the
+	// smoothed time may be to count, or agreeingLeast if that is more. Above it may be a
+	// queue, a late acknowledgement, which Linux has for up to 40 ms, or a longer way: that
+	// is for a probe to find out.
+	agreeing      = 0.25
+	agreeingLeast = time.Millisecond
+)
+
+// Traffic learns round-trip times from connections that others use. Its methods may be called
+// at the same time.
+type Traffic struct {
+	mu   sync.Mutex
+	of   map[*tls.Conn]*followed
+	next time.Time
+}
+
+type followed struct {
+	peer   string
+	kernel syscall.RawConn
+	last   tcp
+}
+
+// NewTraffic follows no connection yet.
+func NewTraffic() *Traffic { return &Traffic{of: map[*tls.Conn]*followed{}} }
+
+// Opened follows a connection, whose handshake is over, until closed is called.
+func (t *Traffic) Opened(c *tls.Conn) (closed func()) {
+	peer, err := peertls.PeerName(c.ConnectionState())
+	if err != nil {
+		return func() {}
+	}
+	kernel, err := raw(c)
+	if err != nil {
+		return func() {}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.of) < followedMost {
+		t.of[c] = &followed{peer: peer, kernel: kernel}
+	}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.of, c)
+	}
+}
+
+// look tells the plan what connections show on which something was acknowledged since the
+// last look.
+func (t *Traffic) look(now time.Time, plan *Plan) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Before(t.next) {
+		return
+	}
+	t.next = now.Add(lookEvery)
+	for _, f := range t.of {
+		seen, err := look(f.kernel)
+		if err != nil || seen.acknowledged == f.last.acknowledged {
+			continue // closed just now, or silent
+		}
+		f.last = seen
+		if rtt, ok := seen.agreed(); ok {
+			plan.Passed(f.peer, rtt, now)
+		}
+	}
+}
+
+// agreed is the smoothed time, if that is fresh and undisturbed.
+func (t tcp) agreed() (rtt time.Duration, ok bool) {
+	if t.smoothed == 0 || t.least == 0 || t.least == rttUnknown {
+		return 0, false
+	}
+	return t.smoothed, t.smoothed <= t.least+max(time.Duration(agreeing*float64(t.least)), agreeingLeast)
+}
