@@ -1,0 +1,320 @@
+// Package signals knows how busy nodes are, for each function: from what the nodes' daemons
+// say of the requests that pass them, and from what gateways say of those that do not.
+//
+// It is a core without clock and sockets. What is not told anew loses weight: an estimate
+// goes from what the node said last to what the function's other nodes say.
+package signals
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// activeEvery is how often gateways report, and daemons while they have requests;
+	// idleEvery is how often daemons do after a report of none.
+	activeEvery = time.Second
+	idleEvery   = 10 * time.Second
+	// reportsApart is the shortest time between two reports of one source: what a network
+	// crowds together, but no flood.
+	reportsApart = activeEvery / 10
+	// patience is how many reports may be missing before an estimate loses weight.
+	patience = 3
+	// halfLife is in what time more it loses half.
+	halfLife = 5 * time.Second
+	// trustLeast is what weight is none. It is reached some 22 s after the patience is over.
+	trustLeast = 0.05
+	// idleFor is how long a source that sees no requests of a function is remembered to have
+	// seen some.
+	idleFor = 5 * time.Minute
+)
+
+// Estimate is what is known of a function on a node. Times are 0 while no request has ended.
+type Estimate struct {
+	// RPS is how many requests end per second, EPS how many of them fail.
+	RPS, EPS float64
+	// InFlight is how many requests the instances there have, those that wait in them, too.
+	InFlight float64
+	// ServiceTime is how long an instance takes for one.
+	ServiceTime time.Duration
+	// QueueWait is how long one waits on the node before an instance has it: for the
+	// instance's start and its input, too.
+	QueueWait time.Duration
+	// Capacity is how many the instances there work on at a time; 0: not known.
+	Capacity float64
+	// Age is since the last report; of a node that never reported it is 0.
+	Age time.Duration
+	// Trust is the share of what the node itself said, from 1 to 0; the rest is the mean of
+	// the function's other nodes. At 0 without others all of it is 0.
+	Trust float64
+}
+
+// Utilization is InFlight by Capacity, 0 if that is not known.
+func (e Estimate) Utilization() float64 {
+	if e.Capacity == 0 {
+		return 0
+	}
+	return e.InFlight / e.Capacity
+}
+
+// Row is one Estimate of All.
+type Row struct {
+	Function, Node string
+	Estimate
+}
+
+// source is who says something: of a node, its daemon, or a gateway.
+type source struct {
+	name string
+	// process is of a daemon: a node has two while one replaces the other.
+	process string
+	gateway bool
+}
+
+// place is what is said something of.
+type place struct{ function, node string }
+
+// speaker is what a source has said.
+type speaker struct {
+	last time.Time
+	of   map[place]*series
+}
+
+// Book has what everybody said. Its methods may be called at the same time.
+type Book struct {
+	refused func(who string, r Reason)
+
+	mu sync.Mutex
+	// functions has those that there are, and who has said something of which of their nodes.
+	functions map[string]map[string]map[source]*series
+	speakers  map[source]*speaker
+	daemons   map[string][]string // processes by node, the newest last
+}
+
+// New returns an empty book. refused hears what does not count, or not as it was said; it
+// must not call back, and may be nil.
+func New(refused func(who string, r Reason)) *Book {
+	if refused == nil {
+		refused = func(string, Reason) {}
+	}
+	return &Book{refused: refused, functions: map[string]map[string]map[source]*series{}, speakers: map[source]*speaker{}, daemons: map[string][]string{}}
+}
+
+// SetFunctions says which functions there are: nothing is known of others.
+func (b *Book) SetFunctions(names []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := make(map[string]map[string]map[source]*series, len(names))
+	for _, name := range names {
+		if known[name] = b.functions[name]; known[name] == nil {
+			known[name] = map[string]map[source]*series{}
+		}
+	}
+	b.functions = known
+	for _, who := range b.speakers {
+		maps.DeleteFunc(who.of, func(at place, _ *series) bool { return known[at.function] == nil })
+	}
+}
+
+// processesMost is how many daemons of one name are listened to: the newest, and the one that
+// it replaces, which ends its requests.
+const processesMost = 2
+
+// Join says that a node's daemon has registered. Of more than two of one name the newest
+// count: others are of nodes that share a name, and would say two things in turns.
+func (b *Book) Join(node, process string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	others := slices.DeleteFunc(b.daemons[node], func(p string) bool { return p == process })
+	processes := append(others, process)
+	b.daemons[node] = processes[max(len(processes)-processesMost, 0):]
+}
+
+// Leave says that a node's daemon is gone; with it go its requests.
+func (b *Book) Leave(node, process string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.daemons[node] = slices.DeleteFunc(b.daemons[node], func(p string) bool { return p == process })
+	if len(b.daemons[node]) > 0 { // the other one goes on; else the last word grows old
+		b.forget(source{name: node, process: process})
+		return
+	}
+	delete(b.daemons, node)
+}
+
+// forget forgets all that somebody said.
+func (b *Book) forget(who source) {
+	if said := b.speakers[who]; said != nil {
+		for at := range said.of {
+			b.drop(who, at)
+		}
+	}
+	delete(b.speakers, who)
+}
+
+func (b *Book) drop(who source, at place) {
+	delete(b.speakers[who].of, at)
+	nodes := b.functions[at.function]
+	if delete(nodes[at.node], who); len(nodes[at.node]) == 0 {
+		delete(nodes, at.node)
+	}
+}
+
+// Daemon takes what a node's daemon says of the requests that passed it to instances of its
+// node. Functions that it leaves out have none.
+func (b *Book) Daemon(node, process string, reports map[string]Report, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Contains(b.daemons[node], process) {
+		b.refused(node, Superseded)
+		return
+	}
+	who := source{name: node, process: process}
+	b.take(who, now, func() {
+		for function, said := range reports {
+			b.add(who, function, node, said, now)
+		}
+	})
+}
+
+// Gateway takes what a gateway says of the requests that it sent to instances, by function
+// and node. away is how long a round trip to the node takes: so long each of its requests is
+// in flight for the gateway and not for the instance. Those that it leaves out have none.
+func (b *Book) Gateway(name string, reports map[string]map[string]Report, away func(node string) time.Duration, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	who := source{name: name, gateway: true}
+	b.take(who, now, func() {
+		for function, nodes := range reports {
+			for node, said := range nodes {
+				b.add(who, function, node, said.at(away(node)), now)
+			}
+		}
+	})
+}
+
+// at is a gateway's report as the node would give it, so far away.
+func (r Report) at(away time.Duration) Report {
+	metrics := make(map[string]float64, len(r.NamedMetrics))
+	for name, v := range r.NamedMetrics {
+		metrics[name] = v
+	}
+	if onTheWay := r.RPSFractional * away.Seconds(); onTheWay > 0 {
+		// What is no number stays none, and what is negative is not mended here.
+		if v := metrics[InFlightMetric]; v > 0 {
+			metrics[InFlightMetric] = max(v-onTheWay, 0)
+		}
+	}
+	r.NamedMetrics = metrics
+	return r
+}
+
+// take has a source's report added, unless it comes too soon; then what it left out counts
+// as nothing.
+func (b *Book) take(who source, now time.Time, add func()) {
+	said := b.speakers[who]
+	if said == nil {
+		said = &speaker{of: map[place]*series{}}
+		b.speakers[who] = said
+	} else if now.Sub(said.last) < reportsApart {
+		b.refused(who.name, TooOften)
+		return
+	}
+	said.last = now
+	add()
+	interval := idleEvery
+	for _, s := range said.of {
+		if !s.at.Equal(now) {
+			s.add(values{}, now)
+		}
+		if who.gateway || s.busy.Equal(now) {
+			interval = activeEvery
+		}
+	}
+	for _, s := range said.of {
+		s.interval = interval
+	}
+}
+
+func (b *Book) add(who source, function, node string, said Report, now time.Time) {
+	nodes, known := b.functions[function]
+	if !known {
+		b.refused(who.name, FunctionUnknown)
+		return
+	}
+	v, reason, ok := parse(said)
+	if reason != "" {
+		b.refused(who.name, reason)
+	}
+	if !ok {
+		return
+	}
+	at := place{function, node}
+	s := b.speakers[who].of[at]
+	if s == nil {
+		s = &series{}
+		b.speakers[who].of[at] = s
+		if nodes[node] == nil {
+			nodes[node] = map[source]*series{}
+		}
+		nodes[node][who] = s
+	}
+	s.add(v, now)
+}
+
+// Of is what is known of a function on a node.
+func (b *Book) Of(function, node string, now time.Time) Estimate {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of(function, node, now)
+}
+
+func (b *Book) of(function, node string, now time.Time) Estimate {
+	nodes := b.functions[function]
+	own := sum(nodes[node], now)
+	if own.trust == 1 {
+		return own.estimate()
+	}
+	var others mean
+	for name, of := range nodes {
+		if name != node {
+			others.add(sum(of, now))
+		}
+	}
+	return own.filledUp(others.values()).estimate()
+}
+
+// All is what is known, by function and node.
+func (b *Book) All(now time.Time) []Row {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var rows []Row
+	for function, nodes := range b.functions {
+		for node := range nodes {
+			rows = append(rows, Row{function, node, b.of(function, node, now)})
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Node, b.Node))
+	})
+	return rows
+}
+
+// Expire forgets what no longer counts.
+func (b *Book) Expire(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for who, said := range b.speakers {
+		for at, s := range said.of {
+			if s.trust(now) == 0 || s.idle() && now.Sub(s.busy) > idleFor {
+				b.drop(who, at)
+			}
+		}
+		if len(said.of) == 0 && now.Sub(said.last) > patience*idleEvery {
+			delete(b.speakers, who)
+		}
+	}
+}

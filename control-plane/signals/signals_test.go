@@ -1,0 +1,341 @@
+package signals_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/control-plane/signals"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const fire = "default/fire"
+
+var start = time.Unix(1_000_000, 0)
+
+// said is a report of so many requests per second and in flight, which take so many seconds.
+func said(rps, inFlight, service float64) signals.Report {
+	return signals.Report{RPSFractional: rps, NamedMetrics: map[string]float64{
+		signals.InFlightMetric: inFlight, signals.ServiceTimeMetric: service, signals.QueueWaitMetric: service / 10, signals.CapacityMetric: 8}}
+}
+
+type book struct {
+	*signals.Book
+	now     time.Time
+	refused map[signals.Reason]int
+}
+
+func newBook(nodes ...string) *book {
+	b := &book{now: start, refused: map[signals.Reason]int{}}
+	b.Book = signals.New(func(_ string, r signals.Reason) { b.refused[r]++ })
+	b.SetFunctions([]string{fire, "default/water"})
+	for _, n := range nodes {
+		b.Join(n, "")
+	}
+	return b
+}
+
+// daemons say the same each second.
+func (b *book) daemons(d time.Duration, reports map[string]signals.Report) {
+	for until := b.now.Add(d); b.now.Before(until); b.now = b.now.Add(time.Second) {
+		for node, r := range reports {
+			b.Daemon(node, "", map[string]signals.Report{fire: r}, b.now)
+		}
+	}
+	b.now = b.now.Add(-time.Second)
+}
+
+func near(got, want float64) bool { return math.Abs(got-want) <= 0.03*math.Abs(want)+1e-3 }
+
+func TestSteadyNodeIsAsItSays(t *testing.T) {
+	b := newBook("edge")
+	b.daemons(time.Minute, map[string]signals.Report{"edge": said(20, 4, 0.2)})
+	e := b.Of(fire, "edge", b.now)
+	want := signals.Estimate{RPS: 20, InFlight: 4, ServiceTime: 200 * time.Millisecond, QueueWait: 20 * time.Millisecond, Capacity: 8, Trust: 1}
+	if diff := cmp.Diff(want, e, cmp.Comparer(near), cmp.Comparer(func(a, b time.Duration) bool { return near(float64(a), float64(b)) })); diff != "" {
+		t.Error(diff)
+	}
+	if e.Utilization() != 0.5 || (signals.Estimate{InFlight: 3}).Utilization() != 0 {
+		t.Errorf("a utilization of %g", e.Utilization())
+	}
+	if e := b.Of("default/water", "edge", b.now); e != (signals.Estimate{}) {
+		t.Errorf("of a function without requests %+v", e)
+	}
+}
+
+// A burst of a second is not what a node is like; a change that stays is, within seconds.
+func TestSmoothing(t *testing.T) {
+	b := newBook("edge")
+	b.daemons(time.Minute, map[string]signals.Report{"edge": said(10, 1, 0.1)})
+	b.now = b.now.Add(time.Second)
+	b.daemons(time.Second, map[string]signals.Report{"edge": said(100, 50, 0.1)})
+	if e := b.Of(fire, "edge", b.now); e.InFlight > 11 || e.RPS > 30 {
+		t.Errorf("after a burst %+v", e)
+	}
+	b.now = b.now.Add(time.Second)
+	b.daemons(20*time.Second, map[string]signals.Report{"edge": said(100, 50, 0.5)})
+	if e := b.Of(fire, "edge", b.now); e.InFlight < 48 || e.RPS < 95 || e.ServiceTime < 490*time.Millisecond {
+		t.Errorf("20 s later %+v", e)
+	}
+}
+
+// A silent node goes from what it said to what others say, and is then unknown; it neither
+// stays as it was nor looks idle.
+func TestSilentNodeDecays(t *testing.T) {
+	b := newBook("silent", "other")
+	b.daemons(time.Minute, map[string]signals.Report{"silent": said(100, 40, 0.4), "other": said(10, 2, 0.2)})
+	last := b.Of(fire, "silent", b.now)
+	for range 90 {
+		b.now = b.now.Add(time.Second)
+		b.daemons(time.Second, map[string]signals.Report{"other": said(10, 2, 0.2)})
+		e := b.Of(fire, "silent", b.now)
+		if e.InFlight > last.InFlight || e.Trust > last.Trust || e.InFlight < 1.9 || e.ServiceTime > last.ServiceTime || e.ServiceTime < 190*time.Millisecond {
+			t.Fatalf("after %s %+v, before %+v", b.now.Sub(start), e, last)
+		}
+		if drop := last.InFlight - e.InFlight; drop > 8 {
+			t.Errorf("a jump from %+v to %+v", last, e)
+		}
+		if e.Age > 3*time.Second && e.Trust == 1 {
+			t.Errorf("trusted after %s", e.Age)
+		}
+		last = e
+	}
+	if last.Trust != 0 || !near(last.InFlight, 2) {
+		t.Errorf("at last %+v", last)
+	}
+	b.Expire(b.now)
+	if rows := b.All(b.now); len(rows) != 1 || rows[0].Node != "other" {
+		t.Errorf("%+v", rows)
+	}
+}
+
+// A node without requests says so seldom, and is not silent for that.
+func TestIdleIsNotSilent(t *testing.T) {
+	b := newBook("edge")
+	b.daemons(10*time.Second, map[string]signals.Report{"edge": said(100, 40, 0.4)})
+	b.now = b.now.Add(time.Second)
+	for range 20 {
+		b.Daemon("edge", "", nil, b.now)
+		for range 10 {
+			if e := b.Of(fire, "edge", b.now); e.Trust != 1 {
+				t.Fatalf("%+v", e)
+			}
+			b.now = b.now.Add(time.Second)
+		}
+	}
+	if e := b.Of(fire, "edge", b.now); e.InFlight > 0.01 || e.RPS > 0.01 || !near(e.ServiceTime.Seconds(), 0.4) {
+		t.Errorf("%+v", e)
+	}
+	b.now = b.now.Add(5 * time.Minute)
+	b.Daemon("edge", "", nil, b.now)
+	b.Expire(b.now)
+	if rows := b.All(b.now); len(rows) != 0 {
+		t.Errorf("%+v is remembered", rows)
+	}
+}
+
+// Gateways see requests that pass no daemon: those on their way are not the node's, and the
+// time that they stay follows from how many there are.
+func TestGatewaysSeeWhatDaemonsDoNot(t *testing.T) {
+	b := newBook("edge")
+	away := func(string) time.Duration { return 50 * time.Millisecond }
+	for range 120 {
+		b.now = b.now.Add(time.Second)
+		for _, gateway := range []string{"one", "two"} {
+			// 100 requests a second that stay for 0.2 s over there are 25 in flight.
+			b.Gateway(gateway, map[string]map[string]signals.Report{fire: {"edge": {RPSFractional: 100, EPS: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 25}}}}, away, b.now)
+		}
+		b.Daemon("edge", "", map[string]signals.Report{fire: {RPSFractional: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 1, signals.ServiceTimeMetric: 1e-6, signals.CapacityMetric: 64}}}, b.now)
+	}
+	e := b.Of(fire, "edge", b.now)
+	if !near(e.RPS, 201) || !near(e.InFlight, 41) || !near(e.EPS, 2) || e.Capacity != 64 {
+		t.Errorf("%+v", e)
+	}
+	if !near(e.ServiceTime.Seconds(), 0.2) {
+		t.Errorf("a service time of %s: what the node says of itself beats what others see", e.ServiceTime)
+	}
+}
+
+// Few requests say nothing about how long they stay.
+func TestFewRequestsAreNoMean(t *testing.T) {
+	b := newBook("edge")
+	for i := range 60 {
+		b.now = b.now.Add(time.Second)
+		inFlight := 0.0
+		if i%10 == 0 {
+			inFlight = 1
+		}
+		b.Gateway("one", map[string]map[string]signals.Report{fire: {"edge": {RPSFractional: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: inFlight}}}}, func(string) time.Duration { return 0 }, b.now)
+	}
+	if e := b.Of(fire, "edge", b.now); e.ServiceTime != 0 || !near(e.RPS, 1) {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestHostileReports(t *testing.T) {
+	metric := func(name string, v float64) signals.Report {
+		r := said(10, 1, 0.1)
+		r.NamedMetrics[name] = v
+		return r
+	}
+	honest := said(10, 1, 0.1)
+	for name, c := range map[string]struct {
+		report map[string]signals.Report
+		reason signals.Reason
+	}{
+		"rate that is no number":        {map[string]signals.Report{fire: said(math.NaN(), 1, 1)}, signals.NotANumber},
+		"infinite rate":                 {map[string]signals.Report{fire: said(math.Inf(1), 1, 1)}, signals.NotANumber},
+		"requests in flight, no number": {map[string]signals.Report{fire: metric(signals.InFlightMetric, math.NaN())}, signals.NotANumber},
+		"negative requests in flight":   {map[string]signals.Report{fire: metric(signals.InFlightMetric, -1)}, signals.Negative},
+		"negative service time":         {map[string]signals.Report{fire: metric(signals.ServiceTimeMetric, -0.1)}, signals.Negative},
+		"negative wait":                 {map[string]signals.Report{fire: metric(signals.QueueWaitMetric, math.Inf(-1))}, signals.NotANumber},
+		"absurd service time":           {map[string]signals.Report{fire: metric(signals.ServiceTimeMetric, 1e9)}, signals.Absurd},
+		"absurd capacity":               {map[string]signals.Report{fire: metric(signals.CapacityMetric, 1e300)}, signals.Absurd},
+		"absurd rate":                   {map[string]signals.Report{fire: said(1e9, 1, 0.1)}, signals.Absurd},
+		"utilization that is no number": {map[string]signals.Report{fire: {ApplicationUtilization: math.NaN()}}, signals.NotANumber},
+		"function that there is not":    {map[string]signals.Report{fire: honest, "default/none": honest}, signals.FunctionUnknown},
+		"more failures than requests":   {map[string]signals.Report{fire: {RPSFractional: 10, EPS: 1e5, NamedMetrics: honest.NamedMetrics}}, signals.Contradictory},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook("edge", "liar")
+			b.daemons(time.Minute, map[string]signals.Report{"liar": honest, "edge": honest})
+			before := b.Of(fire, "edge", b.now)
+			b.now = b.now.Add(time.Second)
+			b.Daemon("liar", "", c.report, b.now)
+			if diff := cmp.Diff(map[signals.Reason]int{c.reason: 1}, b.refused); diff != "" {
+				t.Error(diff)
+			}
+			e := b.Of(fire, "liar", b.now)
+			if math.IsNaN(e.RPS) || e.RPS > 10.01 || e.EPS > e.RPS || e.InFlight > 1.01 || e.ServiceTime > 101*time.Millisecond || e.Capacity != 8 {
+				t.Errorf("%+v", e)
+			}
+			if after := b.Of(fire, "edge", b.now); after.InFlight != before.InFlight || after.ServiceTime != before.ServiceTime {
+				t.Errorf("another node's is %+v, was %+v", after, before)
+			}
+		})
+	}
+}
+
+// A flood is not smoothed into anything.
+func TestFloods(t *testing.T) {
+	b := newBook("edge")
+	b.daemons(10*time.Second, map[string]signals.Report{"edge": said(10, 1, 0.1)})
+	before := b.Of(fire, "edge", b.now)
+	for i := range 1000 {
+		b.Daemon("edge", "", map[string]signals.Report{fire: said(1000, 1000, 10)}, b.now.Add(time.Duration(i)*time.Microsecond))
+	}
+	if e := b.Of(fire, "edge", b.now); e != before || b.refused[signals.TooOften] != 1000 {
+		t.Errorf("%+v, was %+v; %v", e, before, b.refused)
+	}
+}
+
+// A node whose daemon is being replaced has two, whose requests are different ones. More of
+// one name are nodes that share it: the newest two count.
+func TestDaemonsOfOneName(t *testing.T) {
+	b := newBook()
+	say := func(processes ...string) {
+		for range 60 {
+			b.now = b.now.Add(time.Second)
+			for _, p := range processes {
+				b.Daemon("edge", p, map[string]signals.Report{fire: said(10, 1, 0.1)}, b.now)
+			}
+		}
+	}
+	b.Join("edge", "old")
+	b.Join("edge", "new")
+	say("old", "new")
+	if e := b.Of(fire, "edge", b.now); !near(e.RPS, 20) || !near(e.InFlight, 2) || !near(e.ServiceTime.Seconds(), 0.1) {
+		t.Errorf("of both %+v", e)
+	}
+	b.Leave("edge", "old")
+	if e := b.Of(fire, "edge", b.now); !near(e.RPS, 10) {
+		t.Errorf("of the new one %+v", e)
+	}
+	b.Join("edge", "third")
+	b.Join("edge", "fourth")
+	say("new", "third", "fourth")
+	if e := b.Of(fire, "edge", b.now); !near(e.RPS, 20) || b.refused[signals.Superseded] != 60 {
+		t.Errorf("of four %+v, %v", e, b.refused)
+	}
+	b.Leave("edge", "third")
+	b.Leave("edge", "fourth")
+	if e := b.Of(fire, "edge", b.now); e.Trust != 1 {
+		t.Errorf("%+v: the last daemon's word goes at once", e)
+	}
+	b.Daemon("edge", "fourth", map[string]signals.Report{fire: said(10, 1, 0.1)}, b.now)
+	if b.refused[signals.Superseded] != 61 {
+		t.Error("a daemon that has left is listened to")
+	}
+}
+
+// Capacity may be told as the part of it that is in use.
+func TestCapacityByUtilization(t *testing.T) {
+	b := newBook("edge")
+	r := signals.Report{RPSFractional: 1, ApplicationUtilization: 0.25, NamedMetrics: map[string]float64{signals.InFlightMetric: 4}}
+	b.daemons(time.Minute, map[string]signals.Report{"edge": r})
+	if e := b.Of(fire, "edge", b.now); e.Capacity != 16 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Functions that are gone take what was said of them along.
+func TestFunctionsThatAreGone(t *testing.T) {
+	b := newBook("edge")
+	b.daemons(time.Minute, map[string]signals.Report{"edge": said(10, 1, 0.1)})
+	b.SetFunctions([]string{"default/water"})
+	b.SetFunctions([]string{fire})
+	if e := b.Of(fire, "edge", b.now); e != (signals.Estimate{}) {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Whatever is said, in whatever order: estimates are finite and within what can be, and all
+// of it is forgotten.
+func TestAnythingMayBeSaid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBook("a", "b")
+		name, process := rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"", "x", "y"})
+		value := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 100), rapid.Just(math.NaN()), rapid.Just(math.Inf(1)))
+		report := func() signals.Report {
+			return signals.Report{RPSFractional: value.Draw(t, "rps"), EPS: value.Draw(t, "eps"), ApplicationUtilization: value.Draw(t, "utilization"), NamedMetrics: map[string]float64{
+				signals.InFlightMetric: value.Draw(t, "in flight"), signals.ServiceTimeMetric: value.Draw(t, "service"), signals.QueueWaitMetric: value.Draw(t, "wait"), signals.CapacityMetric: value.Draw(t, "capacity")}}
+		}
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			b.now = b.now.Add(time.Duration(rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(t, "later")))
+			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			case 0:
+				b.Join(name.Draw(t, "joins"), process.Draw(t, "process"))
+			case 1:
+				b.Leave(name.Draw(t, "leaves"), process.Draw(t, "process"))
+			case 2:
+				b.Expire(b.now)
+			case 3:
+				b.SetFunctions([]string{rapid.SampledFrom([]string{fire, "default/water"}).Draw(t, "function")})
+			case 4, 5:
+				b.Gateway(name.Draw(t, "gateway"), map[string]map[string]signals.Report{fire: {name.Draw(t, "to"): report()}},
+					func(string) time.Duration { return time.Duration(rapid.Int64().Draw(t, "away")) }, b.now)
+			default:
+				b.Daemon(name.Draw(t, "node"), process.Draw(t, "process"), map[string]signals.Report{fire: report(), "default/water": report()}, b.now)
+			}
+			for _, r := range b.All(b.now) {
+				for _, v := range []float64{r.RPS, r.EPS, r.InFlight, r.Capacity, r.ServiceTime.Seconds(), r.QueueWait.Seconds(), r.Trust, r.Age.Seconds()} {
+					if !(v >= 0 && v <= 1e8) {
+						t.Fatalf("%+v", r)
+					}
+				}
+				if r.Trust > 1 || r.ServiceTime > time.Hour+time.Second || r.QueueWait > time.Hour+time.Second {
+					t.Fatalf("%+v", r)
+				}
+			}
+		}
+		b.Expire(b.now.Add(time.Hour))
+		if rows := b.All(b.now.Add(time.Hour)); len(rows) > 0 {
+			t.Fatalf("%+v after an hour", rows)
+		}
+	})
+}
