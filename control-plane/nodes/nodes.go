@@ -40,12 +40,23 @@ type Handler interface {
 	Event(node string, e *nodeapi.Event)
 }
 
+// Observer hears what the nodes measure. Its methods must not block. For one daemon they are
+// called one after the other: Came, what it says, Went. Of a node that has two daemons the
+// older one's RoundTrips are not heard: two that share a name would say two things in turns.
+type Observer interface {
+	Came(node, process string)
+	Went(node, process string)
+	RoundTrips(node string, m *nodeapi.RoundTrips)
+	Signals(node, process string, m *nodeapi.Signals)
+}
+
 // Server implements nodeapi.ControlPlaneServer.
 type Server struct {
 	nodeapi.UnimplementedControlPlaneServer
-	handler Handler
-	log     *slog.Logger
-	serving sync.WaitGroup
+	handler  Handler
+	observer Observer // nil: nobody wants to know
+	log      *slog.Logger
+	serving  sync.WaitGroup
 
 	// told is held while the handler hears what is of all daemons of a node together.
 	told sync.Mutex
@@ -85,6 +96,9 @@ func New(log *slog.Logger) *Server {
 // SetHandler names who acts on the nodes' messages. The handler usually sends by the
 // server itself, hence the two steps.
 func (s *Server) SetHandler(h Handler) { s.handler = h }
+
+// SetObserver names who hears what nodes measure; it comes before the server serves.
+func (s *Server) SetObserver(o Observer) { s.observer = o }
 
 // Wait returns when the handler hears no more of streams that have ended. It is called
 // after the gRPC server has stopped and its handlers have returned.
@@ -184,6 +198,8 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 			s.loaded(st, k.Load.GetInFlight())
 		case *nodeapi.NodeMessage_Event:
 			s.handler.Event(st.node, k.Event)
+		case *nodeapi.NodeMessage_RoundTrips, *nodeapi.NodeMessage_Signals:
+			s.observe(st, m)
 		}
 	}
 }
@@ -197,6 +213,9 @@ func (s *Server) join(st *stream) {
 	s.mu.Unlock()
 	s.log.Info("node joined", "node", st.node, "version", st.register.GetVersion(), "process", st.name, "instances", len(st.register.GetInstances()))
 	s.handler.Joined(st.node, st.register)
+	if s.observer != nil {
+		s.observer.Came(st.node, st.name)
+	}
 }
 
 func (s *Server) leave(st *stream) {
@@ -210,6 +229,9 @@ func (s *Server) leave(st *stream) {
 	}
 	s.mu.Unlock()
 	s.log.Warn("node left", "node", st.node, "process", st.name)
+	if s.observer != nil {
+		s.observer.Went(st.node, st.name)
+	}
 	if len(left) == 0 {
 		s.handler.Left(st.node)
 	} else {
@@ -219,6 +241,24 @@ func (s *Server) leave(st *stream) {
 	defer s.mu.Unlock()
 	if s.latest[st.process] == st {
 		delete(s.latest, st.process)
+	}
+}
+
+// observe passes on what a daemon measured.
+func (s *Server) observe(st *stream, m *nodeapi.NodeMessage) {
+	if s.observer == nil {
+		return
+	}
+	if measured := m.GetSignals(); measured != nil {
+		s.observer.Signals(st.node, st.name, measured)
+		return
+	}
+	s.mu.Lock()
+	of := s.joined[st.node]
+	newest := of[len(of)-1] == st // it has joined itself
+	s.mu.Unlock()
+	if newest {
+		s.observer.RoundTrips(st.node, m.GetRoundTrips())
 	}
 }
 

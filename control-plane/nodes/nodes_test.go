@@ -325,6 +325,51 @@ func TestASecondStreamReplacesTheFirst(t *testing.T) {
 	}
 }
 
+// observer tells what it heard.
+type observer chan string
+
+func (o observer) Came(node, process string) { o <- node + " " + process + " came" }
+func (o observer) Went(node, process string) { o <- node + " " + process + " went" }
+func (o observer) RoundTrips(node string, m *nodeapi.RoundTrips) {
+	o <- fmt.Sprintf("%s: %d round trips", node, len(m.GetMeasured()))
+}
+func (o observer) Signals(node, process string, m *nodeapi.Signals) {
+	o <- fmt.Sprintf("%s %s: %d signals", node, process, len(m.GetFunctions()))
+}
+
+// Both daemons of a node tell of their requests, but only one of them how far others are.
+func TestWhatDaemonsMeasure(t *testing.T) {
+	cp := serve(t)
+	heard := make(observer, 16)
+	cp.SetObserver(heard)
+	measure := func(n *node) {
+		n.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_RoundTrips{RoundTrips: &nodeapi.RoundTrips{Measured: []*nodeapi.RoundTrip{{}}}}})
+		n.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Signals{Signals: &nodeapi.Signals{}}})
+	}
+	want := func(all ...string) {
+		t.Helper()
+		for _, line := range all {
+			if got := <-heard; got != line {
+				t.Errorf("heard %q, want %q", got, line)
+			}
+		}
+	}
+	before := cp.connectAs(t, "edge-1", &nodeapi.Register{Process: "a"})
+	want("edge-1 a came")
+	measure(before)
+	want("edge-1: 1 round trips", "edge-1 a: 0 signals")
+	after := cp.connectAs(t, "edge-1", &nodeapi.Register{Process: "b"})
+	want("edge-1 b came")
+	measure(before)
+	want("edge-1 a: 0 signals")
+	measure(after)
+	want("edge-1: 1 round trips", "edge-1 b: 0 signals")
+	before.end()
+	want("edge-1 a went")
+	after.end()
+	want("edge-1 b went")
+}
+
 // While a daemon is updated the node has two. The old one gets the answers to its own
 // questions, and word of the instances; all else is the new one's. What both have in their
 // hands counts.

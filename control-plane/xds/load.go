@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -29,6 +31,19 @@ type Load struct {
 	InFlight uint64
 	// Issued is the number of requests since the report before.
 	Issued uint64
+	// Endpoints are those that had some of them, in no order.
+	Endpoints []EndpointLoad
+}
+
+// EndpointLoad is one endpoint's part of a Load.
+type EndpointLoad struct {
+	// Address is ip:port. Requests to the node's own daemon are of no endpoint.
+	Address string
+	// InFlight is the number of requests without an answer, as above.
+	InFlight uint64
+	// Succeeded and Failed are how many per second got an answer of a status below 500, and
+	// how many another one or none.
+	Succeeded, Failed float64
 }
 
 // loadService takes load reports (Envoy's LRS).
@@ -46,8 +61,9 @@ func (l *loadService) StreamLoadStats(stream loadstats.LoadReportingService_Stre
 		return err
 	}
 	if err := stream.Send(&loadstats.LoadStatsResponse{
-		SendAllClusters:       true,
-		LoadReportingInterval: durationpb.New(LoadInterval),
+		SendAllClusters:           true,
+		LoadReportingInterval:     durationpb.New(LoadInterval),
+		ReportEndpointGranularity: true,
 	}); err != nil {
 		return err
 	}
@@ -81,6 +97,9 @@ func loads(stats []*endpoint.ClusterStats, isFunction func(string) bool) []Load 
 		for _, locality := range c.GetUpstreamLocalityStats() {
 			sum.InFlight += locality.GetTotalRequestsInProgress()
 			sum.Issued += locality.GetTotalIssuedRequests()
+			if seconds := c.GetLoadReportInterval().AsDuration().Seconds(); seconds > 0 {
+				sum.Endpoints = appendEndpoints(sum.Endpoints, locality.GetUpstreamEndpointStats(), seconds)
+			}
 		}
 		sums[name] = sum
 	}
@@ -92,4 +111,19 @@ func loads(stats []*endpoint.ClusterStats, isFunction func(string) bool) []Load 
 	}
 	slices.SortFunc(out, func(a, b Load) int { return cmp.Compare(a.Function, b.Function) })
 	return out
+}
+
+// endpointsMost bounds what a gateway can say of one function.
+const endpointsMost = 4096
+
+func appendEndpoints(list []EndpointLoad, stats []*endpoint.UpstreamEndpointStats, seconds float64) []EndpointLoad {
+	for _, s := range stats {
+		at := s.GetAddress().GetSocketAddress()
+		if at == nil || len(list) == endpointsMost {
+			continue
+		}
+		list = append(list, EndpointLoad{Address: net.JoinHostPort(at.GetAddress(), strconv.Itoa(int(at.GetPortValue()))), InFlight: s.GetTotalRequestsInProgress(),
+			Succeeded: float64(s.GetTotalSuccessfulRequests()) / seconds, Failed: float64(s.GetTotalErrorRequests()) / seconds})
+	}
+	return list
 }

@@ -2,11 +2,14 @@ package xds
 
 import (
 	"testing"
+	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 func report(cluster string, localities ...[2]uint64) *endpoint.ClusterStats {
@@ -34,6 +37,25 @@ func TestLoads(t *testing.T) {
 	want := []Load{{Function: "default/a", InFlight: 4, Issued: 1}, {Function: "default/b", InFlight: 3, Issued: 5}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Of what endpoints had, the gateway's own daemon is left out.
+func TestLoadsOfEndpoints(t *testing.T) {
+	at := func(a *core.Address, inFlight, succeeded, failed uint64) *endpoint.UpstreamEndpointStats {
+		return &endpoint.UpstreamEndpointStats{Address: a, TotalRequestsInProgress: inFlight, TotalSuccessfulRequests: succeeded, TotalErrorRequests: failed}
+	}
+	c := report("default/a", [2]uint64{3, 9})
+	c.LoadReportInterval = durationpb.New(2 * time.Second)
+	c.UpstreamLocalityStats[0].UpstreamEndpointStats = []*endpoint.UpstreamEndpointStats{
+		at(socketAddress("10.0.0.1", 8080), 2, 6, 1), at(pipe("/run/ingress.sock"), 1, 2, 0), at(nil, 7, 7, 7)}
+	want := []Load{{Function: "default/a", InFlight: 3, Issued: 9, Endpoints: []EndpointLoad{{Address: "10.0.0.1:8080", InFlight: 2, Succeeded: 3, Failed: 0.5}}}}
+	if diff := cmp.Diff(want, loads([]*endpoint.ClusterStats{c}, known)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	c.LoadReportInterval = durationpb.New(-time.Second)
+	if got := loads([]*endpoint.ClusterStats{c}, known); len(got) != 1 || len(got[0].Endpoints) > 0 {
+		t.Errorf("of no time: %+v", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package geography_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -37,5 +38,23 @@ func TestMeasuringIsDeterministic(t *testing.T) {
 	measure := func() geography.Result { return geography.New(100, 0.05, 3).Measure(time.Minute, 3) }
 	if first, second := measure(), measure(); first != second {
 		t.Errorf("%+v, then %+v", first, second)
+	}
+}
+
+// The table of docs/rationale.md: go test -run '^$' -bench . -benchtime 1x ./e2e/geography
+func BenchmarkMeasure(b *testing.B) {
+	for _, nodes := range []int{30, 100, 300, 1000} {
+		for _, detours := range []float64{0, 0.05, 0.08, 0.12} {
+			b.Run(fmt.Sprintf("nodes=%d/detours=%g", nodes, detours), func(b *testing.B) {
+				for b.Loop() {
+					r := geography.New(nodes, detours, 1).Measure(4*time.Minute, 1)
+					b.ReportMetric(r.P50, "rtt_err_p50")
+					b.ReportMetric(r.P95, "rtt_err_p95")
+					b.ReportMetric(r.NearP50, "near_p50")
+					b.ReportMetric(float64(r.Measured)/float64(r.Pairs), "measured")
+					b.ReportMetric(r.ProbesLast, "probes/s")
+				}
+			})
+		}
 	}
 }

@@ -47,7 +47,7 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 }
 
 // deliver waits for instance and input, and hands the request to the function.
-func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string) error {
+func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string) (err error) {
 	at, err := in.ready(ctx, p, instance)
 	if err != nil {
 		return err
@@ -59,6 +59,9 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 	defer remove() // before the input is released, whose bytes the file shares
 	defer in.begin(ctx, p, instance)()
 	p.tell(progressDelivering)
+	delivered := time.Now()
+	end := in.tally.begin(p.function.GetName(), delivered.Sub(p.began))
+	defer func() { end(time.Since(delivered), err != nil && r.Context().Err() == nil) }()
 	return in.forward(ctx, w, r, p, at, file)
 }
 

@@ -26,7 +26,7 @@ const (
 // Silence is how long a connection between daemons lets what was sent be unacknowledged, once
 // it is to carry a body of that size; 0 is the kernel's own time.
 func Silence(c *tls.Conn, body int64) (time.Duration, error) {
-	peer := newPeerConn(c)
+	peer := newPeerConn(c, func() {})
 	peer.carry(body)
 	raw, err := c.NetConn().(syscall.Conn).SyscallConn()
 	if err != nil {

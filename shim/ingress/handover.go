@@ -38,8 +38,12 @@ const (
 
 // NewPeerTransport returns a transport to other nodes' daemons, which have their address
 // in their certificate. client returns the configuration for one connection to a host: a
-// node's certificate may be renewed between two.
-func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Transport {
+// node's certificate may be renewed between two. opened hears of each connection, and closed
+// is called when that ends; it may be nil.
+func NewPeerTransport(client func(host string) (*tls.Config, error), opened func(*tls.Conn) (closed func())) *http.Transport {
+	if opened == nil {
+		opened = func(*tls.Conn) func() { return func() {} }
+	}
 	dialer := &net.Dialer{Timeout: peerDialTimeout, Control: silence,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: peerSilence / 3, Interval: peerSilence / 3, Count: 3}}
 	return &http.Transport{
@@ -58,7 +62,8 @@ func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Trans
 			if err != nil {
 				return nil, err
 			}
-			return newPeerConn(c.(*tls.Conn)), nil // as it says
+			conn := c.(*tls.Conn) // as it says
+			return newPeerConn(conn, opened(conn)), nil
 		},
 		DisableCompression:     true,
 		ExpectContinueTimeout:  continueTimeout,
@@ -70,13 +75,19 @@ func NewPeerTransport(client func(host string) (*tls.Config, error)) *http.Trans
 // peerConn is a connection that tells when its other side has ended it.
 type peerConn struct {
 	*tls.Conn
-	ended context.Context
-	end   context.CancelFunc
+	ended  context.Context
+	end    context.CancelFunc
+	closed func()
 }
 
-func newPeerConn(c *tls.Conn) *peerConn {
+func newPeerConn(c *tls.Conn, closed func()) *peerConn {
 	ended, end := context.WithCancel(context.Background())
-	return &peerConn{c, ended, end}
+	return &peerConn{c, ended, end, closed}
+}
+
+func (c *peerConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }
 
 // carry prepares the connection for a body of that many bytes, -1 for any number: one that the

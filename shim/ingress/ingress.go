@@ -149,6 +149,7 @@ type Ingress struct {
 	peers        http.RoundTripper
 	mesh         Mesh
 	deliveries   Deliveries
+	tally        *tally
 	// By what the other side speaks.
 	functionSide, relaySide transports
 	metrics                 *Metrics
@@ -163,7 +164,7 @@ type Ingress struct {
 func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
 	return &Ingress{node: c.Node, functions: c.Functions, controlPlane: c.ControlPlane, instances: c.Instances, engine: c.Engine,
-		hints: hints{open: map[string]*hint{}}, peers: c.Peers, mesh: c.Mesh, deliveries: c.Deliveries, functionSide: newTransports(functionDialTimeout),
+		hints: hints{open: map[string]*hint{}}, peers: c.Peers, mesh: c.Mesh, deliveries: c.Deliveries, tally: newTally(time.Now()), functionSide: newTransports(functionDialTimeout),
 		relaySide: newTransports(relayDialTimeout), metrics: c.Metrics, log: c.Log, pause: pauseFirst, stopping: stopping, stop: stop}
 }
 
@@ -174,6 +175,10 @@ func (in *Ingress) Close() {
 	in.stop()
 	in.hints.close()
 }
+
+// Signals is what there was since the call before of requests that the node's instances got
+// by way of the daemon. Those that gateways send to instances themselves it does not see.
+func (in *Ingress) Signals(now time.Time) *nodeapi.Signals { return in.tally.report(now) }
 
 // Gateway serves the requests that the node's Envoy sends.
 func (in *Ingress) Gateway() http.Handler {

@@ -136,7 +136,7 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	s.Start()
 	t.Cleanup(s.Close)
 	p.server = s
-	transport := ingress.NewPeerTransport(func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil })
+	transport := ingress.NewPeerTransport(func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil }, nil)
 	t.Cleanup(transport.CloseIdleConnections)
 	p.gateway = newNode(t, p.hearing(transport))
 	p.gateway.gateway = unixClient(t, serveUnix(t, p.gateway.Gateway()))

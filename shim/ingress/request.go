@@ -38,7 +38,8 @@ type parked struct {
 	body      *clientBody
 	depth     int // of calls of functions by functions
 	// tell has the daemon that handed the request over know how far it is.
-	tell func(progress string)
+	tell  func(progress string)
+	began time.Time
 	// deadline is when placement, instance and input must be there.
 	deadline time.Time
 }
@@ -102,7 +103,7 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	if err != nil {
 		return err
 	}
-	p.function, p.deadline = f, began.Add(f.GetReadyTimeout().AsDuration()+deliveryGrace)
+	p.function, p.began, p.deadline = f, began, began.Add(f.GetReadyTimeout().AsDuration()+deliveryGrace)
 	span := trace.SpanFromContext(ctx)
 	if f.GetHasInput() && !named && ref == "" {
 		span.SetAttributes(tracing.Degraded.String(degradedNoReference))

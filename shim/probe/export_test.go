@@ -7,8 +7,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 )
 
-func (t *Traffic) Look(now time.Time, plan *Plan) { t.look(now, plan) }
-
 func (t *Traffic) Following() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
@@ -38,14 +39,14 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t testing.TB) *authority {
 	a := &authority{}
 	own := a.issue(t, "authority", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
 	a.cert, a.key = own.Leaf, own.PrivateKey.(*ecdsa.PrivateKey)
 	return a
 }
 
-func (a *authority) issue(t *testing.T, name string, c *x509.Certificate) tls.Certificate {
+func (a *authority) issue(t testing.TB, name string, c *x509.Certificate) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -74,7 +75,7 @@ func (a *authority) pool() *x509.CertPool {
 	return p
 }
 
-func (a *authority) node(t *testing.T, name string) (server *tls.Config, client func(string) (*tls.Config, error)) {
+func (a *authority) node(t testing.TB, name string) (server *tls.Config, client func(string) (*tls.Config, error)) {
 	cert := a.issue(t, name, &x509.Certificate{IPAddresses: []stdnet.IP{stdnet.ParseIP(localhost)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
 	server = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.pool()}
@@ -85,7 +86,7 @@ func (a *authority) node(t *testing.T, name string) (server *tls.Config, client 
 
 // daemon serves what a node's daemon does on its port for peers, until the test ends, and
 // returns its address.
-func daemon(t *testing.T, conf *tls.Config, options ...func(*http.Server)) string {
+func daemon(t testing.TB, conf *tls.Config, options ...func(*http.Server)) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	g, ctx := errgroup.WithContext(ctx)
@@ -251,10 +252,11 @@ func TestProber(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); p.Run(ctx) }()
 	p.SetPeers(peers)
-	for r := range told {
-		if len(r.Measured) == 3 {
-			break
-		}
+	if r := <-told; len(r.Measured) == 0 {
+		t.Errorf("told %+v", r)
+	}
+	for p.Plan.Known(time.Now()) < 3 {
+		time.Sleep(ms)
 	}
 	stop()
 	<-done
@@ -299,4 +301,36 @@ func TestTraffic(t *testing.T) {
 	if traffic.Following() != 0 {
 		t.Error("a connection that was closed is followed")
 	}
+}
+
+// What a probe costs both daemons together.
+func BenchmarkAsk(b *testing.B) {
+	a := newAuthority(b)
+	server, _ := a.node(b, "edge")
+	_, client := a.node(b, "cloud")
+	there := coordinate.New("edge").Point()
+	address := daemon(b, probe.Offer(server), probe.NewResponder(func() coordinate.Point { return there }).Register)
+	asks := probe.NewConnections(client)
+	defer asks.Keep(nil)
+	var before, after unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &before); err != nil {
+		b.Fatal(err)
+	}
+	var rtts time.Duration
+	for b.Loop() {
+		rtt, _, err := asks.Ask(b.Context(), probe.Peer{Name: "edge", Address: address})
+		if err != nil {
+			b.Fatal(err)
+		}
+		rtts += rtt
+		b.StopTimer()
+		time.Sleep(60 * ms) // more often nobody asks
+		b.StartTimer()
+	}
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &after); err != nil {
+		b.Fatal(err)
+	}
+	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	b.ReportMetric(float64(cpu)/float64(b.N)/1000, "cpu-us/op")
+	b.ReportMetric(float64(rtts.Microseconds())/float64(b.N), "rtt-us/op")
 }

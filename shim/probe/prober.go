@@ -88,7 +88,7 @@ func (p *Prober) Run(ctx context.Context) {
 		}
 		now := time.Now()
 		if p.Traffic != nil {
-			p.Traffic.look(now, p.Plan)
+			p.Traffic.Look(now, p.Plan)
 		}
 		peer, wait, due := p.Plan.Next(now)
 		if due {

@@ -61,9 +61,9 @@ func (t *Traffic) Opened(c *tls.Conn) (closed func()) {
 	}
 }
 
-// look tells the plan what connections show on which something was acknowledged since the
+// Look tells the plan what connections show on which something was acknowledged since the
 // last look.
-func (t *Traffic) look(now time.Time, plan *Plan) {
+func (t *Traffic) Look(now time.Time, plan *Plan) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now.Before(t.next) {

@@ -195,6 +195,10 @@ func (h *handler) Stop(s *nodeapi.StopInstance)   { h.calls <- "stop " + s.GetId
 func (h *handler) Instances(i *nodeapi.Instances) {
 	h.calls <- "instances " + strconv.Itoa(len(i.GetInstances()))
 }
+func (h *handler) Neighbours(m *nodeapi.Neighbours) {
+	h.calls <- fmt.Sprintf("neighbours %d", len(m.GetNeighbours()))
+}
+
 func (h *handler) Triggers(m *nodeapi.Triggers) {
 	h.calls <- fmt.Sprintf("triggers %d", len(m.GetTriggers()))
 }

@@ -37,6 +37,7 @@ type Handler interface {
 	Expect(*nodeapi.Expect)
 	Instances(*nodeapi.Instances)
 	Triggers(*nodeapi.Triggers)
+	Neighbours(*nodeapi.Neighbours)
 }
 
 // Uplink keeps one stream open, and the node's open activations across streams.
@@ -49,6 +50,8 @@ type Uplink struct {
 	outbox chan *nodeapi.NodeMessage // reports and events
 	// Each holds one token when there is something to send.
 	asked, loadChanged chan struct{}
+	// Each holds the newest of its kind.
+	roundTrips, signals chan *nodeapi.NodeMessage
 
 	mu   sync.Mutex
 	open map[string]*activation
@@ -61,6 +64,7 @@ type Uplink struct {
 func New(client nodeapi.ControlPlaneClient, register func() *nodeapi.Register, handler Handler, log *slog.Logger) *Uplink {
 	return &Uplink{client: client, register: register, handler: handler, log: log,
 		outbox: make(chan *nodeapi.NodeMessage, outboxSize), asked: make(chan struct{}, 1), loadChanged: make(chan struct{}, 1),
+		roundTrips: make(chan *nodeapi.NodeMessage, 1), signals: make(chan *nodeapi.NodeMessage, 1),
 		open: map[string]*activation{}, load: map[string]int32{}, seen: map[string]bool{}}
 }
 
@@ -129,6 +133,8 @@ func (u *Uplink) send(ctx context.Context, stream nodeapi.ControlPlane_ConnectCl
 			continue
 		case <-u.loadChanged:
 			m = u.loadMessage()
+		case m = <-u.roundTrips:
+		case m = <-u.signals:
 		case m = <-u.outbox:
 		case <-ctx.Done():
 			return ctx.Err()
@@ -179,6 +185,8 @@ func (u *Uplink) receive(stream nodeapi.ControlPlane_ConnectClient) error {
 			u.handler.Instances(k.Instances)
 		case *nodeapi.ControlMessage_Triggers:
 			u.handler.Triggers(k.Triggers)
+		case *nodeapi.ControlMessage_Neighbours:
+			u.handler.Neighbours(k.Neighbours)
 		case *nodeapi.ControlMessage_Bound:
 			u.settle(k.Bound.GetRequest(), answer{bound: k.Bound})
 		case *nodeapi.ControlMessage_Refused:
@@ -224,6 +232,26 @@ func (u *Uplink) Seen(function string, active bool) {
 	if changed {
 		signal(u.loadChanged)
 	}
+}
+
+// RoundTrips tells what the node measured. It never blocks; what still waits to be told is
+// out of date with it. One of a time without control plane is told when that is back.
+func (u *Uplink) RoundTrips(m *nodeapi.RoundTrips) {
+	replace(u.roundTrips, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_RoundTrips{RoundTrips: m}})
+}
+
+// Signals tells of the requests that instances got, likewise.
+func (u *Uplink) Signals(m *nodeapi.Signals) {
+	replace(u.signals, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Signals{Signals: m}})
+}
+
+// replace puts a message where one has room. Only one goroutine may do so for a channel.
+func replace(in chan *nodeapi.NodeMessage, m *nodeapi.NodeMessage) {
+	select {
+	case <-in:
+	default:
+	}
+	in <- m
 }
 
 // signal leaves a token: whoever takes it finds all that is new by then.

@@ -25,6 +25,7 @@ func TestMessagesAreHandledInOrder(t *testing.T) {
 		{Kind: &nodeapi.ControlMessage_Start{Start: &nodeapi.StartInstance{Id: "one"}}},
 		{Kind: &nodeapi.ControlMessage_Instances{Instances: &nodeapi.Instances{Instances: []*nodeapi.InstanceStatus{{}, {}}}}},
 		{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{Request: "a"}}},
+		{Kind: &nodeapi.ControlMessage_Neighbours{Neighbours: &nodeapi.Neighbours{Neighbours: []*nodeapi.Neighbour{{}}}}},
 		{}, // a newer control plane's: not for this node
 		{Kind: &nodeapi.ControlMessage_Stop{Stop: &nodeapi.StopInstance{Id: "one"}}},
 		{Kind: &nodeapi.ControlMessage_Functions{Functions: &nodeapi.Functions{}}},
@@ -32,7 +33,7 @@ func TestMessagesAreHandledInOrder(t *testing.T) {
 	for _, m := range say {
 		s.say(m)
 	}
-	for _, want := range []string{"functions 1", "start one", "instances 2", "expect a", "stop one", "functions 0"} {
+	for _, want := range []string{"functions 1", "start one", "instances 2", "expect a", "neighbours 1", "stop one", "functions 0"} {
 		select {
 		case got := <-r.handler.calls:
 			if got != want {
@@ -93,6 +94,27 @@ func TestReportsWhileAway(t *testing.T) {
 		t.Errorf("why it ended (-want +got):\n%s", diff)
 	}
 	s.want(tells(event("Second")))
+}
+
+// Of what was measured the newest is told, once.
+func TestMeasurements(t *testing.T) {
+	r := newRig(t)
+	for i := range 100 {
+		r.RoundTrips(&nodeapi.RoundTrips{Measured: make([]*nodeapi.RoundTrip, i)})
+		r.Signals(&nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: "default/fire", Eps: float64(i)}}})
+	}
+	s := r.run()
+	var measured, signals int
+	for measured+signals < 2 {
+		switch m := s.recv(); {
+		case len(m.GetRoundTrips().GetMeasured()) == 99:
+			measured++
+		case m.GetSignals().GetFunctions()[0].GetEps() == 99:
+			signals++
+		}
+	}
+	r.Signals(&nodeapi.Signals{})
+	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Signals{Signals: &nodeapi.Signals{}}})
 }
 
 // Nobody waits for a control plane that takes nothing.

@@ -21,6 +21,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
@@ -41,6 +42,7 @@ type cluster struct {
 	platform  *kube.Platform
 	activator *activation.Activator
 	triggers  *trigger.Teller
+	survey    *survey.Survey
 	events    *event.Log
 	stores    stores.Stores
 	traces    *trace.Store
@@ -80,7 +82,12 @@ func (c *cluster) Activate(ctx context.Context, node string, a *nodeapi.Activate
 	return c.activator.Activate(ctx, node, a)
 }
 
-func (c *cluster) Load(node string, inFlight map[string]int32) { c.platform.Load(node, inFlight) }
+func (c *cluster) Load(node string, inFlight map[string]int32) {
+	c.platform.Load(node, inFlight)
+	for function := range inFlight {
+		c.survey.Sends(node, function)
+	}
+}
 
 func (c *cluster) Event(node string, e *nodeapi.Event) {
 	c.platform.Event(e.GetFunction(), event.Event{Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node})
@@ -116,6 +123,7 @@ func (c *cluster) publish() {
 	if err := c.gateways.Update(state); err != nil {
 		c.log.Error("some endpoints cannot be told to the gateways", "error", err)
 	}
+	c.survey.SetState(state)
 	c.tellFunctions(state.Functions)
 	c.triggers.Tell(state.Functions)
 	for node := range c.told {

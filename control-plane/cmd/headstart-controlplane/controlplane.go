@@ -21,6 +21,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
@@ -39,6 +40,7 @@ type controlPlane struct {
 	platform    *local.Platform
 	activator   *activation.Activator
 	triggers    *trigger.Teller
+	survey      *survey.Survey
 	events      *event.Log
 	stores      stores.Stores
 	traces      *trace.Store
@@ -69,7 +71,12 @@ func (c *controlPlane) Activate(ctx context.Context, node string, a *nodeapi.Act
 	return c.activator.Activate(ctx, node, a)
 }
 
-func (c *controlPlane) Load(node string, inFlight map[string]int32) { c.platform.Load(node, inFlight) }
+func (c *controlPlane) Load(node string, inFlight map[string]int32) {
+	c.platform.Load(node, inFlight)
+	for function := range inFlight {
+		c.survey.Sends(node, function)
+	}
+}
 
 func (c *controlPlane) Event(node string, e *nodeapi.Event) {
 	c.platform.Event(e.GetFunction(), event.Event{Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node})
@@ -83,6 +90,7 @@ func (c *controlPlane) routed(gateway string, loads []xds.Load) {
 		busy[l.Function] += l.InFlight + l.Issued
 	}
 	c.platform.Routed(gateway, busy)
+	c.survey.Gateway(gateway, loads)
 }
 
 // verifyGateway lets an Envoy speak only for the node that its certificate names.
@@ -123,7 +131,9 @@ func (c *controlPlane) publish() {
 	for name, r := range c.nodes.Connected() {
 		gateways = append(gateways, xds.Gateway{ID: name, IngressSocket: r.GetIngressSocket(), HintSocket: r.GetHintSocket()})
 	}
-	if err := c.gateways.Update(c.platform.State(), gateways); err != nil {
+	state := c.platform.State()
+	c.survey.SetState(state)
+	if err := c.gateways.Update(state, gateways); err != nil {
 		c.log.Error("the gateways could not be updated; they keep what they have", "error", err)
 	}
 }

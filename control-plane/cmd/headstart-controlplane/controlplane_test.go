@@ -27,6 +27,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
@@ -55,7 +56,7 @@ func assemble(t *testing.T, dir string) *controlPlane {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	daemons := nodes.New(log)
-	c := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), events: &event.Log{}, traces: trace.NewStore(), gatewayPort: 8080, log: log,
+	c := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), survey: survey.New(daemons, prometheus.NewRegistry(), log), events: &event.Log{}, traces: trace.NewStore(), gatewayPort: 8080, log: log,
 		stores: stores.Stores{{Name: "videos", Kind: "s3", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}}
 	c.gateways = xds.New(xds.Config{ListenPort: 8080, Verify: verifyGateway, OnLoad: c.routed}, log)
 	var err error

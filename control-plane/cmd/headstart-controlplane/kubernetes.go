@@ -25,6 +25,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
@@ -83,7 +84,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, stopTracing)) }()
 
 	// The cluster -> platform -> nodes, and by them the gateways; the mesh's configuration.
-	cp := newCluster(clients, kube.Config{Stores: allowed}, traces, log)
+	cp := newCluster(clients, kube.Config{Stores: allowed}, traces, registry, log)
 	cp.gateways = xds.NewMesh(xds.MeshConfig{IngressSocket: ingressSocket, Verify: verifyGateway}, log)
 	cp.mesh = istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)
 	cp.activator = activation.New(cp.platform, cp.nodes, registry, log)
@@ -99,6 +100,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	g.Go(func() error { cp.publishChanges(ctx); return nil })
 	g.Go(func() error { cp.mesh.Run(ctx); return nil })
 	g.Go(func() error { cp.gather(ctx); return nil })
+	g.Go(func() error { cp.survey.Run(ctx); return nil })
 
 	// The ways in.
 	mutual := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(authority.ServerTLS())), grpc.WaitForHandlers(true))...)
@@ -118,9 +120,11 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 }
 
 // newCluster joins what needs no network.
-func newCluster(clients kube.Clients, config kube.Config, traces *trace.Store, log *slog.Logger) *cluster {
+func newCluster(clients kube.Clients, config kube.Config, traces *trace.Store, registry prometheus.Registerer, log *slog.Logger) *cluster {
 	cp := &cluster{nodes: nodes.New(log), events: &event.Log{}, stores: config.Stores, traces: traces, log: log, told: map[string]*nodeapi.Instances{}}
 	cp.triggers = trigger.NewTeller(cp.nodes)
+	cp.survey = survey.New(cp.nodes, registry, log)
+	cp.nodes.SetObserver(cp.survey)
 	cp.platform = kube.New(clients, config, cp.events, log)
 	cp.nodes.SetHandler(cp)
 	return cp

@@ -22,6 +22,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
@@ -68,7 +69,7 @@ func runLocal(ctx context.Context, c config) (err error) {
 
 	// Nodes and gateways -> platform -> nodes and gateways.
 	daemons := nodes.New(log)
-	cp := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), events: &event.Log{}, stores: allowed, traces: traces, gatewayPort: c.gatewayPort, log: log}
+	cp := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), survey: survey.New(daemons, registry, log), events: &event.Log{}, stores: allowed, traces: traces, gatewayPort: c.gatewayPort, log: log}
 	cp.gateways = xds.New(xds.Config{ListenPort: c.gatewayPort, FilterPath: c.filter, OTLPSocket: c.socket("otlp.sock"), TraceSampling: c.traceSampling,
 		Verify: verifyGateway, OnLoad: cp.routed}, log)
 	cp.platform, err = local.Open(filepath.Join(c.stateDir, "functions.json"), cp.nodes, cp, cp.events, log)
@@ -77,6 +78,7 @@ func runLocal(ctx context.Context, c config) (err error) {
 	}
 	cp.activator = activation.New(cp.platform, cp.nodes, registry, log)
 	cp.nodes.SetHandler(cp)
+	cp.nodes.SetObserver(cp.survey)
 	cp.tellNodes()
 
 	// The ways in.
@@ -91,6 +93,7 @@ func runLocal(ctx context.Context, c config) (err error) {
 	}
 	g.Go(func() error { cp.platform.Run(ctx); return nil })
 	g.Go(func() error { cp.publishChanges(ctx); return nil })
+	g.Go(func() error { cp.survey.Run(ctx); return nil })
 	log.Info("control plane is up", "listen", c.listen, "version", nodeapi.Version)
 	return g.Wait()
 }

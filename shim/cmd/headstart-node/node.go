@@ -12,6 +12,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/pods"
+	"github.com/headstart-mesh/headstart/shim/probe"
 	"github.com/headstart-mesh/headstart/shim/relay"
 	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
@@ -25,6 +26,7 @@ type node struct {
 	ingress   *ingress.Ingress
 	streams   *streams
 	triggers  *trigger.Set
+	prober    *probe.Prober
 	sockets   *functionapi.Server
 
 	jobs *job.Set
@@ -71,11 +73,15 @@ func (n *node) Instances(m *nodeapi.Instances) {
 
 func (n *node) Triggers(m *nodeapi.Triggers) { n.triggers.Set(m.GetTriggers()) }
 
+func (n *node) Neighbours(m *nodeapi.Neighbours) {
+	n.prober.SetPeers(peersOf(m))
+}
+
 func (n *node) Expect(m *nodeapi.Expect) { n.ingress.Expect(m) }
 
 // register is what the node says of itself. What a platform runs, the platform knows.
 func (n *node) register(c config) *nodeapi.Register {
-	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: n.process, Triggers: true, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
+	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: n.process, Triggers: true, Probes: true, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
 	if n.set != nil {
 		r.Instances = n.set.Statuses()
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/probe"
 	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 )
@@ -96,7 +97,10 @@ func run(ctx context.Context, c config) (err error) {
 	streams := newStreams(stores.secrets)
 	defer streams.Close()
 	node := &node{functions: ingress.NewFunctions(), stores: stores, streams: streams, process: c.process(), inputs: buf}
-	node.uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register { return node.register(c) }, node, log)
+	node.uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register {
+		node.prober.Plan.Again() // the control plane may know nothing
+		return node.register(c)
+	}, node, log)
 
 	// The functions' own sockets, which instances are made with.
 	node.sockets = functionapi.New(functionapi.Config{Function: node.functions.Get, Succeeds: buf.succeeds, Metrics: functionapi.NewMetrics(registry), Log: log})
@@ -112,7 +116,8 @@ func run(ctx context.Context, c config) (err error) {
 	defer func() { err = errors.Join(err, platform.close()) }()
 
 	// The ways in: this node's gateway and its filter, the shims, the other nodes.
-	peers := ingress.NewPeerTransport(me.client)
+	traffic := probe.NewTraffic()
+	peers := ingress.NewPeerTransport(me.client, traffic.Opened)
 	defer peers.CloseIdleConnections()
 	node.ingress = ingress.New(ingress.Config{Node: me.name, Functions: node.functions, ControlPlane: node.uplink, Instances: platform.instances,
 		Engine: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: node.sockets, Metrics: ingress.NewMetrics(registry), Log: log})
@@ -122,6 +127,8 @@ func run(ctx context.Context, c config) (err error) {
 	}
 	node.triggers = trigger.New(trigger.Config{Gateway: node.ingress.Gateway(), Function: node.functions.Lookup, Open: node.streams.open,
 		Node: me.name, Process: process, Events: node.uplink, Metrics: trigger.NewMetrics(registry), Log: log})
+	node.prober = probe.NewProber(probe.Config{Plan: probe.NewPlan(me.name), Asker: probe.NewConnections(me.client), Traffic: traffic,
+		Tell: func(r probe.Report) { node.uplink.RoundTrips(roundTrips(r)) }, Registry: registry, Log: log})
 	// What is not taken any more, another node takes at once.
 	context.AfterFunc(asked, node.triggers.Stop)
 	g, ctx := errgroup.WithContext(ctx)
@@ -134,7 +141,7 @@ func run(ctx context.Context, c config) (err error) {
 	serve.Go(g, kept(&requests, c.gatewaySocket("ingress.sock")), overHTTP(node.ingress.Gateway(), serve.H2C))
 	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(node.ingress.Hints()))
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
-	serve.Go(g, serve.TLS(c.peerListen, me.server), overHTTP(node.ingress.Peers()))
+	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server)), overHTTP(node.ingress.Peers(), probe.NewResponder(node.prober.Plan.Point).Register))
 	if c.metricsListen != "" {
 		serve.Go(g, serve.TCP(c.metricsListen), overHTTP(serve.Metrics(registry)))
 	}
@@ -146,6 +153,8 @@ func run(ctx context.Context, c config) (err error) {
 	g.Go(func() error { leave(asked, ctx, stop, requests, node.ingress); return nil })
 	early() // from here on it is leave that ends all
 	g.Go(func() error { me.run(ctx); return nil })
+	g.Go(func() error { node.prober.Run(ctx); return nil })
+	g.Go(func() error { tellSignals(ctx, node.ingress, node.uplink); return nil })
 	g.Go(func() error { node.uplink.Run(ctx); return nil })
 	log.Info("node is up", "node", me.name, "version", nodeapi.Version)
 	return g.Wait()

@@ -1,0 +1,300 @@
+// Package survey has the nodes measure, and takes what they, and the gateways, say: how far
+// nodes are from each other (topology) and how busy (signals). It joins these cores with
+// streams, time and metrics.
+package survey
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
+	"github.com/headstart-mesh/headstart/control-plane/topology"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
+)
+
+const (
+	// neighboursEvery is how often it is looked whom nodes are to probe.
+	neighboursEvery = 30 * time.Second
+	// trafficFor is how long a function counts among those that a node sends requests to
+	// after it last did.
+	trafficFor = 5 * time.Minute
+)
+
+// Nodes are those that can be told something.
+type Nodes interface {
+	// Connected returns the registrations of the nodes that are connected.
+	Connected() map[string]*nodeapi.Register
+	// Send sends one message to one node.
+	Send(node string, m *nodeapi.ControlMessage) error
+}
+
+// Survey has what was measured. Its methods may be called at the same time.
+type Survey struct {
+	nodes    Nodes
+	topology *topology.Map
+	signals  *signals.Book
+	refused  *prometheus.CounterVec
+	log      *slog.Logger
+	changed  chan struct{} // holds a token: nodes came or went
+
+	mu     sync.Mutex
+	daemon map[string]int                  // by node: how many are connected
+	told   map[string]*nodeapi.Neighbours  // by node
+	busy   map[string]map[string]time.Time // when a node last had requests of a function
+	hosts  map[string][]string             // by function: the nodes that have its instances
+	at     map[place]string                // the node of an address
+}
+
+type place struct{ function, address string }
+
+// New registers the metrics, which docs/reference/metrics.md describes.
+func New(nodes Nodes, r prometheus.Registerer, log *slog.Logger) *Survey {
+	s := &Survey{nodes: nodes, log: log, changed: make(chan struct{}, 1), daemon: map[string]int{}, told: map[string]*nodeapi.Neighbours{},
+		busy: map[string]map[string]time.Time{}, hosts: map[string][]string{}, at: map[place]string{},
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_measurements_refused_total", Help: "What nodes and gateways measured and does not count, by the reason."}, []string{"node", "reason"})}
+	r.MustRegister(s.refused)
+	s.topology = topology.New(func(node string, r topology.Reason) { s.refuse(node, string(r)) })
+	s.signals = signals.New(func(who string, r signals.Reason) { s.refuse(who, string(r)) })
+	return s
+}
+
+func (s *Survey) refuse(who, reason string) {
+	s.refused.WithLabelValues(who, reason).Inc()
+	s.log.Debug("a measurement does not count", "node", who, "reason", reason)
+}
+
+// RTT is how far a node is from another.
+func (s *Survey) RTT(from, to string, now time.Time) topology.Estimate {
+	return s.topology.RTT(from, to, now)
+}
+
+// Of is how busy a node is with a function.
+func (s *Survey) Of(function, node string, now time.Time) signals.Estimate {
+	return s.signals.Of(function, node, now)
+}
+
+// What the nodes say (nodes.Observer).
+
+// Came says that a daemon of the node is connected.
+func (s *Survey) Came(node, process string) {
+	s.signals.Join(node, process)
+	s.topology.Join(node)
+	s.mu.Lock()
+	s.daemon[node]++
+	delete(s.told, node) // it knows nothing
+	s.mu.Unlock()
+	s.look()
+}
+
+// Went says that it is no more.
+func (s *Survey) Went(node, process string) {
+	s.signals.Leave(node, process)
+	s.mu.Lock()
+	s.daemon[node]--
+	last := s.daemon[node] == 0
+	if last {
+		delete(s.daemon, node)
+		delete(s.told, node)
+		delete(s.busy, node)
+	}
+	s.mu.Unlock()
+	if last {
+		s.topology.Leave(node)
+		s.look()
+	}
+}
+
+// RoundTrips takes what the node measured.
+func (s *Survey) RoundTrips(node string, m *nodeapi.RoundTrips) {
+	at := m.GetCoordinate()
+	r := topology.Report{Coordinate: coordinate.Message{Vector: at.GetVector(), Height: at.GetHeight(), Adjustment: at.GetAdjustment(), Error: at.GetError()}}
+	for _, to := range m.GetMeasured() {
+		r.Measured = append(r.Measured, topology.Measured{Peer: to.GetNode(), RTT: microseconds(to.GetRttUs()), Age: to.GetAge().AsDuration()})
+	}
+	s.topology.Report(node, r, time.Now())
+}
+
+// microseconds is that many, or something that is refused, too, where it would overflow.
+func microseconds(n int64) time.Duration {
+	if most := int64(2 * coordinate.LongestRTT / time.Microsecond); n > most {
+		n = most
+	}
+	return time.Duration(max(n, -1)) * time.Microsecond
+}
+
+// Signals takes what a daemon of the node counted.
+func (s *Survey) Signals(node, process string, m *nodeapi.Signals) {
+	reports := make(map[string]signals.Report, len(m.GetFunctions()))
+	for _, f := range m.GetFunctions() {
+		reports[f.GetFunction()] = signals.Report{RPSFractional: f.GetRpsFractional(), EPS: f.GetEps(),
+			ApplicationUtilization: f.GetApplicationUtilization(), NamedMetrics: f.GetNamedMetrics()}
+	}
+	s.signals.Daemon(node, process, reports, time.Now())
+}
+
+// What the gateways say.
+
+// Gateway takes a gateway's load report. The gateway is its node's.
+func (s *Survey) Gateway(gateway string, loads []xds.Load) {
+	now := time.Now()
+	reports := make(map[string]map[string]signals.Report, len(loads))
+	for _, l := range loads {
+		s.Sends(gateway, l.Function)
+		for node, r := range s.byNode(l) {
+			if reports[l.Function] == nil {
+				reports[l.Function] = map[string]signals.Report{}
+			}
+			reports[l.Function][node] = r
+		}
+	}
+	s.signals.Gateway(gateway, reports, func(node string) time.Duration { return s.topology.RTT(gateway, node, now).RTT }, now)
+}
+
+// byNode is a load by the nodes of the endpoints. Those that are no instance's count nowhere.
+func (s *Survey) byNode(l xds.Load) map[string]signals.Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]signals.Report{}
+	for _, e := range l.Endpoints {
+		node, known := s.at[place{l.Function, e.Address}]
+		if !known {
+			continue
+		}
+		r := all[node]
+		if r.NamedMetrics == nil {
+			r.NamedMetrics = map[string]float64{}
+		}
+		r.RPSFractional += e.Succeeded + e.Failed
+		r.EPS += e.Failed
+		r.NamedMetrics[signals.InFlightMetric] += float64(e.InFlight)
+		all[node] = r
+	}
+	return all
+}
+
+// Sends says that a node has requests of a function: it is to know the way to its instances.
+func (s *Survey) Sends(node, function string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.hosts[function]; !known {
+		return
+	}
+	if s.busy[node] == nil {
+		s.busy[node] = map[string]time.Time{}
+	}
+	before := s.busy[node][function]
+	now := time.Now()
+	s.busy[node][function] = now
+	if now.Sub(before) > trafficFor {
+		s.look()
+	}
+}
+
+// What the platform says.
+
+// SetState says what functions there are, and where.
+func (s *Survey) SetState(st platform.State) {
+	names := make([]string, 0, len(st.Functions))
+	hosts, at := make(map[string][]string, len(st.Functions)), make(map[place]string, len(st.Instances))
+	for _, f := range st.Functions {
+		names = append(names, f.Name)
+		hosts[f.Name] = nil
+	}
+	for _, in := range st.Instances {
+		hosts[in.Function] = append(hosts[in.Function], in.Node)
+		if in.Address != "" {
+			at[place{in.Function, in.Address}] = in.Node
+		}
+	}
+	s.signals.SetFunctions(names)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	moved := !maps.EqualFunc(s.hosts, hosts, slices.Equal)
+	s.hosts, s.at = hosts, at
+	if moved {
+		s.look()
+	}
+}
+
+// look has Run look at whom nodes are to probe.
+func (s *Survey) look() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// settle is how long Run waits after a change: of a start with many nodes each is told a few
+// times, and not once for each other.
+const settle = time.Second
+
+// Run tells nodes whom to probe until ctx ends, and forgets what is old.
+func (s *Survey) Run(ctx context.Context) {
+	tick := time.NewTicker(neighboursEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(settle):
+			}
+		case <-tick.C:
+		}
+		now := time.Now()
+		s.topology.Expire(now)
+		s.signals.Expire(now)
+		s.tell(now)
+	}
+}
+
+// tell tells nodes whom to probe, if that is not what they were told last.
+func (s *Survey) tell(now time.Time) {
+	connected := s.nodes.Connected()
+	maps.DeleteFunc(connected, func(_ string, r *nodeapi.Register) bool { return !r.GetProbes() })
+	for node := range connected {
+		m := &nodeapi.Neighbours{}
+		for _, name := range s.topology.Neighbours(node, s.traffic(node, now), now) {
+			if peer := connected[name]; peer != nil {
+				m.Neighbours = append(m.Neighbours, &nodeapi.Neighbour{Node: name, PeerAddress: peer.GetPeerAddress()})
+			}
+		}
+		s.mu.Lock()
+		same := proto.Equal(s.told[node], m) && s.told[node] != nil
+		s.mu.Unlock()
+		if same || s.nodes.Send(node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Neighbours{Neighbours: m}}) != nil {
+			continue // one that is not connected any more is told when it is back
+		}
+		s.mu.Lock()
+		s.told[node] = m
+		s.mu.Unlock()
+	}
+}
+
+// traffic are the nodes that have instances of the functions that a node has requests of, the
+// latest first.
+func (s *Survey) traffic(node string, now time.Time) (to []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.busy[node]
+	maps.DeleteFunc(of, func(_ string, last time.Time) bool { return now.Sub(last) > trafficFor })
+	latest := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return of[b].Compare(of[a]) })
+	for _, function := range latest {
+		to = append(to, s.hosts[function]...)
+	}
+	return to
+}

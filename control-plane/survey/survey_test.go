@@ -1,0 +1,198 @@
+package survey_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/survey"
+	"github.com/headstart-mesh/headstart/control-plane/topology"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const fire = "default/fire"
+
+// daemons are connected, and remember whom they were told to probe.
+type daemons struct {
+	mu    sync.Mutex
+	of    map[string]*nodeapi.Register
+	heard map[string][]string
+}
+
+func (d *daemons) Connected() map[string]*nodeapi.Register {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := map[string]*nodeapi.Register{}
+	for name, r := range d.of {
+		all[name] = r
+	}
+	return all
+}
+
+func (d *daemons) Send(node string, m *nodeapi.ControlMessage) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of[node] == nil {
+		return errors.New("away")
+	}
+	var peers []string
+	for _, n := range m.GetNeighbours().GetNeighbours() {
+		peers = append(peers, n.GetNode()+"@"+n.GetPeerAddress())
+	}
+	d.heard[node] = append(d.heard[node], strings.Join(peers, " "))
+	return nil
+}
+
+func (d *daemons) told(node string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.heard[node], "; ")
+}
+
+type rig struct {
+	*survey.Survey
+	*daemons
+	registry *prometheus.Registry
+}
+
+func newRig() *rig {
+	r := &rig{daemons: &daemons{of: map[string]*nodeapi.Register{}, heard: map[string][]string{}}, registry: prometheus.NewRegistry()}
+	r.Survey = survey.New(r.daemons, r.registry, slog.New(slog.DiscardHandler))
+	return r
+}
+
+func (r *rig) connect(node string, probes bool) {
+	r.mu.Lock()
+	r.of[node] = &nodeapi.Register{PeerAddress: "10.0.0." + node + ":7444", Probes: probes}
+	r.mu.Unlock()
+	r.Came(node, "")
+}
+
+func (r *rig) disconnect(node string) {
+	r.mu.Lock()
+	delete(r.of, node)
+	r.mu.Unlock()
+	r.Went(node, "")
+}
+
+func (r *rig) run(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+}
+
+func at(seconds float64) *nodeapi.Coordinate {
+	return &nodeapi.Coordinate{Vector: []float64{seconds, 0, 0, 0, 0, 0, 0, 0}, Error: 0.05}
+}
+
+// Nodes are told whom to probe when others come and go, and not again while nothing changes.
+// Daemons that cannot probe are left out.
+func TestNodesAreToldWhomToProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.run(t)
+		r.connect("1", true)
+		r.connect("2", true)
+		r.connect("3", false)
+		time.Sleep(5 * time.Minute)
+		if got := r.told("1"); got != "2@10.0.0.2:7444" {
+			t.Errorf("told %q", got)
+		}
+		r.connect("4", true)
+		time.Sleep(2 * time.Second)
+		if got := r.told("2"); got != "1@10.0.0.1:7444; 1@10.0.0.1:7444 4@10.0.0.4:7444" {
+			t.Errorf("told %q", got)
+		}
+		r.disconnect("4")
+		r.connect("2", true) // a daemon that was replaced has heard nothing
+		time.Sleep(2 * time.Second)
+		if got := r.told("2"); !strings.HasSuffix(got, "4@10.0.0.4:7444; 1@10.0.0.1:7444") || r.told("3") != "" {
+			t.Errorf("told %q, and %q", got, r.told("3"))
+		}
+	})
+}
+
+// A node probes those that it has requests for, however many are nearer.
+func TestNodesProbeWhereTheirRequestsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.run(t)
+		for i := range 200 {
+			name := fmt.Sprint(i)
+			r.connect(name, true)
+			r.RoundTrips(name, &nodeapi.RoundTrips{Coordinate: at(float64(i) / 1000)})
+		}
+		r.SetState(platform.State{Functions: []platform.Function{{Name: fire}}, Instances: []platform.Instance{{Function: fire, Node: "177"}}})
+		r.Sends("0", fire)
+		r.Sends("0", "default/none")
+		time.Sleep(2 * time.Second)
+		if got := r.told("0"); !strings.Contains(got, "177@") {
+			t.Errorf("told %q", got)
+		}
+	})
+}
+
+func TestWhatIsSaidIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.connect("1", true)
+		r.connect("2", true)
+		r.SetState(platform.State{Functions: []platform.Function{{Name: fire}}, Instances: []platform.Instance{{Function: fire, Node: "2", Address: "10.1.0.2:8080"}}})
+		r.RoundTrips("1", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{{Node: "2", RttUs: 20_000, Age: durationpb.New(time.Second)}}})
+		if e := r.RTT("1", "2", time.Now()); e.RTT != 20*time.Millisecond || e.Source != topology.Own || e.Age != time.Second {
+			t.Errorf("%+v", e)
+		}
+		for range 60 {
+			time.Sleep(time.Second)
+			r.Signals("2", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: fire, RpsFractional: 5, NamedMetrics: map[string]float64{"in_flight": 1, "service_time": 0.2}}}})
+			r.Gateway("1", []xds.Load{{Function: fire, Endpoints: []xds.EndpointLoad{{Address: "10.1.0.2:8080", InFlight: 12, Succeeded: 99, Failed: 1}, {Address: "10.9.9.9:1", InFlight: 1000}}}})
+		}
+		e := r.Of(fire, "2", time.Now())
+		near := func(a, b float64) bool { return math.Abs(a-b) < 0.01*b }
+		// Of the gateway's twelve two are on their way: 100 per second for 20 ms.
+		if !near(e.RPS, 105) || !near(e.EPS, 1) || !near(e.InFlight, 11) || !near(e.ServiceTime.Seconds(), 0.1) || e.Trust != 1 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// What does not count is counted.
+func TestRefusedMeasurementsAreCounted(t *testing.T) {
+	r := newRig()
+	r.connect("1", true)
+	r.connect("2", true)
+	bad := at(0)
+	bad.Vector[0] = math.NaN()
+	r.RoundTrips("1", &nodeapi.RoundTrips{Coordinate: bad, Measured: []*nodeapi.RoundTrip{{Node: "2", RttUs: math.MaxInt64}, {Node: "2", RttUs: math.MinInt64}, {Node: "2", RttUs: 1, Age: &durationpb.Duration{Seconds: math.MaxInt64}}, {Node: "x", RttUs: 1}, nil}})
+	r.RoundTrips("2", nil)
+	r.Signals("1", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: "default/none"}}})
+	want := `
+# HELP headstart_measurements_refused_total What nodes and gateways measured and does not count, by the reason.
+# TYPE headstart_measurements_refused_total counter
+headstart_measurements_refused_total{node="1",reason="CoordinateInvalid"} 1
+headstart_measurements_refused_total{node="1",reason="FunctionUnknown"} 1
+headstart_measurements_refused_total{node="1",reason="PeerUnknown"} 2
+headstart_measurements_refused_total{node="1",reason="RTTInvalid"} 2
+headstart_measurements_refused_total{node="1",reason="RTTStale"} 1
+`
+	if err := testutil.GatherAndCompare(r.registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}

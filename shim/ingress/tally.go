@@ -1,0 +1,84 @@
+package ingress
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// Names of a tally's metrics, as control-plane/signals reads them.
+const (
+	metricInFlight    = "in_flight"
+	metricServiceTime = "service_time"
+	metricQueueWait   = "queue_wait"
+)
+
+// tally counts the requests that the node's instances get by way of the daemon. Its methods
+// may be called at the same time.
+type tally struct {
+	mu   sync.Mutex
+	of   map[string]*tallied // by function; those without requests are left out
+	last time.Time
+}
+
+type tallied struct {
+	inFlight, ended, failed int
+	service, wait           time.Duration // of those that ended, together
+}
+
+// newTally counts from now on.
+func newTally(now time.Time) *tally { return &tally{of: map[string]*tallied{}, last: now} }
+
+// begin counts a request that an instance gets now, wait after it came to the node. end says
+// that it is over, and how long the instance took.
+func (t *tally) begin(function string, wait time.Duration) (end func(took time.Duration, failed bool)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.of[function]
+	if f == nil {
+		f = &tallied{}
+		t.of[function] = f
+	}
+	f.inFlight++
+	return func(took time.Duration, failed bool) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		f.inFlight--
+		f.ended++
+		f.service, f.wait = f.service+took, f.wait+wait
+		if failed {
+			f.failed++
+		}
+	}
+}
+
+// report is what there was since the report before, in the names of ORCA's load reports.
+func (t *tally) report(now time.Time) *nodeapi.Signals {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seconds := now.Sub(t.last).Seconds()
+	if seconds <= 0 {
+		return &nodeapi.Signals{}
+	}
+	t.last = now
+	m := &nodeapi.Signals{}
+	for function, f := range t.of {
+		if f.inFlight == 0 && f.ended == 0 {
+			delete(t.of, function)
+			continue
+		}
+		said := &nodeapi.FunctionSignals{Function: function, RpsFractional: float64(f.ended) / seconds, Eps: float64(f.failed) / seconds,
+			NamedMetrics: map[string]float64{metricInFlight: float64(f.inFlight)}}
+		if f.ended > 0 {
+			said.NamedMetrics[metricServiceTime] = f.service.Seconds() / float64(f.ended)
+			said.NamedMetrics[metricQueueWait] = f.wait.Seconds() / float64(f.ended)
+		}
+		m.Functions = append(m.Functions, said)
+		f.ended, f.failed, f.service, f.wait = 0, 0, 0, 0
+	}
+	slices.SortFunc(m.Functions, func(a, b *nodeapi.FunctionSignals) int { return cmp.Compare(a.GetFunction(), b.GetFunction()) })
+	return m
+}

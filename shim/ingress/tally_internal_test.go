@@ -1,0 +1,39 @@
+package ingress
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+func TestTally(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	tally := newTally(now)
+	want := func(all ...*nodeapi.FunctionSignals) {
+		t.Helper()
+		now = now.Add(2 * time.Second)
+		if diff := cmp.Diff(&nodeapi.Signals{Functions: all}, tally.report(now), protocmp.Transform()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	want()
+	first, second := tally.begin("default/fire", time.Second), tally.begin("default/fire", 3*time.Second)
+	tally.begin("default/water", 0)
+	want(&nodeapi.FunctionSignals{Function: "default/fire", NamedMetrics: map[string]float64{"in_flight": 2}},
+		&nodeapi.FunctionSignals{Function: "default/water", NamedMetrics: map[string]float64{"in_flight": 1}})
+	first(100*time.Millisecond, false)
+	second(300*time.Millisecond, true)
+	want(&nodeapi.FunctionSignals{Function: "default/fire", RpsFractional: 1, Eps: 0.5, NamedMetrics: map[string]float64{"in_flight": 0, "service_time": 0.2, "queue_wait": 2}},
+		&nodeapi.FunctionSignals{Function: "default/water", NamedMetrics: map[string]float64{"in_flight": 1}})
+	want(&nodeapi.FunctionSignals{Function: "default/water", NamedMetrics: map[string]float64{"in_flight": 1}})
+	if len(tally.of) != 1 {
+		t.Errorf("%d functions are remembered", len(tally.of))
+	}
+	if m := tally.report(now.Add(-time.Hour)); len(m.GetFunctions()) > 0 {
+		t.Errorf("of no time %v", m)
+	}
+}
