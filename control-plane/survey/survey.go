@@ -63,9 +63,9 @@ func New(nodes Nodes, r prometheus.Registerer, log *slog.Logger) *Survey {
 		busy: map[string]map[string]time.Time{}, hosts: map[string][]string{}, at: map[place]string{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_measurements_refused_total", Help: "What nodes and gateways measured and does not count, by the reason."}, []string{"node", "reason"})}
-	r.MustRegister(s.refused)
 	s.topology = topology.New(func(node string, r topology.Reason) { s.refuse(node, string(r)) })
 	s.signals = signals.New(func(who string, r signals.Reason) { s.refuse(who, string(r)) })
+	r.MustRegister(s.refused, collector{s.signals})
 	return s
 }
 

@@ -170,6 +170,17 @@ func TestWhatIsSaidIsKnown(t *testing.T) {
 		if !near(e.RPS, 105) || !near(e.EPS, 1) || !near(e.InFlight, 11) || !near(e.ServiceTime.Seconds(), 0.1) || e.Trust != 1 {
 			t.Errorf("%+v", e)
 		}
+		want := `
+# HELP headstart_signal_trust_ratio Which part of the estimates is the node's own.
+# TYPE headstart_signal_trust_ratio gauge
+headstart_signal_trust_ratio{function="default/fire",node="2"} 1
+`
+		if err := testutil.GatherAndCompare(r.registry, strings.NewReader(want), "headstart_signal_trust_ratio"); err != nil {
+			t.Error(err)
+		}
+		if n, err := testutil.GatherAndCount(r.registry); n != 5 || err != nil {
+			t.Errorf("%d series, %v", n, err)
+		}
 	})
 }
 

@@ -200,16 +200,21 @@ func (p *Plan) measured(peer string, now time.Time) (m Measured, ok bool) {
 	return Measured{Peer: peer, RTT: known.smoothed, Age: max(now.Sub(known.last), 0)}, true
 }
 
-// Known is to how many peers something fresh is known.
-func (p *Plan) Known(now time.Time) (n int) {
+// Measured is what is known of all peers, by name.
+func (p *Plan) Measured(now time.Time) []Measured {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.allMeasured(now)
+}
+
+func (p *Plan) allMeasured(now time.Time) (all []Measured) {
 	for name := range p.of {
-		if _, fresh := p.measured(name, now); fresh {
-			n++
+		if m, fresh := p.measured(name, now); fresh {
+			all = append(all, m)
 		}
 	}
-	return n
+	slices.SortFunc(all, func(a, b Measured) int { return cmp.Compare(a.Peer, b.Peer) })
+	return all
 }
 
 // Report is what is to be told now; ok is false while there is no news.
@@ -221,18 +226,14 @@ func (p *Plan) Report(now time.Time) (r Report, ok bool) {
 	}
 	p.expire(now)
 	at := p.self.Point()
-	r.Coordinate = at.Message()
-	clear(p.toldRTTs)
-	for name := range p.of {
-		if m, fresh := p.measured(name, now); fresh {
-			r.Measured = append(r.Measured, m)
-			p.toldRTTs[name] = m.RTT
-		}
-	}
+	r = Report{Coordinate: at.Message(), Measured: p.allMeasured(now)}
 	if len(r.Measured) == 0 {
 		return Report{}, false
 	}
-	slices.SortFunc(r.Measured, func(a, b Measured) int { return cmp.Compare(a.Peer, b.Peer) })
+	clear(p.toldRTTs)
+	for _, m := range r.Measured {
+		p.toldRTTs[m.Peer] = m.RTT
+	}
 	p.told, p.toldAt = now, at
 	return r, true
 }

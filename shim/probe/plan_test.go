@@ -224,12 +224,12 @@ func TestPeersAreBounded(t *testing.T) {
 	for i := range 1000 {
 		p.Passed(strconv.Itoa(i), ms, start)
 	}
-	if n := p.Known(start); n > 256 {
+	if n := len(p.Measured(start)); n > 256 {
 		t.Errorf("%d are followed", n)
 	}
 	p.SetPeers(nil, start.Add(2*probe.KeptFor))
-	if _, _, ok := p.Next(start.Add(2 * probe.KeptFor)); ok || p.Known(start) != 0 {
-		t.Errorf("%d are still known", p.Known(start))
+	if _, _, ok := p.Next(start.Add(2 * probe.KeptFor)); ok || len(p.Measured(start)) != 0 {
+		t.Errorf("%d are still known", len(p.Measured(start)))
 	}
 }
 

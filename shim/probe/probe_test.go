@@ -255,7 +255,7 @@ func TestProber(t *testing.T) {
 	if r := <-told; len(r.Measured) == 0 {
 		t.Errorf("told %+v", r)
 	}
-	for p.Plan.Known(time.Now()) < 3 {
+	for len(p.Plan.Measured(time.Now())) < 3 {
 		time.Sleep(ms)
 	}
 	stop()

@@ -49,12 +49,25 @@ func NewProber(c Config) *Prober {
 	for _, result := range []string{resultAnswered, resultFailed} {
 		p.probes.WithLabelValues(result)
 	}
-	c.Registry.MustRegister(p.probes,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "headstart_probe_peers", Help: "Nodes to which a fresh round-trip time is known."},
-			func() float64 { return float64(p.Plan.Known(time.Now())) }),
+	c.Registry.MustRegister(p.probes, roundTrips{p.Plan},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "headstart_probe_coordinate_error_ratio", Help: "How wrong distances by the node's coordinate may be, relative to them."},
 			func() float64 { return p.Plan.Point().Error() }))
 	return p
+}
+
+var roundTrip = prometheus.NewDesc("headstart_probe_round_trip_seconds", "Round-trip times to other nodes that were measured within some minutes.", []string{"node"}, nil)
+
+// roundTrips tells how far the plan's peers are.
+type roundTrips struct{ *Plan }
+
+// Describe implements prometheus.Collector.
+func (roundTrips) Describe(to chan<- *prometheus.Desc) { to <- roundTrip }
+
+// Collect implements prometheus.Collector.
+func (r roundTrips) Collect(to chan<- prometheus.Metric) {
+	for _, m := range r.Measured(time.Now()) {
+		to <- prometheus.MustNewConstMetric(roundTrip, prometheus.GaugeValue, m.RTT.Seconds(), m.Peer)
+	}
 }
 
 // SetPeers replaces whom to probe.
