@@ -10,8 +10,11 @@ import (
 const (
 	// InFlightMetric is how many requests instances have at the moment.
 	InFlightMetric = "in_flight"
-	// ServiceTimeMetric is the mean time that an instance took for those that ended, in
-	// seconds.
+	// SojournTimeMetric is the mean time that an instance took for those that ended, in
+	// seconds, with what they waited inside for one of its workers.
+	SojournTimeMetric = "sojourn_time"
+	// ServiceTimeMetric is the same without that wait. Only a function's own program can know
+	// it; of one that does not say it is estimated.
 	ServiceTimeMetric = "service_time"
 	// QueueWaitMetric is the mean time that those waited before, in seconds.
 	QueueWaitMetric = "queue_wait"
@@ -66,16 +69,16 @@ const (
 
 // values are a report's, in requests and seconds.
 type values struct {
-	rps, eps, inFlight, service, wait, capacity float64
+	rps, eps, inFlight, sojourn, service, wait, capacity float64
 }
 
 // parse looks at a report. With ok false it does not count; otherwise r is empty or says how
 // it was mended.
 func parse(said Report) (v values, r Reason, ok bool) {
-	v = values{rps: said.RPSFractional, eps: said.EPS, inFlight: said.NamedMetrics[InFlightMetric], service: said.NamedMetrics[ServiceTimeMetric],
+	v = values{rps: said.RPSFractional, eps: said.EPS, inFlight: said.NamedMetrics[InFlightMetric], sojourn: said.NamedMetrics[SojournTimeMetric], service: said.NamedMetrics[ServiceTimeMetric],
 		wait: said.NamedMetrics[QueueWaitMetric], capacity: said.NamedMetrics[CapacityMetric]}
 	for _, c := range []struct{ value, most float64 }{{v.rps, requestsMost}, {v.eps, requestsMost}, {v.inFlight, requestsMost}, {v.capacity, requestsMost},
-		{v.service, secondsMost}, {v.wait, secondsMost}, {said.ApplicationUtilization, requestsMost}} {
+		{v.sojourn, secondsMost}, {v.service, secondsMost}, {v.wait, secondsMost}, {said.ApplicationUtilization, requestsMost}} {
 		switch {
 		case math.IsNaN(c.value) || math.IsInf(c.value, 0):
 			return values{}, NotANumber, false

@@ -18,6 +18,9 @@ const (
 	// countedLeast is how many requests have to have been seen in flight for that, all looks
 	// of that time together: then the time is right to a quarter (Poisson, 1/sqrt(n)).
 	countedLeast = 16
+	// quietMinutes is how long back requests may have met no others: the least sojourn time
+	// of these minutes is taken for the service time.
+	quietMinutes = 5
 	// nothing is what is left of requests that ended some ten times settling ago.
 	nothing = 1e-4
 )
@@ -30,6 +33,13 @@ type series struct {
 	interval time.Duration // to the next report
 	// little has the means for Little's law, and looks how many reports they are of.
 	little struct{ inFlight, rps, looks float64 }
+	// minutes are the last ones, with the sojourn time at the end of each.
+	minutes [quietMinutes]minute
+}
+
+type minute struct {
+	number  int64
+	sojourn float64
 }
 
 // add takes a report that is of the time since the one before.
@@ -53,13 +63,42 @@ func (s *series) add(v values, now time.Time) {
 	s.little.looks = (1-long)*s.little.looks + 1
 	if ended := v.rps * passed.Seconds(); ended > 0 {
 		share := 1 - math.Exp(-ended/remembered)
-		s.service = blend(s.service, v.service, share)
+		if v.sojourn > 0 {
+			s.sojourn = blend(s.sojourn, v.sojourn, share)
+		}
+		if v.service > 0 {
+			s.service = blend(s.service, v.service, share)
+		}
 		s.wait = blend(s.wait, v.wait, share)
 	}
 	if v.capacity > 0 {
 		s.capacity = v.capacity
 	}
 	s.at = now
+	if sojourn := s.stays(); sojourn > 0 {
+		number := now.Unix() / 60
+		s.minutes[number%quietMinutes] = minute{number, sojourn}
+	}
+}
+
+// stays is how long a request stays on the node, in seconds, 0 if that is not known: as told,
+// or by Little's law.
+func (s *series) stays() float64 {
+	if s.sojourn > 0 {
+		return s.sojourn
+	}
+	stay, _ := s.stay()
+	return stay
+}
+
+// quietest is the least that requests stayed in the last minutes.
+func (s *series) quietest(now time.Time) (least float64) {
+	for _, m := range s.minutes {
+		if m.sojourn > 0 && now.Unix()/60-m.number < quietMinutes && (least == 0 || m.sojourn < least) {
+			least = m.sojourn
+		}
+	}
+	return least
 }
 
 // idle tells whether there have been no requests for a while.

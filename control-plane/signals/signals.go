@@ -38,7 +38,11 @@ type Estimate struct {
 	RPS, EPS float64
 	// InFlight is how many requests the instances there have, those that wait in them, too.
 	InFlight float64
-	// ServiceTime is how long an instance takes for one.
+	// SojournTime is how long an instance has one, with its wait for a worker in there: the P
+	// of FaaSt (Nguyen et al., section IV).
+	SojournTime time.Duration
+	// ServiceTime is the same without that wait: as the function says, or else the least
+	// sojourn time of some minutes.
 	ServiceTime time.Duration
 	// QueueWait is how long one waits on the node before an instance has it: for the
 	// instance's start and its input, too.
@@ -285,6 +289,23 @@ func (b *Book) of(function, node string, now time.Time) Estimate {
 		}
 	}
 	return own.filledUp(others.values()).estimate()
+}
+
+// Demand is how many requests of a function that came by a gateway end per second, on all
+// nodes together. Those that pass daemons are not in it: no weight sends them anywhere.
+func (b *Book) Demand(function, gateway string, now time.Time) (rps float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	said := b.speakers[source{name: gateway, gateway: true}]
+	if said == nil {
+		return 0
+	}
+	for at, s := range said.of {
+		if at.function == function {
+			rps += s.trust(now) * s.rps
+		}
+	}
+	return rps
 }
 
 // All is what is known, by function and node.

@@ -21,7 +21,7 @@ var start = time.Unix(1_000_000, 0)
 // said is a report of so many requests per second and in flight, which take so many seconds.
 func said(rps, inFlight, service float64) signals.Report {
 	return signals.Report{RPSFractional: rps, NamedMetrics: map[string]float64{
-		signals.InFlightMetric: inFlight, signals.ServiceTimeMetric: service, signals.QueueWaitMetric: service / 10, signals.CapacityMetric: 8}}
+		signals.InFlightMetric: inFlight, signals.SojournTimeMetric: service, signals.QueueWaitMetric: service / 10, signals.CapacityMetric: 8}}
 }
 
 type book struct {
@@ -56,7 +56,7 @@ func TestSteadyNodeIsAsItSays(t *testing.T) {
 	b := newBook("edge")
 	b.daemons(time.Minute, map[string]signals.Report{"edge": said(20, 4, 0.2)})
 	e := b.Of(fire, "edge", b.now)
-	want := signals.Estimate{RPS: 20, InFlight: 4, ServiceTime: 200 * time.Millisecond, QueueWait: 20 * time.Millisecond, Capacity: 8, Trust: 1}
+	want := signals.Estimate{RPS: 20, InFlight: 4, SojournTime: 200 * time.Millisecond, ServiceTime: 200 * time.Millisecond, QueueWait: 20 * time.Millisecond, Capacity: 8, Trust: 1}
 	if diff := cmp.Diff(want, e, cmp.Comparer(near), cmp.Comparer(func(a, b time.Duration) bool { return near(float64(a), float64(b)) })); diff != "" {
 		t.Error(diff)
 	}
@@ -65,6 +65,30 @@ func TestSteadyNodeIsAsItSays(t *testing.T) {
 	}
 	if e := b.Of("default/water", "edge", b.now); e != (signals.Estimate{}) {
 		t.Errorf("of a function without requests %+v", e)
+	}
+}
+
+// What requests wait for each other is no part of what one takes; a function that knows says
+// it itself.
+func TestServiceTimeIsWithoutWaiting(t *testing.T) {
+	b := newBook("edge")
+	b.daemons(2*time.Minute, map[string]signals.Report{"edge": said(10, 1, 0.1)})
+	b.now = b.now.Add(time.Second)
+	b.daemons(2*time.Minute, map[string]signals.Report{"edge": said(20, 20, 1)})
+	if e := b.Of(fire, "edge", b.now); !near(e.SojournTime.Seconds(), 1) || !near(e.ServiceTime.Seconds(), 0.1) {
+		t.Errorf("under load %+v", e)
+	}
+	b.now = b.now.Add(time.Second)
+	b.daemons(6*time.Minute, map[string]signals.Report{"edge": said(20, 20, 1)})
+	if e := b.Of(fire, "edge", b.now); !near(e.ServiceTime.Seconds(), 1) {
+		t.Errorf("after minutes of it %+v", e)
+	}
+	r := said(20, 20, 1)
+	r.NamedMetrics[signals.ServiceTimeMetric] = 0.05
+	b.now = b.now.Add(time.Second)
+	b.daemons(time.Minute, map[string]signals.Report{"edge": r})
+	if e := b.Of(fire, "edge", b.now); !near(e.SojournTime.Seconds(), 1) || !near(e.ServiceTime.Seconds(), 0.05) {
+		t.Errorf("by its own word %+v", e)
 	}
 }
 
@@ -79,7 +103,7 @@ func TestSmoothing(t *testing.T) {
 	}
 	b.now = b.now.Add(time.Second)
 	b.daemons(20*time.Second, map[string]signals.Report{"edge": said(100, 50, 0.5)})
-	if e := b.Of(fire, "edge", b.now); e.InFlight < 48 || e.RPS < 95 || e.ServiceTime < 490*time.Millisecond {
+	if e := b.Of(fire, "edge", b.now); e.InFlight < 48 || e.RPS < 95 || e.SojournTime < 490*time.Millisecond || e.ServiceTime > 110*time.Millisecond {
 		t.Errorf("20 s later %+v", e)
 	}
 }
@@ -94,7 +118,7 @@ func TestSilentNodeDecays(t *testing.T) {
 		b.now = b.now.Add(time.Second)
 		b.daemons(time.Second, map[string]signals.Report{"other": said(10, 2, 0.2)})
 		e := b.Of(fire, "silent", b.now)
-		if e.InFlight > last.InFlight || e.Trust > last.Trust || e.InFlight < 1.9 || e.ServiceTime > last.ServiceTime || e.ServiceTime < 190*time.Millisecond {
+		if e.InFlight > last.InFlight || e.Trust > last.Trust || e.InFlight < 1.9 || e.SojournTime > last.SojournTime || e.SojournTime < 190*time.Millisecond || e.ServiceTime > e.SojournTime {
 			t.Fatalf("after %s %+v, before %+v", b.now.Sub(start), e, last)
 		}
 		if drop := last.InFlight - e.InFlight; drop > 8 {
@@ -128,7 +152,7 @@ func TestIdleIsNotSilent(t *testing.T) {
 			b.now = b.now.Add(time.Second)
 		}
 	}
-	if e := b.Of(fire, "edge", b.now); e.InFlight > 0.01 || e.RPS > 0.01 || !near(e.ServiceTime.Seconds(), 0.4) {
+	if e := b.Of(fire, "edge", b.now); e.InFlight > 0.01 || e.RPS > 0.01 || !near(e.SojournTime.Seconds(), 0.4) {
 		t.Errorf("%+v", e)
 	}
 	b.now = b.now.Add(5 * time.Minute)
@@ -150,14 +174,17 @@ func TestGatewaysSeeWhatDaemonsDoNot(t *testing.T) {
 			// 100 requests a second that stay for 0.2 s over there are 25 in flight.
 			b.Gateway(gateway, map[string]map[string]signals.Report{fire: {"edge": {RPSFractional: 100, EPS: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 25}}}}, away, b.now)
 		}
-		b.Daemon("edge", "", map[string]signals.Report{fire: {RPSFractional: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 1, signals.ServiceTimeMetric: 1e-6, signals.CapacityMetric: 64}}}, b.now)
+		b.Daemon("edge", "", map[string]signals.Report{fire: {RPSFractional: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 1, signals.SojournTimeMetric: 1e-6, signals.CapacityMetric: 64}}}, b.now)
 	}
 	e := b.Of(fire, "edge", b.now)
 	if !near(e.RPS, 201) || !near(e.InFlight, 41) || !near(e.EPS, 2) || e.Capacity != 64 {
 		t.Errorf("%+v", e)
 	}
-	if !near(e.ServiceTime.Seconds(), 0.2) {
-		t.Errorf("a service time of %s: what the node says of itself beats what others see", e.ServiceTime)
+	if !near(e.SojournTime.Seconds(), 0.2) {
+		t.Errorf("a sojourn time of %s: what the node says of itself beats what others see", e.SojournTime)
+	}
+	if d := b.Demand(fire, "two", b.now); !near(d, 100) || b.Demand("default/water", "two", b.now) != 0 || b.Demand(fire, "three", b.now) != 0 {
+		t.Errorf("a demand of %g", d)
 	}
 }
 
@@ -172,7 +199,7 @@ func TestFewRequestsAreNoMean(t *testing.T) {
 		}
 		b.Gateway("one", map[string]map[string]signals.Report{fire: {"edge": {RPSFractional: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: inFlight}}}}, func(string) time.Duration { return 0 }, b.now)
 	}
-	if e := b.Of(fire, "edge", b.now); e.ServiceTime != 0 || !near(e.RPS, 1) {
+	if e := b.Of(fire, "edge", b.now); e.SojournTime != 0 || e.ServiceTime != 0 || !near(e.RPS, 1) {
 		t.Errorf("%+v", e)
 	}
 }
@@ -211,10 +238,10 @@ func TestHostileReports(t *testing.T) {
 				t.Error(diff)
 			}
 			e := b.Of(fire, "liar", b.now)
-			if math.IsNaN(e.RPS) || e.RPS > 10.01 || e.EPS > e.RPS || e.InFlight > 1.01 || e.ServiceTime > 101*time.Millisecond || e.Capacity != 8 {
+			if math.IsNaN(e.RPS) || e.RPS > 10.01 || e.EPS > e.RPS || e.InFlight > 1.01 || e.SojournTime > 101*time.Millisecond || e.ServiceTime > 101*time.Millisecond || e.Capacity != 8 {
 				t.Errorf("%+v", e)
 			}
-			if after := b.Of(fire, "edge", b.now); after.InFlight != before.InFlight || after.ServiceTime != before.ServiceTime {
+			if after := b.Of(fire, "edge", b.now); after.InFlight != before.InFlight || after.SojournTime != before.SojournTime {
 				t.Errorf("another node's is %+v, was %+v", after, before)
 			}
 		})
@@ -249,7 +276,7 @@ func TestDaemonsOfOneName(t *testing.T) {
 	b.Join("edge", "old")
 	b.Join("edge", "new")
 	say("old", "new")
-	if e := b.Of(fire, "edge", b.now); !near(e.RPS, 20) || !near(e.InFlight, 2) || !near(e.ServiceTime.Seconds(), 0.1) {
+	if e := b.Of(fire, "edge", b.now); !near(e.RPS, 20) || !near(e.InFlight, 2) || !near(e.SojournTime.Seconds(), 0.1) {
 		t.Errorf("of both %+v", e)
 	}
 	b.Leave("edge", "old")
@@ -303,7 +330,7 @@ func TestAnythingMayBeSaid(t *testing.T) {
 		value := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 100), rapid.Just(math.NaN()), rapid.Just(math.Inf(1)))
 		report := func() signals.Report {
 			return signals.Report{RPSFractional: value.Draw(t, "rps"), EPS: value.Draw(t, "eps"), ApplicationUtilization: value.Draw(t, "utilization"), NamedMetrics: map[string]float64{
-				signals.InFlightMetric: value.Draw(t, "in flight"), signals.ServiceTimeMetric: value.Draw(t, "service"), signals.QueueWaitMetric: value.Draw(t, "wait"), signals.CapacityMetric: value.Draw(t, "capacity")}}
+				signals.InFlightMetric: value.Draw(t, "in flight"), signals.ServiceTimeMetric: value.Draw(t, "service"), signals.SojournTimeMetric: value.Draw(t, "sojourn"), signals.QueueWaitMetric: value.Draw(t, "wait"), signals.CapacityMetric: value.Draw(t, "capacity")}}
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			b.now = b.now.Add(time.Duration(rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(t, "later")))
@@ -323,12 +350,12 @@ func TestAnythingMayBeSaid(t *testing.T) {
 				b.Daemon(name.Draw(t, "node"), process.Draw(t, "process"), map[string]signals.Report{fire: report(), "default/water": report()}, b.now)
 			}
 			for _, r := range b.All(b.now) {
-				for _, v := range []float64{r.RPS, r.EPS, r.InFlight, r.Capacity, r.ServiceTime.Seconds(), r.QueueWait.Seconds(), r.Trust, r.Age.Seconds()} {
+				for _, v := range []float64{r.RPS, r.EPS, r.InFlight, r.Capacity, r.SojournTime.Seconds(), r.ServiceTime.Seconds(), r.QueueWait.Seconds(), r.Trust, r.Age.Seconds()} {
 					if !(v >= 0 && v <= 1e8) {
 						t.Fatalf("%+v", r)
 					}
 				}
-				if r.Trust > 1 || r.ServiceTime > time.Hour+time.Second || r.QueueWait > time.Hour+time.Second {
+				if r.Trust > 1 || r.SojournTime > time.Hour+time.Second || r.ServiceTime > r.SojournTime && r.SojournTime > 0 || r.QueueWait > time.Hour+time.Second {
 					t.Fatalf("%+v", r)
 				}
 			}

@@ -30,7 +30,7 @@ type total struct {
 // gateway's request to an instance. What gateways see of a node's times counts more than what
 // the node says of itself, if they see enough.
 func sum(of map[source]*series, now time.Time) (t total) {
-	var ended, seen, stays float64
+	var said, seen times
 	for who, s := range of {
 		trust := s.trust(now)
 		if trust == 0 {
@@ -44,25 +44,55 @@ func sum(of map[source]*series, now time.Time) (t total) {
 		t.eps += trust * s.eps
 		t.inFlight += trust * s.inFlight
 		t.capacity = max(t.capacity, s.capacity)
-		if stay, ok := s.stay(); ok && who.gateway {
-			seen += trust * s.little.rps
-			stays += trust * s.little.rps * stay
-		}
-		if s.service > 0 {
-			// One whose requests are over has some weight left.
-			weight := trust * max(s.rps, trustLeast)
-			ended += weight
-			t.service += weight * s.service
-			t.wait += weight * s.wait
+		// One whose requests are over has some weight left.
+		weight := trust * max(s.rps, trustLeast)
+		if who.gateway {
+			seen.add(s, weight, now)
+		} else {
+			said.add(s, weight, now)
 		}
 	}
-	if ended > 0 {
-		t.service, t.wait = t.service/ended, t.wait/ended
+	t.sojourn, t.service = said.sojourn.value(), said.service.value()
+	if seen.sojourn.weight > 0 {
+		t.sojourn = seen.sojourn.value()
 	}
-	if seen > 0 {
-		t.service = stays / seen
+	if told := said.told.value(); told > 0 {
+		t.service = told
+	} else if seen.service.weight > 0 {
+		t.service = seen.service.value()
 	}
+	if t.sojourn > 0 {
+		t.service = min(t.service, t.sojourn)
+	}
+	t.wait = said.wait.value()
 	return t
+}
+
+// times are what several sources say of times, by weight.
+type times struct{ sojourn, service, told, wait average }
+
+func (t *times) add(s *series, weight float64, now time.Time) {
+	t.sojourn.add(s.stays(), weight)
+	t.service.add(s.quietest(now), weight)
+	t.told.add(s.service, weight)
+	t.wait.add(s.wait, weight)
+}
+
+// average is of values that are known.
+type average struct{ sum, weight float64 }
+
+func (a *average) add(value, weight float64) {
+	if value > 0 {
+		a.sum += weight * value
+		a.weight += weight
+	}
+}
+
+func (a *average) value() float64 {
+	if a.weight == 0 {
+		return 0
+	}
+	return a.sum / a.weight
 }
 
 // filledUp has the mean of other nodes stand in for the part that is not trusted.
@@ -71,6 +101,7 @@ func (t total) filledUp(others values) total {
 	t.rps += rest * others.rps
 	t.eps += rest * others.eps
 	t.inFlight += rest * others.inFlight
+	t.sojourn = between(t.sojourn, others.sojourn, rest)
 	t.service = between(t.service, others.service, rest)
 	t.wait = between(t.wait, others.wait, rest)
 	t.capacity = between(t.capacity, others.capacity, rest)
@@ -90,39 +121,32 @@ func between(from, to, share float64) float64 {
 
 func (t total) estimate() Estimate {
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-	return Estimate{RPS: t.rps, EPS: t.eps, InFlight: t.inFlight, ServiceTime: seconds(t.service), QueueWait: seconds(t.wait), Capacity: t.capacity, Age: t.age, Trust: t.trust}
+	return Estimate{RPS: t.rps, EPS: t.eps, InFlight: t.inFlight, SojournTime: seconds(t.sojourn), ServiceTime: seconds(t.service), QueueWait: seconds(t.wait), Capacity: t.capacity, Age: t.age, Trust: t.trust}
 }
 
 // mean is of several nodes, by trust. What one of them does not know is the mean of those
 // that do.
 type mean struct {
-	sum                                  values
-	trust, ofService, ofWait, ofCapacity float64
+	requests                         values
+	trust                            float64
+	sojourn, service, wait, capacity average
 }
 
 func (m *mean) add(t total) {
 	m.trust += t.trust
-	m.sum.rps += t.rps // of which an untrusted part is left out already
-	m.sum.eps += t.eps
-	m.sum.inFlight += t.inFlight
-	known := func(sum, of *float64, value float64) {
-		if value > 0 {
-			*sum += t.trust * value
-			*of += t.trust
-		}
-	}
-	known(&m.sum.service, &m.ofService, t.service)
-	known(&m.sum.wait, &m.ofWait, t.wait)
-	known(&m.sum.capacity, &m.ofCapacity, t.capacity)
+	m.requests.rps += t.rps // of which an untrusted part is left out already
+	m.requests.eps += t.eps
+	m.requests.inFlight += t.inFlight
+	m.sojourn.add(t.sojourn, t.trust)
+	m.service.add(t.service, t.trust)
+	m.wait.add(t.wait, t.trust)
+	m.capacity.add(t.capacity, t.trust)
 }
 
-func (m *mean) values() (v values) {
-	by := func(sum, of float64) float64 {
-		if of == 0 {
-			return 0
-		}
-		return sum / of
+func (m *mean) values() values {
+	v := values{sojourn: m.sojourn.value(), service: m.service.value(), wait: m.wait.value(), capacity: m.capacity.value()}
+	if m.trust > 0 {
+		v.rps, v.eps, v.inFlight = m.requests.rps/m.trust, m.requests.eps/m.trust, m.requests.inFlight/m.trust
 	}
-	return values{rps: by(m.sum.rps, m.trust), eps: by(m.sum.eps, m.trust), inFlight: by(m.sum.inFlight, m.trust),
-		service: by(m.sum.service, m.ofService), wait: by(m.sum.wait, m.ofWait), capacity: by(m.sum.capacity, m.ofCapacity)}
+	return v
 }

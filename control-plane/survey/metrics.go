@@ -19,7 +19,8 @@ var gauges = []struct {
 	{prometheus.NewDesc("headstart_signal_requests_per_second", "Requests that end on the node, smoothed.", labels, nil), func(e signals.Estimate) float64 { return e.RPS }},
 	{prometheus.NewDesc("headstart_signal_failures_per_second", "Requests that fail on the node, smoothed.", labels, nil), func(e signals.Estimate) float64 { return e.EPS }},
 	{prometheus.NewDesc("headstart_signal_requests_in_flight", "Requests that the node's instances have, smoothed.", labels, nil), func(e signals.Estimate) float64 { return e.InFlight }},
-	{prometheus.NewDesc("headstart_signal_service_seconds", "How long an instance on the node takes for a request.", labels, nil), func(e signals.Estimate) float64 { return e.ServiceTime.Seconds() }},
+	{prometheus.NewDesc("headstart_signal_sojourn_seconds", "How long an instance on the node has a request.", labels, nil), func(e signals.Estimate) float64 { return e.SojournTime.Seconds() }},
+	{prometheus.NewDesc("headstart_signal_service_seconds", "How long an instance on the node works on a request.", labels, nil), func(e signals.Estimate) float64 { return e.ServiceTime.Seconds() }},
 	{prometheus.NewDesc("headstart_signal_trust_ratio", "Which part of the estimates is the node's own.", labels, nil), func(e signals.Estimate) float64 { return e.Trust }},
 }
 

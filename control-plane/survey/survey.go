@@ -84,6 +84,11 @@ func (s *Survey) Of(function, node string, now time.Time) signals.Estimate {
 	return s.signals.Of(function, node, now)
 }
 
+// Demand is how many requests of a function come by a gateway, per second.
+func (s *Survey) Demand(function, gateway string, now time.Time) float64 {
+	return s.signals.Demand(function, gateway, now)
+}
+
 // What the nodes say (nodes.Observer).
 
 // Came says that a daemon of the node is connected.

@@ -161,13 +161,13 @@ func TestWhatIsSaidIsKnown(t *testing.T) {
 		}
 		for range 60 {
 			time.Sleep(time.Second)
-			r.Signals("2", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: fire, RpsFractional: 5, NamedMetrics: map[string]float64{"in_flight": 1, "service_time": 0.2}}}})
+			r.Signals("2", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: fire, RpsFractional: 5, NamedMetrics: map[string]float64{"in_flight": 1, "sojourn_time": 0.2}}}})
 			r.Gateway("1", []xds.Load{{Function: fire, Endpoints: []xds.EndpointLoad{{Address: "10.1.0.2:8080", InFlight: 12, Succeeded: 99, Failed: 1}, {Address: "10.9.9.9:1", InFlight: 1000}}}})
 		}
 		e := r.Of(fire, "2", time.Now())
 		near := func(a, b float64) bool { return math.Abs(a-b) < 0.01*b }
 		// Of the gateway's twelve two are on their way: 100 per second for 20 ms.
-		if !near(e.RPS, 105) || !near(e.EPS, 1) || !near(e.InFlight, 11) || !near(e.ServiceTime.Seconds(), 0.1) || e.Trust != 1 {
+		if !near(e.RPS, 105) || !near(e.EPS, 1) || !near(e.InFlight, 11) || !near(e.SojournTime.Seconds(), 0.1) || !near(e.ServiceTime.Seconds(), 0.1) || !near(r.Demand(fire, "1", time.Now()), 100) || e.Trust != 1 {
 			t.Errorf("%+v", e)
 		}
 		want := `
@@ -178,7 +178,7 @@ headstart_signal_trust_ratio{function="default/fire",node="2"} 1
 		if err := testutil.GatherAndCompare(r.registry, strings.NewReader(want), "headstart_signal_trust_ratio"); err != nil {
 			t.Error(err)
 		}
-		if n, err := testutil.GatherAndCount(r.registry); n != 5 || err != nil {
+		if n, err := testutil.GatherAndCount(r.registry); n != 6 || err != nil {
 			t.Errorf("%d series, %v", n, err)
 		}
 	})

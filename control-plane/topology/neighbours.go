@@ -47,44 +47,29 @@ func (m *Map) Neighbours(of string, traffic []string, now time.Time) []string {
 			left--
 		}
 	}
-	type candidate struct {
-		name string
-		rank float64 // the lower the rather
-	}
-	byRank := func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
-	}
-	near, random := make([]candidate, 0, len(m.of)), make([]candidate, 0, len(m.of))
+	near, random := shortlist{most: nearMost}, shortlist{most: neighboursMost}
 	salt := seed(of)
 	// Each node changes its random ones at a time of its own.
-	epoch := (now.UnixNano() + int64(salt%uint64(rotation))) / int64(rotation)
+	epoch := uint64((now.UnixNano() + int64(salt%uint64(rotation))) / int64(rotation))
 	for name, n := range m.of {
 		if n == self || !n.joined || chosen[name] {
 			continue
 		}
-		random = append(random, candidate{name, float64(mix(salt ^ seed(name) ^ uint64(epoch)*0x9e3779b97f4a7c15))})
-		rtt := time.Duration(0)
-		if w, fresh := self.way(name, now); fresh {
-			rtt = w.rtt
-		} else if self.placed(now) && n.placed(now) {
-			rtt = self.point.RTT(n.point)
-		} else {
-			continue
+		random.add(candidate{name, float64(mix(salt ^ n.seed ^ epoch*0x9e3779b97f4a7c15))})
+		if rtt := self.guess(n, now); rtt > 0 {
+			rank := float64(rtt)
+			if self.near[name] {
+				rank *= loyalty
+			}
+			near.add(candidate{name, rank})
 		}
-		rank := float64(rtt)
-		if self.near[name] {
-			rank *= loyalty
-		}
-		near = append(near, candidate{name, rank})
 	}
-	slices.SortFunc(near, byRank)
 	clear(self.near)
-	for _, c := range near[:min(len(near), nearMost)] {
+	for _, c := range near.of {
 		self.near[c.name] = true
 		choose(c.name)
 	}
-	slices.SortFunc(random, byRank)
-	for _, c := range random {
+	for _, c := range random.of {
 		if len(chosen) == neighboursMost {
 			break
 		}
@@ -96,6 +81,42 @@ func (m *Map) Neighbours(of string, traffic []string, now time.Time) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// guess is how far another node is, 0 if nobody knows: RTT without what takes longer.
+func (n *node) guess(other *node, now time.Time) time.Duration {
+	if w, fresh := n.way(other.name, now); fresh {
+		return w.rtt
+	}
+	if n.placed(now) && other.placed(now) {
+		return n.point.RTT(other.point)
+	}
+	return 0
+}
+
+// candidate is a node, and how little it is wanted.
+type candidate struct {
+	name string
+	rank float64
+}
+
+func compare(a, b candidate) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.name, b.name))
+}
+
+// shortlist has the lowest candidates of many, in order.
+type shortlist struct {
+	most int
+	of   []candidate
+}
+
+func (s *shortlist) add(c candidate) {
+	at, _ := slices.BinarySearchFunc(s.of, c, compare)
+	if at == s.most {
+		return
+	}
+	s.of = slices.Insert(s.of, at, c)
+	s.of = s.of[:min(len(s.of), s.most)]
 }
 
 func seed(name string) uint64 {

@@ -104,6 +104,21 @@ func TestSilentNodesDecay(t *testing.T) {
 	}
 }
 
+// A daemon that is replaced does not know at first where it is. The one before did.
+func TestNewbornDaemonIsWhereTheOneBeforeWas(t *testing.T) {
+	w := newWorld("a", "b")
+	w.Report("a", topology.Report{Coordinate: at(0)}, start)
+	newborn := at(900)
+	newborn.Error = coordinate.ErrorMost
+	w.Report("b", topology.Report{Coordinate: newborn}, start) // better than nothing
+	w.want(t, "a", "b", start, 900*ms, topology.Coordinates)
+	w.Report("b", topology.Report{Coordinate: at(10)}, start)
+	w.Report("b", topology.Report{Coordinate: newborn}, start)
+	w.want(t, "a", "b", start, 10*ms, topology.Coordinates)
+	w.Report("b", topology.Report{Coordinate: at(30)}, start)
+	w.want(t, "a", "b", start, 30*ms, topology.Coordinates)
+}
+
 func TestHostileReportsDoNotCount(t *testing.T) {
 	nan := at(0)
 	nan.Vector[2] = math.NaN()

@@ -12,7 +12,7 @@ import (
 // Names of a tally's metrics, as control-plane/signals reads them.
 const (
 	metricInFlight    = "in_flight"
-	metricServiceTime = "service_time"
+	metricSojournTime = "sojourn_time"
 	metricQueueWait   = "queue_wait"
 )
 
@@ -26,7 +26,7 @@ type tally struct {
 
 type tallied struct {
 	inFlight, ended, failed int
-	service, wait           time.Duration // of those that ended, together
+	sojourn, wait           time.Duration // of those that ended, together
 }
 
 // newTally counts from now on.
@@ -48,7 +48,7 @@ func (t *tally) begin(function string, wait time.Duration) (end func(took time.D
 		defer t.mu.Unlock()
 		f.inFlight--
 		f.ended++
-		f.service, f.wait = f.service+took, f.wait+wait
+		f.sojourn, f.wait = f.sojourn+took, f.wait+wait
 		if failed {
 			f.failed++
 		}
@@ -73,11 +73,11 @@ func (t *tally) report(now time.Time) *nodeapi.Signals {
 		said := &nodeapi.FunctionSignals{Function: function, RpsFractional: float64(f.ended) / seconds, Eps: float64(f.failed) / seconds,
 			NamedMetrics: map[string]float64{metricInFlight: float64(f.inFlight)}}
 		if f.ended > 0 {
-			said.NamedMetrics[metricServiceTime] = f.service.Seconds() / float64(f.ended)
+			said.NamedMetrics[metricSojournTime] = f.sojourn.Seconds() / float64(f.ended)
 			said.NamedMetrics[metricQueueWait] = f.wait.Seconds() / float64(f.ended)
 		}
 		m.Functions = append(m.Functions, said)
-		f.ended, f.failed, f.service, f.wait = 0, 0, 0, 0
+		f.ended, f.failed, f.sojourn, f.wait = 0, 0, 0, 0
 	}
 	slices.SortFunc(m.Functions, func(a, b *nodeapi.FunctionSignals) int { return cmp.Compare(a.GetFunction(), b.GetFunction()) })
 	return m

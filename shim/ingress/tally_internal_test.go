@@ -27,7 +27,7 @@ func TestTally(t *testing.T) {
 		&nodeapi.FunctionSignals{Function: "default/water", NamedMetrics: map[string]float64{"in_flight": 1}})
 	first(100*time.Millisecond, false)
 	second(300*time.Millisecond, true)
-	want(&nodeapi.FunctionSignals{Function: "default/fire", RpsFractional: 1, Eps: 0.5, NamedMetrics: map[string]float64{"in_flight": 0, "service_time": 0.2, "queue_wait": 2}},
+	want(&nodeapi.FunctionSignals{Function: "default/fire", RpsFractional: 1, Eps: 0.5, NamedMetrics: map[string]float64{"in_flight": 0, "sojourn_time": 0.2, "queue_wait": 2}},
 		&nodeapi.FunctionSignals{Function: "default/water", NamedMetrics: map[string]float64{"in_flight": 1}})
 	want(&nodeapi.FunctionSignals{Function: "default/water", NamedMetrics: map[string]float64{"in_flight": 1}})
 	if len(tally.of) != 1 {

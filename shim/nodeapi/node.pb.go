@@ -1463,7 +1463,8 @@ type FunctionSignals struct {
 	Eps           float64 `protobuf:"fixed64,3,opt,name=eps,proto3" json:"eps,omitempty"`
 	// Requests in flight as a part of what the instances work on at a time; 0: unknown.
 	ApplicationUtilization float64 `protobuf:"fixed64,4,opt,name=application_utilization,json=applicationUtilization,proto3" json:"application_utilization,omitempty"`
-	// in_flight (requests), service_time and queue_wait (seconds), capacity (requests).
+	// in_flight (requests), sojourn_time, service_time and queue_wait (seconds), capacity
+	// (requests).
 	NamedMetrics  map[string]float64 `protobuf:"bytes,5,rep,name=named_metrics,json=namedMetrics,proto3" json:"named_metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

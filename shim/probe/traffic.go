@@ -14,11 +14,11 @@ const (
 	lookEvery = time.Second
 	// followedMost is how many connections are followed; more between nodes teach nothing.
 	followedMost = 256
-	// agreeing is how much above the least of the last minutes (tcp_min_rtt_wlen) the
-	// smoothed time may be to count, or agreeingLeast if that is more. Above it may be a
-	// queue, a late acknowledgement, which Linux has for up to 40 ms, or a longer way: that
-	// is for a probe to find out.
-	agreeing      = 0.25
+	// The least time of the last minutes (tcp_min_rtt_wlen) counts while the smoothed one is
+	// above it by no more than agreeing of it, or agreeingLeast. Else it may be a queue, a late
+	// acknowledgement, which Linux has for up to 40 ms, or a longer way: that is for a probe
+	// to find out.
+	agreeing      = 0.1
 	agreeingLeast = time.Millisecond
 )
 
@@ -82,10 +82,10 @@ func (t *Traffic) Look(now time.Time, plan *Plan) {
 	}
 }
 
-// agreed is the smoothed time, if that is fresh and undisturbed.
+// agreed is the least time, if it is as the smoothed one says still.
 func (t tcp) agreed() (rtt time.Duration, ok bool) {
 	if t.smoothed == 0 || t.least == 0 || t.least == rttUnknown {
 		return 0, false
 	}
-	return t.smoothed, t.smoothed <= t.least+max(time.Duration(agreeing*float64(t.least)), agreeingLeast)
+	return t.least, t.smoothed <= t.least+max(time.Duration(agreeing*float64(t.least)), agreeingLeast)
 }
