@@ -222,6 +222,9 @@ func (s *Survey) SetState(st platform.State) {
 			at[place{in.Function, in.Address}] = in.Node
 		}
 	}
+	for _, nodes := range hosts {
+		slices.Sort(nodes)
+	}
 	s.signals.SetFunctions(names)
 	s.mu.Lock()
 	defer s.mu.Unlock()

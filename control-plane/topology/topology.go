@@ -25,8 +25,6 @@ const (
 	placedFor = 15 * time.Minute
 	// errorDoubles is in what time without news a coordinate's error doubles.
 	errorDoubles = 5 * time.Minute
-	// lost is an error with which a node does not know its place; newborn ones have 1.5.
-	lost = 0.5
 	// measurementError is the relative error of a fresh measurement: what is left of the
 	// noise after the daemon's filter.
 	measurementError = 0.03
@@ -201,9 +199,6 @@ func (m *Map) Report(name string, r Report, now time.Time) {
 	if err != nil {
 		m.refused(name, CoordinateInvalid)
 		return
-	}
-	if n.placed(now) && point.Error() > lost && point.Error() > n.point.Error() {
-		return // a daemon that has just begun: the one before knew better
 	}
 	n.point, n.told = point, now
 	n.doubt = m.contradicted(n, now)

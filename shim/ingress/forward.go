@@ -68,6 +68,11 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		id:   p.id,
 		body: p.body,
 		via:  to.via,
+		heard: func(h http.Header) {
+			if l, ok := readLoad(h); ok && !to.relay {
+				in.tally.heard(p.function.GetName(), l)
+			}
+		},
 		prepare: func(out *http.Request) {
 			for h := range out.Header {
 				if strings.HasPrefix(h, headerPrefix) {

@@ -26,6 +26,8 @@ type hop struct {
 	explain func(err error, midway bool) error
 	// daemon: the other side is another node's daemon, which can hand the request back.
 	daemon bool
+	// heard hears the answer's headers; nil: nobody does.
+	heard func(http.Header)
 }
 
 // forwarded are headers that ReverseProxy drops; the gateway made them and is to be
@@ -72,6 +74,9 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 		ModifyResponse: func(res *http.Response) error {
 			if to.daemon && res.Header.Get(headerUndelivered) != "" {
 				return handedBack(res)
+			}
+			if to.heard != nil {
+				to.heard(res.Header)
 			}
 			res.Header.Del(headerUndelivered)
 			res.Header.Set(headerRequest, to.id)

@@ -14,6 +14,8 @@ const (
 	metricInFlight    = "in_flight"
 	metricSojournTime = "sojourn_time"
 	metricQueueWait   = "queue_wait"
+	metricServiceTime = "service_time"
+	metricCapacity    = "capacity"
 )
 
 // tally counts the requests that the node's instances get by way of the daemon. Its methods
@@ -27,6 +29,10 @@ type tally struct {
 type tallied struct {
 	inFlight, ended, failed int
 	sojourn, wait           time.Duration // of those that ended, together
+	// said is what the function's program said last, service the sum of what it said.
+	said     programLoad
+	service  float64
+	services int
 }
 
 // newTally counts from now on.
@@ -55,6 +61,32 @@ func (t *tally) begin(function string, wait time.Duration) (end func(took time.D
 	}
 }
 
+// heard takes what the program said with an answer.
+func (t *tally) heard(function string, l programLoad) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.of[function]
+	if f == nil {
+		return // nothing of it is under way
+	}
+	f.said = l
+	if l.service > 0 {
+		f.service += l.service
+		f.services++
+	}
+}
+
+// tell adds what the program said.
+func (f *tallied) tell(to *nodeapi.FunctionSignals) {
+	to.ApplicationUtilization = f.said.utilization
+	if f.services > 0 {
+		to.NamedMetrics[metricServiceTime] = f.service / float64(f.services)
+	}
+	if f.said.capacity > 0 {
+		to.NamedMetrics[metricCapacity] = f.said.capacity
+	}
+}
+
 // report is what there was since the report before, in the names of ORCA's load reports.
 func (t *tally) report(now time.Time) *nodeapi.Signals {
 	t.mu.Lock()
@@ -76,8 +108,9 @@ func (t *tally) report(now time.Time) *nodeapi.Signals {
 			said.NamedMetrics[metricSojournTime] = f.sojourn.Seconds() / float64(f.ended)
 			said.NamedMetrics[metricQueueWait] = f.wait.Seconds() / float64(f.ended)
 		}
+		f.tell(said)
 		m.Functions = append(m.Functions, said)
-		f.ended, f.failed, f.sojourn, f.wait = 0, 0, 0, 0
+		*f = tallied{inFlight: f.inFlight}
 	}
 	slices.SortFunc(m.Functions, func(a, b *nodeapi.FunctionSignals) int { return cmp.Compare(a.GetFunction(), b.GetFunction()) })
 	return m

@@ -29,6 +29,10 @@ func TestTally(t *testing.T) {
 	second(300*time.Millisecond, true)
 	want(&nodeapi.FunctionSignals{Function: "default/fire", RpsFractional: 1, Eps: 0.5, NamedMetrics: map[string]float64{"in_flight": 0, "sojourn_time": 0.2, "queue_wait": 2}},
 		&nodeapi.FunctionSignals{Function: "default/water", NamedMetrics: map[string]float64{"in_flight": 1}})
+	tally.heard("default/water", programLoad{utilization: 0.25, service: 1})
+	tally.heard("default/water", programLoad{utilization: 0.5, service: 2, capacity: 2})
+	tally.heard("default/none", programLoad{utilization: 0.5})
+	want(&nodeapi.FunctionSignals{Function: "default/water", ApplicationUtilization: 0.5, NamedMetrics: map[string]float64{"in_flight": 1, "service_time": 1.5, "capacity": 2}})
 	want(&nodeapi.FunctionSignals{Function: "default/water", NamedMetrics: map[string]float64{"in_flight": 1}})
 	if len(tally.of) != 1 {
 		t.Errorf("%d functions are remembered", len(tally.of))

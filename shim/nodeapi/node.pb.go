@@ -1293,9 +1293,10 @@ func (x *Coordinate) GetError() float64 {
 // RoundTrips is what the node knows of its way to others; those left out stay as they
 // were told before.
 type RoundTrips struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Coordinate    *Coordinate            `protobuf:"bytes,1,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
-	Measured      []*RoundTrip           `protobuf:"bytes,2,rep,name=measured,proto3" json:"measured,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the node is; absent while it does not know.
+	Coordinate    *Coordinate  `protobuf:"bytes,1,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
+	Measured      []*RoundTrip `protobuf:"bytes,2,rep,name=measured,proto3" json:"measured,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -32,6 +32,10 @@ const (
 	// news: the control plane forgets what is older than KeptFor.
 	reportEvery  = 5 * time.Second
 	refreshEvery = time.Minute
+	// settledAfter is how many samples a daemon moves by before it tells where it is, or a
+	// window of each peer if that is less: until then the control plane knows better from the
+	// one before it. At full rate it is 8 s.
+	settledAfter = 8 * Rate
 	// movedBy is by which part of the mean round trip, and movedLeast how far at least, a
 	// coordinate has to move to be news.
 	movedBy    = 0.05
@@ -55,6 +59,7 @@ type Measured struct {
 
 // Report is what a node tells of its way to others.
 type Report struct {
+	// Coordinate is empty while the node does not know it yet.
 	Coordinate coordinate.Message
 	Measured   []Measured // by peer
 }
@@ -62,10 +67,11 @@ type Report struct {
 // Plan is whom to probe when, and what came of it. Its methods may be called at the same
 // time.
 type Plan struct {
-	mu   sync.Mutex
-	self *coordinate.Self
-	of   map[string]*pair
-	free time.Time // before it no probe may go out
+	mu    sync.Mutex
+	self  *coordinate.Self
+	moves int // of self
+	of    map[string]*pair
+	free  time.Time // before it no probe may go out
 
 	told     time.Time
 	toldAt   coordinate.Point
@@ -77,22 +83,25 @@ func NewPlan(name string) *Plan {
 	return &Plan{self: coordinate.New(name), of: map[string]*pair{}, toldRTTs: map[string]time.Duration{}}
 }
 
-// SetPeers replaces whom to probe. Those beyond PeersMost are left out. The first probes
-// spread over the first interval.
+// SetPeers replaces whom to probe. Those beyond PeersMost, and those without a name, are left
+// out.
 func (p *Plan) SetPeers(peers []Peer, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, known := range p.of {
 		known.wanted = false
 	}
-	for i, peer := range peers[:min(len(peers), PeersMost)] {
+	for _, peer := range peers[:min(len(peers), PeersMost)] {
 		known := p.of[peer.Name]
-		if known == nil {
-			known = &pair{due: now.Add(time.Duration(i) * spacing), interval: intervalFirst}
+		if known == nil && peer.Name != "" {
+			known = &pair{interval: intervalFirst}
 			p.of[peer.Name] = known
 		}
+		if known == nil {
+			continue
+		}
 		if known.address != peer.Address {
-			known.failures, known.due = 0, earlier(known.due, now)
+			known.failures, known.due = 0, now
 		}
 		known.address, known.wanted = peer.Address, true
 	}
@@ -169,6 +178,7 @@ func (p *Plan) move(known *pair) {
 	if known.point.Known() {
 		// Both have been looked at already.
 		_ = p.self.Observe(known.point, known.smoothed)
+		p.moves++
 	}
 }
 
@@ -226,7 +236,10 @@ func (p *Plan) Report(now time.Time) (r Report, ok bool) {
 	}
 	p.expire(now)
 	at := p.self.Point()
-	r = Report{Coordinate: at.Message(), Measured: p.allMeasured(now)}
+	r = Report{Measured: p.allMeasured(now)}
+	if p.moves >= min(settledAfter, windowSamples*len(p.of)) {
+		r.Coordinate = at.Message()
+	}
 	if len(r.Measured) == 0 {
 		return Report{}, false
 	}
@@ -274,10 +287,3 @@ func (p *Plan) expire(now time.Time) {
 
 // plausible tells whether a round-trip time can be one.
 func plausible(rtt time.Duration) bool { return rtt > 0 && rtt <= coordinate.LongestRTT }
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
