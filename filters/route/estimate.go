@@ -1,0 +1,164 @@
+package route
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// rttLimit and serviceLimit bound what is believed of an endpoint.
+	rttLimit, serviceLimit = 10 * time.Second, time.Hour
+	// serviceUnknown is taken where nobody has said.
+	serviceUnknown = 10 * time.Millisecond
+	// workersLimit bounds what an endpoint can draw on itself.
+	workersLimit = 10_000
+	// inFlightLimit bounds how many requests an endpoint can say that it has.
+	inFlightLimit = 100 * workersLimit
+
+	// memory is, in times of service, after what time half of what was heard of the other
+	// gateways' requests is forgotten: queues change as fast as requests are served.
+	memory = 8
+	// regard is how often a request's wait counts: once for itself, and by half for those who
+	// will wait because of it. If each had an eye to itself only, the near queue would fill
+	// until it is as bad as the far way is long, for everybody (Naor, "The regulation of queue
+	// size by levying tolls", 1969, who has the optimum for the mean: more than this). With
+	// more regard so many go far before they need to that the slowest hundredth are these.
+	regard = 1.5
+	// learn is how much one answer counts in averages.
+	learn = 1.0 / 8
+	// patience is how many times the expected time may pass without any answer before an
+	// endpoint is taken to be as slow as it is silent.
+	patience = 3
+	// slower is how many times longer than expected answers have to take before they are
+	// believed rather than what was said. Less is chance.
+	slower = 3
+	// slowLimit bounds how much slower.
+	slowLimit = 1000
+	// failure is what a request that fails counts as, in times of what was expected: one that
+	// fails at once must not look like one that is answered at once. It is Envoy that ejects.
+	failure = 100
+	// forgive is in what time without an answer half of an endpoint's slowness is forgotten, in
+	// seconds, so that it is tried again.
+	forgive = 5.0
+)
+
+// endpoint is one, and what has been seen of it. Times without a unit are in seconds.
+type endpoint struct {
+	Endpoint
+	rtt, service, workers float64
+	// turn is how long those hold a worker that a request has to wait for.
+	turn float64
+
+	// sent are this gateway's own requests in flight.
+	sent int
+	// others are those of other gateways when it last said so, usual is their average.
+	others, usual float64
+	heard         time.Duration
+	// slow is how many times longer than expected its answers take, slowAt when the last was.
+	slow   float64
+	slowAt time.Duration
+	// silentSince is the last sign of life while requests are in flight.
+	silentSince time.Duration
+	out         bool
+}
+
+func believed(e Endpoint) Endpoint {
+	e.RTT = min(max(0, e.RTT), rttLimit)
+	if e.Service <= 0 {
+		e.Service = serviceUnknown
+	}
+	e.Service = min(e.Service, serviceLimit)
+	e.Workers = min(max(1, e.Workers), workersLimit)
+	if !(e.Others >= 0) { // or not a number
+		e.Others = 0
+	}
+	e.Others = min(e.Others, inFlightLimit)
+	return e
+}
+
+func (e *endpoint) said(said Endpoint) {
+	e.Endpoint = said
+	e.rtt, e.workers = said.RTT.Seconds(), float64(said.Workers)
+	if service := said.Service.Seconds(); service != e.service {
+		e.service, e.slow = service, 1 // what it was slower than is no longer expected
+	}
+	if e.heard == 0 {
+		e.others, e.usual, e.turn = said.Others, said.Others, e.service
+	}
+}
+
+// expect returns in what time an answer is to be expected, and what the request costs, in
+// seconds.
+//
+// All own requests in flight count as if they were on the node, also those on their way: so
+// many more may be on their way from other gateways, of which nobody has heard.
+func (e *endpoint) expect(now time.Duration) (expected, cost float64) {
+	ahead := max(0, float64(e.sent)+e.othersNow(now)+1-e.workers)
+	wait := ahead / e.workers * e.turn
+	expected = e.rtt + e.service + wait
+	cost = expected + (regard-1)*wait
+	if e.slow > slower { // it is forgiven only
+		if slow := e.slowNow(now); slow > slower {
+			cost *= slow
+		}
+	}
+	if e.sent > 0 {
+		if silent := (now - e.silentSince).Seconds(); silent > patience*expected {
+			cost = max(cost, silent)
+		}
+	}
+	return expected, cost
+}
+
+// slowNow is slow, as far as it is not forgiven.
+func (e *endpoint) slowNow(now time.Duration) float64 {
+	return 1 + (e.slow-1)*math.Exp2(-max(0, (now-e.slowAt).Seconds())/forgive)
+}
+
+// othersNow is how many requests of other gateways it has: what it said last, as far as that
+// still counts, and what it usually says.
+func (e *endpoint) othersNow(now time.Duration) float64 {
+	half := memory * e.turn
+	fresh := half / (half + max(0, (now-e.heard).Seconds()))
+	return e.usual + (e.others-e.usual)*fresh
+}
+
+func (e *endpoint) begin(now time.Duration) {
+	if e.sent == 0 {
+		e.silentSince = now
+	}
+	e.sent++
+}
+
+func (e *endpoint) end(now time.Duration, sent Sent, answered bool, load *Load) {
+	e.sent = max(0, e.sent-1)
+	if !answered {
+		e.took(now, failure)
+		return
+	}
+	e.silentSince = now
+	if load != nil {
+		e.hear(now, *load)
+	}
+	if sent.expected > 0 {
+		e.took(now, min((now-sent.at).Seconds()/sent.expected, slowLimit))
+	}
+}
+
+// took counts a request that took so many times what was expected.
+func (e *endpoint) took(now time.Duration, ratio float64) {
+	slow := e.slowNow(now)
+	e.slow, e.slowAt = slow+(ratio-slow)*learn, now
+}
+
+func (e *endpoint) hear(now time.Duration, load Load) {
+	if load.Workers > 0 {
+		e.workers = float64(min(load.Workers, workersLimit))
+	}
+	if load.Service > 0 {
+		e.turn += (min(load.Service, serviceLimit).Seconds() - e.turn) * learn
+	}
+	e.others = float64(max(0, min(max(0, load.InFlight), inFlightLimit)-e.sent))
+	e.usual += (e.others - e.usual) * learn
+	e.heard = now
+}

@@ -1,0 +1,181 @@
+// Package route picks the endpoint for each request: the one where it is likely to be
+// answered first, by what the control plane has said of the endpoints and by what the gateway
+// itself has seen since. It knows neither Envoy nor a clock: whoever calls it brings the
+// time.
+//
+// It takes from Prequal (Wydrowski et al., "Load is not what you should balance", NSDI
+// 2024) that requests in flight are the signal that is never late, and that latency decides
+// among endpoints that have room: there the hot-cold rule, here one estimate of the time to
+// the answer, which knows distances as well.
+package route
+
+import (
+	"sort"
+	"time"
+)
+
+// Endpoint is one as the control plane has said.
+type Endpoint struct {
+	// Address tells it from others and is what Envoy knows it by.
+	Address string
+	// Weight is its share of the requests, if it were by shares.
+	Weight uint32
+	// RTT is the round trip from this gateway.
+	RTT time.Duration
+	// Service is how long a request holds one of its workers.
+	Service time.Duration
+	// Workers is how many requests it works on at the same time; 0: not known.
+	Workers int
+	// Others is how many requests it has in flight on average that are not this gateway's.
+	Others float64
+}
+
+// Load is what an endpoint says of itself with an answer.
+type Load struct {
+	// InFlight is how many requests it had then, from whatever gateway, without the one that
+	// it answered.
+	InFlight int
+	// Workers as in Endpoint; 0: it did not say.
+	Workers int
+	// Service is how long requests hold one of them on average, of whatever function they
+	// are: those that one has to wait for. 0: it did not say.
+	Service time.Duration
+}
+
+const (
+	// nearest is how many endpoints are looked at for each request because they are near,
+	// drawn how many by weight, and reserve how many by room and distance, whatever their weight:
+	// where to go when all that have weight are full.
+	nearest, drawn, reserve = 8, 2, 2
+)
+
+// Table is what a gateway knows of a function's endpoints. It is not for several goroutines
+// at the same time.
+type Table struct {
+	endpoints []endpoint
+	index     map[string]int // by address
+	near      []int          // the nearest, nearest first
+	// weights and rooms are running sums, to draw from.
+	weights, rooms []float64
+}
+
+// Set replaces the endpoints. Those that stay keep what has been seen of them.
+func (t *Table) Set(list []Endpoint) {
+	index := make(map[string]int, len(list))
+	next := make([]endpoint, len(list))
+	t.near = make([]int, len(list))
+	t.weights, t.rooms = make([]float64, len(list)), make([]float64, len(list))
+	var weight, room float64
+	for i, e := range list {
+		e = believed(e)
+		if before, ok := t.index[e.Address]; ok {
+			next[i] = t.endpoints[before]
+		}
+		index[e.Address] = i
+		next[i].said(e)
+		t.near[i] = i
+		weight += float64(e.Weight)
+		room += float64(max(1, e.Workers)) / float64(e.RTT+e.Service)
+		t.weights[i], t.rooms[i] = weight, room
+	}
+	sort.SliceStable(t.near, func(a, b int) bool { return next[t.near[a]].RTT < next[t.near[b]].RTT })
+	t.near = t.near[:min(len(t.near), nearest)]
+	t.endpoints, t.index = next, index
+}
+
+// Pick returns the endpoint for a request that begins now, as an index into the list. random
+// are random bits. ok is false if no endpoint is in: Envoy's own policy then decides.
+func (t *Table) Pick(now time.Duration, random uint64) (index int, ok bool) {
+	best := choice{index: -1}
+	if n := len(t.endpoints); n <= nearest+drawn+reserve {
+		first := int(random % uint64(max(1, n)))
+		for k := range n {
+			t.consider(&best, (first+k)%n, now)
+		}
+		return best.index, best.index >= 0
+	}
+	for range drawn {
+		t.consider(&best, draw(t.weights, &random), now)
+	}
+	for range reserve {
+		t.consider(&best, draw(t.rooms, &random), now)
+	}
+	for _, i := range t.near {
+		t.consider(&best, i, now)
+	}
+	if best.index < 0 { // all of these are out
+		first := int(random % uint64(len(t.endpoints)))
+		for k := range t.endpoints {
+			t.consider(&best, (first+k)%len(t.endpoints), now)
+		}
+	}
+	return best.index, best.index >= 0
+}
+
+type choice struct {
+	index int
+	cost  float64
+}
+
+func (t *Table) consider(best *choice, i int, now time.Duration) {
+	e := &t.endpoints[i]
+	if e.out {
+		return
+	}
+	if _, cost := e.expect(now); best.index < 0 || cost < best.cost {
+		*best = choice{i, cost}
+	}
+}
+
+// draw returns an index by running sums. It uses up 16 bits of random: enough for a few
+// draws of one request, which need not be exact.
+func draw(sums []float64, random *uint64) int {
+	x := (float64(*random&0xffff) + 0.5) / (1 << 16) * sums[len(sums)-1]
+	*random = *random>>16 | *random<<48
+	low, high := 0, len(sums)-1
+	for low < high {
+		if middle := (low + high) / 2; sums[middle] > x {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	return low
+}
+
+// Sent is a request that is on its way.
+type Sent struct {
+	address  string
+	at       time.Duration
+	expected float64 // seconds
+}
+
+// Begin says that a request goes to endpoint i. What it returns is for End.
+func (t *Table) Begin(i int, now time.Duration) Sent {
+	e := &t.endpoints[i]
+	expected, _ := e.expect(now)
+	e.begin(now)
+	return Sent{address: e.Address, at: now, expected: expected}
+}
+
+// End says that a request is over: it is answered, or has failed. load is what the answer
+// said, or nil.
+func (t *Table) End(sent Sent, now time.Duration, answered bool, load *Load) {
+	if i, ok := t.index[sent.address]; ok {
+		t.endpoints[i].end(now, sent, answered, load)
+	}
+}
+
+// Hear says what endpoint i is heard to have in flight otherwise than by an answer: a
+// probe's, or what another worker of this gateway has seen.
+func (t *Table) Hear(i int, now time.Duration, load Load) { t.endpoints[i].hear(now, load) }
+
+// Len is how many endpoints there are.
+func (t *Table) Len() int { return len(t.endpoints) }
+
+// Eject says which endpoints must get no requests.
+func (t *Table) Eject(out func(i int) bool) {
+	for i := range t.endpoints {
+		t.endpoints[i].out = out(i)
+	}
+}

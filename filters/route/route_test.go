@@ -1,0 +1,318 @@
+package route_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/filters/route"
+)
+
+const ms = time.Millisecond
+
+// near and far are an edge's own endpoint and one in the cloud.
+func near() route.Endpoint {
+	return route.Endpoint{Address: "10.0.0.1:8080", Weight: 1000, Service: 4 * ms, Workers: 2}
+}
+
+func far() route.Endpoint {
+	return route.Endpoint{Address: "10.0.0.2:8080", RTT: 50 * ms, Service: 4 * ms, Workers: 8}
+}
+
+func table(list ...route.Endpoint) *route.Table {
+	t := &route.Table{}
+	t.Set(list)
+	return t
+}
+
+func pick(t *testing.T, table *route.Table, now time.Duration) int {
+	t.Helper()
+	i, ok := table.Pick(now, rand.Uint64())
+	if !ok {
+		t.Fatal("nothing is picked")
+	}
+	return i
+}
+
+func TestTheNearEndpointIsPickedWhileItHasRoom(t *testing.T) {
+	table := table(far(), near())
+	for n := range 2 {
+		if i := pick(t, table, 0); i != 1 {
+			t.Fatalf("with %d in flight, %d is picked", n, i)
+		}
+		table.Begin(1, 0)
+	}
+}
+
+// However many come at once, they do not wait longer near than the way to the cloud is.
+func TestWhatIsTooMuchGoesFar(t *testing.T) {
+	table := table(near(), far())
+	picked := [2]int{}
+	for range 200 {
+		i := pick(t, table, 0)
+		table.Begin(i, 0)
+		picked[i]++
+	}
+	if wait := time.Duration(picked[0]) / 2 * 4 * ms; wait < 30*ms || picked[1] == 0 && wait > 60*ms {
+		t.Errorf("%v go near and far", picked)
+	}
+	if picked[0] > 140 {
+		t.Errorf("%v go near and far", picked)
+	}
+}
+
+// An endpoint that is suddenly ten times as slow gets next to nothing after a second, whether
+// it reports its load or not.
+func TestASlowEndpointIsDrainedWithinASecond(t *testing.T) {
+	for _, reports := range []bool{true, false} {
+		t.Run(fmt.Sprint("reports=", reports), func(t *testing.T) {
+			other := near()
+			other.Address, other.RTT = "10.0.0.3:8080", ms
+			w := &world{table: table(near(), other), service: []time.Duration{4 * ms, 4 * ms}, rtt: []time.Duration{0, ms}, reports: reports}
+			w.run(0, time.Second, 200)
+			if w.picked[0] < 190 {
+				t.Fatalf("the near endpoint has %d of 200 when all is well", w.picked[0])
+			}
+			w.service[0] = 40 * ms
+			w.run(time.Second, time.Second, 200)
+			w.picked = [2]int{}
+			w.run(2*time.Second, 2*time.Second, 200)
+			if w.picked[0] > 20 {
+				t.Errorf("it still gets %d of 400", w.picked[0])
+			}
+			w.service[0] = 4 * ms
+			w.run(4*time.Second, 20*time.Second, 200)
+			w.picked = [2]int{}
+			w.run(24*time.Second, time.Second, 200)
+			if w.picked[0] < 190 {
+				t.Errorf("it gets %d of 200 when it is well again", w.picked[0])
+			}
+		})
+	}
+}
+
+// world serves what a table picks: endpoints with one request after the other on each
+// of two workers.
+type world struct {
+	table   *route.Table
+	service []time.Duration
+	rtt     []time.Duration
+	reports bool
+	free    [2][2]time.Duration
+	flying  []flight
+	picked  [2]int
+}
+
+type flight struct {
+	sent route.Sent
+	to   int
+	done time.Duration
+}
+
+func (w *world) run(from, length time.Duration, perSecond int) {
+	for k := range int(length.Seconds() * float64(perSecond)) {
+		now := from + time.Duration(k)*time.Second/time.Duration(perSecond)
+		w.land(now)
+		i, _ := w.table.Pick(now, rand.Uint64())
+		w.picked[i]++
+		worker := 0
+		if w.free[i][1] < w.free[i][0] {
+			worker = 1
+		}
+		w.free[i][worker] = max(w.free[i][worker], now+w.rtt[i]/2) + w.service[i]
+		w.flying = append(w.flying, flight{w.table.Begin(i, now), i, w.free[i][worker] + w.rtt[i]/2})
+	}
+}
+
+func (w *world) land(now time.Duration) {
+	left := w.flying[:0]
+	for _, f := range w.flying {
+		if f.done > now {
+			left = append(left, f)
+			continue
+		}
+		var load *route.Load
+		if w.reports {
+			load = &route.Load{Workers: 2}
+		}
+		w.table.End(f.sent, f.done, true, load)
+	}
+	w.flying = left
+}
+
+// An endpoint that no longer answers at all gets no further requests, though Envoy has not
+// found out yet.
+func TestASilentEndpointIsLeftAlone(t *testing.T) {
+	table := table(near(), far())
+	for k := range 2 {
+		table.Begin(0, time.Duration(k)*ms)
+	}
+	if i := pick(t, table, 300*ms); i != 1 {
+		t.Error("it is picked after 300 ms of silence")
+	}
+	for k := range 100 { // it is tried for its turn, not for good
+		sent := table.Begin(1, 300*ms+time.Duration(k)*ms)
+		table.End(sent, 354*ms+time.Duration(k)*ms, true, nil)
+	}
+	if i := pick(t, table, time.Second); i != 1 {
+		t.Error("it is picked after a second of silence")
+	}
+}
+
+func TestWhatIsEjectedIsNeverPicked(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := table(endpoints(t)...)
+		n := table.Len()
+		out := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "out")
+		table.Eject(func(i int) bool { return out[i] })
+		left := false
+		for _, o := range out {
+			left = left || !o
+		}
+		for range 20 {
+			i, ok := table.Pick(0, rapid.Uint64().Draw(t, "random"))
+			if ok != left {
+				t.Fatalf("picked is %v, %v are out", ok, out)
+			}
+			if ok && out[i] {
+				t.Fatalf("%d is picked", i)
+			}
+			if ok {
+				table.Begin(i, 0)
+			}
+		}
+	})
+}
+
+// Whatever is said of endpoints and by them, in whatever order and at whatever time, one of
+// them is picked.
+func TestWhateverIsSaidOneIsPicked(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := table(endpoints(t)...)
+		var flying []route.Sent
+		t.Repeat(map[string]func(*rapid.T){
+			"pick": func(t *rapid.T) {
+				now := time.Duration(rapid.Int64().Draw(t, "now"))
+				i, ok := table.Pick(now, rapid.Uint64().Draw(t, "random"))
+				if ok != (table.Len() > 0) || ok && (i < 0 || i >= table.Len()) {
+					t.Fatalf("picked %d, %v of %d", i, ok, table.Len())
+				}
+				if ok {
+					flying = append(flying, table.Begin(i, now))
+				}
+			},
+			"end": func(t *rapid.T) {
+				if len(flying) == 0 {
+					t.Skip("nothing is in flight")
+				}
+				k := rapid.IntRange(0, len(flying)-1).Draw(t, "which")
+				table.End(flying[k], time.Duration(rapid.Int64().Draw(t, "now")), rapid.Bool().Draw(t, "answered"), load(t))
+				flying = append(flying[:k], flying[k+1:]...)
+			},
+			"hear": func(t *rapid.T) {
+				if table.Len() > 0 {
+					table.Hear(rapid.IntRange(0, table.Len()-1).Draw(t, "which"), time.Duration(rapid.Int64().Draw(t, "now")), *load(t))
+				}
+			},
+			"set": func(t *rapid.T) { table.Set(endpoints(t)) },
+		})
+	})
+}
+
+func load(t *rapid.T) *route.Load {
+	return &route.Load{InFlight: rapid.Int().Draw(t, "in flight"), Workers: rapid.Int().Draw(t, "workers")}
+}
+
+func endpoints(t *rapid.T) []route.Endpoint {
+	n := rapid.OneOf(rapid.IntRange(0, 4), rapid.IntRange(10, 40)).Draw(t, "endpoints")
+	list := make([]route.Endpoint, n)
+	for i := range list {
+		list[i] = route.Endpoint{Address: fmt.Sprint(i), Weight: rapid.Uint32().Draw(t, "weight"), RTT: time.Duration(rapid.Int64().Draw(t, "rtt")),
+			Service: time.Duration(rapid.Int64().Draw(t, "service")), Workers: rapid.Int().Draw(t, "workers"),
+			Others: rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(1)}).Draw(t, "others")}
+	}
+	return list
+}
+
+// Endpoints that are alike get alike.
+func TestEqualEndpointsShare(t *testing.T) {
+	for _, n := range []int{3, 30} {
+		list := make([]route.Endpoint, n)
+		for i := range list {
+			list[i] = near()
+			list[i].Address = fmt.Sprint(i)
+		}
+		table, counts := table(list...), make([]int, n)
+		for range 1000 * n {
+			i, _ := table.Pick(0, rand.Uint64())
+			counts[i]++
+		}
+		for i, c := range counts {
+			if n <= 3 && (c < 800 || c > 1200) {
+				t.Errorf("%d of %d gets %d", i, n, c)
+			}
+		}
+	}
+}
+
+// What has been seen of an endpoint outlives a new list; answers of one that is gone count
+// for none.
+func TestANewListKeepsWhatWasSeen(t *testing.T) {
+	table := table(near(), far())
+	var sent []route.Sent
+	for range 100 {
+		sent = append(sent, table.Begin(0, 0))
+	}
+	table.Set([]route.Endpoint{far(), near()})
+	if i := pick(t, table, 0); i != 0 {
+		t.Error("requests in flight are forgotten")
+	}
+	table.Set([]route.Endpoint{far()})
+	for _, s := range sent {
+		table.End(s, ms, true, nil)
+	}
+	if i := pick(t, table, ms); i != 0 {
+		t.Error("one that is gone is picked")
+	}
+}
+
+func TestPickingAllocatesNothing(t *testing.T) {
+	list := make([]route.Endpoint, 100)
+	for i := range list {
+		list[i] = far()
+		list[i].Address, list[i].Weight = fmt.Sprint(i), uint32(i)
+	}
+	table := table(list...)
+	now := time.Duration(0)
+	if n := testing.AllocsPerRun(1000, func() {
+		now += ms
+		i, _ := table.Pick(now, uint64(now)*0x9e3779b97f4a7c15)
+		load := route.Load{InFlight: 1, Workers: 2}
+		table.End(table.Begin(i, now), now+ms, true, &load)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkPick(b *testing.B) {
+	for _, n := range []int{3, 12, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			list := make([]route.Endpoint, n)
+			for i := range list {
+				list[i] = far()
+				list[i].Address, list[i].Weight, list[i].RTT = fmt.Sprint(i), uint32(i), time.Duration(i)*ms
+			}
+			table := table(list...)
+			now := time.Duration(0)
+			for b.Loop() {
+				now += ms
+				i, _ := table.Pick(now, uint64(now)*0x9e3779b97f4a7c15)
+				table.End(table.Begin(i, now), now+ms, true, nil)
+			}
+		})
+	}
+}
