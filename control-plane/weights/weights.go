@@ -19,6 +19,8 @@ type Function struct {
 	Demand []float64
 	// Nodes are those that have instances.
 	Nodes []Node
+	// Over is the time over which Demand and the nodes' times are averaged; 0: averageUnknown.
+	Over time.Duration
 	// RTT is the round-trip time from a source to a node, in seconds; NaN: not known.
 	RTT func(source, node int) float64
 }
@@ -63,6 +65,9 @@ const (
 	demandLeast = 1e-3
 	// demandLimit is the most that is believed, in requests per second.
 	demandLimit = 1e7
+
+	// averageUnknown stands for the time of an average of which nobody has said it.
+	averageUnknown = 30 * time.Second
 
 	// silence is how much longer than the node that was heard of last a node may be silent
 	// before it counts for less. Reports come each second; this many may be lost.
