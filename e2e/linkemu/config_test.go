@@ -14,6 +14,7 @@ func TestOpenRefusesConfig(t *testing.T) {
 	}{
 		{"negative delay", func(c *Config) { c.Delay = -1 }, "delay -1ns is negative"},
 		{"jitter above delay", func(c *Config) { c.Jitter = time.Second }, "jitter 1s is not between 0 and the delay 20ms"},
+		{"negative wander", func(c *Config) { c.Wander = -1 }, "wander -1ns is negative"},
 		{"negative rate", func(c *Config) { c.Rate = -1 }, "rate -1 bit/s is negative"},
 		{"negative queue", func(c *Config) { c.QueueLimit = -1 }, "queue limit -1 is negative"},
 		{"no device", func(c *Config) { c.A.Device = "" }, `device name ""`},

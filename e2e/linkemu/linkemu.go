@@ -37,6 +37,12 @@ type Config struct {
 	// Jitter spreads the delay uniformly over Delay-Jitter to Delay+Jitter. Packets
 	// never overtake each other.
 	Jitter time.Duration
+	// Wander, if not 0, has the delay drift instead: normally distributed around Delay
+	// with Jitter as its standard deviation, a new one each Wander and no steps between.
+	// Packets close to each other then take about as long, as on a path whose queues fill
+	// and drain. Where each has a delay of its own and none overtakes another, the slowest
+	// delays all behind it, and a busy link has a longer delay instead of jitter.
+	Wander time.Duration
 	// Rate is in bit/s of IP packets as they would be on the wire; 0: as fast as the
 	// machine can.
 	Rate int64
@@ -77,6 +83,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("delay %v is negative", c.Delay)
 	case c.Jitter < 0 || c.Jitter > c.Delay:
 		return fmt.Errorf("jitter %v is not between 0 and the delay %v", c.Jitter, c.Delay)
+	case c.Wander < 0:
+		return fmt.Errorf("wander %v is negative", c.Wander)
 	case c.Rate < 0:
 		return fmt.Errorf("rate %d bit/s is negative", c.Rate)
 	case c.QueueLimit < 0:

@@ -16,6 +16,7 @@ type shaper struct {
 	jitter time.Duration
 	limit  int // bytes
 	random *rand.Rand
+	wander *wander // nil: each packet has a delay of its own
 
 	lineFree time.Duration // when the line will have sent all that was admitted
 	latest   time.Duration // the latest arrival promised so far
@@ -23,13 +24,17 @@ type shaper struct {
 }
 
 func newShaper(c Config, jitter rand.Source) shaper {
-	return shaper{
+	s := shaper{
 		rate:   float64(c.Rate),
 		delay:  c.Delay,
 		jitter: c.Jitter,
 		limit:  c.queueLimit(),
 		random: rand.New(jitter),
 	}
+	if c.Wander > 0 && c.Jitter > 0 {
+		s.wander = newWander(c.Wander, s.random)
+	}
+	return s
 }
 
 // admit takes a packet of so many bytes at time now, and says when it is due at the
@@ -45,12 +50,19 @@ func (s *shaper) admit(now time.Duration, bytes int) (due time.Duration, ok bool
 	if s.rate > 0 {
 		s.lineFree += time.Duration(float64(bytes) * 8 / s.rate * float64(time.Second))
 	}
-	travel := s.delay
-	if s.jitter > 0 {
-		travel += time.Duration(s.random.Int64N(2*int64(s.jitter)+1)) - s.jitter
-	}
-	s.latest = max(s.latest, s.lineFree+travel)
+	s.latest = max(s.latest, s.lineFree+s.travel())
 	return s.latest, true
+}
+
+// travel is how long a packet is under way that leaves the line now.
+func (s *shaper) travel() time.Duration {
+	switch {
+	case s.jitter == 0:
+		return s.delay
+	case s.wander != nil:
+		return max(0, s.delay+time.Duration(float64(s.jitter)*s.wander.at(s.lineFree)))
+	}
+	return s.delay + time.Duration(s.random.Int64N(2*int64(s.jitter)+1)) - s.jitter
 }
 
 // arrived takes an admitted packet's bytes off those on their way.

@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -18,6 +18,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
+	"github.com/headstart-mesh/headstart/e2e/linkemu"
 )
 
 // The ports of the S3 server and of Redis.
@@ -149,15 +150,19 @@ func cable(name string, p plan, cloud network.Node) error {
 // startLink runs the link in a process of its own, which asks for the scheduling that
 // its timing needs.
 func (t *topology) startLink(ctx context.Context, c Config, p plan, edge network.Node) error {
-	return t.link.Start(ctx, Link(c.BinDir, edge.Namespace+",wan0,"+p.edge[0].String(), p.namespace+",wan0,"+p.edge[1].String(), c.Delay, c.Rate))
+	return t.link.Start(ctx, Link(c.BinDir, linkemu.Config{
+		A:     linkemu.End{Namespace: edge.Namespace, Device: "wan0", Address: p.edge[0].String()},
+		B:     linkemu.End{Namespace: p.namespace, Device: "wan0", Address: p.edge[1].String()},
+		Delay: c.Delay, Rate: c.Rate}))
 }
 
-// Link is the process of an emulated link between two ends, each
-// namespace-path,device,address/prefix; delay is one way, rate in bit/s.
-func Link(binDir, a, b string, delay time.Duration, rate int64) process.Spec {
+// Link is the process of an emulated link.
+func Link(binDir string, c linkemu.Config) process.Spec {
+	end := func(e linkemu.End) string { return strings.Join([]string{e.Namespace, e.Device, e.Address}, ",") }
 	ready := &firstWrite{done: make(chan struct{})}
 	return process.Spec{Name: "link", Path: filepath.Join(binDir, "linkemu"), Log: ready,
-		Args: []string{"-a", a, "-b", b, "-delay", delay.String(), "-rate", strconv.FormatInt(rate, 10)},
+		Args: []string{"-a", end(c.A), "-b", end(c.B), "-delay", c.Delay.String(), "-jitter", c.Jitter.String(), "-wander", c.Wander.String(),
+			"-rate", strconv.FormatInt(c.Rate, 10), "-queue", strconv.Itoa(c.QueueLimit), "-seed", strconv.FormatUint(c.Seed, 10)},
 		Ready: func(ctx context.Context) error {
 			select {
 			case <-ready.done:

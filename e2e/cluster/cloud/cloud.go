@@ -17,6 +17,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
+	"github.com/headstart-mesh/headstart/e2e/linkemu"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
@@ -73,7 +74,10 @@ func Open(ctx context.Context, c Config) (_ *Cloud, err error) {
 		return nil, fmt.Errorf("making the cloud's network namespace: %w", err)
 	}
 	path := namespacePath()
-	if err := cl.link.Start(ctx, testbed.Link(c.BinDir, here+","+device+","+near.String(), path+",wan0,"+far.String(), c.Delay, c.Rate)); err != nil {
+	if err := cl.link.Start(ctx, testbed.Link(c.BinDir, linkemu.Config{
+		A:     linkemu.End{Namespace: here, Device: device, Address: near.String()},
+		B:     linkemu.End{Namespace: path, Device: "wan0", Address: far.String()},
+		Delay: c.Delay, Rate: c.Rate})); err != nil {
 		return nil, fmt.Errorf("emulating the link to the cloud: %w", err)
 	}
 	if err := nsthread.Run(path, answersGoBack); err != nil {

@@ -34,6 +34,7 @@ func run() error {
 	flag.Func("b", "the other end: `namespace-path,device,address/prefix`", parseEnd(&c.B))
 	flag.DurationVar(&c.Delay, "delay", 0, "one way")
 	flag.DurationVar(&c.Jitter, "jitter", 0, "the delay varies by as much in both directions")
+	flag.DurationVar(&c.Wander, "wander", 0, "the delay drifts, to a new one each so often; 0: each packet has its own")
 	flag.Int64Var(&c.Rate, "rate", 0, "bit/s; 0: no limit")
 	flag.IntVar(&c.QueueLimit, "queue", 0, "bytes that may wait for the line; 0: by rate and delay")
 	flag.Uint64Var(&c.Seed, "seed", 0, "of the jitter")
