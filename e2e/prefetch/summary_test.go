@@ -1,30 +1,31 @@
 package prefetch_test
 
 import (
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/e2e/functions/workflow/step"
 	"github.com/headstart-mesh/headstart/e2e/prefetch"
+	"github.com/headstart-mesh/headstart/e2e/result"
 )
+
+func figures(f map[string]float64) result.Part { return result.Part{Figures: f} }
 
 // results have a part of points and parts of figures, as they come from two calls.
 func results() prefetch.Results {
 	missed := point(10_000_000, []prefetch.Run{off(0, 1000*ms, 500*ms, 0)}, []prefetch.Run{on(1200*ms, 500*ms)})
 	good := point(32_000_000, []prefetch.Run{off(0, 1000*ms, 1000*ms, 0)}, []prefetch.Run{on(1000*ms, 1000*ms)})
 	return prefetch.Results{
-		prefetch.Chain: {Points: []prefetch.Point{missed, good}, Figures: map[string]float64{prefetch.WrongBytes: 5, "failed": 1}},
-		"many":         {Figures: map[string]float64{prefetch.WrongBytes: 2}},
-		"large":        {Figures: map[string]float64{prefetch.GatewayRSS: 3, prefetch.DaemonHeap: 9, prefetch.LinkFraction: 0.93, prefetch.WrongBytes: 0}},
-		"hot":          {Figures: map[string]float64{prefetch.HotRPS: 0.99, prefetch.HotP99: 1.02}},
+		prefetch.Chain: {Points: []prefetch.Point{missed, good}, Part: figures(map[string]float64{prefetch.WrongBytes: 5, "failed": 1})},
+		"many":         {Part: figures(map[string]float64{prefetch.WrongBytes: 2})},
+		"large":        {Part: figures(map[string]float64{prefetch.GatewayRSS: 3, prefetch.DaemonHeap: 9, prefetch.LinkFraction: 0.93, prefetch.WrongBytes: 0})},
+		"hot":          {Part: figures(map[string]float64{prefetch.HotRPS: 0.99, prefetch.HotP99: 1.02})},
 	}
 }
 
 func TestTheSummaryHasTheWorstOfAllParts(t *testing.T) {
-	want := map[string]float64{
+	want := result.Summary{
 		"bound_excess_max": 4, "io_reduction_min": 0.6, "total_reduction_max": 0.5, "hot_rps_ratio": 0.99, "hot_p99_ratio": 1.02,
 		"gateway_rss_mib": 3, "daemon_heap_mib": 9, "link_fraction": 0.93, "wrong_bytes": 7,
 	}
@@ -34,45 +35,9 @@ func TestTheSummaryHasTheWorstOfAllParts(t *testing.T) {
 }
 
 func TestWhatIsNotMeasuredIsNotInTheSummary(t *testing.T) {
-	got := prefetch.Results{"many": {Figures: map[string]float64{prefetch.WrongBytes: 0}}}.Summary()
-	if d := cmp.Diff(map[string]float64{"wrong_bytes": 0}, got); d != "" {
+	got := prefetch.Results{"many": {Part: figures(map[string]float64{prefetch.WrongBytes: 0})}}.Summary()
+	if d := cmp.Diff(result.Summary{"wrong_bytes": 0}, got); d != "" {
 		t.Errorf("-want +got\n%s", d)
-	}
-}
-
-// Parts that are measured one by one come together in the file.
-func TestResultsAreMerged(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bench", "prefetch.json")
-	first, err := prefetch.Load(path)
-	if err != nil || len(first) != 0 {
-		t.Fatalf("%v, %v", first, err)
-	}
-	all := results()
-	for name, part := range all {
-		got, err := prefetch.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		part.At = time.Unix(1, 0).UTC()
-		got[name], all[name] = part, part
-		if err := got.Write(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := prefetch.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(all, got); d != "" {
-		t.Errorf("-want +got\n%s", d)
-	}
-}
-
-func TestLimits(t *testing.T) {
-	for _, l := range prefetch.Limits {
-		if !l.Holds(l.Limit) || l.Holds(l.Limit+1) != l.AtLeast || l.Holds(l.Limit-1) == l.AtLeast {
-			t.Errorf("%+v", l)
-		}
 	}
 }
 

@@ -39,24 +39,3 @@ func Table(w io.Writer, rows []Row) error {
 	}
 	return t.Flush()
 }
-
-// Verdicts prints each figure of the summary beside its limit.
-func Verdicts(w io.Writer, summary map[string]float64) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, l := range Limits {
-		sign, verdict := "<=", "MISSED"
-		if l.AtLeast {
-			sign = ">="
-		}
-		got, measured := summary[l.Name]
-		switch {
-		case !measured:
-			fmt.Fprintf(t, "%s\t-\t%s %g\tnot measured\n", l.Name, sign, l.Limit)
-			continue
-		case l.Holds(got):
-			verdict = "holds"
-		}
-		fmt.Fprintf(t, "%s\t%.3f\t%s %g\t%s\n", l.Name, got, sign, l.Limit, verdict)
-	}
-	return t.Flush()
-}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -19,10 +18,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/headstart-mesh/headstart/e2e/chart"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
-	"github.com/headstart-mesh/headstart/e2e/host"
 	"github.com/headstart-mesh/headstart/e2e/prefetch"
+	"github.com/headstart-mesh/headstart/e2e/result"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
@@ -95,20 +93,6 @@ func partNames() []string {
 	return names
 }
 
-// chosen are the parts to be measured.
-func (o options) chosen() ([]string, error) {
-	if o.only == "" {
-		return partNames(), nil
-	}
-	names := strings.Split(o.only, ",")
-	for _, n := range names {
-		if !slices.Contains(partNames(), n) {
-			return nil, fmt.Errorf("there is no part %q, but %s", n, strings.Join(partNames(), ", "))
-		}
-	}
-	return names, nil
-}
-
 func run(ctx context.Context, o options) (err error) {
 	for _, dir := range []*string{&o.bin, &o.out} {
 		if *dir, err = filepath.Abs(*dir); err != nil {
@@ -127,7 +111,7 @@ func run(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	if err := o.draw(results); err != nil {
+	if err := result.Draw(o.figures, results.Figures()); err != nil {
 		return err
 	}
 	if err := o.show(results); err != nil {
@@ -143,7 +127,7 @@ func (o options) file() string { return filepath.Join(o.out, "prefetch.json") }
 
 // measure adds the chosen parts to the results, and writes these after each.
 func (o options) measure(ctx context.Context, results prefetch.Results) (err error) {
-	names, err := o.chosen()
+	names, err := result.Choose(partNames(), o.only)
 	if err != nil {
 		return err
 	}
@@ -174,30 +158,13 @@ func (o options) measure(ctx context.Context, results prefetch.Results) (err err
 			continue
 		}
 		progress("part " + p.name)
-		began := time.Now()
-		part := prefetch.Part{Machine: host.Describe(), Seed: o.seed, Repetitions: o.repetitions, Figures: map[string]float64{}}
+		part := prefetch.Part{Part: result.Begin(o.seed, o.repetitions)}
 		if err := p.run(b, ctx, &part); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		part.At, part.Took = time.Now().UTC(), time.Since(began).Seconds()
+		part.End()
 		results[p.name] = part
 		if err := results.Write(o.file()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (o options) draw(results prefetch.Results) error {
-	if err := os.MkdirAll(o.figures, 0o755); err != nil {
-		return err
-	}
-	for name, panels := range results.Figures() {
-		var b strings.Builder
-		if err := chart.Write(&b, panels...); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(o.figures, name), []byte(b.String()), 0o644); err != nil {
 			return err
 		}
 	}
@@ -210,19 +177,14 @@ func (o options) show(results prefetch.Results) error {
 		if !ok {
 			continue
 		}
-		fmt.Printf("\n%s, %d repetitions, %s, %.0f s\n\n", name, part.Repetitions, part.At.Format(time.DateTime), part.Took)
+		part.Head(os.Stdout, name)
 		if rows := part.Rows(); len(rows) > 0 {
 			if err := prefetch.Table(os.Stdout, rows); err != nil {
 				return err
 			}
 		}
-		for _, figure := range slices.Sorted(maps.Keys(part.Figures)) {
-			fmt.Printf("%s %.3f\n", figure, part.Figures[figure])
-		}
-		for _, n := range part.Notes {
-			fmt.Println("  ", n)
-		}
+		part.Tail(os.Stdout)
 	}
 	fmt.Println()
-	return prefetch.Verdicts(os.Stdout, results.Summary())
+	return result.Verdicts(os.Stdout, prefetch.Limits, results.Summary())
 }

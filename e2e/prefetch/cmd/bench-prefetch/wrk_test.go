@@ -23,16 +23,7 @@ func TestParseWrk(t *testing.T) {
 	}
 }
 
-func TestPartsAndSizesAreChosen(t *testing.T) {
-	if names, err := (options{}).chosen(); err != nil || len(names) != len(parts) {
-		t.Errorf("all: %v, %v", names, err)
-	}
-	if names, err := (options{only: "hot,chain"}).chosen(); err != nil || len(names) != 2 {
-		t.Errorf("two: %v, %v", names, err)
-	}
-	if _, err := (options{only: "hot,chains"}).chosen(); err == nil {
-		t.Error("an unknown part is taken")
-	}
+func TestSizesAreChosen(t *testing.T) {
 	if sizes, err := (options{sizes: "1,20"}).sizesOr(nil); err != nil || len(sizes) != 2 || sizes[1] != 20 {
 		t.Errorf("%v, %v", sizes, err)
 	}
