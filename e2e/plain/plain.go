@@ -5,24 +5,17 @@ package plain
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
-	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/e2e/ads"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
 
 const (
@@ -56,58 +49,32 @@ func Start(ctx context.Context, bed *testbed.Bed, binDir, function string) (stop
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(bed.RunDir(), "plain")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	node := bed.Node(testbed.Edge)
-	address := net.JoinHostPort(bed.ControlPlaneIP().String(), strconv.Itoa(control))
-	authority, err := pki.New(filepath.Join(dir, "pki"))
+	dir := filepath.Join(bed.RunDir(), name)
+	node, edgeRun := bed.Node(testbed.Edge), filepath.Join(bed.RunDir(), testbed.Edge)
+	server, err := ads.Open(dir, netip.AddrPortFrom(bed.ControlPlaneIP(), control),
+		xds.Config{ListenPort: Port, OTLPSocket: filepath.Join(bed.RunDir(), "otlp.sock"), TraceSampling: 100})
 	if err != nil {
 		return nil, err
 	}
-	files, err := authority.Issue(name, node.Address, bed.ControlPlaneIP())
-	if err != nil {
-		return nil, err
-	}
-	tls, _, err := peertls.Load(files.Cert, files.Key, files.CA)
-	if err != nil {
-		return nil, err
-	}
-	edgeRun := filepath.Join(bed.RunDir(), testbed.Edge)
-	gateways := xds.New(xds.Config{ListenPort: Port, OTLPSocket: filepath.Join(bed.RunDir(), "otlp.sock"), TraceSampling: 100,
-		Verify: func(context.Context, string) error { return nil }, OnLoad: func(string, []xds.Load) {}}, slog.New(slog.DiscardHandler))
-	state := platform.State{Functions: []platform.Function{{Name: "default/" + function, Hosts: []string{function + ".default.headstart.local"},
-		RequestTimeout: timeout}}, Instances: []platform.Instance{in}}
-	if err := gateways.Update(state, []xds.Gateway{{ID: name, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock")}}); err != nil {
-		return nil, err
-	}
-	server := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(tls)))...)
-	gateways.Register(server)
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(l) // ends with Stop; Envoy says what went wrong before
-	}()
 	group := process.New(func(process.Exit) {})
 	stop = func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		group.Stop(end)
-		server.Stop()
-		<-served
+		server.Close()
 	}
-	b, err := xds.Bootstrap(xds.BootstrapConfig{NodeID: name, Cluster: name, ControlPlaneAddress: address, ServerName: name,
-		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA, AdminSocket: filepath.Join(dir, "envoy.sock")})
+	state := platform.State{Functions: []platform.Function{{Name: "default/" + function, Hosts: []string{function + ".default.headstart.local"},
+		RequestTimeout: timeout}}, Instances: []platform.Instance{in}}
+	err = server.Update(state, []xds.Gateway{{ID: name, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock")}})
+	var b []byte
+	if err == nil {
+		b, err = server.Bootstrap(name, filepath.Join(dir, "envoy.sock"))
+	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "envoy.json"), b, 0o600)
 	}
 	if err == nil {
-		err = group.Start(ctx, process.Spec{Name: "plain", Path: filepath.Join(binDir, "envoy"), NetNS: node.Namespace,
+		err = group.Start(ctx, process.Spec{Name: name, Path: filepath.Join(binDir, "envoy"), NetNS: node.Namespace,
 			Args: []string{"--config-path", filepath.Join(dir, "envoy.json"), "--concurrency", "2", "--disable-hot-restart", "--log-level", "error"},
 			Ready: func(ctx context.Context) error {
 				return testbed.Poll(ctx, timeout, answers(netip.AddrPortFrom(node.Address, Port), function))
