@@ -13,7 +13,9 @@ import (
 type Lines struct {
 	Title, XLabel, YLabel string
 	// LogX has the horizontal axis by powers of ten; all x are above 0 then.
-	LogX   bool
+	LogX bool
+	// Dense has no marker at each point, nor a number below it.
+	Dense  bool
 	Series []Series
 }
 
@@ -95,6 +97,9 @@ func (l Lines) draw(b *strings.Builder) {
 		var points []string
 		for j := range s.X {
 			points = append(points, fmt.Sprintf("%.1f,%.1f", x(s.X[j]), y(s.Y[j])))
+			if l.Dense {
+				continue
+			}
 			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="%.1f" fill="%s"/>`+"\n", x(s.X[j]), y(s.Y[j]), markerRadius, color)
 		}
 		dash := ""
@@ -106,12 +111,21 @@ func (l Lines) draw(b *strings.Builder) {
 	}
 }
 
-// marks are the labelled places of the horizontal axis: powers of ten, or the data's own.
+// marks are the labelled places of the horizontal axis: powers of ten, round numbers, or the
+// data's own.
 func (l Lines) marks(xs []float64, low, high float64) []float64 {
 	if l.LogX {
 		var all []float64
 		for e := math.Ceil(low - 1e-9); e <= high+1e-9; e++ {
 			all = append(all, math.Pow(decade, e))
+		}
+		return all
+	}
+	if l.Dense {
+		var all []float64
+		step := niceStep((high - low) / ticks)
+		for v := math.Ceil(low/step) * step; v <= high; v += step {
+			all = append(all, v)
 		}
 		return all
 	}

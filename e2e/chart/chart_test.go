@@ -36,6 +36,24 @@ func TestLines(t *testing.T) {
 	}
 }
 
+func TestDenseLinesHaveRoundNumbersAndNoMarkers(t *testing.T) {
+	s := chart.Series{Name: "density"}
+	for x := 2.5; x < 200; x += 5 {
+		s.X, s.Y = append(s.X, x), append(s.Y, x)
+	}
+	got := draw(t, chart.Lines{Dense: true, Series: []chart.Series{s}})
+	for _, want := range []string{">50<", ">100<", ">150<", "<polyline"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %s in\n%s", want, got)
+		}
+	}
+	for _, bad := range []string{"<circle", ">2.5<"} {
+		if strings.Contains(got, bad) {
+			t.Errorf("there is %s in\n%s", bad, got)
+		}
+	}
+}
+
 func TestBars(t *testing.T) {
 	s := draw(t, chart.Bars{Title: "t", YLabel: "s", Layers: []string{"below", "above"}, Bars: []chart.Bar{
 		{Label: "one", Values: []float64{1, 2}}, {Label: "two", Values: []float64{1, -0.5}}}}, chart.Bars{})
