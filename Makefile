@@ -22,7 +22,7 @@ setup:
 ## build: all programs and the filter, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
 	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff \
-	e2e/functions/workflow e2e/demo e2e/prefetch/cmd/bench-prefetch
+	e2e/functions/workflow e2e/functions/worker e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm
 	@:
 
@@ -89,13 +89,18 @@ demo-cluster: setup build
 cluster:
 	@$(call CLUSTER_PROGRAM,cluster) up
 
-# Some of its parts, and more or fewer repetitions; docs/results/README.md tells.
+# Some of its parts, and more or fewer repetitions; docs/results tells.
 ONLY =
-REPETITIONS = 10
+REPETITIONS =
 FIGURES =
+BENCH_OPTIONS = -bin $(BIN) -out $(CURDIR)/out/bench $(if $(REPETITIONS),-repetitions $(REPETITIONS)) $(if $(ONLY),-only '$(ONLY)') $(if $(FIGURES),-figures '$(FIGURES)')
 ## bench-prefetch: measure what prefetching is worth, into out/bench (root; 90 minutes); ONLY=hot,chain REPETITIONS=3 FIGURES=docs/results
 bench-prefetch: setup build
-	@exec $(BIN)/bench-prefetch -bin $(BIN) -out $(CURDIR)/out/bench -repetitions $(REPETITIONS) $(if $(ONLY),-only '$(ONLY)') $(if $(FIGURES),-figures '$(FIGURES)')
+	@exec $(BIN)/bench-prefetch $(BENCH_OPTIONS)
+
+## bench-routing: measure what routing by distance and load is worth, into out/bench (root; 110 minutes); ONLY=cases REPETITIONS=4 FIGURES=docs/results
+bench-routing: setup build
+	@exec $(BIN)/bench-routing $(BENCH_OPTIONS)
 
 ## images: the container images, into out/images; IMAGE_REGISTRY=host/path pushes them
 images:
@@ -124,4 +129,4 @@ generate:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch demo-cluster cluster images manifests lint generate clean
+.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint generate clean
