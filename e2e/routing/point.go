@@ -77,6 +77,9 @@ type Point struct {
 	Served map[string][]int `json:"served"`
 	// Away is the share of the edge's requests that another node answered.
 	Away float64 `json:"away"`
+	// Held is how long requests held a worker on average, in ms: more than MeanHold where the
+	// machine has no time for the emulation.
+	Held float64 `json:"held_ms"`
 }
 
 const (

@@ -26,9 +26,6 @@ const (
 type controlled struct {
 	name   string
 	config xds.Config
-	// control tells the gateways how to route, until ctx ends. It comes back when it has done
-	// so once.
-	control func(ctx context.Context, s *Set, server *ads.Server, state platform.State, gateways []xds.Gateway) (wait func() error, err error)
 }
 
 func (v controlled) Name() string { return v.name }
@@ -59,16 +56,6 @@ func (v controlled) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
 			return nil, fmt.Errorf("gateway of %s: %w", n.Name, err)
 		}
 	}
-	if v.control == nil {
-		return s, nil
-	}
-	controlling, stop := context.WithCancel(context.WithoutCancel(ctx))
-	wait, err := v.control(controlling, s, server, state, gateways)
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	s.onClose(func(context.Context) error { stop(); return wait() })
 	return s, nil
 }
 

@@ -4,6 +4,7 @@ package gateways_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/e2e/routing/bed"
 	"github.com/headstart-mesh/headstart/e2e/routing/gateways"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,6 +112,42 @@ func TestEachVariantRoutesAsItSays(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Each gateway has weights of its own, which are made of what was measured.
+func TestWeightsAreFollowed(t *testing.T) {
+	b := open(t)
+	v := gateways.Weighted{Title: "weighted", Interval: time.Hour, Window: time.Second, Weigh: func(m gateways.Measured) [][]float64 {
+		rows := [][]float64{{0.1, 0.1, 0.8}, {0.8, 0.1, 0.1}, {0.8, 0.1, 0.1}}
+		if m.RTT[0][1] < far.Seconds() || m.RTT[0][0] != 0 || m.Workers[1] != 3 {
+			t.Errorf("measured %+v", m)
+		}
+		return rows
+	}}
+	s, err := v.Open(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	for n, most := range []string{"cloud-2", "edge", "edge"} {
+		err := testbed.Poll(t.Context(), 30*time.Second, func(ctx context.Context) error {
+			rebuilds, err := s.Rebuilds(ctx, b.Nodes[n])
+			if err == nil && rebuilds < 2 {
+				err = errors.New("the weights have not come")
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := answers(t, s, b.Nodes[n], 100); got[most] < 75 || got[most] > 85 || len(got) != 3 {
+			t.Errorf("through %s: %v, want 80 by %s", b.Nodes[n].Name, got, most)
+		}
 	}
 }
 

@@ -8,16 +8,16 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/routing/bed"
 )
 
-// measured is what FaaSt's agents and its metric server know: averages over a while.
-type measured struct {
-	// demand is how many requests come to each gateway, in requests per second.
-	demand []float64
-	// rtt is the round trip from each node to each, in seconds.
-	rtt [][]float64
-	// service and sojourn are how long each node's requests held a worker, and were there at
+// Measured is what FaaSt's agents and its metric server know: averages over a while.
+type Measured struct {
+	// Demand is how many requests come to each gateway, in requests per second.
+	Demand []float64
+	// RTT is the round trip from each node to each, in seconds.
+	RTT [][]float64
+	// Service and Sojourn are how long each node's requests held a worker, and were there at
 	// all, in seconds; 0: it had none.
-	service, sojourn []float64
-	workers          []int
+	Service, Sojourn []float64
+	Workers          []int
 }
 
 // scraper measures by asking: all nodes' functions, and connections between each two nodes.
@@ -37,10 +37,10 @@ type observation struct {
 }
 
 // measure looks once more, and returns the averages since what is a window old.
-func (s *scraper) measure(ctx context.Context) (measured, error) {
+func (s *scraper) measure(ctx context.Context) (Measured, error) {
 	o, err := s.observe(ctx)
 	if err != nil {
-		return measured{}, err
+		return Measured{}, err
 	}
 	s.past = append(s.past, o)
 	for len(s.past) > 2 && o.at.Sub(s.past[1].at) >= s.window {
@@ -79,24 +79,24 @@ func (s *scraper) observe(ctx context.Context) (o observation, err error) {
 }
 
 // average is over at least one observation.
-func average(past []observation) measured {
+func average(past []observation) Measured {
 	first, last := past[0], past[len(past)-1]
 	n := len(last.states)
-	m := measured{demand: make([]float64, n), rtt: make([][]float64, n), service: make([]float64, n), sojourn: make([]float64, n), workers: make([]int, n)}
+	m := Measured{Demand: make([]float64, n), RTT: make([][]float64, n), Service: make([]float64, n), Sojourn: make([]float64, n), Workers: make([]int, n)}
 	passed := last.at.Sub(first.at).Seconds()
 	for i := range n {
 		a, b := first.states[i], last.states[i]
-		m.workers[i] = b.Workers
+		m.Workers[i] = b.Workers
 		if served := float64(b.Served - a.Served); served > 0 {
-			m.service[i], m.sojourn[i] = (b.Service-a.Service)/served, (b.Sojourn-a.Sojourn)/served
+			m.Service[i], m.Sojourn[i] = (b.Service-a.Service)/served, (b.Sojourn-a.Sojourn)/served
 		}
 		if passed > 0 {
-			m.demand[i] = (last.requests[i] - first.requests[i]) / passed
+			m.Demand[i] = (last.requests[i] - first.requests[i]) / passed
 		}
-		m.rtt[i] = make([]float64, n)
+		m.RTT[i] = make([]float64, n)
 		for j := range n {
 			for _, o := range past {
-				m.rtt[i][j] += o.rtt[i][j] / float64(len(past))
+				m.RTT[i][j] += o.rtt[i][j] / float64(len(past))
 			}
 		}
 	}

@@ -39,25 +39,33 @@ type static struct {
 
 func (v static) Name() string { return v.name }
 
-func (v static) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
+func (v static) Open(ctx context.Context, b *bed.Bed) (*Set, error) {
 	s := newSet(b, functionCluster)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close(ctx))
-		}
-	}()
-	for _, n := range b.Nodes {
+	err := s.startAll(ctx, func(n bed.Node) *clusterv3.Cluster {
 		c := cluster()
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
 		v.set(c, n, b.Nodes)
-		config, err := staticBootstrap(s.admin(n), n, c)
+		return c
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+// startAll starts an Envoy on each node with the function's cluster as that node's gateway
+// has it.
+func (s *Set) startAll(ctx context.Context, cluster func(gateway bed.Node) *clusterv3.Cluster) error {
+	for _, n := range s.bed.Nodes {
+		config, err := staticBootstrap(s.admin(n), n, cluster(n))
 		if err == nil {
 			err = s.start(ctx, n, config)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("gateway of %s: %w", n.Name, err)
+			return fmt.Errorf("gateway of %s: %w", n.Name, err)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // RoundRobin is Envoy's default, and Knative's for functions that take more than one request
@@ -102,9 +110,8 @@ func LocalityFailover() Variant {
 func cluster() *clusterv3.Cluster {
 	limit := wrapperspb.UInt32(math.MaxUint32)
 	return &clusterv3.Cluster{
-		Name:                 functionCluster,
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		ConnectTimeout:       durationpb.New(connectTimeout),
+		Name:           functionCluster,
+		ConnectTimeout: durationpb.New(connectTimeout),
 		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
 			MaxConnections: limit, MaxPendingRequests: limit, MaxRequests: limit, MaxRetries: limit,
 		}}},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -38,16 +39,23 @@ func (b *bench) cases(ctx context.Context, part *routing.Part) error {
 // compare measures all variants in a case, one after the other in each repetition, in turns
 // the first. All see the same requests at the same times.
 func (b *bench) compare(ctx context.Context, world *bed.Bed, c routing.Case) ([]routing.Point, error) {
-	samples := make([][]routing.Sample, len(b.compared))
+	samples, held := make([][]routing.Sample, len(b.compared)), make([]bed.State, len(b.compared))
 	perSecond := 2 * c.Users * routing.UserRate
 	each := time.Duration(float64(b.requests) / float64(b.repetitions*perSecond) * float64(time.Second))
 	for round := range b.repetitions {
 		for k := range b.compared {
 			i := (k + round) % len(b.compared)
 			err := with(ctx, world, b.compared[i], func(set *gateways.Set) error {
+				before, err := done(ctx, world)
+				if err != nil {
+					return err
+				}
 				got, err := crowd{users: c.Users, duration: each, number: uint64(round), seed: b.seed}.run(ctx, world, set)
 				samples[i] = append(samples[i], got...)
-				return err
+				after, askErr := done(ctx, world)
+				held[i].Served += after.Served - before.Served
+				held[i].Service += after.Service - before.Service
+				return errors.Join(err, askErr)
 			})
 			if err != nil {
 				return nil, err
@@ -58,9 +66,24 @@ func (b *bench) compare(ctx context.Context, world *bed.Bed, c routing.Case) ([]
 	}
 	var points []routing.Point
 	for i := range b.compared {
-		points = append(points, b.point(c, i, samples[i]))
+		p := b.point(c, i, samples[i])
+		p.Held = 1000 * held[i].Service / float64(max(held[i].Served, 1))
+		points = append(points, p)
 	}
 	return points, nil
+}
+
+// done is what all functions together have done so far.
+func done(ctx context.Context, world *bed.Bed) (sum bed.State, err error) {
+	for _, n := range world.Nodes {
+		s, err := world.State(ctx, n)
+		if err != nil {
+			return sum, err
+		}
+		sum.Served += s.Served
+		sum.Service += s.Service
+	}
+	return sum, nil
 }
 
 func (b *bench) point(c routing.Case, variant int, samples []routing.Sample) routing.Point {
