@@ -26,7 +26,7 @@ type Poisson struct {
 	Rate     float64
 	Seed     uint64
 	Duration time.Duration
-	// Timeout is how long a user waits for an answer.
+	// Timeout is how long an answer may take before its connection is given up.
 	Timeout time.Duration
 	// By is the header of an answer that says who gave it.
 	By string

@@ -12,8 +12,9 @@ import (
 const (
 	// What a request takes of a worker: evenly between these.
 	shortest, longest = 3 * time.Millisecond, 5 * time.Millisecond
-	// queueLimit bounds what waits: many seconds of what one worker does.
-	queueLimit = 20_000
+	// queuePerWorker bounds what waits: 2 s of what a worker does. That is longer than users
+	// care to wait, as buffers for bursts and cold starts are: Knative's take up to 10,000.
+	queuePerWorker = 500
 )
 
 var errFull = errors.New("too many requests wait")
@@ -72,7 +73,7 @@ func duration(n uint64) time.Duration {
 func (p *pool) hold(d time.Duration) (state, error) {
 	began := time.Now()
 	p.mu.Lock()
-	if p.state.Queued >= queueLimit {
+	if p.state.Queued >= queuePerWorker*p.state.Workers {
 		defer p.mu.Unlock()
 		return p.state, errFull
 	}

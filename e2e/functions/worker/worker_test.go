@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -62,6 +63,36 @@ func TestRequestsWaitForAWorker(t *testing.T) {
 	// By two at a time: 1, 1, 2, 2 ... 5, 5 times as long.
 	if s.Service < requests*each || s.Sojourn < 30*each {
 		t.Errorf("service %g s, sojourn %g s, of %d requests of %g s by %d workers", s.Service, s.Sojourn, requests, each, workers)
+	}
+}
+
+// What comes to a full queue is refused at once, and all else is served.
+func TestTheQueueHasALimit(t *testing.T) {
+	const over = 10
+	p, err := newPool(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	p.setSlow(0.001) // or the test takes 2 s
+	worker := <-p.free
+	results := make(chan error)
+	for n := range uint64(queuePerWorker + over) {
+		go func() {
+			_, err := p.hold(duration(n))
+			results <- err
+		}()
+	}
+	for range over {
+		if err := <-results; !errors.Is(err, errFull) {
+			t.Errorf("without a worker: %v", err)
+		}
+	}
+	p.free <- worker
+	for range queuePerWorker {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

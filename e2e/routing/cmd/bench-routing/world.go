@@ -23,6 +23,10 @@ const (
 	// warm is how long users come before their requests count: connections are made, and
 	// whoever measures has measured.
 	warm = 10 * time.Second
+	// giveUp is when a connection whose user has long gone is closed: later than any queue
+	// takes. Closing it when the user goes would have the machine make connections instead of
+	// requests where the most users are.
+	giveUp = 10 * time.Second
 	// closeTimeout bounds the end of a variant, idleTimeout that of what its users left.
 	closeTimeout, idleTimeout = 30 * time.Second, time.Minute
 	// hurry is by how much less what is left takes when nobody waits for it.
@@ -130,7 +134,7 @@ func (c crowd) run(ctx context.Context, world *bed.Bed, set *gateways.Set) ([]ro
 		p := load.Poisson{Address: set.Address(n), Host: gateways.Host, By: "X-Worker",
 			Path: func(k int) string { return fmt.Sprintf("/?n=%d", id<<idShift+uint64(k)) },
 			Rate: float64(c.users) * routing.UserRate / float64(inRegion[n.Region]), Seed: c.seed + id,
-			Duration: warm + c.duration, Timeout: routing.Patience}
+			Duration: warm + c.duration, Timeout: giveUp}
 		go func() {
 			answers, err := p.Run(ctx)
 			outcomes <- outcome{n.Name, answers, err}
