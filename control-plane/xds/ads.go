@@ -16,11 +16,12 @@ import (
 // resource.
 type adsService struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	streams delta.Server
+	server *Server
 }
 
 func (a *adsService) DeltaAggregatedResources(s discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return a.streams.DeltaStreamHandler(s, resource.AnyType)
+	stream := &adsStream{server: a.server, peer: a.server.peers.open(s.Context()), id: a.server.streams.Add(1)}
+	return delta.NewServer(context.Background(), a.server.cache, stream).DeltaStreamHandler(s, resource.AnyType)
 }
 
 // servedTypes are the types that a gateway may ask for.
@@ -32,49 +33,48 @@ var servedTypes = map[string]bool{
 	resource.ExtensionConfigType: true,
 }
 
-// adsCallbacks verifies each stream's peer and keeps the ledger.
-type adsCallbacks struct {
+// adsStream verifies a stream's peer and keeps the ledger of it (delta.Callbacks). The
+// library's number of the stream is not used.
+type adsStream struct {
 	server *Server
-	peers  *peers
+	peer   *caller
+	id     int64
 }
 
-func (c *adsCallbacks) OnDeltaStreamOpen(ctx context.Context, stream int64, _ string) error {
-	c.peers.open(ctx, stream)
-	return nil
+func (s *adsStream) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }
+
+func (s *adsStream) OnDeltaStreamClosed(int64, *core.Node) {
+	s.server.ledger.close(s.id)
+	s.peer.close()
 }
 
-func (c *adsCallbacks) OnDeltaStreamClosed(stream int64, _ *core.Node) {
-	c.server.ledger.close(stream)
-	c.peers.close(stream)
-}
-
-func (c *adsCallbacks) OnStreamDeltaRequest(stream int64, r *discovery.DeltaDiscoveryRequest) error {
-	id, first, err := c.peers.identify(stream, r.GetNode())
+func (s *adsStream) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRequest) error {
+	first, err := s.peer.identify(r.GetNode())
 	if err != nil {
 		return err
 	}
 	if first {
-		c.server.ledger.open(stream, id)
+		s.server.ledger.open(s.id, s.peer.id)
 	}
 	if !servedTypes[r.GetTypeUrl()] {
 		return status.Error(codes.InvalidArgument, "resources of this type are not served")
 	}
-	refusal, err := c.server.ledger.receive(stream, r)
+	refusal, err := s.server.ledger.receive(s.id, r)
 	if err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	if refusal != "" {
-		c.server.log.Error("gateway refused its configuration", "gateway", id, "type", shortType(r.GetTypeUrl()), "error", refusal)
+		s.server.log.Error("gateway refused its configuration", "gateway", s.peer.id, "type", shortType(r.GetTypeUrl()), "error", refusal)
 	}
 	return nil
 }
 
-func (c *adsCallbacks) OnStreamDeltaResponse(stream int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
+func (s *adsStream) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
 	// The version is publish's: the same for all resources of a snapshot.
 	seq, err := strconv.ParseUint(r.GetSystemVersionInfo(), 10, 64)
 	if err != nil {
-		c.server.log.Error("response without a version", "version", r.GetSystemVersionInfo())
+		s.server.log.Error("response without a version", "version", r.GetSystemVersionInfo())
 		return
 	}
-	c.server.ledger.send(stream, seq, r)
+	s.server.ledger.send(s.id, seq, r)
 }

@@ -8,6 +8,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 )
@@ -15,8 +16,9 @@ import (
 // assignments says where each function's requests go: to its ready instances, or while
 // there are none to the daemon of the gateway's own node, which parks them. Instances
 // that are withdrawn get no new requests but stay listed, as draining, so that the load
-// reports go on to count the requests that they still answer.
-func assignments(gw Gateway, functions []platform.Function, instances []platform.Instance) ([]types.Resource, error) {
+// reports go on to count the requests that they still answer. unused says by function what
+// of w could not be used.
+func assignments(gw Gateway, functions []platform.Function, instances []platform.Instance, w Weights) (_ []types.Resource, unused map[string]string, err error) {
 	ready, draining := make(map[string][]netip.AddrPort), make(map[string][]netip.AddrPort)
 	for _, i := range instances {
 		list := ready
@@ -28,21 +30,47 @@ func assignments(gw Gateway, functions []platform.Function, instances []platform
 		}
 		a, err := netip.ParseAddrPort(i.Address)
 		if err != nil || a.Port() == 0 {
-			return nil, fmt.Errorf("instance %s of %s: address %.64q is not ip:port", i.ID, i.Function, i.Address)
+			return nil, nil, fmt.Errorf("instance %s of %s: address %.64q is not ip:port", i.ID, i.Function, i.Address)
 		}
 		list[i.Function] = append(list[i.Function], a)
 	}
 	out := make([]types.Resource, 0, len(functions))
+	unused = make(map[string]string)
 	for _, f := range functions {
 		hot := distinct(ready[f.Name], nil)
-		endpoints := endpointsOf(core.HealthStatus_UNKNOWN, hot...)
-		if len(hot) == 0 {
-			endpoints = []*endpoint.LbEndpoint{lbEndpoint(pipe(gw.IngressSocket), core.HealthStatus_UNKNOWN)}
+		weights, why := newPool(hot, w[f.Name]).split(gw.ID)
+		if why != "" {
+			unused[f.Name] = why
 		}
-		endpoints = append(endpoints, endpointsOf(core.HealthStatus_DRAINING, distinct(draining[f.Name], hot)...)...)
-		out = append(out, assignment(f.Name, endpoints...))
+		first, spare := byWeight(endpointsOf(core.HealthStatus_UNKNOWN, hot...), weights)
+		if len(hot) == 0 {
+			first = []*endpoint.LbEndpoint{lbEndpoint(pipe(gw.IngressSocket), core.HealthStatus_UNKNOWN)}
+		}
+		first = append(first, endpointsOf(core.HealthStatus_DRAINING, distinct(draining[f.Name], hot)...)...)
+		a := assignment(f.Name, first...)
+		if len(spare) > 0 {
+			a.Endpoints = append(a.Endpoints, &endpoint.LocalityLbEndpoints{Priority: prioritySpare, LbEndpoints: spare})
+		}
+		out = append(out, a)
 	}
-	return out, nil
+	return out, unused, nil
+}
+
+// byWeight gives the endpoints their weights, and returns those of weight 0 apart; nil
+// weights are all the same.
+func byWeight(endpoints []*endpoint.LbEndpoint, weights []uint32) (first, spare []*endpoint.LbEndpoint) {
+	if weights == nil {
+		return endpoints, nil
+	}
+	for i, e := range endpoints {
+		if weights[i] == 0 {
+			spare = append(spare, e)
+			continue
+		}
+		e.LoadBalancingWeight = wrapperspb.UInt32(weights[i])
+		first = append(first, e)
+	}
+	return first, spare
 }
 
 // distinct sorts the addresses and leaves out those that are there twice or in taken:

@@ -36,13 +36,14 @@ const patience = 30 * time.Second
 
 // bed is a control plane and one real Envoy that has taken its configuration.
 type bed struct {
-	t      *testing.T
-	gw     Gateway
-	cfg    Config
-	url    string
-	admin  *http.Client
-	loads  chan []Load
-	server *Server
+	t       *testing.T
+	gw      Gateway
+	cfg     Config
+	url     string
+	admin   *http.Client
+	loads   chan []Load
+	server  *Server
+	weights Weights // of the next update
 	// The control plane's certificate and address, and its end.
 	files            pki.Files
 	address          string
@@ -242,7 +243,7 @@ func (b *bed) stat(name string) int {
 
 func (b *bed) update(st platform.State) {
 	b.t.Helper()
-	if err := b.server.Update(st, []Gateway{b.gw}); err != nil {
+	if err := b.server.Update(st, b.weights, []Gateway{b.gw}); err != nil {
 		b.t.Fatal(err)
 	}
 }

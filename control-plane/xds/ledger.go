@@ -173,6 +173,19 @@ func (l *ledger) receive(id int64, r *discovery.DeltaDiscoveryRequest) (refusal 
 	return "", nil
 }
 
+// refusals are what connected gateways refused last, and have not taken since.
+func (l *ledger) refusals() []Problem {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found := problems{}
+	for _, s := range l.streams {
+		for typeURL, words := range s.refused {
+			found.add("", s.gateway, fmt.Sprintf("refused its %s, and keeps what it has: %s", shortType(typeURL), words))
+		}
+	}
+	return found.sorted()
+}
+
 // refusalText is a peer's reason, cut to what may be kept and logged.
 func refusalText(r *discovery.DeltaDiscoveryRequest) string {
 	text := strings.ToValidUTF8(r.GetErrorDetail().GetMessage(), "")

@@ -1,7 +1,10 @@
 package xds
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,18 +14,20 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
-// Priorities of a function's endpoints in a mesh. Envoy uses the second while the first
-// has no endpoint, so a function is cold or hot by what the first one has.
+// Priorities of a function's endpoints. Envoy sends requests to the first that has
+// enough endpoints that are well, so a function is cold or hot by what the first two have.
 const (
 	priorityReady  = 0
-	priorityDaemon = 1
+	prioritySpare  = 1 // ready, with a weight of 0: for when the others are gone or ejected
+	priorityDaemon = 2
 )
 
 // A mesh's clusters choose the transport socket by this metadata of an endpoint: Istio's
@@ -46,31 +51,152 @@ func AssignmentName(f platform.Function) string {
 	return f.Name + ":" + strconv.Itoa(int(f.ServicePort))
 }
 
-// MeshAssignments returns each function's endpoints for gateways whose clusters are a
-// mesh's, by AssignmentName: where it is ready, and below that ingressSocket, where the
-// gateway's own node parks requests while it is nowhere ready. Functions without a service
-// have no cluster there, and are left out. The result does not depend on the order of st.
-// A wrong address is left out and named in the error; the rest is usable all the same.
-func MeshAssignments(st platform.State, ingressSocket string) (map[string]*endpoint.ClusterLoadAssignment, error) {
-	if err := checkSocket("ingress", ingressSocket); err != nil {
-		return nil, err
+// meshFunction is where one function is ready, as the gateways of a mesh get it: each of
+// them its own split over the same endpoints. It is never changed, only replaced.
+type meshFunction struct {
+	name  string // AssignmentName
+	ready addresses
+	pool  pool
+	// endpoints has the LbEndpoint of each of pool's addresses, encoded, and below that of
+	// the daemon. A function has up to thousands of endpoints, and each gateway its own
+	// weights for them: what is the same for all of them is encoded once.
+	endpoints [][]byte
+	below     []byte
+	// sum changes with all that encode depends on but the weights.
+	sum [sha256.Size]byte
+}
+
+// newMeshFunction takes over what it can of old, which may be nil: all of it, if nothing is
+// different.
+func newMeshFunction(name string, ready addresses, m *Matrix, below []byte, old *meshFunction) (*meshFunction, error) {
+	if old != nil && maps.Equal(old.ready, ready) && bytes.Equal(old.below, below) {
+		if old.pool.matrix == m {
+			return old, nil
+		}
+		f := *old
+		f.pool = newPool(old.pool.addresses, m)
+		return &f, nil
 	}
-	hot, err := hotAddresses(st)
-	below := lbEndpoint(pipe(ingressSocket), core.HealthStatus_UNKNOWN)
-	below.Metadata = alwaysPlain
-	out := make(map[string]*endpoint.ClusterLoadAssignment, len(st.Functions))
-	for _, f := range st.Functions {
-		if f.ServicePort == 0 {
+	f := &meshFunction{name: name, ready: ready, pool: newPool(slices.SortedFunc(maps.Keys(ready), netip.AddrPort.Compare), m), below: below}
+	for _, a := range f.pool.addresses {
+		e := lbEndpoint(socketAddress(a.Addr().String(), uint32(a.Port())), core.HealthStatus_UNKNOWN)
+		if ready[a] {
+			e.Metadata = overMesh
+		}
+		b, err := encodeEndpoint(e)
+		if err != nil {
+			return nil, err
+		}
+		f.endpoints = append(f.endpoints, b)
+	}
+	// Samples of the encoding, so that a control plane that encodes the same otherwise
+	// does not call it the same version.
+	sample := make([]uint32, len(f.endpoints))
+	for i := range sample {
+		sample[i] = uint32(i)
+	}
+	f.sum = sha256.Sum256(append(f.encode(nil), f.encode(sample)...))
+	return f, nil
+}
+
+// version is the same for the same content, also in another control plane.
+func (f *meshFunction) version(weights []uint32) string {
+	b := make([]byte, 0, len(f.sum)+4*len(weights))
+	b = append(b, f.sum[:]...)
+	for _, w := range weights {
+		b = protowire.AppendFixed32(b, w)
+	}
+	sum := sha256.Sum256(b)
+	return base64.RawURLEncoding.EncodeToString(sum[:versionBytes])
+}
+
+// encode returns the function's ClusterLoadAssignment as a protobuf message, written field
+// by field: by way of objects it costs ten times as much, for each gateway and change.
+// weights are of pool.split. TestMeshAssignmentsAreStable has Envoy's own types read it.
+func (f *meshFunction) encode(weights []uint32) []byte {
+	size := len(f.name) + len(f.below) + perLocality*(priorityDaemon+2)
+	for _, e := range f.endpoints {
+		size += len(e) + perEndpoint
+	}
+	b := protowire.AppendString(protowire.AppendTag(make([]byte, 0, size), 1, protowire.BytesType), f.name) // cluster_name
+	b = appendLocality(b, priorityReady, f.endpoints, weights, func(w uint32) bool { return w > 0 })
+	if weights != nil {
+		b = appendLocality(b, prioritySpare, f.endpoints, weights, func(w uint32) bool { return w == 0 })
+	}
+	return appendLocality(b, priorityDaemon, [][]byte{f.below}, nil, nil)
+}
+
+const (
+	// versionBytes tell apart all contents that one function has in a control plane's
+	// life.
+	versionBytes = 9
+	// perLocality and perEndpoint are the most that goes around them.
+	perLocality, perEndpoint = 32, 16
+)
+
+// appendLocality adds a ClusterLoadAssignment.endpoints of those whose weight is taken, nil
+// weights being all the same, unless there are none. It has a weight itself, because
+// policies that weigh localities send nothing to one without.
+func appendLocality(b []byte, priority uint32, endpoints [][]byte, weights []uint32, taken func(uint32) bool) []byte {
+	var count uint32
+	size := 0
+	for i, e := range endpoints {
+		if weights != nil && !taken(weights[i]) {
 			continue
 		}
-		a := &endpoint.ClusterLoadAssignment{ClusterName: AssignmentName(f)}
-		if ready := hot[f.Name].endpoints(); len(ready) > 0 {
-			a.Endpoints = append(a.Endpoints, locality(priorityReady, ready...))
-		}
-		a.Endpoints = append(a.Endpoints, locality(priorityDaemon, below))
-		out[a.ClusterName] = a
+		count++
+		size += protowire.SizeTag(2) + protowire.SizeBytes(len(e)+weightSize(weights, i))
 	}
-	return out, err
+	if count == 0 {
+		return b
+	}
+	size += valueSize(count)
+	if priority > 0 {
+		size += protowire.SizeTag(5) + protowire.SizeVarint(uint64(priority))
+	}
+	b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(size)) // endpoints
+	for i, e := range endpoints {
+		if weights != nil && !taken(weights[i]) {
+			continue
+		}
+		b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(len(e)+weightSize(weights, i))) // lb_endpoints
+		b = append(b, e...)
+		if weightSize(weights, i) > 0 {
+			b = appendValue(b, 4, weights[i]) // load_balancing_weight
+		}
+	}
+	b = appendValue(b, 3, count) // load_balancing_weight
+	if priority > 0 {
+		b = protowire.AppendVarint(protowire.AppendTag(b, 5, protowire.VarintType), uint64(priority)) // priority
+	}
+	return b
+}
+
+// weightSize is that of an endpoint's weight, which a spare has none of.
+func weightSize(weights []uint32, i int) int {
+	if weights == nil || weights[i] == 0 {
+		return 0
+	}
+	return valueSize(weights[i])
+}
+
+// valueSize is that of a field with a number below 16 that has a UInt32Value; v is not 0.
+func valueSize(v uint32) int {
+	return protowire.SizeTag(1) + protowire.SizeBytes(protowire.SizeTag(1)+protowire.SizeVarint(uint64(v)))
+}
+
+func appendValue(b []byte, field protowire.Number, v uint32) []byte {
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(protowire.SizeTag(1)+protowire.SizeVarint(uint64(v))))
+	return protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.VarintType), uint64(v))
+}
+
+func encodeEndpoint(e *endpoint.LbEndpoint) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encoding an endpoint: %w", err)
+	}
+	return b, nil
 }
 
 // addresses says of each address whether it takes requests over mutual TLS.
@@ -101,29 +227,6 @@ func hotAddresses(st platform.State) (map[string]addresses, error) {
 		add(e.Function, e.Address, e.MeshTLS)
 	}
 	return hot, errors.Join(wrong...)
-}
-
-// endpoints are sorted, so that the same addresses are the same resource.
-func (a addresses) endpoints() []*endpoint.LbEndpoint {
-	list := make([]*endpoint.LbEndpoint, 0, len(a))
-	for _, address := range slices.SortedFunc(maps.Keys(a), netip.AddrPort.Compare) {
-		e := lbEndpoint(socketAddress(address.Addr().String(), uint32(address.Port())), core.HealthStatus_UNKNOWN)
-		if a[address] {
-			e.Metadata = overMesh
-		}
-		list = append(list, e)
-	}
-	return list
-}
-
-// locality has a weight, because policies that weigh localities send nothing to one
-// without.
-func locality(priority uint32, endpoints ...*endpoint.LbEndpoint) *endpoint.LocalityLbEndpoints {
-	return &endpoint.LocalityLbEndpoints{
-		Priority:            priority,
-		LbEndpoints:         endpoints,
-		LoadBalancingWeight: wrapperspb.UInt32(uint32(len(endpoints))),
-	}
 }
 
 // PluginConfig returns the prefetch filter's configuration for gateways of a mesh: all

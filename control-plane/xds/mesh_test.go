@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"pgregory.net/rapid"
 
@@ -24,6 +27,23 @@ func inMesh(f platform.Function) platform.Function {
 	return f
 }
 
+// meshAssignments is what a MeshServer has for the gateway edge, by AssignmentName, as
+// Envoy's own types read it.
+func meshAssignments(t interface{ Fatal(...any) }, st platform.State, w Weights, socket string) (map[string]*endpoint.ClusterLoadAssignment, error) {
+	m := NewMesh(MeshConfig{IngressSocket: socket}, slog.New(slog.DiscardHandler))
+	err := m.Update(st, w)
+	out := map[string]*endpoint.ClusterLoadAssignment{}
+	for name, f := range m.functions {
+		weights, _ := f.pool.split("edge")
+		var a endpoint.ClusterLoadAssignment
+		if err := proto.Unmarshal(f.encode(weights), &a); err != nil {
+			t.Fatal(err)
+		}
+		out[name] = &a
+	}
+	return out, err
+}
+
 // assigned reads an assignment named default/video:80.
 func assigned(t *testing.T, endpoints string) *endpoint.ClusterLoadAssignment {
 	t.Helper()
@@ -34,7 +54,7 @@ func assigned(t *testing.T, endpoints string) *endpoint.ClusterLoadAssignment {
 	return &a
 }
 
-const daemonBelow = `{"priority":1,"load_balancing_weight":1,"lb_endpoints":[{"endpoint":{"address":{"pipe":{"path":"` + ingressPath + `"}}},
+const daemonBelow = `{"priority":2,"load_balancing_weight":1,"lb_endpoints":[{"endpoint":{"address":{"pipe":{"path":"` + ingressPath + `"}}},
 	"metadata":{"filter_metadata":{"envoy.transport_socket_match":{"` + istio.NodeSocketKey + `":"` + istio.NodeSocket + `"}}}}]}`
 
 func TestMeshAssignment(t *testing.T) {
@@ -64,7 +84,7 @@ func TestMeshAssignment(t *testing.T) {
 			`{"load_balancing_weight":2,"lb_endpoints":[` + plain("10.0.0.1") + `,` + tls + `]},` + daemonBelow},
 		"IPv6": {[]platform.Instance{at(platform.Ready, "[fd00::1]:8080", "")}, nil, `{"load_balancing_weight":1,"lb_endpoints":[` + plain("fd00::1") + `]},` + daemonBelow},
 	} {
-		got, err := MeshAssignments(platform.State{Functions: []platform.Function{inMesh(video())}, Instances: c.instances, Endpoints: c.endpoints}, ingressPath)
+		got, err := meshAssignments(t, platform.State{Functions: []platform.Function{inMesh(video())}, Instances: c.instances, Endpoints: c.endpoints}, nil, ingressPath)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,12 +94,49 @@ func TestMeshAssignment(t *testing.T) {
 	}
 }
 
+// The requests go by weight; who has none is a spare, and the daemon comes last.
+func TestMeshAssignmentByWeight(t *testing.T) {
+	at := func(address, weight string) string {
+		return `{"endpoint":{"address":{"socket_address":{"address":"` + address + `","port_value":80}}}` + weight + `}`
+	}
+	const first, second, third = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+	st := platform.State{Functions: []platform.Function{inMesh(video())},
+		Instances: []platform.Instance{ready(video(), "c", third+":80"), ready(video(), "a", first+":80"), ready(video(), "b", second+":80")}}
+	for name, c := range map[string]struct {
+		row  []uint32
+		want string
+	}{
+		"weighed": {[]uint32{300, 20, 1}, `{"load_balancing_weight":3,"lb_endpoints":[` + at(first, `,"load_balancing_weight":300`) + `,` + at(second, `,"load_balancing_weight":20`) + `,` + at(third, `,"load_balancing_weight":1`) + `]},` + daemonBelow},
+		"a spare": {[]uint32{0, 7, 3}, `{"load_balancing_weight":2,"lb_endpoints":[` + at(second, `,"load_balancing_weight":7`) + `,` + at(third, `,"load_balancing_weight":3`) + `]},` +
+			`{"priority":1,"load_balancing_weight":1,"lb_endpoints":[` + at(first, "") + `]},` + daemonBelow},
+		"all the same": {[]uint32{5, 5, 5}, `{"load_balancing_weight":3,"lb_endpoints":[` + at(first, "") + `,` + at(second, "") + `,` + at(third, "") + `]},` + daemonBelow},
+	} {
+		w := Weights{video().Name: {Endpoints: addressesOf(first, second, third), Rows: map[string][]uint32{"edge": c.row}}}
+		got, err := meshAssignments(t, st, w, ingressPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(assigned(t, c.want), got["default/video:80"], protocmp.Transform()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// addressesOf are ports 80 of hosts.
+func addressesOf(hosts ...string) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, h := range hosts {
+		out = append(out, netip.AddrPortFrom(netip.MustParseAddr(h), 80))
+	}
+	return out
+}
+
 // One function's mistake is not the others'.
 func TestWrongAddressesAreLeftOut(t *testing.T) {
 	st := platform.State{Functions: []platform.Function{inMesh(video()), inMesh(thumbs()), func() platform.Function { f := video(); f.Name = "default/local"; return f }()},
 		Instances: []platform.Instance{ready(video(), "a", "10.0.0.1:8080"), ready(video(), "b", ""), ready(thumbs(), "c", "thumbs:80")},
 		Endpoints: []platform.Endpoint{{Function: video().Name, Address: "10.0.0.1:0"}}}
-	got, err := MeshAssignments(st, ingressPath)
+	got, err := meshAssignments(t, st, nil, ingressPath)
 	for _, part := range []string{`default/video: address "" is not ip:port`, `default/thumbs: address "thumbs:80"`, `"10.0.0.1:0"`} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("error %v does not say %s", err, part)
@@ -89,7 +146,7 @@ func TestWrongAddressesAreLeftOut(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	for _, path := range []string{"", "/" + strings.Repeat("a", 107)} {
-		if got, err := MeshAssignments(st, path); err == nil || got != nil {
+		if got, err := meshAssignments(t, st, nil, path); err == nil || len(got) > 0 {
 			t.Errorf("socket %q: %v, %v", path, got, err)
 		}
 	}
@@ -108,7 +165,8 @@ func TestMeshAssignmentsAreStable(t *testing.T) {
 				MeshSNI:  rapid.SampledFrom([]string{"", "x"}).Draw(t, "sni"),
 			})
 		}
-		want, _ := MeshAssignments(st, ingressPath)
+		w := Weights{"default/video": matrixOf(t)}
+		want, _ := meshAssignments(t, st, w, ingressPath)
 		for _, a := range want {
 			if err := a.ValidateAll(); err != nil {
 				t.Fatal(err)
@@ -116,7 +174,7 @@ func TestMeshAssignmentsAreStable(t *testing.T) {
 		}
 		slices.Reverse(st.Functions)
 		slices.Reverse(st.Instances)
-		got, _ := MeshAssignments(st, ingressPath)
+		got, _ := meshAssignments(t, st, w, ingressPath)
 		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 			t.Errorf("in another order (-want +got):\n%s", diff)
 		}

@@ -2,21 +2,16 @@ package xds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 )
@@ -29,19 +24,54 @@ type MeshConfig struct {
 	Verify func(ctx context.Context, nodeID string) error
 }
 
+// maxChanges is how many of the latest changes are remembered for streams that were busy
+// with an earlier one. A stream that was busy for longer is compared as a whole.
+const maxChanges = 4096
+
 // MeshServer serves the functions' endpoints to the nodes' daemons, which relay them to
-// their gateways. The gateways' other resources are the mesh's own control plane's.
+// their gateways: to each node its own split. The gateways' other resources are the mesh's
+// own control plane's.
+//
+// A change costs what the functions that it is of have endpoints, for each node; all other
+// functions cost nothing.
 type MeshServer struct {
 	cfg   MeshConfig
 	log   *slog.Logger
-	cache *cache.LinearCache
 	peers *peers
 
 	first     sync.Once
 	published chan struct{} // closed by the first Update
 
-	mu   sync.Mutex // one Update at a time
-	have map[string]*endpoint.ClusterLoadAssignment
+	mu        sync.Mutex
+	functions map[string]*served // by AssignmentName
+	// changes are the names of what changed last, oldest first; the last one of them was
+	// change number seq.
+	changes []string
+	seq     uint64
+	streams map[*meshStream]struct{} // that are verified
+}
+
+// served is a function with what its endpoints are for each node that has asked.
+type served struct {
+	*meshFunction
+	function string // namespace/name
+	nodes    map[string]split
+}
+
+// split is one node's.
+type split struct {
+	version string
+	why     string // what of its weights could not be used
+}
+
+func (s *served) of(node string) split {
+	if v, ok := s.nodes[node]; ok {
+		return v
+	}
+	weights, why := s.pool.split(node)
+	v := split{version: s.version(weights), why: why}
+	s.nodes[node] = v
+	return v
 }
 
 // NewMesh returns a server that lets its peers wait until the first Update: a daemon that
@@ -50,92 +80,138 @@ func NewMesh(cfg MeshConfig, logger *slog.Logger) *MeshServer {
 	return &MeshServer{
 		cfg:       cfg,
 		log:       logger,
-		cache:     cache.NewLinearCache(resource.EndpointType),
-		peers:     newPeers("node", cfg.Verify, logger),
+		peers:     &peers{kind: "node", verify: cfg.Verify, log: logger},
 		published: make(chan struct{}),
+		functions: map[string]*served{},
+		streams:   map[*meshStream]struct{}{},
 	}
 }
 
 // Register adds the discovery service (ADS, delta only, endpoints only). Its streams stay
 // open until the peer closes them or g stops: use g.Stop, and ServerOptions.
 func (m *MeshServer) Register(g *grpc.Server) {
-	discovery.RegisterAggregatedDiscoveryServiceServer(g, &meshService{
-		adsService: adsService{streams: delta.NewServer(context.Background(), m.cache, &meshCallbacks{m})},
-		published:  m.published,
-	})
+	discovery.RegisterAggregatedDiscoveryServiceServer(g, &meshService{server: m})
 }
 
-// Update publishes what is different in st; a node's daemon hears of nothing else. An
-// error names what could not be published; the rest was.
-func (m *MeshServer) Update(st platform.State) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	assignments, err := MeshAssignments(st, m.cfg.IngressSocket)
-	if assignments == nil {
+// Update publishes what is different in st and w: each node's daemon hears of what is
+// different for it, and of nothing else. Functions without a service have no cluster in
+// the mesh, and are left out. An error names what could not be published; the rest was.
+func (m *MeshServer) Update(st platform.State, w Weights) error {
+	if err := checkSocket("ingress", m.cfg.IngressSocket); err != nil {
 		return err
 	}
-	changed := make(map[string]types.Resource)
-	for name, a := range assignments {
-		if old, ok := m.have[name]; !ok || !proto.Equal(old, a) {
-			changed[name] = a
+	daemon := lbEndpoint(pipe(m.cfg.IngressSocket), core.HealthStatus_UNKNOWN)
+	daemon.Metadata = alwaysPlain
+	below, err := encodeEndpoint(daemon)
+	if err != nil {
+		return err
+	}
+	hot, wrong := hotAddresses(st)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := make(map[string]*served, len(st.Functions))
+	var changed []string
+	for _, f := range st.Functions {
+		if f.ServicePort == 0 {
+			continue
+		}
+		name := AssignmentName(f)
+		old := m.functions[name]
+		var before *meshFunction
+		if old != nil {
+			before = old.meshFunction
+		}
+		now, err := newMeshFunction(name, hot[f.Name], w[f.Name], below, before)
+		if err != nil {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: %w", f.Name, err))
+			now = before
+		}
+		switch {
+		case now == nil:
+		case now == before:
+			next[name] = old
+		default:
+			next[name] = &served{meshFunction: now, function: f.Name, nodes: map[string]split{}}
+			changed = append(changed, name)
 		}
 	}
-	var gone []string
-	for name := range m.have {
-		if _, ok := assignments[name]; !ok {
-			gone = append(gone, name)
+	for name := range m.functions {
+		if next[name] == nil {
+			changed = append(changed, name)
 		}
 	}
-	if len(changed)+len(gone) > 0 {
-		if err := m.cache.UpdateResources(changed, gone); err != nil {
-			return fmt.Errorf("publishing endpoints: %w", err)
-		}
-	}
-	m.have = assignments
+	m.functions = next
+	m.tell(changed)
 	m.first.Do(func() { close(m.published) })
-	return err
+	return wrong
+}
+
+// tell lets all streams look through what changed; m.mu is held.
+func (m *MeshServer) tell(changed []string) {
+	if len(changed) == 0 {
+		return
+	}
+	slices.Sort(changed)
+	m.seq += uint64(len(changed))
+	m.changes = append(m.changes, changed...)
+	m.changes = slices.Delete(m.changes, 0, max(len(m.changes)-maxChanges, 0))
+	shared := payloads{}
+	for s := range m.streams {
+		s.changed(shared)
+	}
+}
+
+// since returns what changed after seq, false if that is not known any more; m.mu is held.
+func (m *MeshServer) since(seq uint64) ([]string, bool) {
+	n := m.seq - seq
+	if n > uint64(len(m.changes)) {
+		return nil, false
+	}
+	names := slices.Clone(m.changes[uint64(len(m.changes))-n:])
+	slices.Sort(names)
+	return slices.Compact(names), true
+}
+
+// forget drops what was kept for a stream that has ended.
+func (m *MeshServer) forget(s *meshStream) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.streams, s)
+	for _, f := range m.functions {
+		delete(f.nodes, s.peer.id)
+	}
+}
+
+// Problems returns what of the Weights cannot be used for nodes that are connected, and
+// what those nodes have refused.
+func (m *MeshServer) Problems() []Problem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := problems{}
+	for s := range m.streams {
+		if s.refused != "" {
+			found.add("", s.peer.id, "refused its endpoints, and keeps those that it has: "+s.refused)
+		}
+		for _, f := range m.functions {
+			if why := f.of(s.peer.id).why; why != "" {
+				found.add(f.function, s.peer.id, why)
+			}
+		}
+	}
+	return found.sorted()
 }
 
 // meshService lets streams wait for the first state.
 type meshService struct {
-	adsService
-	published <-chan struct{}
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	server *MeshServer
 }
 
-func (m *meshService) DeltaAggregatedResources(s discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+func (s *meshService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	select {
-	case <-m.published:
-		return m.adsService.DeltaAggregatedResources(s)
-	case <-s.Context().Done():
-		return status.FromContextError(s.Context().Err()).Err()
+	case <-s.server.published:
+		return s.server.serve(str)
+	case <-str.Context().Done():
+		return status.FromContextError(str.Context().Err()).Err()
 	}
-}
-
-// meshCallbacks verify each stream's peer and log what it refuses.
-type meshCallbacks struct{ server *MeshServer }
-
-func (c *meshCallbacks) OnDeltaStreamOpen(ctx context.Context, stream int64, _ string) error {
-	c.server.peers.open(ctx, stream)
-	return nil
-}
-
-func (c *meshCallbacks) OnDeltaStreamClosed(stream int64, _ *core.Node) {
-	c.server.peers.close(stream)
-}
-
-func (c *meshCallbacks) OnStreamDeltaRequest(stream int64, r *discovery.DeltaDiscoveryRequest) error {
-	id, _, err := c.server.peers.identify(stream, r.GetNode())
-	if err != nil {
-		return err
-	}
-	if r.GetTypeUrl() != resource.EndpointType {
-		return status.Error(codes.InvalidArgument, "resources of this type are not served")
-	}
-	if r.GetErrorDetail() != nil {
-		c.server.log.Error("node refused its endpoints", "node", id, "error", refusalText(r))
-	}
-	return nil
-}
-
-func (c *meshCallbacks) OnStreamDeltaResponse(int64, *discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse) {
 }

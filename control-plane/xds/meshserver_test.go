@@ -3,6 +3,7 @@ package xds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -11,17 +12,20 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/google/go-cmp/cmp"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 )
 
-// dialMesh serves a MeshServer that knows the peer as "edge", and connects to it.
-func dialMesh(t *testing.T) (*MeshServer, *grpc.ClientConn) {
+// dialMesh serves a MeshServer that knows the peer as one of nodes, without any as "edge",
+// and connects to it.
+func dialMesh(t *testing.T, nodes ...string) (*MeshServer, *grpc.ClientConn) {
 	t.Helper()
 	m := NewMesh(MeshConfig{IngressSocket: ingressPath, Verify: func(_ context.Context, id string) error {
-		if id != edge.ID {
+		if id != edge.ID && !slices.Contains(nodes, id) {
 			return errors.New("another's certificate")
 		}
 		return nil
@@ -31,7 +35,7 @@ func dialMesh(t *testing.T) (*MeshServer, *grpc.ClientConn) {
 
 func updateMesh(t *testing.T, m *MeshServer, st platform.State) {
 	t.Helper()
-	if err := m.Update(st); err != nil {
+	if err := m.Update(st, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -75,7 +79,7 @@ func TestMeshUpdatesReachTheNodes(t *testing.T) {
 	updateMesh(t, m, meshState()) // nothing new: the next response is of what follows
 	updateMesh(t, m, meshState(ready(video(), "a", "10.0.0.1:80")))
 	e.wantChanged("default/video:80")
-	if err := m.Update(meshState(ready(video(), "a", "10.0.0.1:80"), ready(video(), "b", "nowhere"), ready(thumbs(), "c", "10.0.0.2:80"))); err == nil {
+	if err := m.Update(meshState(ready(video(), "a", "10.0.0.1:80"), ready(video(), "b", "nowhere"), ready(thumbs(), "c", "10.0.0.2:80")), nil); err == nil {
 		t.Error("a wrong address is no error")
 	}
 	e.wantChanged("default/thumbs:80")
@@ -118,5 +122,129 @@ func TestMeshRefusesStrangers(t *testing.T) {
 		if got := e.refused(); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// follow has a node hear of everything.
+func follow(t *testing.T, conn *grpc.ClientConn, node string) *envoy {
+	t.Helper()
+	e := connect(t, conn)
+	e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: node}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"}})
+	return e
+}
+
+// twoReady has video at two addresses.
+func twoReady() platform.State {
+	return meshState(ready(video(), "a", "10.0.0.1:80"), ready(video(), "b", "10.0.0.2:80"))
+}
+
+func videoWeights(rows map[string][]uint32) Weights {
+	return Weights{video().Name: {Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: rows}}
+}
+
+func updateWeights(t *testing.T, m *MeshServer, st platform.State, rows map[string][]uint32) {
+	t.Helper()
+	if err := m.Update(st, videoWeights(rows)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Each node hears of its own row, and of it only if it is another one: Envoy builds a
+// cluster anew for what it is sent.
+func TestMeshWeightsReachTheirNode(t *testing.T) {
+	m, conn := dialMesh(t, "cloud", "lab")
+	updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {9, 1}, "cloud": {1, 9}})
+	edge, cloud, lab := follow(t, conn, "edge"), follow(t, conn, "cloud"), follow(t, conn, "lab")
+	const v = "default/video:80"
+	both := []string{"default/thumbs:80", v}
+	e, c, l := edge.wantChanged(both...), cloud.wantChanged(both...), lab.wantChanged(both...)
+	if e[v] == c[v] || e[v] == l[v] {
+		t.Errorf("different rows are the same version: %s, %s, %s", e[v], c[v], l[v])
+	}
+	updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {9, 1}, "cloud": {1, 9}}) // the same, made anew
+	updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {9, 1}, "cloud": {2, 8}})
+	cloud.wantChanged(v)
+	updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {1, 9}, "cloud": {2, 8}, "lab": {3, 3}}) // which is evenly as before
+	if got := edge.wantChanged(v); got[v] != c[v] {
+		t.Errorf("the row that cloud had is version %s for edge, and was %s", got[v], c[v])
+	}
+	updateMesh(t, m, meshState()) // the next that cloud and lab hear of
+	for _, node := range []*envoy{edge, cloud, lab} {
+		node.wantChanged(v)
+	}
+}
+
+// What changes while a node is busy with what came before, it is told afterwards: the
+// newest, once.
+func TestMeshNodesThatAreSlow(t *testing.T) {
+	m, conn := dialMesh(t)
+	updateMesh(t, m, meshState())
+	e := follow(t, conn, "edge")
+	r, err := e.stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxChanges + 10 { // more than are remembered
+		updateMesh(t, m, meshState(ready(video(), "a", fmt.Sprintf("10.0.%d.%d:80", i/250, 1+i%250))))
+	}
+	updateMesh(t, m, platform.State{Functions: []platform.Function{inMesh(video())}})
+	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()})
+	changed, removed := e.changes()
+	if !slices.Equal(removed, []string{"default/thumbs:80"}) || len(changed) != 0 { // video is as it was
+		t.Errorf("changed %v, removed %q", changed, removed)
+	}
+}
+
+// Another control plane that knows the same calls it the same.
+func TestMeshVersionsAreTheContents(t *testing.T) {
+	versions := func(before ...platform.State) map[string]string {
+		m, conn := dialMesh(t)
+		for _, st := range before {
+			updateMesh(t, m, st)
+		}
+		updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {9, 1}})
+		return follow(t, conn, "edge").wantChanged("default/thumbs:80", "default/video:80")
+	}
+	if a, b := versions(), versions(meshState(), twoReady()); !maps.Equal(a, b) {
+		t.Errorf("%v and %v", a, b)
+	}
+}
+
+func TestMeshProblems(t *testing.T) {
+	m, conn := dialMesh(t, "cloud", "lab")
+	updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {9, 1}, "cloud": {0, 0}})
+	edge, cloud, lab := follow(t, conn, "edge"), follow(t, conn, "cloud"), follow(t, conn, "lab")
+	for _, node := range []*envoy{edge, cloud, lab} {
+		node.changes()
+	}
+	const evenly = "; its requests are spread evenly"
+	want := []Problem{
+		{Function: "default/video", Gateways: []string{"cloud"}, Message: "all weights of ready endpoints are 0; requests are spread evenly"},
+		{Function: "default/video", Gateways: []string{"lab"}, Message: "no weights for this gateway" + evenly},
+	}
+	if diff := cmp.Diff(want, m.Problems()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// A refusal stays until the node takes something.
+	updateMesh(t, m, meshState())
+	r, err := edge.stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	edge.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room"}})
+	updateMesh(t, m, twoReady())
+	r, err = edge.stream.Recv() // the server has read what was sent before
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = []Problem{{Gateways: []string{"edge"}, Message: "refused its endpoints, and keeps those that it has: no room"}}
+	if diff := cmp.Diff(want, m.Problems()); diff != "" {
+		t.Errorf("after a refusal (-want +got):\n%s", diff)
+	}
+	edge.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()})
+	updateMesh(t, m, meshState())
+	edge.changes()
+	if got := m.Problems(); len(got) > 0 {
+		t.Errorf("after it took one: %v", got)
 	}
 }

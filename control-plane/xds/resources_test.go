@@ -33,7 +33,7 @@ var full = Config{ListenPort: 8080, FilterPath: "/opt/headstart/prefetch.wasm", 
 
 func mustResources(t *testing.T, cfg Config, st platform.State) *cache.Snapshot {
 	t.Helper()
-	s, err := Resources(cfg, edge, st)
+	s, _, err := Resources(cfg, edge, st, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestResourcesRefuse(t *testing.T) {
 		"address of a name": {edge, platform.State{Functions: []platform.Function{video()}, Instances: []platform.Instance{ready(video(), "one", "metadata:80")}},
 			`instance one of default/video: address "metadata:80" is not ip:port`},
 	} {
-		if _, err := Resources(full, c.gw, c.st); err == nil || err.Error() != c.want {
+		if _, _, err := Resources(full, c.gw, c.st, nil); err == nil || err.Error() != c.want {
 			t.Errorf("%s: error %v, want %s", name, err, c.want)
 		}
 	}
@@ -250,7 +250,7 @@ func TestResourcesProperties(t *testing.T) {
 			}
 		}
 		st := platform.State{Functions: functions, Instances: instances}
-		s, err := Resources(full, edge, st)
+		s, _, err := Resources(full, edge, st, nil)
 		if err != nil {
 			return
 		}
@@ -276,7 +276,7 @@ func TestResourcesProperties(t *testing.T) {
 
 // changed lists the resources that differ in st.
 func changed(t *rapid.T, s *cache.Snapshot, st platform.State) []key {
-	other, err := Resources(full, edge, st)
+	other, _, err := Resources(full, edge, st, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

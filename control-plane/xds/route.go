@@ -5,6 +5,7 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	previouspriorities "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -25,6 +26,9 @@ const (
 	// retryBuffer is the part of a body that Envoy keeps for a retry. A request with more
 	// is not retried.
 	retryBuffer = 64 << 10
+	// triesPerPriority fail before a retry goes to the endpoints of the next priority,
+	// which are instances with a weight of 0. Beyond the last it begins again.
+	triesPerPriority = 2
 	// daemonFirst is how much later than the daemon the gateway gives up, because the
 	// daemon knows and says better what went wrong.
 	daemonFirst = 5 * time.Second
@@ -35,7 +39,7 @@ const (
 func routes(cfg Config, functions []platform.Function, p *packer) *routev3.RouteConfiguration {
 	c := &routev3.RouteConfiguration{Name: routesName, IgnorePortInHostMatching: true}
 	for _, f := range functions {
-		v := virtualHost(f)
+		v := virtualHost(f, p)
 		if cfg.FilterPath != "" && f.Policy.Input == "" {
 			// The filter has nothing to say of this function: its requests do not even
 			// enter it.
@@ -46,7 +50,7 @@ func routes(cfg Config, functions []platform.Function, p *packer) *routev3.Route
 	return c
 }
 
-func virtualHost(f platform.Function) *routev3.VirtualHost {
+func virtualHost(f platform.Function, p *packer) *routev3.VirtualHost {
 	withInput := &routev3.RouteMatch{
 		PathSpecifier: anyPath(),
 		Headers: []*routev3.HeaderMatcher{{
@@ -69,6 +73,12 @@ func virtualHost(f platform.Function) *routev3.VirtualHost {
 		RetryPolicy: &routev3.RetryPolicy{
 			RetryOn:    retryConditions,
 			NumRetries: wrapperspb.UInt32(maxRetries),
+			RetryPriority: &routev3.RetryPolicy_RetryPriority{
+				Name: "envoy.retry_priorities.previous_priorities",
+				ConfigType: &routev3.RetryPolicy_RetryPriority_TypedConfig{
+					TypedConfig: p.pack(&previouspriorities.PreviousPrioritiesConfig{UpdateFrequency: triesPerPriority}),
+				},
+			},
 			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{
 				BaseInterval: durationpb.New(retryBase),
 				MaxInterval:  durationpb.New(retryMax),

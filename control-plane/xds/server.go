@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
@@ -25,10 +26,13 @@ type Server struct {
 	cache  cache.SnapshotCache
 	ledger *ledger
 	peers  *peers
+	// streams counts them.
+	streams atomic.Int64
 
 	mu        sync.Mutex // one Update at a time
 	gateways  map[string]Gateway
 	functions map[string]bool
+	unused    []Problem // of the weights
 }
 
 // New returns a server without gateways. It needs cfg.Verify and cfg.OnLoad.
@@ -38,7 +42,7 @@ func New(cfg Config, logger *slog.Logger) *Server {
 		log:      logger,
 		cache:    cache.NewSnapshotCache(true, cache.IDHash{}, nil),
 		ledger:   newLedger(),
-		peers:    newPeers("gateway", cfg.Verify, logger),
+		peers:    &peers{kind: "gateway", verify: cfg.Verify, log: logger},
 		gateways: map[string]Gateway{},
 	}
 }
@@ -56,17 +60,15 @@ func ServerOptions() []grpc.ServerOption {
 // Register adds the discovery (ADS, delta only) and load reporting services. Their
 // streams stay open until the peer closes them or g stops: use g.Stop.
 func (s *Server) Register(g *grpc.Server) {
-	discovery.RegisterAggregatedDiscoveryServiceServer(g, &adsService{
-		streams: delta.NewServer(context.Background(), s.cache, &adsCallbacks{server: s, peers: s.peers}),
-	})
+	discovery.RegisterAggregatedDiscoveryServiceServer(g, &adsService{server: s})
 	loadstats.RegisterLoadReportingServiceServer(g, &loadService{server: s})
 }
 
-// Update publishes the platform's state to the gateways; those for which nothing
+// Update publishes the platform's state and w to the gateways; those for which nothing
 // changes hear nothing. Upon an error, all keep what they have. A gateway that gateways
 // no longer lists is served on while its Envoy is connected: a daemon's restart must
 // not cut its node's gateway off.
-func (s *Server) Update(st platform.State, gateways []Gateway) error {
+func (s *Server) Update(st platform.State, w Weights, gateways []Gateway) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	served := make(map[string]Gateway, len(gateways))
@@ -84,14 +86,15 @@ func (s *Server) Update(st platform.State, gateways []Gateway) error {
 		}
 	}
 	snapshots := make(map[string]*cache.Snapshot, len(served))
+	unused := problems{}
 	for id, gw := range served {
-		snapshot, err := s.snapshot(gw, st)
+		snapshot, err := s.snapshot(gw, st, w, unused)
 		if err != nil {
 			return fmt.Errorf("gateway %q: %w", id, err)
 		}
 		snapshots[id] = snapshot
 	}
-	s.gateways = served
+	s.gateways, s.unused = served, unused.sorted()
 	s.functions = make(map[string]bool, len(st.Functions))
 	for _, f := range st.Functions {
 		s.functions[f.Name] = true
@@ -104,13 +107,16 @@ func (s *Server) Update(st platform.State, gateways []Gateway) error {
 	return nil
 }
 
-func (s *Server) snapshot(gw Gateway, st platform.State) (*cache.Snapshot, error) {
+func (s *Server) snapshot(gw Gateway, st platform.State, w Weights, unused problems) (*cache.Snapshot, error) {
 	if gw.ID == "" {
 		return nil, errors.New("has no name")
 	}
-	snapshot, err := Resources(s.cfg, gw, st)
+	snapshot, found, err := Resources(s.cfg, gw, st, w)
 	if err != nil {
 		return nil, err
+	}
+	for function, why := range found {
+		unused.add(function, gw.ID, why)
 	}
 	if err := snapshot.Consistent(); err != nil {
 		return nil, err
@@ -146,6 +152,14 @@ func (s *Server) publish(id string, snapshot *cache.Snapshot) error {
 // Gateways that are not connected are not waited for; after a start, that is all of
 // them until they reconnect.
 func (s *Server) Settled(ctx context.Context) error { return s.ledger.settled(ctx) }
+
+// Problems returns what of the Weights cannot be used, and what connected gateways have
+// refused: they keep what they had of that type.
+func (s *Server) Problems() []Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.ledger.refusals(), s.unused)
+}
 
 func (s *Server) isFunction(name string) bool {
 	s.mu.Lock()

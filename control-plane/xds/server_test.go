@@ -3,8 +3,10 @@ package xds
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/google/go-cmp/cmp"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -114,7 +117,7 @@ func (e *envoy) refused() codes.Code {
 
 func update(t *testing.T, s *Server, st platform.State, gateways ...Gateway) {
 	t.Helper()
-	if err := s.Update(st, gateways); err != nil {
+	if err := s.Update(st, nil, gateways); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -151,13 +154,70 @@ func TestWrongStateChangesNothing(t *testing.T) {
 	update(t, s, coldVideo(), edge)
 	wrong := hotState()
 	wrong.Instances[0].Address = "nowhere"
-	if err := s.Update(wrong, []Gateway{edge, {ID: "other"}}); err == nil {
+	if err := s.Update(wrong, nil, []Gateway{edge, {ID: "other"}}); err == nil {
 		t.Fatal("no error")
 	}
 	e := connect(t, conn)
 	e.subscribe(video().Name)
 	if got := e.receive(); got != edge.IngressSocket {
 		t.Errorf("got %s", got)
+	}
+}
+
+// The gateway's own row is what it gets; what cannot be used of it, and what the gateway
+// refuses, is told.
+func TestWeightsOfAGateway(t *testing.T) {
+	s, conn := dial(t, nil)
+	e := connect(t, conn)
+	e.subscribe(video().Name)
+	st := hotState()
+	st.Instances = append(st.Instances, ready(video(), "two", "10.0.0.3:80"), ready(video(), "three", "10.0.0.4:80"))
+	publish := func(row ...uint32) string {
+		t.Helper()
+		w := Weights{video().Name: {Endpoints: addressesOf("10.0.0.2", "10.0.0.3", "10.0.0.4"), Rows: map[string][]uint32{edge.ID: row}}}
+		if err := s.Update(st, w, []Gateway{edge}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := e.stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()})
+		var a endpoint.ClusterLoadAssignment
+		if err := r.GetResources()[0].GetResource().UnmarshalTo(&a); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range a.GetEndpoints() {
+			for _, x := range l.GetLbEndpoints() {
+				got = append(got, fmt.Sprintf("%d:%s=%d", l.GetPriority(), x.GetEndpoint().GetAddress().GetSocketAddress().GetAddress(), x.GetLoadBalancingWeight().GetValue()))
+			}
+		}
+		return strings.Join(got, " ")
+	}
+	if got, want := publish(7, 0, 3), "0:10.0.0.2=7 0:10.0.0.4=3 1:10.0.0.3=0"; got != want || len(s.Problems()) > 0 {
+		t.Errorf("got %s, want %s; problems %v", got, want, s.Problems())
+	}
+	if got, want := publish(0, 0, 0), "0:10.0.0.2=0 0:10.0.0.3=0 0:10.0.0.4=0"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	want := []Problem{{Function: video().Name, Gateways: []string{edge.ID}, Message: "all weights of ready endpoints are 0; requests are spread evenly"}}
+	if diff := cmp.Diff(want, s.Problems()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	update(t, s, coldVideo(), edge)
+	r, err := e.stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room"}})
+	update(t, s, hotState(), edge)
+	if _, err := e.stream.Recv(); err != nil { // the server has read what was sent before
+		t.Fatal(err)
+	}
+	want = []Problem{{Gateways: []string{edge.ID}, Message: "refused its ClusterLoadAssignment, and keeps what it has: no room"}}
+	if diff := cmp.Diff(want, s.Problems()); diff != "" {
+		t.Errorf("after a refusal (-want +got):\n%s", diff)
 	}
 }
 

@@ -66,17 +66,18 @@ type Gateway struct {
 	HintSocket    string
 }
 
-// Resources returns everything that gateway gw needs to serve st. It does not depend
-// on the order of st's functions and instances. It refuses what would make Envoy
+// Resources returns everything that gateway gw needs to serve st by w, and by function
+// what of w could not be used. It does not depend on the order of st's functions and
+// instances. It refuses what would make Envoy
 // reject a whole set of resources, such as two functions with one host: one function's
 // mistake must not stop the others' updates.
-func Resources(cfg Config, gw Gateway, st platform.State) (*cache.Snapshot, error) {
+func Resources(cfg Config, gw Gateway, st platform.State, w Weights) (_ *cache.Snapshot, unused map[string]string, err error) {
 	if err := errors.Join(checkSocket("ingress", gw.IngressSocket), checkSocket("hint", gw.HintSocket)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if cfg.OTLPSocket != "" {
 		if err := checkSocket("OTLP", cfg.OTLPSocket); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	functions := slices.Clone(st.Functions)
@@ -84,11 +85,11 @@ func Resources(cfg Config, gw Gateway, st platform.State) (*cache.Snapshot, erro
 	// Made even without the filter, because it checks names and hosts.
 	plugin, err := pluginConfig(functions)
 	if err != nil {
-		return nil, fmt.Errorf("plugin configuration: %w", err)
+		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
 	}
-	assignments, err := assignments(gw, functions, st.Instances)
+	assignments, unused, err := assignments(gw, functions, st.Instances, w)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var p packer
 	resources := map[resource.Type][]types.Resource{
@@ -101,9 +102,10 @@ func Resources(cfg Config, gw Gateway, st platform.State) (*cache.Snapshot, erro
 		resources[resource.ExtensionConfigType] = []types.Resource{prefetchFilter(cfg.FilterPath, plugin, &p)}
 	}
 	if p.err != nil {
-		return nil, fmt.Errorf("packing resources: %w", p.err)
+		return nil, nil, fmt.Errorf("packing resources: %w", p.err)
 	}
-	return cache.NewSnapshot("", resources)
+	snapshot, err := cache.NewSnapshot("", resources)
+	return snapshot, unused, err
 }
 
 func pluginConfig(functions []platform.Function) ([]byte, error) {

@@ -114,7 +114,7 @@ func (b *bed) startDaemon() {
 
 func (b *bed) update(st platform.State) {
 	b.t.Helper()
-	if err := b.controlPlane.Update(st); err != nil {
+	if err := b.controlPlane.Update(st, nil); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -120,7 +120,7 @@ func (c *cluster) publish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state := c.platform.State()
-	if err := c.gateways.Update(state); err != nil {
+	if err := c.gateways.Update(state, nil); err != nil {
 		c.log.Error("some endpoints cannot be told to the gateways", "error", err)
 	}
 	c.survey.SetState(state)

@@ -133,7 +133,7 @@ func (c *controlPlane) publish() {
 	}
 	state := c.platform.State()
 	c.survey.SetState(state)
-	if err := c.gateways.Update(state, gateways); err != nil {
+	if err := c.gateways.Update(state, nil, gateways); err != nil {
 		c.log.Error("the gateways could not be updated; they keep what they have", "error", err)
 	}
 }

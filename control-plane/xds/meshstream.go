@@ -1,0 +1,242 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// meshStream is one node's stream: go-control-plane speaks the protocol, and asks it what
+// the node lacks (cache.ConfigWatcher). The library's own caches would not do: the linear
+// one has the same for all nodes, the snapshot cache hashes everything of every node for
+// each change.
+type meshStream struct {
+	server *MeshServer
+	peer   *caller
+
+	// Of the server's mu.
+	upTo    uint64    // the change up to which the node was told
+	waiting *question // nil while a response is on its way to the node, or before its first request
+	refused string    // the node's words on the last response; empty if it took it
+}
+
+// question is a request that is answered when something changes.
+type question struct {
+	request *discovery.DeltaDiscoveryRequest
+	has     cache.Subscription
+	out     chan<- cache.DeltaResponse
+}
+
+// serve is one stream, from its beginning to its end.
+func (m *MeshServer) serve(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	s := &meshStream{server: m, peer: m.peers.open(str.Context())}
+	return delta.NewServer(context.Background(), s, s).DeltaStreamHandler(str, resource.AnyType)
+}
+
+// OnDeltaStreamOpen implements delta.Callbacks.
+func (s *meshStream) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }
+
+// OnDeltaStreamClosed implements delta.Callbacks.
+func (s *meshStream) OnDeltaStreamClosed(int64, *core.Node) {
+	s.peer.close()
+	s.server.forget(s)
+}
+
+// OnStreamDeltaRequest implements delta.Callbacks: it verifies the peer and books what it
+// refuses.
+func (s *meshStream) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRequest) error {
+	first, err := s.peer.identify(r.GetNode())
+	if err != nil {
+		return err
+	}
+	if r.GetTypeUrl() != resource.EndpointType {
+		return status.Error(codes.InvalidArgument, "resources of this type are not served")
+	}
+	r.Node = nil // it says no more, and the library would keep it
+	words := refusalText(r)
+	if words != "" {
+		s.server.log.Error("node refused its endpoints", "node", s.peer.id, "error", words)
+	}
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	if first {
+		s.server.streams[s] = struct{}{}
+	}
+	if r.GetResponseNonce() != "" {
+		s.refused = words
+	}
+	return nil
+}
+
+// OnStreamDeltaResponse implements delta.Callbacks.
+func (s *meshStream) OnStreamDeltaResponse(int64, *discovery.DeltaDiscoveryRequest, *discovery.DeltaDiscoveryResponse) {
+}
+
+// CreateWatch implements cache.ConfigWatcher; only delta is served.
+func (s *meshStream) CreateWatch(*cache.Request, cache.Subscription, chan cache.Response) (func(), error) {
+	return nil, errors.New("only delta is served")
+}
+
+// CreateDeltaWatch implements cache.ConfigWatcher. The library calls it for each request,
+// acknowledgements among them, which need a look only at what changed meanwhile.
+func (s *meshStream) CreateDeltaWatch(r *discovery.DeltaDiscoveryRequest, has cache.Subscription, out chan cache.DeltaResponse) (func(), error) {
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	q := &question{request: r, has: has, out: out}
+	acknowledges := r.GetResponseNonce() != ""
+	names, known := s.server.since(s.upTo)
+	if !acknowledges || !known || len(r.GetResourceNamesSubscribe())+len(r.GetResourceNamesUnsubscribe()) > 0 {
+		names = s.all(has)
+	}
+	// Envoy waits for an answer to its first question, if only an empty one.
+	if s.answer(q, names, nil, !acknowledges && has.IsWildcard()) {
+		return nil, nil
+	}
+	s.waiting = q
+	return func() {
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		s.waiting = nil
+	}, nil
+}
+
+// all are the names of which the node may lack something.
+func (s *meshStream) all(has cache.Subscription) []string {
+	names := maps.Clone(has.SubscribedResources())
+	if names == nil || has.IsWildcard() {
+		names = make(map[string]struct{}, len(s.server.functions))
+		for name := range s.server.functions {
+			names[name] = struct{}{}
+		}
+	}
+	for name := range has.ReturnedResources() {
+		names[name] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// changed answers the request that waits, if there is one; the server's mu is held.
+func (s *meshStream) changed(shared payloads) {
+	if s.waiting == nil {
+		return
+	}
+	names, known := s.server.since(s.upTo)
+	if !known {
+		names = s.all(s.waiting.has)
+	}
+	if s.answer(s.waiting, names, shared, false) {
+		s.waiting = nil
+	}
+}
+
+// answer tells the node what it lacks of names, if anything; the server's mu is held.
+func (s *meshStream) answer(q *question, names []string, shared payloads, always bool) bool {
+	s.upTo = s.server.seq
+	a := &meshAnswer{ctx: s.peer.ctx, request: q.request, has: q.has, seq: s.server.seq}
+	for _, name := range names {
+		if _, asked := q.has.SubscribedResources()[name]; !asked && !q.has.IsWildcard() {
+			continue
+		}
+		version, has := q.has.ReturnedResources()[name]
+		f := s.server.functions[name]
+		if f == nil {
+			if has {
+				a.removed = append(a.removed, name)
+			}
+			continue
+		}
+		if now := f.of(s.peer.id).version; !has || version != now {
+			a.updated = append(a.updated, shared.of(f.meshFunction, s.peer.id, now))
+		}
+	}
+	if len(a.updated)+len(a.removed) == 0 && !always {
+		return false
+	}
+	q.out <- a // there is room: a stream has at most one answer under way
+	return true
+}
+
+// payload is one assignment. The first stream that sends it encodes it, so that this is
+// done by all cores, and not within an Update.
+type payload struct {
+	function *meshFunction
+	node     string // one of those that it is for
+	version  string
+	once     sync.Once
+	bytes    []byte
+}
+
+// payloads are those of one Update by name and version: nodes with equal rows share one.
+// They are not kept any longer, because with a row for each node they are many.
+type payloads map[[2]string]*payload
+
+func (p payloads) of(f *meshFunction, node, version string) *payload {
+	k := [2]string{f.name, version}
+	if found := p[k]; found != nil {
+		return found
+	}
+	made := &payload{function: f, node: node, version: version}
+	if p != nil {
+		p[k] = made
+	}
+	return made
+}
+
+func (p *payload) resource() *discovery.Resource {
+	p.once.Do(func() {
+		weights, _ := p.function.pool.split(p.node)
+		p.bytes = p.function.encode(weights)
+	})
+	return &discovery.Resource{Name: p.function.name, Version: p.version, Resource: &anypb.Any{TypeUrl: resource.EndpointType, Value: p.bytes}}
+}
+
+// meshAnswer is what the library sends, and then believes that the node has.
+type meshAnswer struct {
+	ctx     context.Context
+	request *discovery.DeltaDiscoveryRequest
+	has     cache.Subscription
+	seq     uint64
+	updated []*payload
+	removed []string
+}
+
+// GetDeltaDiscoveryResponse implements cache.DeltaResponse, as all methods below.
+func (a *meshAnswer) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryResponse, error) {
+	r := &discovery.DeltaDiscoveryResponse{TypeUrl: resource.EndpointType, SystemVersionInfo: a.GetResponseVersion(), RemovedResources: a.removed}
+	for _, p := range a.updated {
+		r.Resources = append(r.Resources, p.resource())
+	}
+	return r, nil
+}
+
+// GetReturnedResources is asked for once, when nothing waits on the stream and so nobody
+// else reads the map: it is changed in place. A copy for each change would cost each node
+// what it has functions.
+func (a *meshAnswer) GetReturnedResources() map[string]string {
+	has := a.has.ReturnedResources()
+	for _, p := range a.updated {
+		has[p.function.name] = p.version
+	}
+	for _, name := range a.removed {
+		delete(has, name)
+	}
+	return has
+}
+
+func (a *meshAnswer) GetNextVersionMap() map[string]string              { return a.GetReturnedResources() }
+func (a *meshAnswer) GetDeltaRequest() *discovery.DeltaDiscoveryRequest { return a.request }
+func (a *meshAnswer) GetContext() context.Context                       { return a.ctx }
+func (a *meshAnswer) GetResponseVersion() string                        { return strconv.FormatUint(a.seq, 10) }
+func (a *meshAnswer) GetSystemVersion() (string, error)                 { return a.GetResponseVersion(), nil }

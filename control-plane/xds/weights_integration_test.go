@@ -1,0 +1,48 @@
+//go:build integration
+
+package xds
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+)
+
+// Envoy spreads requests by the gateway's row. An endpoint of weight 0 gets none, until no
+// other takes connections: then it gets them all.
+func TestEnvoyFollowsTheWeights(t *testing.T) {
+	f := thumbs()
+	b := start(t, platform.State{Functions: []platform.Function{f}}, nil)
+	st := platform.State{Functions: []platform.Function{f}}
+	m := &Matrix{Rows: map[string][]uint32{b.gw.ID: {600, 300, 100, 0}}}
+	heard := map[string]int{}
+	var stop []func()
+	for i := range m.Rows[b.gw.ID] {
+		s := b.listen("tcp", "127.0.0.1:0", fmt.Sprint(i))
+		stop = append(stop, s.stop)
+		m.Endpoints = append(m.Endpoints, netip.MustParseAddrPort(s.address))
+		st.Instances = append(st.Instances, ready(f, fmt.Sprint(i), s.address))
+	}
+	b.weights = Weights{f.Name: m}
+	b.update(st)
+	b.settle()
+	const requests = 1000
+	for range requests {
+		heard[b.get(f.Hosts[0]).body]++
+	}
+	for i, weight := range m.Rows[b.gw.ID] {
+		if got := heard[fmt.Sprint(i)]; got < int(weight)-50 || got > int(weight)+50 {
+			t.Errorf("the endpoint of weight %d got %d of %d requests", weight, got, requests)
+		}
+	}
+	for _, s := range stop[:3] {
+		s()
+	}
+	for range 10 {
+		if got := b.get(f.Hosts[0]); got.body != "3" {
+			t.Errorf("with the others gone: %+v", got)
+		}
+	}
+}
