@@ -187,7 +187,7 @@ func (c *cluster) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id)
 // Status is all that the control plane knows, as of now.
 func (c *cluster) Status() admin.Status {
 	state := c.platform.State()
-	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus()}
+	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus(), Routing: routing(c.gateways.Problems())}
 	connected := c.nodes.Connected()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{Name: name, Version: connected[name].GetVersion()}

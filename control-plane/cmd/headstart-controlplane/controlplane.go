@@ -105,6 +105,15 @@ func verifyGateway(ctx context.Context, nodeID string) error {
 	return nil
 }
 
+// routing is what the gateways' server says for the operator.
+func routing(found []xds.Problem) []admin.RoutingProblem {
+	var out []admin.RoutingProblem
+	for _, p := range found {
+		out = append(out, admin.RoutingProblem{Function: p.Function, Gateways: p.Gateways, Message: p.Message})
+	}
+	return out
+}
+
 // What is told to them.
 
 // publishChanges keeps gateways and nodes up to date until ctx ends.
@@ -216,7 +225,7 @@ func (c *controlPlane) Trace(id string) (trace.Trace, bool) { return c.traces.Ge
 
 func (c *controlPlane) Status() admin.Status {
 	state := c.platform.State()
-	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}}
+	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}, Routing: routing(c.gateways.Problems())}
 	connected := c.nodes.Connected()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		r := connected[name]

@@ -106,6 +106,9 @@ func metropolis() admin.Status {
 				Events: []event.Event{{Reason: "AnnotationsRefused", Message: "no such store", Count: 1}}},
 			{Name: "video/scene", Hosts: []string{"scene.video.svc.cluster.local"}, Scaler: "Knative", Endpoints: []string{"10.244.1.7:8012"}},
 		},
+		Routing: []admin.RoutingProblem{
+			{Function: "city/fire", Gateways: []string{"node-1", "node-2", "node-3", "node-4", "node-5"}, Message: "no weights"},
+			{Gateways: []string{"node-1"}, Message: "refused its endpoints: no room"}},
 		Mesh: &admin.Mesh{Installed: true, Problems: []admin.MeshProblem{{Object: "EnvoyFilter istio-system/headstart.city.fire", Cause: "Forbidden", Message: "may not patch", Fix: "grant it"}}},
 	}
 }
@@ -122,6 +125,9 @@ func TestStatusOfACluster(t *testing.T) {
 		"annotations refused                     -           -\n",
 		"ready at 1 endpoint                     Knative     -\n",
 		"AnnotationsRefused: no such store\n",
+		"ROUTING OF      AT GATEWAYS                         PROBLEM\n",
+		"city/fire       node-1, node-2, node-3 and 2 more   no weights\n",
+		"all functions   node-1                              refused its endpoints: no room\n",
 		"EnvoyFilter istio-system/headstart.city.fire   Forbidden: may not patch   grant it\n",
 	} {
 		if !strings.Contains(stdout, line) {
@@ -140,8 +146,8 @@ func TestStatusOfANamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s admin.Status
-	if err := json.Unmarshal([]byte(stdout), &s); err != nil || len(s.Functions) != 1 || s.Functions[0].Name != "video/scene" {
-		t.Errorf("%v; functions %+v", err, s.Functions)
+	if err := json.Unmarshal([]byte(stdout), &s); err != nil || len(s.Functions) != 1 || s.Functions[0].Name != "video/scene" || len(s.Routing) != 1 || s.Routing[0].Function != "" {
+		t.Errorf("%v; functions %+v, routing %+v", err, s.Functions, s.Routing)
 	}
 }
 

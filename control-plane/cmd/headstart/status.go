@@ -19,7 +19,7 @@ func statusCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show nodes, functions, instances and events", Args: cobra.NoArgs,
 		Long: `Show the nodes with their gateways, the functions with their instances, what went wrong
-lately and what to mend, and how to call a function.
+lately and what to mend, what is not routed as meant, and how to call a function.
 
 It asks the platform on this machine if one runs, else the control plane in the cluster.`,
 		Example: "  headstart status\n  headstart status --context production -n video",
@@ -34,6 +34,9 @@ It asks the platform on this machine if one runs, else the control plane in the 
 				return err
 			}
 			s.Functions = in(c.cluster.namespace, s.Functions)
+			s.Routing = slices.DeleteFunc(s.Routing, func(p admin.RoutingProblem) bool {
+				return p.Function != "" && c.cluster.namespace != "" && !strings.HasPrefix(p.Function, c.cluster.namespace+"/")
+			})
 			if c.output == jsonOutput {
 				return printJSON(cmd.OutOrStdout(), s)
 			}
@@ -86,6 +89,7 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 		printTable(out, "No node is connected; the log of headstart-node says why.", nodes, "NODE", "GATEWAY", "INSTANCES", "VERSION"),
 		printTable(out, none, functions, header...),
 		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"),
+		printTable(out, "", routing(s.Routing), "\nROUTING OF", "AT GATEWAYS", "PROBLEM"),
 		printMesh(out, s.Mesh))
 	i := slices.IndexFunc(s.Functions, func(f admin.Function) bool { return !f.Deleting })
 	if i < 0 || len(s.Nodes) == 0 || s.Nodes[0].Gateway == "" { // a mesh's gateways have addresses that we do not know
@@ -93,6 +97,25 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 	}
 	_, e := fmt.Fprintf(out, "\nTo call a function, name its host to any gateway:\n  curl -H 'Host: %s' %s/\n", printable(host(s.Functions[i])), printable(s.Nodes[0].Gateway))
 	return errors.Join(err, e)
+}
+
+// shownGateways is how many names fit a line.
+const shownGateways = 3
+
+func routing(problems []admin.RoutingProblem) [][]string {
+	rows := [][]string{}
+	for _, p := range problems {
+		gateways := strings.Join(p.Gateways[:min(len(p.Gateways), shownGateways)], ", ")
+		if more := len(p.Gateways) - shownGateways; more > 0 {
+			gateways += fmt.Sprintf(" and %d more", more)
+		}
+		function := p.Function
+		if function == "" {
+			function = "all functions"
+		}
+		rows = append(rows, []string{function, gateways, p.Message})
+	}
+	return rows
 }
 
 // host is the first of the function's hosts.
