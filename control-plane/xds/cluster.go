@@ -6,6 +6,8 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	leastrequest "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	overridehost "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
 	upstreamhttp "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -14,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 const (
@@ -52,7 +55,7 @@ func functionCluster(name string, p *packer) *clusterv3.Cluster {
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource()},
 		ConnectTimeout:       durationpb.New(connectTimeout),
-		LbPolicy:             clusterv3.Cluster_LEAST_REQUEST,
+		LoadBalancingPolicy:  loadBalancing(p),
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
 			// Draining instances outnumber the rest as a matter of course; that is no panic
 			// in which they must serve again.
@@ -62,6 +65,21 @@ func functionCluster(name string, p *packer) *clusterv3.Cluster {
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
 		TypedExtensionProtocolOptions: http1(p),
 	}
+}
+
+// loadBalancing sends a request to the endpoint that a filter has named for it, if that is
+// one of the function's, and all others by weight to those with the fewest.
+func loadBalancing(p *packer) *clusterv3.LoadBalancingPolicy {
+	return policyOf("envoy.load_balancing_policies.override_host", p.pack(&overridehost.OverrideHost{
+		OverrideHostSources: []*overridehost.OverrideHost_OverrideHostSource{{Header: filterapi.HeaderEndpoint}},
+		FallbackPolicy:      policyOf("envoy.load_balancing_policies.least_request", p.pack(&leastrequest.LeastRequest{})),
+	}))
+}
+
+func policyOf(name string, config *anypb.Any) *clusterv3.LoadBalancingPolicy {
+	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
+		TypedExtensionConfig: &core.TypedExtensionConfig{Name: name, TypedConfig: config},
+	}}}
 }
 
 func pipeCluster(name, socket string, options map[string]*anypb.Any) *clusterv3.Cluster {
