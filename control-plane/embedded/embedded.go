@@ -265,7 +265,7 @@ func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Fi
 func (p *Platform) startGateway(ctx context.Context, n network.Node, files pki.Files, run string) error {
 	socket := filepath.Join(run, "envoy.sock")
 	b, err := xds.Bootstrap(xds.BootstrapConfig{NodeID: n.Name, Cluster: "headstart", ControlPlaneAddress: p.controlPlane(), ServerName: controlPlaneName,
-		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA, AdminSocket: socket})
+		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA, AdminSocket: socket, RelaySocket: filepath.Join(run, "gateway.sock")})
 	if err != nil {
 		return err
 	}

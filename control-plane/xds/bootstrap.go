@@ -24,6 +24,7 @@ import (
 
 const (
 	controlPlaneCluster = "headstart-controlplane"
+	relayCluster        = "headstart-relay"
 	// reconnectBase and reconnectMax: Envoy's own 30 s would leave a gateway alone long
 	// after the control plane is back.
 	reconnectBase = 100 * time.Millisecond
@@ -57,10 +58,14 @@ type BootstrapConfig struct {
 	CertFile, KeyFile, CAFile string
 	// AdminSocket is where Envoy's admin interface listens, with mode 0600.
 	AdminSocket string
+	// RelaySocket is the unix socket of the node's daemon, which an Envoy that starts
+	// without the control plane asks for the last that was heard. Empty: it waits.
+	RelaySocket string
 }
 
 // Bootstrap returns an Envoy bootstrap as JSON, for a file that ends in .json. While
-// the control plane is away, Envoy goes on with what it has.
+// the control plane is away, Envoy goes on with what it has, or if that is nothing, with
+// what its node's daemon has.
 func Bootstrap(cfg BootstrapConfig) ([]byte, error) {
 	if err := checkSocket("admin", cfg.AdminSocket); err != nil {
 		return nil, err
@@ -73,24 +78,36 @@ func Bootstrap(cfg BootstrapConfig) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	runtime := map[string]*structpb.Value{
+		"tracing.opentelemetry.flush_interval_ms": structpb.NewNumberValue(float64(spanFlush.Milliseconds())),
+		"tracing.opentelemetry.min_flush_spans":   structpb.NewNumberValue(spanBatch),
+	}
+	ads, clusters := controlPlaneAPI(core.ApiConfigSource_DELTA_GRPC), []*clusterv3.Cluster{controlPlane}
+	if cfg.RelaySocket != "" {
+		if err := checkSocket("relay", cfg.RelaySocket); err != nil {
+			return nil, err
+		}
+		ads.GrpcServices = append(ads.GrpcServices, reconnecting(relayCluster))
+		clusters = append(clusters, pipeCluster(relayCluster, cfg.RelaySocket, http2(&p, &core.Http2ProtocolOptions{})))
+		// Envoy takes a second service of ads_config for a source to go to at its start,
+		// behind this guard.
+		runtime["envoy.restart_features.xds_failover_support"] = structpb.NewBoolValue(true)
+	}
 	admin := pipe(cfg.AdminSocket)
 	admin.GetPipe().Mode = adminMode
 	b := &bootstrap.Bootstrap{
 		Node:  &core.Node{Id: cfg.NodeID, Cluster: cfg.Cluster},
 		Admin: &bootstrap.Admin{Address: admin},
 		DynamicResources: &bootstrap.Bootstrap_DynamicResources{
-			AdsConfig: controlPlaneAPI(core.ApiConfigSource_DELTA_GRPC),
+			AdsConfig: ads,
 			LdsConfig: adsSource(),
 			CdsConfig: adsSource(),
 		},
 		ClusterManager:  &bootstrap.ClusterManager{LoadStatsConfig: controlPlaneAPI(core.ApiConfigSource_GRPC)},
-		StaticResources: &bootstrap.Bootstrap_StaticResources{Clusters: []*clusterv3.Cluster{controlPlane}},
+		StaticResources: &bootstrap.Bootstrap_StaticResources{Clusters: clusters},
 		LayeredRuntime: &bootstrap.LayeredRuntime{Layers: []*bootstrap.RuntimeLayer{{
-			Name: "headstart",
-			LayerSpecifier: &bootstrap.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: map[string]*structpb.Value{
-				"tracing.opentelemetry.flush_interval_ms": structpb.NewNumberValue(float64(spanFlush.Milliseconds())),
-				"tracing.opentelemetry.min_flush_spans":   structpb.NewNumberValue(spanBatch),
-			}}},
+			Name:           "headstart",
+			LayerSpecifier: &bootstrap.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: runtime}},
 		}}},
 		OverloadManager: &overload.OverloadManager{ResourceMonitors: []*overload.ResourceMonitor{{
 			Name: "envoy.resource_monitors.global_downstream_max_connections",
@@ -122,17 +139,21 @@ func indented(b *bootstrap.Bootstrap) ([]byte, error) {
 }
 
 func controlPlaneAPI(kind core.ApiConfigSource_ApiType) *core.ApiConfigSource {
-	service := grpcService(controlPlaneCluster)
+	return &core.ApiConfigSource{
+		ApiType:                   kind,
+		TransportApiVersion:       core.ApiVersion_V3,
+		GrpcServices:              []*core.GrpcService{reconnecting(controlPlaneCluster)},
+		SetNodeOnFirstMessageOnly: true,
+	}
+}
+
+func reconnecting(cluster string) *core.GrpcService {
+	service := grpcService(cluster)
 	service.GetEnvoyGrpc().RetryPolicy = &core.RetryPolicy{RetryBackOff: &core.BackoffStrategy{
 		BaseInterval: durationpb.New(reconnectBase),
 		MaxInterval:  durationpb.New(reconnectMax),
 	}}
-	return &core.ApiConfigSource{
-		ApiType:                   kind,
-		TransportApiVersion:       core.ApiVersion_V3,
-		GrpcServices:              []*core.GrpcService{service},
-		SetNodeOnFirstMessageOnly: true,
-	}
+	return service
 }
 
 func controlPlaneEndpoint(cfg BootstrapConfig, p *packer) (*clusterv3.Cluster, error) {

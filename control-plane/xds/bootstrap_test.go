@@ -2,6 +2,7 @@ package xds
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,6 +46,36 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
+// The relay comes after the control plane, and only if there is one: Envoy refuses a second
+// source without its guard.
+func TestBootstrapWithARelay(t *testing.T) {
+	for _, socket := range []string{"", "/run/gateway.sock"} {
+		cfg := example()
+		cfg.RelaySocket = socket
+		data, err := Bootstrap(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bootstrap.Bootstrap
+		if err := protojson.Unmarshal(data, &b); err != nil {
+			t.Fatal(err)
+		}
+		validate(t, &b)
+		sources := []string{}
+		for _, s := range b.GetDynamicResources().GetAdsConfig().GetGrpcServices() {
+			sources = append(sources, s.GetEnvoyGrpc().GetClusterName())
+		}
+		want, guard := []string{"headstart-controlplane"}, false
+		if socket != "" {
+			want, guard = append(want, "headstart-relay"), true
+		}
+		fields := b.GetLayeredRuntime().GetLayers()[0].GetStaticLayer().GetFields()
+		if !slices.Equal(sources, want) || fields["envoy.restart_features.xds_failover_support"].GetBoolValue() != guard {
+			t.Errorf("relay %q: sources %q, runtime %v", socket, sources, fields)
+		}
+	}
+}
+
 func TestControlPlaneAddress(t *testing.T) {
 	for address, want := range map[string]clusterv3.Cluster_DiscoveryType{
 		"10.0.0.1:7000": clusterv3.Cluster_STATIC, "[fd00::1]:7000": clusterv3.Cluster_STATIC, "controlplane.example:7000": clusterv3.Cluster_STRICT_DNS,
@@ -65,6 +96,7 @@ func TestBootstrapRefuses(t *testing.T) {
 		`control plane address: port "0" is not a number`:       func(c *BootstrapConfig) { c.ControlPlaneAddress = "10.0.0.1:0" },
 		"bootstrap: invalid Bootstrap.StaticResources":          func(c *BootstrapConfig) { c.ControlPlaneAddress = ":7000" },
 		"admin socket: path of 108 bytes":                       func(c *BootstrapConfig) { c.AdminSocket = strings.Repeat("x", 108) },
+		"relay socket: path of 108 bytes":                       func(c *BootstrapConfig) { c.RelaySocket = strings.Repeat("x", 108) },
 		"node id and server name must not be empty":             func(c *BootstrapConfig) { c.NodeID = "" },
 	} {
 		cfg := example()

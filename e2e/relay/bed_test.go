@@ -155,8 +155,14 @@ func (b *bed) startEnvoy(plugin []byte) {
 	b.t.Helper()
 	port := int(porttest.Free(b.t))
 	b.url = fmt.Sprintf("http://127.0.0.1:%d/", port)
+	b.runEnvoy(b.bootstrap(port, plugin))
+}
+
+// runEnvoy runs an Envoy, and returns when it listens at b.url.
+func (b *bed) runEnvoy(bootstrap []byte) {
+	b.t.Helper()
 	path, logPath := b.socket("envoy.json"), b.socket("envoy.log")
-	if err := os.WriteFile(path, b.bootstrap(port, plugin), 0o600); err != nil {
+	if err := os.WriteFile(path, bootstrap, 0o600); err != nil {
 		b.t.Fatal(err)
 	}
 	logFile, err := os.Create(logPath)

@@ -1,13 +1,17 @@
 package relay
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -37,26 +41,99 @@ func (s *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryS
 }
 
 // serve is one stream of an Envoy. It says nothing while the relay knows nothing: an
-// Envoy that has endpoints shall not be told that there are none.
+// Envoy that has endpoints shall not be told that there are none. A relay that stands in
+// for the control plane ends it when that is back.
 func (r *Relay) serve(str stream.DeltaStream, typeURL string) error {
 	leave, err := r.limits.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	select {
-	case <-r.endpoints.primed:
-	case <-str.Context().Done():
-		return status.FromContextError(str.Context().Err()).Err()
+	ctx := context.Background() // the peer's end shows in Recv
+	if r.cfg.Whole {
+		var cancel context.CancelFunc
+		ctx, cancel = r.absence.context()
+		defer cancel()
+	}
+	for _, k := range r.kinds {
+		select {
+		case <-k.primed:
+		case <-ctx.Done():
+			return errBack
+		case <-str.Context().Done():
+			return status.FromContextError(str.Context().Err()).Err()
+		}
 	}
 	r.cfg.Metrics.streams.Inc()
 	defer r.cfg.Metrics.streams.Dec()
-	guarded := &guarded{DeltaStream: str, relay: r, names: map[string]struct{}{}}
+	guarded := &guarded{DeltaStream: str, relay: r, names: map[subscribed]struct{}{}}
 	defer guarded.close()
-	if err := r.streams.DeltaStreamHandler(guarded, typeURL); err != nil {
+	streams := delta.NewServer(ctx, r.caches(), nil, delta.DeactivateLegacyWildcardForTypes([]string{resource.EndpointType, resource.RouteType, resource.ExtensionConfigType}))
+	if err := streams.DeltaStreamHandler(guarded, typeURL); err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		return errBack
+	}
 	return guarded.why()
+}
+
+// errBack sends a gateway to its first source.
+var errBack = status.Error(codes.Unavailable, "the control plane is there: ask it")
+
+func (r *Relay) caches() cache.Cache {
+	byType := make(map[string]cache.Cache, len(r.kinds))
+	for _, k := range r.kinds {
+		byType[k.typeURL] = k.cache
+	}
+	return &cache.MuxCache{ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() }, Caches: byType}
+}
+
+// absence is the time in which the control plane is away, from the relay's start on.
+type absence struct {
+	mu      sync.Mutex
+	present bool
+	streams map[*context.CancelFunc]struct{} // that end with it
+}
+
+// briefly is how long a gateway is served that cannot reach a control plane of which the
+// daemon thinks that it is there. One that hangs, or a path that is cut, shows to whoever
+// connects at once, and to the daemon's open stream after seconds.
+const briefly = 2 * time.Second
+
+// context returns one that ends with the absence, or briefly, if there is none.
+func (a *absence) context() (context.Context, context.CancelFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.present {
+		return context.WithTimeout(context.Background(), briefly)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if a.streams == nil {
+		a.streams = map[*context.CancelFunc]struct{}{}
+	}
+	a.streams[&cancel] = struct{}{}
+	return ctx, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.streams, &cancel)
+		cancel()
+	}
+}
+
+func (a *absence) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.present = false
+}
+
+func (a *absence) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.present = true
+	for cancel := range a.streams {
+		(*cancel)()
+	}
 }
 
 // limits count what all peers together have open.
@@ -76,11 +153,14 @@ type guarded struct {
 	relay *Relay
 
 	mu      sync.Mutex
-	names   map[string]struct{} // subscribed to
+	names   map[subscribed]struct{}
 	closed  bool
 	refused error
 	warned  bool
 }
+
+// subscribed is a resource that a stream asks for.
+type subscribed struct{ typeURL, name string }
 
 // Recv returns the next request, or why the stream ends.
 func (g *guarded) Recv() (*discovery.DeltaDiscoveryRequest, error) {
@@ -105,14 +185,14 @@ func (g *guarded) check(r *discovery.DeltaDiscoveryRequest) error {
 	if r.GetErrorDetail() != nil && !g.warned {
 		g.warned = true // once a stream: its words are as many as the peer likes
 		text := strings.ToValidUTF8(r.GetErrorDetail().GetMessage(), "")
-		g.relay.cfg.Log.Error("a gateway refused its endpoints", "error", text[:min(len(text), maxRefusalBytes)])
+		g.relay.cfg.Log.Error("a gateway refused what it was told", "error", text[:min(len(text), maxRefusalBytes)])
 	}
 	return nil
 }
 
 // account books the names that a request adds and takes away; g.mu is held.
 func (g *guarded) account(r *discovery.DeltaDiscoveryRequest) error {
-	if t := r.GetTypeUrl(); t != "" && t != resource.EndpointType {
+	if t := r.GetTypeUrl(); t != "" && g.relay.kind(t) == nil {
 		return status.Error(codes.InvalidArgument, "resources of this type are not served")
 	}
 	for name := range r.GetInitialResourceVersions() {
@@ -124,6 +204,7 @@ func (g *guarded) account(r *discovery.DeltaDiscoveryRequest) error {
 		if len(name) > maxNameBytes {
 			return status.Errorf(codes.InvalidArgument, "a name of over %d bytes", maxNameBytes)
 		}
+		name := subscribed{r.GetTypeUrl(), name}
 		if _, ok := g.names[name]; ok || g.closed {
 			continue
 		}
@@ -134,6 +215,7 @@ func (g *guarded) account(r *discovery.DeltaDiscoveryRequest) error {
 		g.names[name] = struct{}{}
 	}
 	for _, name := range r.GetResourceNamesUnsubscribe() {
+		name := subscribed{r.GetTypeUrl(), name}
 		if _, ok := g.names[name]; ok {
 			delete(g.names, name)
 			g.relay.limits.names.Add(-1)

@@ -1,17 +1,20 @@
 // Package relay stands between the control plane and the gateways of its node: it keeps
-// the functions' endpoints, on disk too, and serves them to each Envoy, so that a gateway
-// starts and goes on while the control plane is away. In return the gateways' access logs
-// tell it which functions are in use.
+// what the control plane said last, on disk too, and serves it to each Envoy, so that a
+// gateway starts and goes on while the control plane is away. In a mesh that is the
+// functions' endpoints, and in return the gateways' access logs tell it which functions are
+// in use. Elsewhere it is all that a gateway needs.
 package relay
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 
 	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
@@ -44,14 +47,17 @@ type Activity interface {
 	Seen(function string, active bool)
 }
 
-// Config is what a relay needs; all fields but StateFile must be set.
+// Config is what a relay needs; all fields but Whole and StateFile must be set.
 type Config struct {
+	// Whole: the gateways have all of their configuration from the control plane, and ask
+	// it themselves. The relay keeps all of it and serves them only while the control plane
+	// is away, as the second source that Envoy goes to (xDS failover).
+	Whole bool
 	// Node is the node's name, which the control plane knows the connection by.
 	Node string
 	// ControlPlane is the connection to the control plane.
 	ControlPlane grpc.ClientConnInterface
-	// StateFile keeps the endpoints over restarts; its directory must exist. Empty: they
-	// are not kept.
+	// StateFile keeps it over restarts; its directory must exist. Empty: it is not kept.
 	StateFile string
 	Activity  Activity
 	Metrics   *Metrics
@@ -60,19 +66,32 @@ type Config struct {
 
 // Relay is one node's. Its zero value is not usable.
 type Relay struct {
-	cfg       Config
-	endpoints *endpoints
-	activity  *activity
-	streams   delta.Server
-	limits    *limits
+	cfg      Config
+	kinds    []*resources // by type
+	changed  chan struct{}
+	absence  absence
+	activity *activity
+	limits   *limits
 }
+
+// endpointTypes and wholeTypes are what is kept, and asked for in this order: Envoy learns
+// of a cluster before its endpoints, and of a listener before its routes.
+var (
+	endpointTypes = []string{resource.EndpointType}
+	wholeTypes    = []string{resource.ClusterType, resource.EndpointType, resource.ExtensionConfigType, resource.ListenerType, resource.RouteType}
+)
 
 // New returns a relay that serves what StateFile has until the control plane says more.
 // A file that cannot be used is logged and ignored.
 func New(cfg Config) *Relay {
-	e := newEndpoints()
-	r := &Relay{cfg: cfg, endpoints: e, activity: newActivity(cfg.Activity), limits: &limits{},
-		streams: delta.NewServer(context.Background(), e.cache, nil, delta.DeactivateLegacyWildcard())}
+	r := &Relay{cfg: cfg, changed: make(chan struct{}, 1), activity: newActivity(cfg.Activity), limits: &limits{}}
+	types := endpointTypes
+	if cfg.Whole {
+		types = wholeTypes
+	}
+	for _, t := range types {
+		r.kinds = append(r.kinds, newResources(t, r.changed))
+	}
 	if cfg.StateFile != "" {
 		if err := r.load(); err != nil {
 			cfg.Log.Warn("the endpoints of before cannot be used; gateways wait for the control plane", "error", err)
@@ -86,12 +105,54 @@ func (r *Relay) load() error {
 	if err != nil || before == nil {
 		return err
 	}
-	if err := r.endpoints.apply(before); err != nil {
-		return err
+	byType := make(map[string]*discovery.DeltaDiscoveryResponse, len(r.kinds))
+	for _, k := range r.kinds {
+		byType[k.typeURL] = &discovery.DeltaDiscoveryResponse{TypeUrl: k.typeURL}
 	}
-	r.cfg.Metrics.assignments.Set(float64(len(before.GetResources())))
-	r.endpoints.saved() // nothing is new yet
+	for _, res := range before.GetResources() {
+		of := byType[res.GetResource().GetTypeUrl()]
+		if of == nil {
+			return fmt.Errorf("%.*q is of a type that is not kept", maxNameBytes, res.GetName())
+		}
+		of.Resources = append(of.Resources, res)
+	}
+	for _, k := range r.kinds {
+		if err := k.apply(byType[k.typeURL]); err != nil {
+			return err
+		}
+	}
+	r.count()
+	r.unsaved() // nothing is new yet
 	return nil
+}
+
+// kind is what is kept of a type; nil if nothing is.
+func (r *Relay) kind(typeURL string) *resources {
+	if i := slices.IndexFunc(r.kinds, func(k *resources) bool { return k.typeURL == typeURL }); i >= 0 {
+		return r.kinds[i]
+	}
+	return nil
+}
+
+func (r *Relay) count() { r.cfg.Metrics.assignments.Set(float64(r.kind(resource.EndpointType).len())) }
+
+// all is everything as one message, which load takes.
+func (r *Relay) all() *discovery.DeltaDiscoveryResponse {
+	all := &discovery.DeltaDiscoveryResponse{}
+	for _, k := range r.kinds {
+		all.Resources = append(all.Resources, k.all()...)
+	}
+	return all
+}
+
+// unsaved takes the token of changed, and tells whether there was one.
+func (r *Relay) unsaved() bool {
+	select {
+	case <-r.changed:
+		return true
+	default:
+		return false
+	}
 }
 
 // ServerOptions are what a gRPC server for gateways needs besides Register.
@@ -107,7 +168,8 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Register adds endpoint discovery (delta, by EDS and ADS) and Envoy's access log service.
+// Register adds discovery (delta, by ADS, and by EDS what is of endpoints) and Envoy's
+// access log service.
 // Their streams stay open until the peer closes them or g stops: use g.Stop.
 func (r *Relay) Register(g *grpc.Server) {
 	endpointservice.RegisterEndpointDiscoveryServiceServer(g, &edsService{relay: r})

@@ -83,7 +83,7 @@ func TestWrongEndpointsAreRefused(t *testing.T) {
 		if name == "too many bytes" { // too much for this test's own connection: as if it had come
 			for _, n := range []string{plain, "default/other:80"} {
 				res = &discovery.Resource{Name: n, Version: res.GetVersion(), Resource: assigned(t, n, "", "10.0.0.2").GetResource()}
-				err = r.relay.endpoints.apply(&discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{res}})
+				err = r.relay.kind(resource.EndpointType).apply(&discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{res}})
 			}
 			if err == nil {
 				t.Errorf("%s are taken", name)
@@ -100,9 +100,9 @@ func TestWrongEndpointsAreRefused(t *testing.T) {
 }
 
 func TestTooManyAssignments(t *testing.T) {
-	e := newEndpoints()
+	e := newResources(resource.EndpointType, make(chan struct{}, 1))
 	all := &discovery.DeltaDiscoveryResponse{}
-	for i := range maxAssignments {
+	for i := range maxResources {
 		all.Resources = append(all.Resources, assigned(t, "default/f:"+strings.Repeat("1", i%200)+string(rune('a'+i/200)), "1", "10.0.0.1"))
 	}
 	if err := e.apply(all); err != nil {

@@ -163,10 +163,17 @@ type rig struct {
 
 func newRig(t *testing.T, stateFile string) *rig {
 	t.Helper()
+	return rigOf(t, Config{StateFile: stateFile})
+}
+
+// rigOf is of a relay with this configuration, as far as it says something.
+func rigOf(t *testing.T, c Config) *rig {
+	t.Helper()
 	r := &rig{t: t, controlPlane: &controlPlane{streams: make(chan *upstream, 16)}, activities: &activities{}}
 	t.Cleanup(r.controlPlane.readers.Wait)
 	conn := connect(t, func(g *grpc.Server) { discovery.RegisterAggregatedDiscoveryServiceServer(g, r.controlPlane) }, grpc.WaitForHandlers(true))
-	r.relay = newRelay(t, conn, stateFile, r.activities)
+	c.ControlPlane, c.Activity = conn, r.activities
+	r.relay = relayOf(t, c)
 	r.gateway = connect(t, r.relay.Register, ServerOptions()...)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -262,8 +269,13 @@ func (e *envoy) refused() codes.Code {
 
 func newRelay(t *testing.T, conn grpc.ClientConnInterface, stateFile string, a Activity) *Relay {
 	t.Helper()
-	return New(Config{Node: "edge", ControlPlane: conn, StateFile: stateFile, Activity: a,
-		Metrics: NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	return relayOf(t, Config{ControlPlane: conn, StateFile: stateFile, Activity: a})
+}
+
+func relayOf(t *testing.T, c Config) *Relay {
+	t.Helper()
+	c.Node, c.Metrics, c.Log = "edge", NewMetrics(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(t.Output(), nil))
+	return New(c)
 }
 
 // connect serves what register adds, and connects to it.

@@ -19,7 +19,7 @@ import (
 // wear out an edge node's flash.
 const saveInterval = time.Second
 
-// stateFile has a SHA-256 sum, and the message that it is of: all endpoints as the control
+// stateFile has a SHA-256 sum, and the message that it is of: all resources as the control
 // plane sent them.
 type stateFile string
 
@@ -98,10 +98,10 @@ func writeSynced(path string, data []byte) error {
 func (r *Relay) keep(ctx context.Context) {
 	for {
 		select {
-		case <-r.endpoints.changed:
+		case <-r.changed:
 			r.save()
 		case <-ctx.Done():
-			if r.endpoints.saved() {
+			if r.unsaved() {
 				r.save()
 			}
 			return
@@ -114,7 +114,7 @@ func (r *Relay) keep(ctx context.Context) {
 }
 
 func (r *Relay) save() {
-	if err := stateFile(r.cfg.StateFile).save(r.endpoints.all()); err != nil {
+	if err := stateFile(r.cfg.StateFile).save(r.all()); err != nil {
 		r.cfg.Log.Warn("a restart without the control plane would lose the endpoints", "error", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -53,12 +54,12 @@ func TestUnusableStateIsIgnored(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r := newRelay(t, nil, path, nil); r.endpoints.len() != 0 {
-			t.Errorf("%s: the relay has %d assignments", name, r.endpoints.len())
+		if r := newRelay(t, nil, path, nil); r.kind(resource.EndpointType).len() != 0 {
+			t.Errorf("%s: the relay has %d assignments", name, r.kind(resource.EndpointType).len())
 		}
 	}
 	path := t.TempDir() // a directory
-	if r := newRelay(t, nil, path, nil); r.endpoints.len() != 0 {
+	if r := newRelay(t, nil, path, nil); r.kind(resource.EndpointType).len() != 0 {
 		t.Error("a directory is read")
 	}
 }
@@ -72,7 +73,7 @@ func TestStateIsWrittenOnceASecond(t *testing.T) {
 		ctx, cancel := contextFor(t)
 		go func() { defer close(done); r.keep(ctx) }()
 		change := func(version string) {
-			if err := r.endpoints.apply(&discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{assigned(t, fire, version, "10.0.0.1")}}); err != nil {
+			if err := r.kind(resource.EndpointType).apply(&discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{assigned(t, fire, version, "10.0.0.1")}}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -9,7 +10,6 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -22,6 +22,8 @@ const (
 	// wildcard subscribes to all functions, those to come among them.
 	wildcard = "*"
 )
+
+var errNotAsked = errors.New("resources of this type were not asked for")
 
 // follow keeps one stream open until ctx ends.
 func (r *Relay) follow(ctx context.Context) {
@@ -58,14 +60,21 @@ func (r *Relay) connect(ctx context.Context) (heard bool, err error) {
 		return false, fmt.Errorf("opening the stream: %w", err)
 	}
 	// An error of Send says less than Recv's, which follows.
-	_ = stream.Send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: r.cfg.Node}, TypeUrl: resource.EndpointType,
-		ResourceNamesSubscribe: []string{wildcard}, InitialResourceVersions: r.endpoints.versions()})
+	for i, k := range r.kinds {
+		ask := &discovery.DeltaDiscoveryRequest{TypeUrl: k.typeURL, ResourceNamesSubscribe: []string{wildcard}, InitialResourceVersions: k.versions()}
+		if i == 0 {
+			ask.Node = &core.Node{Id: r.cfg.Node}
+		}
+		_ = stream.Send(ask)
+	}
+	defer r.absence.begin()
 	for {
 		response, err := stream.Recv()
 		if err != nil {
 			return heard, fmt.Errorf("receiving: %w", err)
 		}
 		heard = true
+		r.absence.end()
 		_ = stream.Send(r.take(response))
 	}
 }
@@ -73,7 +82,11 @@ func (r *Relay) connect(ctx context.Context) (heard bool, err error) {
 // take applies a response, and returns the word on it.
 func (r *Relay) take(response *discovery.DeltaDiscoveryResponse) *discovery.DeltaDiscoveryRequest {
 	verdict := &discovery.DeltaDiscoveryRequest{TypeUrl: response.GetTypeUrl(), ResponseNonce: response.GetNonce()}
-	if err := r.endpoints.apply(response); err != nil {
+	err := errNotAsked
+	if k := r.kind(response.GetTypeUrl()); k != nil {
+		err = k.apply(response)
+	}
+	if err != nil {
 		r.cfg.Log.Error("endpoints of the control plane are refused; gateways keep what they have", "error", err)
 		r.cfg.Metrics.updates.WithLabelValues(updateRefused).Inc()
 		verdict.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
@@ -81,6 +94,6 @@ func (r *Relay) take(response *discovery.DeltaDiscoveryResponse) *discovery.Delt
 	}
 	r.cfg.Metrics.connected.Set(1)
 	r.cfg.Metrics.updates.WithLabelValues(updateAccepted).Inc()
-	r.cfg.Metrics.assignments.Set(float64(r.endpoints.len()))
+	r.count()
 	return verdict
 }

@@ -19,9 +19,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/relay"
 )
 
-// endpointsFile has what the gateways were told last, for a time without control plane.
-const endpointsFile = "endpoints.pb"
-
 // issuedParty is who the control plane says, by a certificate that it issues.
 func issuedParty(c config, log *slog.Logger) (party, error) {
 	at, err := netip.ParseAddrPort(c.peerListen)
@@ -35,7 +32,7 @@ func issuedParty(c config, log *slog.Logger) (party, error) {
 
 // openPods follows the pods that Kubernetes runs on the node, and stands between the
 // control plane and the node's gateways.
-func openPods(ctx context.Context, c config, n *node, controlPlane *grpc.ClientConn, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
+func openPods(ctx context.Context, c config, n *node, name string, controlPlane *grpc.ClientConn, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
 	if err := makeOpen(c.gateway("")); err != nil {
 		return nil, err
 	}
@@ -44,17 +41,14 @@ func openPods(ctx context.Context, c config, n *node, controlPlane *grpc.ClientC
 		return nil, err
 	}
 	n.pods = set
-	n.relay = relay.New(relay.Config{Node: c.nodeName, ControlPlane: controlPlane, StateFile: c.state(endpointsFile), Activity: n.uplink,
+	n.relay = relay.New(relay.Config{Node: name, ControlPlane: controlPlane, StateFile: c.state("endpoints.pb"), Activity: n.uplink,
 		Metrics: relay.NewMetrics(registry), Log: log})
 	p := &platform{instances: set, shims: pods.Shims{Pods: set}}
 	p.serve = func(ctx context.Context, g *errgroup.Group) {
-		gateways := grpc.NewServer(relay.ServerOptions()...)
-		n.relay.Register(gateways)
-		serve.Go(g, c.gatewaySocket("gateway.sock"), serve.GRPC(ctx, gateways))
+		serveRelay(ctx, g, c, n.relay)
 		if c.otlp != "" {
 			serveOTLP(ctx, g, c)
 		}
-		g.Go(func() error { n.relay.Run(ctx); return nil })
 		g.Go(func() error { set.Run(ctx); return nil })
 	}
 	p.close = func() error { set.Close(); return nil }

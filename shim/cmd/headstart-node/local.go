@@ -9,13 +9,16 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/instance/containerd"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/relay"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -38,8 +41,9 @@ func localParty(c config) (party, error) {
 	}, nil
 }
 
-// openLocal runs the node's instances itself, by containerd.
-func openLocal(ctx context.Context, c config, n *node, log *slog.Logger) (*platform, error) {
+// openLocal runs the node's instances itself, by containerd. Its relay stands in for the control
+// plane while that is away.
+func openLocal(ctx context.Context, c config, n *node, name string, controlPlane *grpc.ClientConn, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
 	subnet, err := c.subnet()
 	if err != nil {
 		return nil, err
@@ -52,10 +56,13 @@ func openLocal(ctx context.Context, c config, n *node, log *slog.Logger) (*platf
 	if err != nil {
 		return nil, errors.Join(err, runtime.Close())
 	}
+	standIn := relay.New(relay.Config{Whole: true, Node: name, ControlPlane: controlPlane, StateFile: c.state("gateway.pb"), Activity: n.uplink,
+		Metrics: relay.NewMetrics(registry), Log: log})
 	return &platform{
 		instances: localInstances{n.set},
 		shims:     &sandboxes{instances: n.set, otlp: c.otlp},
 		serve: func(ctx context.Context, g *errgroup.Group) {
+			serveRelay(ctx, g, c, standIn)
 			g.Go(func() error { return trimLogs(ctx, runtime, log) })
 		},
 		close: func() error { n.set.Close(); return runtime.Close() },

@@ -109,7 +109,7 @@ func run(ctx context.Context, c config) (err error) {
 	defer node.jobs.Close()
 
 	// Instances: those that containerd runs for us, or Kubernetes.
-	platform, err := c.open(ctx, node, conn, registry, log)
+	platform, err := c.open(ctx, node, me.name, conn, registry, log)
 	if err != nil {
 		return err
 	}
@@ -167,9 +167,9 @@ func (c config) party(log *slog.Logger) (party, error) {
 	return localParty(c)
 }
 
-func (c config) open(ctx context.Context, n *node, controlPlane *grpc.ClientConn, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
+func (c config) open(ctx context.Context, n *node, name string, controlPlane *grpc.ClientConn, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
 	if c.platform == platformKubernetes {
-		return openPods(ctx, c, n, controlPlane, registry, log)
+		return openPods(ctx, c, n, name, controlPlane, registry, log)
 	}
-	return openLocal(ctx, c, n, log)
+	return openLocal(ctx, c, n, name, controlPlane, registry, log)
 }

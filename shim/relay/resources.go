@@ -1,0 +1,151 @@
+package relay
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// Limits on the control plane's own words, far above any cluster's: a mistake there must
+// not take the nodes' memory.
+const (
+	// maxResources is as many functions as a gateway's filter takes, and what a gateway has
+	// besides.
+	maxResources = 10_000
+	// maxBytes is the size of all resources of a type together, as one message, and of all
+	// there are on disk.
+	maxBytes = 64 << 20
+)
+
+// resources are those of one type that the gateways are to have.
+type resources struct {
+	typeURL string
+	cache   *cache.LinearCache
+	primed  chan struct{} // closed when something is known, if only that there is nothing
+	once    sync.Once
+	// changed holds a token when there is something to save, of this or another type.
+	changed chan struct{}
+
+	mu     sync.Mutex
+	byName map[string]*discovery.Resource // as the control plane sent them
+	bytes  int
+}
+
+func newResources(typeURL string, changed chan struct{}) *resources {
+	return &resources{typeURL: typeURL, cache: cache.NewLinearCache(typeURL), primed: make(chan struct{}), changed: changed, byName: map[string]*discovery.Resource{}}
+}
+
+// apply takes over what a response changes, or nothing of it.
+func (e *resources) apply(r *discovery.DeltaDiscoveryResponse) error {
+	messages := make(map[string]types.Resource, len(r.GetResources()))
+	added := make(map[string]*discovery.Resource, len(r.GetResources()))
+	for _, res := range r.GetResources() {
+		m, err := e.message(res)
+		if err != nil {
+			return err
+		}
+		messages[res.GetName()], added[res.GetName()] = m, res
+	}
+	removed := slices.DeleteFunc(slices.Clone(r.GetRemovedResources()), func(name string) bool { return added[name] != nil })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.replace(added, removed); err != nil {
+		return err
+	}
+	if len(added)+len(removed) > 0 {
+		if err := e.cache.UpdateResources(messages, removed); err != nil {
+			return fmt.Errorf("handing resources on: %w", err)
+		}
+		select {
+		case e.changed <- struct{}{}:
+		default:
+		}
+	}
+	e.once.Do(func() { close(e.primed) })
+	return nil
+}
+
+// replace keeps what came, if that is not too much; e.mu is held.
+func (e *resources) replace(added map[string]*discovery.Resource, removed []string) error {
+	count, bytes := len(e.byName), e.bytes
+	forget := func(name string) {
+		if old, ok := e.byName[name]; ok {
+			count, bytes = count-1, bytes-proto.Size(old)
+		}
+	}
+	for _, name := range removed {
+		forget(name)
+	}
+	for name, res := range added {
+		forget(name)
+		count, bytes = count+1, bytes+proto.Size(res)
+	}
+	if count > maxResources || bytes > maxBytes {
+		return fmt.Errorf("%d resources of %d bytes, at most %d of %d are taken", count, bytes, maxResources, maxBytes)
+	}
+	for _, name := range removed {
+		delete(e.byName, name)
+	}
+	maps.Copy(e.byName, added)
+	e.bytes = bytes
+	return nil
+}
+
+// message checks a resource: Envoy would refuse a wrong one, and all that comes with it.
+func (e *resources) message(res *discovery.Resource) (types.Resource, error) {
+	name, kind := res.GetName(), e.typeURL[strings.LastIndexByte(e.typeURL, '.')+1:]
+	if name == "" || len(name) > maxNameBytes {
+		return nil, fmt.Errorf("a name of %d bytes, must be 1 to %d", len(name), maxNameBytes)
+	}
+	if got := res.GetResource().GetTypeUrl(); got != e.typeURL {
+		return nil, fmt.Errorf("%s %q is a %.*q", kind, name, maxNameBytes, got)
+	}
+	m, err := res.GetResource().UnmarshalNew()
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", kind, name, err)
+	}
+	if inside := cache.GetResourceName(m); inside != name {
+		return nil, fmt.Errorf("%s %q is named %.*q inside", kind, name, maxNameBytes, inside)
+	}
+	if v, ok := m.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return nil, fmt.Errorf("%s %q: %w", kind, name, err)
+		}
+	}
+	return m, nil
+}
+
+// versions are what the control plane need not send again.
+func (e *resources) versions() map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	v := make(map[string]string, len(e.byName))
+	for name, res := range e.byName {
+		v[name] = res.GetVersion()
+	}
+	return v
+}
+
+func (e *resources) len() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.byName)
+}
+
+// all is everything, sorted by name.
+func (e *resources) all() []*discovery.Resource {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]*discovery.Resource, 0, len(e.byName))
+	for _, name := range slices.Sorted(maps.Keys(e.byName)) {
+		all = append(all, e.byName[name])
+	}
+	return all
+}
