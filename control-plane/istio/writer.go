@@ -57,8 +57,9 @@ func (w *Writer) Set(d Desired) {
 // Status returns how far the last attempt came.
 func (w *Writer) Status() Status { return *w.status.Load() }
 
-// Run works until ctx ends.
+// Run works until ctx ends. It may be called again then, and looks at everything anew.
 func (w *Writer) Run(ctx context.Context) {
+	token(w.wanted)
 	var watchers sync.WaitGroup
 	defer watchers.Wait()
 	for k, q := range watched {

@@ -46,7 +46,9 @@ type cluster struct {
 	events    *event.Log
 	stores    stores.Stores
 	traces    *trace.Store
-	log       *slog.Logger
+	// inCharge says whether it is this control plane that writes the mesh's configuration.
+	inCharge func() bool
+	log      *slog.Logger
 
 	mu        sync.Mutex // who tells others of a state tells the newest
 	functions *nodeapi.Functions
@@ -234,7 +236,11 @@ func podName(id string) string {
 	return parts[1]
 }
 
+// meshStatus is nil in a control plane that does not look at the mesh: another one does.
 func (c *cluster) meshStatus() *admin.Mesh {
+	if !c.inCharge() {
+		return nil
+	}
 	s := c.mesh.Status()
 	m := &admin.Mesh{Installed: s.Installed, Objects: s.Objects}
 	for _, p := range s.Problems {

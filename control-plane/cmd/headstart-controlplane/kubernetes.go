@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -22,6 +23,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/identity"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/lease"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
@@ -84,7 +86,13 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, stopTracing)) }()
 
 	// The cluster -> platform -> nodes, and by them the gateways; the mesh's configuration.
-	cp := newCluster(clients, kube.Config{Stores: allowed}, traces, registry, log)
+	name, err := os.Hostname() // the pod's: a process that follows another in it goes on as that one
+	if err != nil {
+		return fmt.Errorf("the control plane's own name: %w", err)
+	}
+	turn := lease.New(clients.Kubernetes, c.namespace, name, log)
+	cp := newCluster(clients, kube.Config{Stores: allowed, InCharge: turn.Held}, traces, registry, log)
+	cp.inCharge = turn.Held
 	cp.gateways = xds.NewMesh(xds.MeshConfig{IngressSocket: ingressSocket, Verify: verifyGateway}, log)
 	cp.mesh = istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)
 	cp.activator = activation.New(cp.platform, cp.nodes, registry, log)
@@ -98,7 +106,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 		return g.Wait()
 	}
 	g.Go(func() error { cp.publishChanges(ctx); return nil })
-	g.Go(func() error { cp.mesh.Run(ctx); return nil })
+	g.Go(func() error { return turn.Run(ctx, cp.mesh.Run) })
 	g.Go(func() error { cp.gather(ctx); return nil })
 	g.Go(func() error { cp.survey.Run(ctx); return nil })
 

@@ -55,9 +55,12 @@ func (p *Platform) sweep() {
 		return
 	}
 	p.watchNodes()
+	p.watchCharge()
 	for _, w := range p.workloads {
 		p.forgetDoomed(w)
 		switch replicas, _ := p.desired(w); {
+		case !p.charge:
+			p.takeBack(w) // whoever is in charge now decides anew
 		case w.down != nil:
 			p.drain(w)
 		case w.window > 0 && replicas > 0 && w.up == nil && p.idle(w) >= w.window:
@@ -81,6 +84,15 @@ func (p *Platform) watchNodes() {
 		if time.Since(since) > goneMost {
 			delete(p.gone, node)
 		}
+	}
+}
+
+// watchCharge notices when scaling to zero becomes this control plane's. Its nodes may have
+// been another's until then, and have to connect first. The caller holds mu.
+func (p *Platform) watchCharge() {
+	before := p.charge
+	if p.charge = p.inCharge(); p.charge && !before {
+		p.activity.pause(startGrace)
 	}
 }
 

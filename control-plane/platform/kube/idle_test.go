@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +70,31 @@ func wantScales(t *testing.T, a *fakeAPI, want ...int32) {
 	if d := cmp.Diff(want, a.scales()); d != "" {
 		t.Errorf("scaled to: -want +got\n%s", d)
 	}
+}
+
+// Of two control planes one scales to zero, and both scale up.
+func TestOnlyWhoIsInChargeScalesToZero(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		var charge atomic.Bool
+		w.end()
+		w.inCharge = charge.Load
+		w.start()
+		w.hot()
+		wantScales(t, a, 1)
+		time.Sleep(2 * window)
+		w.wantPhases(platform.Ready)
+		// Idle windows begin when it is its turn: until then nodes may have told another.
+		charge.Store(true)
+		time.Sleep(graceful + window - moment)
+		w.wantPhases(platform.Ready)
+		time.Sleep(2 * moment)
+		w.wantPhases(platform.Stopping)
+		charge.Store(false)
+		w.settle()
+		w.wantPhases(platform.Ready)
+		time.Sleep(2 * window)
+		wantScales(t, a, 1)
+	})
 }
 
 func TestAnIdleFunctionIsWithdrawnThenScaledToZero(t *testing.T) {

@@ -23,6 +23,9 @@ type Config struct {
 	Stores stores.Stores
 	// Domain is the cluster's DNS domain; empty: cluster.local.
 	Domain string
+	// InCharge says whether it is this control plane's turn to scale to zero; nil: always.
+	// To scale up is everybody's at all times: the API server refuses whoever is second.
+	InCharge func() bool
 }
 
 // Platform implements platform.Platform.
@@ -31,6 +34,7 @@ type Platform struct {
 	reader   catalog.Reader
 	events   *event.Log
 	reporter *reporter
+	inCharge func() bool
 	log      *slog.Logger
 
 	recovered chan struct{}
@@ -44,6 +48,7 @@ type Platform struct {
 	mu         sync.Mutex // guards all that follows
 	mirrors    mirrors
 	open       bool  // the mirrors had their first lists
+	charge     bool  // it was in charge at the last look
 	generation int64 // the last one given to a function
 	functions  map[string]*function
 	inside     map[string]map[string]*function // by namespace, then name
@@ -64,6 +69,9 @@ func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platfor
 		generation: time.Now().Unix(),
 		functions:  map[string]*function{}, inside: map[string]map[string]*function{}, workloads: map[workloadKey]*workload{},
 		problems: map[string][]catalog.Problem{}, jobs: map[string]placedJob{}, activity: newActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{}}
+	if p.inCharge = config.InCharge; p.inCharge == nil {
+		p.inCharge = func() bool { return true }
+	}
 	p.life, p.end = context.WithCancel(context.Background())
 	p.mirrors = p.newMirrors()
 	return p

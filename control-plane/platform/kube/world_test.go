@@ -40,8 +40,10 @@ type world struct {
 	api     api
 	p       *kube.Platform
 	events  *event.Log
-	end     func() // of the control plane
-	stop    func() // of all
+	// inCharge is the control plane's from the next start on.
+	inCharge func() bool
+	end      func() // of the control plane
+	stop     func() // of all
 
 	mu     sync.Mutex // held while the world acts
 	nodes  map[string]bool
@@ -71,7 +73,7 @@ func newWorld(t testing.TB, c, own kube.Clients, a api) *world {
 // start starts a control plane.
 func (w *world) start() {
 	w.events = &event.Log{}
-	w.p = kube.New(w.own, kube.Config{Stores: storesOf}, w.events, slog.New(slog.DiscardHandler))
+	w.p = kube.New(w.own, kube.Config{Stores: storesOf, InCharge: w.inCharge}, w.events, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { w.p.Run(ctx) })
