@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/platform/platformtest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -59,6 +60,39 @@ func (w *world) scaleTo(n int32) {
 	d := deploymentOf(namespace, "fire", platformtest.Fire())
 	d.Spec.Replicas = &n
 	w.apply(d)
+}
+
+// Two control planes that are asked at the same time have one pod made, and both bind to it.
+func TestTwoControlPlanesScaleUpOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.cold()
+		both := []*platformOf{{w.p, w.end}}
+		defer both[0].end()
+		w.start() // beside the first one
+		<-w.p.Recovered()
+		w.p.NodeJoined("edge")
+		both = append(both, &platformOf{w.p, w.end})
+		bound := make(chan string, len(both))
+		for _, p := range both {
+			go func() {
+				in, err := p.Activate(t.Context(), platform.Request{Function: fire, Node: "edge"})
+				if err != nil {
+					t.Error(err)
+				}
+				bound <- in.ID
+			}()
+		}
+		if one, other := <-bound, <-bound; one != other || one == "" {
+			t.Errorf("bound to %q and %q", one, other)
+		}
+		wantScales(t, a, 1)
+	})
+}
+
+// platformOf is one control plane's, and its end.
+type platformOf struct {
+	*kube.Platform
+	end func()
 }
 
 // makesPods says whether fire's controller makes pods.
