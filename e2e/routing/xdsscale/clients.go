@@ -23,8 +23,9 @@ import (
 )
 
 const (
-	// maxMessage is what a daemon's relay takes.
+	// maxMessage and window are a daemon's own.
 	maxMessage = 64 << 20
+	window     = 1 << 20
 	// dialers connect at the same time: a handshake costs both sides a millisecond, and
 	// the whole crowd at once would run into its own timeouts.
 	dialers = 32
@@ -98,7 +99,8 @@ func Clients(ctx context.Context, in io.Reader, out io.Writer) error {
 
 // follow is one client until ctx ends: it takes and acknowledges all that comes.
 func follow(ctx context.Context, c ClientsConfig, config *tls.Config, node string, turn chan struct{}, t *tally) error {
-	conn, err := grpc.NewClient(c.Address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	conn, err := grpc.NewClient(c.Address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
 	if err != nil {
 		return err
 	}

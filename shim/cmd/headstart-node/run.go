@@ -40,6 +40,9 @@ const (
 	// drainTimeout is how long a daemon that another has taken over from has for the requests
 	// that wait in it. The chart's terminationGracePeriodSeconds is longer.
 	drainTimeout = 25 * time.Second
+	// streamWindow is fixed, as gRPC would measure the way by a ping for each message
+	// otherwise. It has the endpoints of a large cluster come in some tens of round trips.
+	streamWindow = 1 << 20
 	// streamKeepalive finds a control plane that went without a word.
 	streamKeepalive = 10 * time.Second
 )
@@ -87,6 +90,7 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+c.controlPlane, grpc.WithTransportCredentials(me.controlPlane),
+		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(streamWindow),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: streamKeepalive, Timeout: streamKeepalive}),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: redialTimeout,
 			Backoff: backoff.Config{BaseDelay: redialFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialLongest}}))
