@@ -65,7 +65,7 @@ func Start(ctx context.Context, bed *testbed.Bed, binDir, function string) (stop
 	}
 	state := platform.State{Functions: []platform.Function{{Name: "default/" + function, Hosts: []string{function + ".default.headstart.local"},
 		RequestTimeout: timeout}}, Instances: []platform.Instance{in}}
-	err = server.Update(state, []xds.Gateway{{ID: name, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock")}})
+	err = server.Update(state, nil, []xds.Gateway{{ID: name, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock")}})
 	var b []byte
 	if err == nil {
 		b, err = server.Bootstrap(name, filepath.Join(dir, "envoy.sock"))

@@ -44,7 +44,7 @@ func (v controlled) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
 	}
 	s.onClose(func(context.Context) error { server.Close(); return nil })
 	state, gateways := s.state()
-	if err := server.Update(state, gateways); err != nil {
+	if err := server.Update(state, nil, gateways); err != nil {
 		return nil, err
 	}
 	for _, n := range b.Nodes {
