@@ -34,6 +34,9 @@ const (
 	sweepMost = 30 * time.Second
 	// pendingMost is more than a consumer has in hand.
 	pendingMost = 1000
+	// lingering is how long a consumer that is gone may still be given entries: a read of it
+	// waits at the server for block, and the network may have kept it for a while.
+	lingering = 10 * time.Second
 	// consumerAge is how long a consumer without entries has said nothing before it is
 	// removed: its process was killed, else it would have done so itself.
 	consumerAge = 24 * time.Hour
@@ -73,6 +76,9 @@ type Stream struct {
 	swept   time.Time
 	cursor  string // where the sweep goes on; empty: none is under way
 	suspect bool   // an answer was lost, and with it perhaps entries
+	// leftovers are the consumers that were gone when this one looked first, and are still
+	// there; nil before. One that comes later is not gone, whatever its name.
+	leftovers map[string]bool
 
 	mu   sync.Mutex
 	held map[string]bool // ids of entries that were taken and not settled
@@ -161,7 +167,7 @@ func (s *Stream) take(ctx context.Context, client *redis.Client, most int, idle 
 
 // sweep takes over entries whose consumer is gone. One call looks at a part of them.
 func (s *Stream) sweep(ctx context.Context, client *redis.Client, most int, idle time.Duration) ([]trigger.Entry, error) {
-	if s.swept.IsZero() {
+	if s.cursor == "" {
 		if err := s.tidy(ctx, client, idle); err != nil {
 			return nil, err
 		}
@@ -223,27 +229,41 @@ func (s *Stream) orphan(ctx context.Context, client *redis.Client) ([]trigger.En
 }
 
 // tidy gives back what consumers have that are gone, and removes those that were killed and
-// whose entries others have.
+// whose entries others have. A consumer takes with it what it has by then (XGROUP DELCONSUMER),
+// which nobody would ever see: none is removed that may just be given something.
 func (s *Stream) tidy(ctx context.Context, client *redis.Client, idle time.Duration) error {
+	first := s.leftovers == nil
+	if !first && len(s.leftovers) == 0 {
+		return nil
+	}
 	all, err := client.XInfoConsumers(ctx, s.Key, s.group).Result()
 	if redis.HasErrorPrefix(err, "no such key") || redis.HasErrorPrefix(err, "NOGROUP") {
+		s.leftovers = map[string]bool{}
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	if first {
+		s.leftovers = map[string]bool{}
+		for _, c := range all {
+			if c.Name != s.Consumer && c.Name != returned && (c.Idle > consumerAge || s.Gone != nil && s.Gone(c.Name)) {
+				s.leftovers[c.Name] = true
+			}
+		}
+	}
 	for _, c := range all {
-		gone := s.Gone != nil && s.Gone(c.Name)
-		if gone && c.Pending > 0 {
+		switch {
+		case !s.leftovers[c.Name]:
+		case c.Pending > 0 && s.Gone != nil && s.Gone(c.Name):
 			if err := s.giveBack(ctx, client, c.Name, idle); err != nil {
 				return err
 			}
-			c.Pending = 0
-		}
-		if c.Name != s.Consumer && c.Pending == 0 && (gone || c.Idle > consumerAge) {
+		case c.Pending == 0 && c.Idle > lingering:
 			if err := client.XGroupDelConsumer(ctx, s.Key, s.group, c.Name).Err(); err != nil {
 				return err
 			}
+			delete(s.leftovers, c.Name)
 		}
 	}
 	return nil
@@ -368,9 +388,12 @@ func (s *Stream) Backlog(ctx context.Context) (trigger.Backlog, error) {
 	return trigger.Backlog{}, nil
 }
 
-// Leave implements trigger.Stream. A consumer that has entries stays: they would be lost
-// with it.
+// Leave implements trigger.Stream. A consumer that has entries, or may just be given some, stays:
+// they would be lost with it.
 func (s *Stream) Leave(ctx context.Context) error {
+	if s.suspect {
+		return fmt.Errorf("leaving stream %s: the consumer's last read may still wait at the server", s.Key)
+	}
 	client, err := s.Client()
 	if err != nil {
 		return err

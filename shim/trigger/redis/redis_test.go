@@ -224,8 +224,77 @@ func TestAKilledDaemonsEntriesComeAtOnce(t *testing.T) {
 	if has := r.Pending(t)[other[0].ID]; has != "edge-10/a/1" {
 		t.Errorf("%s has what another node may be working on", has)
 	}
-	if left := r.Consumers(t); !slices.Equal(left, []string{"edge-1/b/1", "edge-10/a/1"}) {
-		t.Errorf("consumers are %q", left)
+}
+
+// after has do called when the first command that begins so was answered.
+func after(command string, do func()) goredis.Hook {
+	return answered{command: command, do: sync.OnceFunc(do)}
+}
+
+type answered struct {
+	command string
+	do      func()
+}
+
+func (answered) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (answered) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (a answered) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		err := next(ctx, cmd)
+		if strings.HasPrefix(strings.Trim(fmt.Sprint(cmd.Args()), "[]"), a.command) {
+			a.do()
+		}
+		return err
+	}
+}
+
+// A daemon's last read may wait at the server when the daemon is killed. What it is given then is
+// not lost with it, even if the node's next one is just about to remove it.
+func TestAKilledDaemonsLastReadIsNotLost(t *testing.T) {
+	r := start(t).rig()
+	killed := r.Open("edge-1/a/1")
+	r.Add(t, map[string]string{"data": "x"})
+	first := triggertest.Collect(t, killed, 1, time.Hour)[0]
+	if _, err := killed.Settle(t.Context(), trigger.Fate{Verdict: trigger.Done, Entry: first}); err != nil {
+		t.Fatal(err)
+	}
+	client := goredis.NewClient(r.client.Options())
+	defer client.Close()
+	var late string
+	client.AddHook(after("xinfo consumers", func() {
+		late = r.Add(t, map[string]string{"data": "x"})
+		if got, err := killed.Take(t.Context(), 1, time.Hour); err != nil || len(got) != 1 {
+			t.Errorf("the killed one is given %v, %v", got, err)
+		}
+	}))
+	next := redis.New(redis.Config{Client: func() (*goredis.Client, error) { return client, nil }, Key: r.key, Function: triggertest.Function,
+		Consumer: "edge-1/b/1", Gone: trigger.Earlier("edge-1", "b")})
+	if got := triggertest.Collect(t, next, 1, time.Second); got[0].ID != late || got[0].Tries != 2 {
+		t.Errorf("got %+v, want %s at its second try", got, late)
+	}
+}
+
+// A consumer that is gone is removed when nothing can be given to it any more.
+func TestAKilledDaemonsConsumerIsRemoved(t *testing.T) {
+	r := start(t).rig()
+	r.Add(t, map[string]string{"data": "x"})
+	triggertest.Collect(t, r.Open("edge-1/a/1"), 1, time.Hour)
+	next := redis.New(redis.Config{Client: func() (*goredis.Client, error) { return r.client, nil }, Key: r.key, Function: triggertest.Function,
+		Consumer: "edge-1/b/1", Gone: trigger.Earlier("edge-1", "b")})
+	triggertest.Collect(t, next, 1, time.Hour)
+	began := time.Now()
+	eventually(t, "it is removed", func() bool {
+		if _, err := next.Take(t.Context(), 1, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		return !slices.Contains(r.Consumers(t), "edge-1/a/1")
+	})
+	if after := time.Since(began); after < redis.Lingering/2 {
+		t.Errorf("it is removed after %v", after)
 	}
 }
 
