@@ -49,7 +49,7 @@ func writeRead(b *testing.B, parent string, size int64) {
 			b.Fatal(err)
 		}
 		r := e.NewReader(b.Context())
-		if n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, p); n != size || err != nil {
+		if n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, p); n != size || err != nil {
 			b.Fatal(n, err)
 		}
 		if err := r.Close(); err != nil {

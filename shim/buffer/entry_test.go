@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"sync"
 	"testing"
@@ -49,10 +48,8 @@ func TestReadersSeeExactlyWhatWasWritten(t *testing.T) {
 		}
 		var readers, writing sync.WaitGroup
 		read := func() {
-			plain := io.Reader(e.NewReader(t.Context()))
-			to := e.NewReader(t.Context())
-			readers.Go(func() { check(t, content, struct{ io.Reader }{plain}) })
-			readers.Go(func() { check(t, content, to) })
+			r := e.NewReader(t.Context())
+			readers.Go(func() { check(t, content, r) })
 		}
 		read()
 		for w := range writers {
@@ -85,20 +82,14 @@ func TestReadersSeeExactlyWhatWasWritten(t *testing.T) {
 	})
 }
 
-// check reads r to its end, which io.Copy does by WriteTo if r has it, and closes it.
-func check(t *testing.T, want []byte, r io.Reader) {
-	var got bytes.Buffer
-	if _, err := io.Copy(&got, r); err != nil {
+// check reads r to its end, and closes it.
+func check(t *testing.T, want []byte, r io.ReadCloser) {
+	got, err := io.ReadAll(r)
+	if err := errors.Join(err, r.Close()); err != nil {
 		t.Error(err)
 	}
-	if !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("read %d bytes, which are not the %d written", got.Len(), len(want))
-	}
-	if only, ok := r.(struct{ io.Reader }); ok {
-		r = only.Reader
-	}
-	if err := r.(io.Closer).Close(); err != nil {
-		t.Error(err)
+	if !bytes.Equal(got, want) {
+		t.Errorf("read %d bytes, which are not the %d written", len(got), len(want))
 	}
 }
 
@@ -182,9 +173,6 @@ func TestBlockedReadersReturn(t *testing.T) {
 			if err := <-ended; !errors.Is(err, in.want) {
 				t.Errorf("got %v, want %v", err, in.want)
 			}
-			if _, err := r.(io.WriterTo).WriteTo(io.Discard); !errors.Is(err, in.want) {
-				t.Errorf("WriteTo gives %v, want %v", err, in.want)
-			}
 			if err := r.Close(); err != nil {
 				t.Error(err)
 			}
@@ -243,46 +231,6 @@ func TestLink(t *testing.T) {
 	}
 	if info, err := os.Stat(top + "/links/input"); err != nil || info.Mode() != 0o444 {
 		t.Errorf("the link has %v, %v", info.Mode(), err)
-	}
-}
-
-// The way to a socket, where the kernel moves the bytes.
-func TestWriteToSocket(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-	e := create(t, open(t, t.TempDir()+"/b", int64(len(content))), id1, int64(len(content)))
-	defer e.Release()
-	sent := make(chan error, 1)
-	go func() {
-		conn, err := net.Dial("tcp", listener.Addr().String())
-		if err == nil {
-			r := e.NewReader(t.Context())
-			_, err = io.Copy(conn, r)
-			err = errors.Join(err, r.Close(), conn.Close())
-		}
-		sent <- err
-	}()
-	conn, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	// The second half comes first.
-	write(t, e, string(content[len(content)/2:]), int64(len(content)/2))
-	write(t, e, string(content[:len(content)/2]), 0)
-	if err := e.Complete(); err != nil {
-		t.Fatal(err)
-	}
-	got, err := io.ReadAll(conn)
-	if err := errors.Join(err, <-sent); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, content) {
-		t.Error("the bytes are others")
 	}
 }
 

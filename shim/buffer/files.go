@@ -141,7 +141,7 @@ func (f *file) Resize(size int64) error {
 	return nil
 }
 
-// Open has an offset of its own for each reader, which sendfile(2) needs.
+// Open has an offset of its own for each reader.
 func (f *file) Open(_ context.Context, from int64) (io.ReadCloser, error) {
 	opened, err := f.files.root.Open(f.id)
 	if err != nil {

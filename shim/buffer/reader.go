@@ -57,30 +57,6 @@ func (r *reader) Read(p []byte) (int, error) {
 	return read, r.explain(err)
 }
 
-// WriteTo implements io.WriterTo, which io.Copy prefers: it hands the file itself to
-// writers that can take one, so that bytes to a socket stay in the kernel (sendfile(2)).
-func (r *reader) WriteTo(w io.Writer) (int64, error) {
-	begin := r.at
-	for {
-		n, err := r.await()
-		if err == io.EOF {
-			return r.at - begin, nil
-		}
-		if err != nil {
-			return r.at - begin, err
-		}
-		source, n, err := r.open(n)
-		if err != nil {
-			return r.at - begin, r.explain(err)
-		}
-		copied, err := r.pass(w, source, n)
-		r.at += copied
-		if err != nil {
-			return r.at - begin, r.explain(err)
-		}
-	}
-}
-
 // Seek implements io.Seeker, for offsets from the start that need not have arrived yet.
 func (r *reader) Seek(offset int64, whence int) (int64, error) {
 	if whence != io.SeekStart || offset < 0 {
@@ -94,19 +70,6 @@ func (r *reader) Seek(offset int64, whence int) (int64, error) {
 	r.shut()
 	r.at = offset
 	return offset, nil
-}
-
-// pass copies up to n bytes.
-func (r *reader) pass(w io.Writer, source io.Reader, n int64) (int64, error) {
-	if _, ok := source.(*os.File); ok {
-		return io.CopyN(w, source, n)
-	}
-	if err := r.fill(source, n); err != nil {
-		return 0, err
-	}
-	written, err := w.Write(r.ahead)
-	r.ahead = r.ahead[written:]
-	return int64(written), err
 }
 
 // fill reads ahead, if all that was read is delivered. The source has n bytes.

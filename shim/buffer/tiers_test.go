@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -103,7 +102,7 @@ func TestGrowthThroughTiers(t *testing.T) {
 		t.Errorf("the tiers have %s, want %s", got, want)
 	}
 	check(t, content, early)
-	check(t, content, struct{ io.Reader }{e.NewReader(t.Context())})
+	check(t, content, e.NewReader(t.Context()))
 	// From everywhere near the border.
 	for from := int64(3<<20 - 2); from < 3<<20+2; from++ {
 		check(t, content[from:], e.NewReaderFrom(t.Context(), from))
