@@ -9,6 +9,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -158,6 +159,46 @@ func TestAPartWithoutAVersion(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A buffer that takes nothing holds up the store: of one object no more than 1 MiB is anywhere
+// else, however much of it the store has ready.
+func TestLittleWaitsForTheBuffer(t *testing.T) {
+	const size, outside = 64 << 20, 1 << 20
+	synctest.Test(t, func(t *testing.T) {
+		var read atomic.Int64
+		o := &object{open: func(_ context.Context, at, end int64, _ *source.Object) (ranged.Answer, error) {
+			return ranged.Answer{Object: source.Object{Size: size, Version: "v"}, From: at, Body: io.NopCloser(io.LimitReader(counted{&read}, min(end, size)-at))}, nil
+		}}
+		full, fetched := make(busy), make(chan error, 1)
+		go func() {
+			fetched <- ranged.New("edge", 2<<20).Fetch(t.Context(), ref, o, func(source.Object) (io.WriterAt, error) { return full, nil })
+		}()
+		synctest.Wait()
+		if n := read.Load(); n == 0 || n > outside {
+			t.Errorf("%d bytes wait", n)
+		}
+		close(full)
+		if err := <-fetched; err != nil || read.Load() != size {
+			t.Errorf("%d of %d bytes were read, %v", read.Load(), size, err)
+		}
+	})
+}
+
+// counted is an endless body.
+type counted struct{ read *atomic.Int64 }
+
+func (c counted) Read(p []byte) (int, error) {
+	c.read.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// busy takes bytes when it is closed, and not before.
+type busy chan struct{}
+
+func (b busy) WriteAt(p []byte, _ int64) (int, error) {
+	<-b
+	return len(p), nil
 }
 
 // A question has as long as a part may stand still, and its errors are those of a fetch.
