@@ -13,12 +13,12 @@ import (
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
-// h2c are the protocols of a server or client that speaks HTTP/2 without TLS.
-func h2c(also bool) *http.Protocols {
+// h2c are the protocols of a server or client that speaks HTTP/2 without TLS alone.
+func h2c() *http.Protocols {
 	p := new(http.Protocols)
-	p.SetHTTP1(also)
 	p.SetUnencryptedHTTP2(true)
 	return p
 }
@@ -27,21 +27,21 @@ func h2c(also bool) *http.Protocols {
 func (i *instances) runH2(t *testing.T, function http.HandlerFunc) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(function)
-	s.Config.Protocols = h2c(false)
+	s.Config.Protocols = h2c()
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	s.Start()
 	t.Cleanup(s.Close)
 	i.address = s.Listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// gatewayH2 is a gateway whose cluster speaks HTTP/2.
+// gatewayH2 is a gateway whose cluster speaks HTTP/2, with the daemon's server.
 func gatewayH2(t *testing.T, h http.Handler) *http.Client {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
-	s.Config.Protocols = h2c(true)
+	serve.H2C(s.Config)
 	s.Start()
 	t.Cleanup(s.Close)
-	transport := &http.Transport{Protocols: h2c(false), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	transport := &http.Transport{Protocols: h2c(), DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", s.Listener.Addr().String())
 	}}
 	t.Cleanup(transport.CloseIdleConnections)

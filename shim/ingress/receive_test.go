@@ -336,22 +336,40 @@ func (c *metered) digest(t *testing.T) string {
 // Of a client that goes on sending to a full buffer no more than 1 MiB is held.
 func TestAFullBufferStopsTheSender(t *testing.T) {
 	const free, outside = 2 << 20, 1 << 20
-	r := newRig(t, digests)
-	ready := starting(r)
-	defer ready()
-	defer r.occupied(t, free)()
-	u := &metered{from: bytes.NewReader(newUpload(7 << 20).content)}
-	want := u.digest(t)
-	req := request(t, "POST", withBody, newID(), "", u)
-	req.ContentLength = -1
-	answer := answered(r.gateway, req)
-	<-r.outcomes // the way into the buffer has ended
-	if held := u.n.Load() - free; held > outside {
-		t.Errorf("%d bytes are held", held)
-	}
-	ready()
-	if got := <-answer; got != want+" -1 " {
-		t.Errorf("it is answered %s", got)
+	for name, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			gateway := r.gateway
+			if h2 {
+				r.instances.runH2(t, digests)
+				gateway = gatewayH2(t, r.Gateway())
+			} else {
+				r.instances.run(t, digests)
+			}
+			ready := starting(r)
+			defer ready()
+			defer r.occupied(t, free)()
+			u := &metered{from: bytes.NewReader(newUpload(7 << 20).content)}
+			want := u.digest(t)
+			req := request(t, "POST", withBody, newID(), "", u)
+			req.ContentLength = -1
+			answer := answered(gateway, req)
+			<-r.outcomes // the way into the buffer has ended
+			// Until it sends no more while others come and go.
+			for before, still := int64(0), 0; still < 20; still++ {
+				if n := u.n.Load(); n != before {
+					before, still = n, 0
+				}
+				wantProblem(t, do(t, gateway, request(t, "GET", "default/none", newID(), "", nil)), http.StatusNotFound, "FunctionUnknown", "")
+			}
+			if held := u.n.Load() - free; held > outside {
+				t.Errorf("%d bytes are held", held)
+			}
+			ready()
+			if got := <-answer; got != want+" -1 " {
+				t.Errorf("it is answered %s", got)
+			}
+		})
 	}
 }
 

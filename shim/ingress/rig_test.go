@@ -381,7 +381,7 @@ func (m *mesh) Transport(sni string, h2 bool) http.RoundTripper {
 		m.names = append(m.names, sni)
 		m.mu.Unlock()
 		if h2 {
-			t := &http.Transport{Protocols: h2c(false), DisableKeepAlives: true}
+			t := &http.Transport{Protocols: h2c(), DisableKeepAlives: true}
 			return t.RoundTrip(r)
 		}
 		return http.DefaultTransport.RoundTrip(r)

@@ -23,6 +23,9 @@ const (
 	// headLimit bounds a request's headers, in bytes: twice what the gateway takes from
 	// its clients, since it adds some.
 	headLimit = 64 << 10
+	// streamWindow is how much of a body that nobody reads a stream of HTTP/2 may bring, in
+	// bytes: as much as the gateway holds of it.
+	streamWindow = 256 << 10
 )
 
 // Server serves one listener, to the end of both.
@@ -45,6 +48,7 @@ func H2C(s *http.Server) {
 	s.Protocols = new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
+	s.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow}
 }
 
 // HTTP serves h until ctx ends. Requests under way, those on hijacked connections among
