@@ -6,7 +6,8 @@
 //	/exit?code=N  ends the program without an answer
 //
 // With WITNESS_MUTE set it never listens; with WITNESS_EXIT=N it ends at once; with
-// WITNESS_SLOW=3s it listens after that time.
+// WITNESS_SLOW=3s it listens after that time. With WITNESS_TELL set it writes a line for each
+// request, with its header x-number.
 //
 // With arguments it is a job's program, and knows nothing of Headstart but a path:
 //
@@ -82,6 +83,9 @@ func main() {
 }
 
 func answer(w http.ResponseWriter, r *http.Request) {
+	if os.Getenv("WITNESS_TELL") != "" {
+		fmt.Println("request", r.Header.Get("x-number"))
+	}
 	rep := report.Report{Method: r.Method, Proto: r.Proto, Path: r.URL.RequestURI(), Host: r.Host, Header: r.Header, UID: os.Getuid()}
 	rep.Body = digest(r.Body)
 	if name := r.Header.Get("x-headstart-input-file"); name != "" {
