@@ -246,6 +246,18 @@ func TestSpansAreDocumented(t *testing.T) {
 	same(t, page, attributes, found(t, page, "(?m)^\\| `((?:faas|headstart)\\.[a-z_.]+)` \\|"))
 }
 
+func TestTheSocketsEndpointsAreDocumented(t *testing.T) {
+	source := set{}
+	endpoint := regexp.MustCompile(`^/[a-z]+/$`)
+	walk(t, func(n ast.Node) {
+		if e, ok := n.(ast.Expr); ok && endpoint.MatchString(text(e)) {
+			source.add(text(e))
+		}
+	}, "shim/functionapi")
+	const page = "reference/socket.md"
+	same(t, page, source, found(t, page, `(?m)^\| [^|]*(/[a-z]+/)<`))
+}
+
 // pages calls see with each page of the repository.
 func pages(t *testing.T, see func(path, page string)) {
 	t.Helper()
