@@ -42,9 +42,10 @@ func with(key string, more ...string) map[string]string {
 // In a real sandbox a function reads its input by its socket, and hands it to others, which
 // are started for it, on either node.
 func TestFunctionsHandOnTheirInputs(t *testing.T) {
-	deploy(t, testbed.Function{Name: "hand-first", Image: testbed.Handoff, Annotations: withInput()})
+	deploy(t, testbed.Function{Name: "hand-first", Image: testbed.Handoff, Node: testbed.Edge, Annotations: withInput()})
 	deploy(t, testbed.Function{Name: "hand-next", Image: testbed.Handoff, Annotations: withInput()})
 	deploy(t, testbed.Function{Name: "hand-far", Image: testbed.Handoff, Node: testbed.Cloud, Annotations: withInput()})
+	deploy(t, testbed.Function{Name: "hand-body", Image: testbed.Handoff, Node: testbed.Cloud, Annotations: withBody})
 	digest := put(t, "hand/one", 3_000_000)
 	object := "s3://" + testbed.Bucket + "/hand/one"
 	for _, c := range []call{
@@ -66,6 +67,23 @@ func TestFunctionsHandOnTheirInputs(t *testing.T) {
 			t.Errorf("%s: %d %.300s", path, a.status, a.body)
 		}
 	}
+	// Whose input is the body gets it while it starts: through the buffers of both nodes.
+	a := handoff(t, call{function: "hand-first", path: "/stream?to=hand-body", header: forInput("hand/one")})
+	if a.status != http.StatusOK || string(a.body) != digest {
+		t.Errorf("as a body: %d %.300s", a.status, a.body)
+	}
+	eventually(t, "both nodes received it", func() error {
+		received := 0
+		for _, s := range spansOf(t, a.header.Get(filterapi.HeaderRequest)).Spans {
+			if s.Name == tracing.Receive {
+				received++
+			}
+		}
+		if received != 2 {
+			return fmt.Errorf("%d spans", received)
+		}
+		return nil
+	})
 	nothingHalfMade(t)
 }
 
