@@ -101,7 +101,7 @@ func (r *run) expected() verdict {
 		return fails("InputTooLarge")
 	case plan.BufferFull:
 		if r.Input.Stored() {
-			return fails("BufferFull", "BufferQuota")
+			return fails("BufferTooSmall", "BufferFull", "BufferQuota")
 		}
 	}
 	return right

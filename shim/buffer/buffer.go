@@ -55,7 +55,7 @@ func Open(dir string, limit int64) (*Buffer, error) {
 // Create reserves an entry of size bytes, for the function of the given name. id is 32
 // lower-case hexadecimal digits and names one entry at a time. An entry of size Unknown
 // gets its room as it is written. With no room left the error is BufferFull, or BufferQuota
-// if the function has too much already: see IsFull.
+// if the function has too much already, or BufferTooSmall if it never will: see IsFull.
 func (b *Buffer) Create(id, function string, size int64) (*Entry, error) {
 	if !entryID.MatchString(id) || size < Unknown {
 		return nil, fmt.Errorf("creating a buffer entry %.40q of %d bytes: bad identifier or size", id, size)

@@ -63,6 +63,9 @@ func (e *Entry) grow(end int64) error {
 	if need <= 0 {
 		return nil
 	}
+	if most := e.buffer.most(e.size); end > most {
+		return tooSmall(end, most)
+	}
 	want := need
 	if e.size == Unknown {
 		want = max(need, step)

@@ -8,11 +8,11 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// IsFull tells whether err says that the buffer does not take the bytes: it is full, the
-// function has as much of it as it may, or it is away. What is in it stays.
+// IsFull tells whether err says that the buffer does not take the bytes: it is full or too
+// small, the function has as much of it as it may, or it is away. What is in it stays.
 func IsFull(err error) bool {
 	p, ok := errors.AsType[*problem.Problem](err)
-	return ok && (p.Title == "BufferFull" || p.Title == "BufferQuota" || p.Title == "BufferUnavailable")
+	return ok && (p.Title == "BufferFull" || p.Title == "BufferQuota" || p.Title == "BufferTooSmall" || p.Title == "BufferUnavailable")
 }
 
 // Full is a medium's problem when it has no room: another one is tried then.
@@ -27,6 +27,12 @@ func Unavailable(detail string) *problem.Problem {
 
 func noRoom(size int64) *problem.Problem {
 	return Full(fmt.Sprintf("the node's input buffer has no room for %d bytes", size))
+}
+
+// tooSmall is of an entry for which to wait is in vain.
+func tooSmall(size, most int64) *problem.Problem {
+	return problem.New(http.StatusInsufficientStorage, "BufferTooSmall", "",
+		fmt.Sprintf("the input has %d bytes, and no input of the function can have more than %d in the node's buffer", size, most))
 }
 
 func overQuota(detail string) *problem.Problem {

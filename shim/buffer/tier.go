@@ -103,6 +103,24 @@ func (b *Buffer) fileTier() *tier {
 	return nil
 }
 
+// most is how many bytes an entry of that size could have if there were no others: one of
+// Unknown size may go through all tiers.
+func (b *Buffer) most(size int64) int64 {
+	var most int64
+	for _, t := range b.tiers {
+		room := min(t.Limit, t.largest())
+		if size == Unknown {
+			most += room
+		} else {
+			most = max(most, room)
+		}
+	}
+	if b.quota.Bytes > 0 {
+		most = min(most, b.quota.Bytes)
+	}
+	return most
+}
+
 // take reserves room in a tier for an entry that has some bytes there: as many as are
 // wanted, or as there are, but not less than it needs.
 func (b *Buffer) take(function string, t *tier, has, need, want int64) (int64, error) {

@@ -158,6 +158,26 @@ func TestGrowthIsExact(t *testing.T) {
 	})
 }
 
+// An entry that would not have room if it were alone is told so: to wait is in vain.
+func TestTooSmall(t *testing.T) {
+	b, _, _ := tiered(t, buffer.Quota{}, 10, 4, 20)
+	_, err := b.Create(id(1), function, 21)
+	if p := problem.Of(err); p.Title != "BufferTooSmall" || p.Status != 507 || !buffer.IsFull(err) {
+		t.Errorf("more than a tier has gives %v", err)
+	}
+	grows := create(t, b, id(1), buffer.Unknown)
+	write(t, grows, strings.Repeat("x", 4), 0)
+	write(t, grows, strings.Repeat("x", 20), 4)
+	if _, err := grows.WriteAt([]byte("x"), 24); problem.Of(err).Title != "BufferTooSmall" {
+		t.Errorf("more than all tiers have gives %v", err)
+	}
+	if _, err := b.Create(id(2), function, 20); problem.Of(err).Title != "BufferFull" {
+		t.Errorf("as much as one has, but not now, gives %v", err)
+	}
+	grows.Release()
+	create(t, b, id(2), 20).Release()
+}
+
 // A function that has its share gets no more, and the others get theirs.
 func TestQuota(t *testing.T) {
 	b, _, _ := tiered(t, buffer.Quota{Bytes: 12, Entries: 3}, 10, 10, 20)
@@ -166,8 +186,8 @@ func TestQuota(t *testing.T) {
 	if p := problem.Of(err); p.Title != "BufferQuota" || p.Status != 507 || !buffer.IsFull(err) {
 		t.Errorf("beyond its bytes it gets %v", err)
 	}
-	if _, err := b.Create(id(2), function, 31); problem.Of(err).Title != "BufferFull" {
-		t.Errorf("one that nobody has room for gives %v", err)
+	if _, err := b.Create(id(2), function, 13); problem.Of(err).Title != "BufferTooSmall" {
+		t.Errorf("what is more than its bytes gives %v", err)
 	}
 	grows := create(t, b, id(2), buffer.Unknown)
 	write(t, grows, "abc", 0)

@@ -138,7 +138,7 @@ func TestWhatIsWrongShowsOnTheInput(t *testing.T) {
 		"missing":   {func(_ *node, r *engine.Request) { r.Reference = "s3://inputs/none" }, "InputNotFound", 404, "headstart.dev/input"},
 		"store":     {func(_ *node, r *engine.Request) { r.Store = "other" }, "StoreUnknown", 502, "headstart.dev/store"},
 		"too large": {func(_ *node, r *engine.Request) { r.Limit = size - 1 }, "InputTooLarge", 413, "headstart.dev/input-limit"},
-		"full":      {func(n *node, _ *engine.Request) { n.store.Put(object, "", make([]byte, bufferLimit+1)) }, "BufferFull", 507, ""},
+		"too small": {func(n *node, _ *engine.Request) { n.store.Put(object, "", make([]byte, bufferLimit+1)) }, "BufferTooSmall", 507, ""},
 		"midway": {func(n *node, _ *engine.Request) {
 			n.store.Before = func(_ context.Context, ref source.Reference, at int64) error {
 				if at > 0 {

@@ -91,7 +91,7 @@ func TestReceiveRefuses(t *testing.T) {
 		title   string
 	}{
 		{coming("2", size-1), size, "InputTooLarge"},
-		{coming("2", 2*bufferLimit), bufferLimit + 1, "BufferFull"},
+		{coming("2", 2*bufferLimit), bufferLimit + 1, "BufferTooSmall"},
 		{coming("1", size), size, "DuplicateRequest"},
 	} {
 		i, err := n.Receive(t.Context(), c.request, of(never{t}, c.length))

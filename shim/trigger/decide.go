@@ -63,7 +63,7 @@ func decide(o outcome, tries, most, rounds int) decision {
 // cannot be had. All others with a status of 5xx are those of whatever stands between, and
 // would be the same for any other entry: with them nothing is lost by waiting, and all
 // would be by giving up.
-var entrys = []string{"FunctionFailed", "FunctionTimeout", "InputChanged", "StoreTimeout"}
+var entrys = []string{"BufferTooSmall", "FunctionFailed", "FunctionTimeout", "InputChanged", "StoreTimeout"}
 
 // others are failures with a status of 4xx that do not speak against the entry.
 var others = []string{"FunctionUnknown", "DuplicateRequest", "ClientGone"}

@@ -28,9 +28,11 @@ func TestWhatBecomesOfAnEntry(t *testing.T) {
 		"the function failed":              {failure: fails(502, "FunctionFailed"), tries: 5, verdict: trigger.Dead, counts: true},
 		"no such input":                    {failure: fails(404, "InputNotFound"), tries: 1, verdict: trigger.Again, counts: true, pause: time.Second},
 		"no such input, for the last time": {failure: fails(404, "InputNotFound"), tries: 5, verdict: trigger.Dead, counts: true},
+		"no buffer can have its input":     {failure: fails(507, "BufferTooSmall"), tries: 5, verdict: trigger.Dead, counts: true},
 		"no reference":                     {failure: fails(400, "InputReferenceMalformed"), hopeless: true, tries: 1, verdict: trigger.Dead, counts: true},
 		// Nobody got it, which speaks against no entry: no number of tries is too many.
 		"no control plane":         {failure: fails(503, "ControlPlaneAway"), tries: 100, round: 100, verdict: trigger.Again, pause: 30 * time.Second},
+		"a full buffer":            {failure: fails(507, "BufferFull"), tries: 100, round: 1, verdict: trigger.Again, pause: time.Second},
 		"the program does not run": {failure: fails(502, "FunctionExited"), tries: 5, verdict: trigger.Again, pause: time.Second},
 		"the function is gone":     {failure: fails(404, "FunctionUnknown"), tries: 5, verdict: trigger.Again, pause: time.Second},
 		"the daemon is stopping":   {failure: fails(503, "DaemonStopping"), tries: 5, verdict: trigger.Again, pause: time.Second},
