@@ -1,0 +1,331 @@
+package simulator
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/weights"
+	"github.com/headstart-mesh/headstart/filters/route"
+)
+
+const (
+	// smoothing is the time over which the control plane averages what is counted.
+	smoothing = 30 * time.Second
+	// samples is over how many requests at least it averages times of service: of a node that
+	// gets few, the last ones alone would say nothing.
+	samples = 256
+	// enough is how many it has to have seen before it says anything of a node.
+	enough = 16
+	// rttError is the standard deviation of what the control plane takes for a round trip, as
+	// part of it: coordinates are estimates.
+	rttError = 0.05
+	// precision is the sum of a row of weights.
+	precision = 1000
+)
+
+// control is a control plane: it makes measurements of reports, and weights of measurements.
+type control struct {
+	e         *engine
+	functions []controlled
+	rtts      map[[2]int]float64 // between nodes, in seconds, as it takes them to be
+	last      []heardReport
+	decided   time.Duration
+}
+
+// controlled is what it knows of one function.
+type controlled struct {
+	index   int
+	sources []int // rows
+	row     map[int]int
+	demand  []float64 // of each row
+	nodes   []weights.Node
+	// seen is how many requests each node has served, service how long these held a worker.
+	seen    []int
+	service []float64
+	held    weights.Matrix
+	told    [][]float64 // of each row and node, the time of service that the gateway reckons with
+	// counted says that there was a first measurement.
+	counted bool
+}
+
+func newControl(e *engine) *control {
+	c := &control{e: e, functions: make([]controlled, len(e.w.Functions)), rtts: map[[2]int]float64{}, last: make([]heardReport, len(e.w.Nodes))}
+	for f := range c.functions {
+		c.functions[f] = controlled{index: f, row: map[int]int{}, nodes: make([]weights.Node, len(e.w.Functions[f].Nodes)),
+			seen: make([]int, len(e.w.Functions[f].Nodes)), service: make([]float64, len(e.w.Functions[f].Nodes))}
+		for j, n := range e.w.Functions[f].Nodes {
+			c.functions[f].nodes[j].Workers = float64(e.w.Nodes[n].Workers)
+		}
+	}
+	for s, src := range e.w.Sources {
+		f := &c.functions[src.Function]
+		f.row[s] = len(f.sources)
+		f.sources = append(f.sources, s)
+		f.demand = append(f.demand, 0)
+		f.told = append(f.told, make([]float64, len(f.nodes)))
+	}
+	return c
+}
+
+// controlOf is the run's, which is made when it is first asked for.
+func controlOf(e *engine) *control {
+	if e.state == nil {
+		e.state = newControl(e)
+	}
+	return e.state.(*control)
+}
+
+// rtt is what the control plane takes the round trip of two nodes to be.
+func (c *control) rtt(a, b int) float64 {
+	key := [2]int{min(a, b), max(a, b)}
+	rtt, ok := c.rtts[key]
+	if !ok {
+		r := rand.New(rand.NewPCG(c.e.w.Seed, uint64(key[0])<<32|uint64(key[1])))
+		rtt = c.e.w.RTT(a, b).Seconds() * (1 + rttError*r.NormFloat64())
+		c.rtts[key] = rtt
+	}
+	return rtt
+}
+
+// function is what a policy is asked about.
+func (c *control) function(f *controlled) weights.Function {
+	return weights.Function{Demand: f.demand, Nodes: f.nodes, Over: smoothing, RTT: func(i, j int) float64 {
+		return c.rtt(c.e.w.Sources[f.sources[i]].Node, c.e.w.Functions[f.index].Nodes[j])
+	}}
+}
+
+// measure takes in what nodes have reported since it was called last.
+func (c *control) measure() {
+	for f := range c.functions {
+		fn := &c.functions[f]
+		counts := make([]float64, len(fn.demand))
+		var span float64
+		for j, n := range c.e.w.Functions[f].Nodes {
+			now, before := c.e.reported[n], c.last[n]
+			fn.nodes[j].Age = c.e.now - now.at
+			dt := (now.at - before.at).Seconds()
+			if !now.heard || dt <= 0 {
+				continue
+			}
+			span = max(span, dt)
+			fn.measure(j, now, before, dt, func(row int, n float64) { counts[row] += n })
+		}
+		if span == 0 {
+			continue
+		}
+		for row, n := range counts {
+			average(&fn.demand[row], n/span, span, fn.counted)
+		}
+		fn.counted = true
+	}
+	copy(c.last, c.e.reported)
+}
+
+// measure takes in one node's report.
+func (f *controlled) measure(j int, now, before heardReport, dt float64, came func(row int, n float64)) {
+	mine := now.counts[f.index]
+	var earlier count
+	if before.heard {
+		earlier = before.counts[f.index]
+	}
+	for row, s := range f.sources {
+		n := mine.from[s]
+		if earlier.from != nil {
+			n -= earlier.from[s]
+		}
+		came(row, float64(n))
+	}
+	node := &f.nodes[j]
+	if done := mine.done - earlier.done; done > 0 {
+		f.seen[j] += done
+		window := max(samples, float64(done)/dt*smoothing.Seconds())
+		mean := (mine.service - earlier.service).Seconds() / float64(done)
+		f.service[j] += (mean - f.service[j]) * min(1, float64(done)/min(float64(f.seen[j]), window))
+		if f.seen[j] >= enough {
+			node.Service = f.service[j]
+		}
+		node.Sojourn = (mine.sojourn - earlier.sojourn).Seconds() / float64(done)
+	}
+	var others time.Duration
+	for g := range now.counts {
+		if g == f.index {
+			continue
+		}
+		others += now.counts[g].service
+		if before.heard {
+			others -= before.counts[g].service
+		}
+	}
+	average(&node.Busy, others.Seconds()/dt, dt, f.counted)
+}
+
+// average moves a towards x as the time dt allows, or sets it if it is the first.
+func average(a *float64, x, dt float64, known bool) {
+	if !known {
+		*a = x
+		return
+	}
+	*a += (x - *a) * (1 - math.Exp(-dt/smoothing.Seconds()))
+}
+
+// FaaSt is the paper's: weights by Inverse, of the last period's measurements, and random
+// choice by these.
+func FaaSt() Policy {
+	return Policy{Name: "FaaSt", start: func(e *engine, source int) balancer {
+		b := newWeighted(e.noise, e.endpoints(source))
+		c := controlOf(e)
+		f := &c.functions[e.w.Sources[source].Function]
+		b.set(weights.Inverse(c.function(f))[f.row[source]])
+		return b
+	}, decide: func(e *engine) {
+		c := controlOf(e)
+		c.measure()
+		for i := range c.functions {
+			f := &c.functions[i]
+			w := weights.Inverse(c.function(f))
+			for row, s := range f.sources {
+				e.pushes = append(e.pushes, e.now)
+				e.toGateway(s, func() { e.sources[s].balancer.(*weighted).set(w[row]) })
+			}
+		}
+	}}
+}
+
+// toGateway has something happen at a gateway when the control plane's word is there, unless
+// it does not come through.
+func (e *engine) toGateway(source int, then func()) {
+	if e.w.cut(e.w.Sources[source].Node, 0, e.now) {
+		return
+	}
+	e.schedule(event{at: e.now + pushDelay, kind: push, then: then})
+}
+
+// Static is Balanced's weights without a choice per request: what routing does where the
+// filter is not.
+func Static() Policy {
+	return Policy{Name: "balanced weights alone", start: func(e *engine, source int) balancer {
+		b := newWeighted(e.noise, e.endpoints(source))
+		b.set(controlOf(e).initial(source))
+		return b
+	}, decide: func(e *engine) {
+		controlOf(e).balance(func(s int, row []float64, _ []route.Endpoint) { e.sources[s].balancer.(*weighted).set(row) })
+	}}
+}
+
+// Headstart is ours: Balanced's weights, and a choice per request.
+func Headstart() Policy { return headstart("Headstart", true) }
+
+// Silent is Headstart with functions that say nothing of their load with their answers.
+func Silent() Policy { return headstart("Headstart, no load reports", false) }
+
+func headstart(name string, reports bool) Policy {
+	return Policy{Name: name, start: func(e *engine, source int) balancer {
+		c := controlOf(e)
+		b := &perRequest{r: e.noise, table: &route.Table{}, reports: reports}
+		b.table.Set(c.endpoints(&c.functions[e.w.Sources[source].Function], source, c.initial(source)))
+		return b
+	}, decide: func(e *engine) {
+		controlOf(e).balance(func(s int, _ []float64, list []route.Endpoint) { e.sources[s].balancer.(*perRequest).table.Set(list) })
+	}}
+}
+
+// initial is a source's row before anything is measured.
+func (c *control) initial(source int) []float64 {
+	f := &c.functions[c.e.w.Sources[source].Function]
+	if f.held == nil {
+		f.held = weights.Balanced(c.function(f))
+	}
+	return f.held[f.row[source]]
+}
+
+// balance decides on weights, and has those gateways get theirs for which it is worthwhile.
+func (c *control) balance(set func(source int, row []float64, list []route.Endpoint)) {
+	c.measure()
+	for i := range c.functions {
+		f := &c.functions[i]
+		if !f.counted {
+			continue
+		}
+		fn := c.function(f)
+		wanted := weights.Balanced(fn)
+		for row, replace := range weights.Hold(fn, f.held, wanted) {
+			s := f.sources[row]
+			if replace {
+				c.e.pushes = append(c.e.pushes, c.e.now)
+				f.held[row] = wanted[row]
+			} else if !f.outdated(row) {
+				continue
+			}
+			held, list := f.held[row], c.endpoints(f, s, f.held[row])
+			c.e.toGateway(s, func() { set(s, held, list) })
+		}
+	}
+}
+
+// outdatedBy is by how much a node's time of service may differ from what a gateway that
+// sends there was told. To say so anew rebuilds no cluster.
+const outdatedBy = 0.25
+
+// outdated tells whether a row's gateway has to hear of times of service anew.
+func (f *controlled) outdated(row int) bool {
+	for j, n := range f.nodes {
+		if told := f.told[row][j]; f.held[row][j] > 0 && math.Abs(n.Service-told) > outdatedBy*told {
+			return true
+		}
+	}
+	return false
+}
+
+// others is what node j gets of the function from other sources, in requests per second.
+func (f *controlled) others(source, j int) (load float64) {
+	for row, s := range f.sources {
+		if s != source && f.held != nil {
+			load += f.demand[row] * f.held[row][j]
+		}
+	}
+	return load
+}
+
+// endpoints are what a gateway is told of a function.
+func (c *control) endpoints(f *controlled, source int, row []float64) []route.Endpoint {
+	whole := weights.Integers(row, precision)
+	told := make([]float64, len(row))
+	f.told[f.row[source]] = told
+	list := make([]route.Endpoint, len(row))
+	for j, n := range c.e.w.Functions[f.index].Nodes {
+		node := f.nodes[j]
+		told[j] = node.Service
+		list[j] = route.Endpoint{Address: fmt.Sprint(n), Weight: whole[j], RTT: seconds(c.rtt(c.e.w.Sources[source].Node, n)),
+			Service: seconds(node.Service), Workers: c.e.w.Nodes[n].Workers, Others: node.Busy + f.others(source, j)*node.Service}
+	}
+	return list
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// perRequest is a gateway with the filter.
+type perRequest struct {
+	r       *rand.Rand
+	table   *route.Table
+	reports bool
+}
+
+func (b *perRequest) Pick(now time.Duration, req *request, out func(int) bool) int {
+	b.table.Eject(out)
+	j, ok := b.table.Pick(now, b.r.Uint64())
+	if !ok { // Envoy panics, as it says, and takes any
+		j = b.r.IntN(b.table.Len())
+	}
+	req.sent = b.table.Begin(j, now)
+	return j
+}
+
+func (b *perRequest) Done(now time.Duration, _ int, req *request, l *load) {
+	if l == nil || !b.reports {
+		b.table.End(req.sent, now, l != nil, nil)
+		return
+	}
+	b.table.End(req.sent, now, true, &route.Load{InFlight: l.inFlight, Workers: l.workers, Service: l.service})
+}
