@@ -186,8 +186,15 @@ func (l *ledger) refusals() []Problem {
 	return found.sorted()
 }
 
-// refusalText is a peer's reason, cut to what may be kept and logged.
+// refusalText is a peer's reason, cut to what may be kept and logged; empty if it refuses
+// nothing.
 func refusalText(r *discovery.DeltaDiscoveryRequest) string {
+	if r.GetErrorDetail() == nil {
+		return ""
+	}
+	if r.GetErrorDetail().GetMessage() == "" {
+		return "without a reason"
+	}
 	text := strings.ToValidUTF8(r.GetErrorDetail().GetMessage(), "")
 	return text[:min(len(text), maxRefusalBytes)]
 }

@@ -105,6 +105,37 @@ func TestMeshSaysNothingBeforeTheFirstState(t *testing.T) {
 	e.wantChanged("default/video:80")
 }
 
+func TestMeshNamesAreLimited(t *testing.T) {
+	m, conn := dialMesh(t)
+	updateMesh(t, m, meshState())
+	e := connect(t, conn)
+	names := make([]string, maxNames/2)
+	for i := range names {
+		names[i] = fmt.Sprint(i)
+	}
+	for range 3 {
+		e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: edge.ID}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: names})
+	}
+	if got := e.refused(); got != codes.ResourceExhausted {
+		t.Errorf("%v", got)
+	}
+}
+
+// A node that names what it wants hears of nothing else.
+func TestMeshNamedSubscriptions(t *testing.T) {
+	m, conn := dialMesh(t)
+	updateMesh(t, m, meshState())
+	e := connect(t, conn)
+	e.subscribe("default/video:80", "default/unknown:80")
+	e.wantChanged("default/video:80")
+	updateMesh(t, m, meshState(ready(video(), "a", "10.0.0.1:80"), ready(thumbs(), "b", "10.0.0.2:80")))
+	e.wantChanged("default/video:80")
+	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"default/thumbs:80"}, ResourceNamesUnsubscribe: []string{"default/video:80"}})
+	e.wantChanged("default/thumbs:80")
+	updateMesh(t, m, meshState())
+	e.wantChanged("default/thumbs:80")
+}
+
 func TestMeshRefusesStrangers(t *testing.T) {
 	node := func(id string) *core.Node { return &core.Node{Id: id} }
 	for name, c := range map[string]struct {

@@ -25,12 +25,17 @@ import (
 type meshStream struct {
 	server *MeshServer
 	peer   *caller
+	names  int // it has asked for, one by one
 
 	// Of the server's mu.
 	upTo    uint64    // the change up to which the node was told
 	waiting *question // nil while a response is on its way to the node, or before its first request
 	refused string    // the node's words on the last response; empty if it took it
 }
+
+// maxNames is how many names one stream may ask for in its life, in place of all there
+// are: as many as a daemon takes from its gateways.
+const maxNames = 1 << 16
 
 // question is a request that is answered when something changes.
 type question struct {
@@ -63,6 +68,9 @@ func (s *meshStream) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRe
 	}
 	if r.GetTypeUrl() != resource.EndpointType {
 		return status.Error(codes.InvalidArgument, "resources of this type are not served")
+	}
+	if s.names += len(r.GetResourceNamesSubscribe()); s.names > maxNames {
+		return status.Errorf(codes.ResourceExhausted, "%d names were asked for, at most %d are on one stream", s.names, maxNames)
 	}
 	r.Node = nil // it says no more, and the library would keep it
 	words := refusalText(r)
@@ -144,7 +152,7 @@ func (s *meshStream) changed(shared payloads) {
 // answer tells the node what it lacks of names, if anything; the server's mu is held.
 func (s *meshStream) answer(q *question, names []string, shared payloads, always bool) bool {
 	s.upTo = s.server.seq
-	a := &meshAnswer{ctx: s.peer.ctx, request: q.request, has: q.has, seq: s.server.seq}
+	a := &meshAnswer{stream: s, request: q.request, has: q.has, seq: s.server.seq}
 	for _, name := range names {
 		if _, asked := q.has.SubscribedResources()[name]; !asked && !q.has.IsWildcard() {
 			continue
@@ -164,7 +172,7 @@ func (s *meshStream) answer(q *question, names []string, shared payloads, always
 	if len(a.updated)+len(a.removed) == 0 && !always {
 		return false
 	}
-	q.out <- a // there is room: a stream has at most one answer under way
+	q.out <- a // there is room for more answers than a stream can have under way
 	return true
 }
 
@@ -204,7 +212,7 @@ func (p *payload) resource() *discovery.Resource {
 
 // meshAnswer is what the library sends, and then believes that the node has.
 type meshAnswer struct {
-	ctx     context.Context
+	stream  *meshStream
 	request *discovery.DeltaDiscoveryRequest
 	has     cache.Subscription
 	seq     uint64
@@ -221,10 +229,11 @@ func (a *meshAnswer) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryRespo
 	return r, nil
 }
 
-// GetReturnedResources is asked for once, when nothing waits on the stream and so nobody
-// else reads the map: it is changed in place. A copy for each change would cost each node
-// what it has functions.
+// GetReturnedResources changes the stream's map in place: a copy for each change would cost
+// each node what it has functions.
 func (a *meshAnswer) GetReturnedResources() map[string]string {
+	a.stream.server.mu.Lock() // the next question may wait already, and be looked at
+	defer a.stream.server.mu.Unlock()
 	has := a.has.ReturnedResources()
 	for _, p := range a.updated {
 		has[p.function.name] = p.version
@@ -237,6 +246,6 @@ func (a *meshAnswer) GetReturnedResources() map[string]string {
 
 func (a *meshAnswer) GetNextVersionMap() map[string]string              { return a.GetReturnedResources() }
 func (a *meshAnswer) GetDeltaRequest() *discovery.DeltaDiscoveryRequest { return a.request }
-func (a *meshAnswer) GetContext() context.Context                       { return a.ctx }
+func (a *meshAnswer) GetContext() context.Context                       { return a.stream.peer.ctx }
 func (a *meshAnswer) GetResponseVersion() string                        { return strconv.FormatUint(a.seq, 10) }
 func (a *meshAnswer) GetSystemVersion() (string, error)                 { return a.GetResponseVersion(), nil }

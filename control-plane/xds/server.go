@@ -48,11 +48,11 @@ func New(cfg Config, logger *slog.Logger) *Server {
 }
 
 // readBuffer is for what gateways and nodes say, which is short; gRPC's own 32 KiB for each
-// of a thousand connections would be most of what they cost.
+// of a thousand connections would be much of what they cost.
 const readBuffer = 4 << 10
 
 // window is fixed, gRPC's own least: with one that grows, gRPC measures the way by a ping
-// for each message, which is half of what a change costs here.
+// for each message, which is a third of what a change costs here.
 const window = 64 << 10
 
 // ServerOptions are what a gRPC server for gateways needs: pings, so that a gateway that
