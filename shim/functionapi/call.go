@@ -1,8 +1,6 @@
 package functionapi
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -90,7 +88,7 @@ func (h *handler) call(w http.ResponseWriter, r *http.Request, rest string) {
 		err = problem.New(http.StatusServiceUnavailable, "TooManyCalls", "", fmt.Sprintf("the sandbox has %d calls under way already", CallsLimit))
 	default:
 		function = t.function()
-		id := newRequestID()
+		id := nodeapi.NewRequestID()
 		span.SetAttributes(tracing.Function.String(function), tracing.Request.String(id))
 		out, err = h.request(r.WithContext(ctx), id, t, o)
 	}
@@ -153,13 +151,6 @@ func (h *handler) allowed(r *http.Request, t target) (*nodeapi.Function, error) 
 			fmt.Sprintf("no function %s lets functions of namespace %s call it; its annotation %s may name that", t.function(), own, fieldCallers))
 	}
 	return f, nil
-}
-
-// newRequestID returns an id as filters make them.
-func newRequestID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }
 
 // clean removes what only gateways say (see docs/reference/headers.md), and what a gateway

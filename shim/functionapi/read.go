@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -17,12 +16,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
-
-// requestID is what a request's id looks like.
-var requestID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // readBuffer is how much of an input is passed on at a time, in bytes.
 const readBuffer = 64 << 10
@@ -71,7 +68,7 @@ func (h *handler) find(w http.ResponseWriter, r *http.Request, request string) (
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return nil, methodNotAllowed(w, http.MethodGet, http.MethodHead)
 	}
-	if request != ingress.JobInput && !requestID.MatchString(request) {
+	if request != ingress.JobInput && !nodeapi.IsRequestID(request) {
 		return nil, errUnknown
 	}
 	own, ok := h.server.deliveries.find(h.sandbox.id, request)

@@ -70,7 +70,7 @@ func (in *Ingress) Expect(m *nodeapi.Expect) {
 }
 
 func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, reference string) error {
-	if !requestID.MatchString(id) || reference == "" || !f.GetHasInput() {
+	if !nodeapi.IsRequestID(id) || reference == "" || !f.GetHasInput() {
 		in.metrics.hint(hintRefused)
 		return problem.New(http.StatusBadRequest, "HintMalformed", "", "a hint names a request, a function with an input, and the input")
 	}

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -50,8 +49,6 @@ const (
 )
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/ingress")
-
-var requestID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // ControlPlane is what the ingress asks of the control plane.
 type ControlPlane interface {

@@ -2,8 +2,6 @@ package ingress
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"slices"
@@ -92,9 +90,9 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	id, ref := r.Header.Get(headerRequest), r.Header.Get(headerInput)
 	named := id != ""
 	if !named {
-		id = newRequestID()
+		id = nodeapi.NewRequestID()
 	}
-	if !requestID.MatchString(id) {
+	if !nodeapi.IsRequestID(id) {
 		return problem.New(http.StatusBadRequest, "RequestIDMalformed", headerRequest, headerRequest+" must be 32 lower-case hexadecimal digits")
 	}
 	p.id = id
@@ -128,12 +126,6 @@ func (in *Ingress) fetch(ctx context.Context, p *parked) {
 	}
 	p.input = in.engine.Fetch(ctx, fetchRequest(p.id, p.function, p.reference))
 	in.hints.drop(p.id)
-}
-
-func newRequestID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }
 
 func fetchRequest(id string, f *nodeapi.Function, reference string) engine.Request {

@@ -3,8 +3,6 @@ package trigger
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -57,7 +55,7 @@ func newDelivery(gateway http.Handler, node string, t *nodeapi.Trigger) (*delive
 func (d *delivery) deliver(ctx context.Context, f *nodeapi.Function, e Entry) outcome {
 	ev := newEvent(d.trigger.GetStream(), e)
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(ev.attributes))
-	id := newRequestID()
+	id := nodeapi.NewRequestID()
 	name := d.trigger.GetFunction()
 	ctx, span := tracer.Start(ctx, tracing.Trigger, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		tracing.Function.String(name), tracing.FaaSName.String(name), tracing.FaaSTrigger.String(tracing.TriggerPubSub),
@@ -129,10 +127,4 @@ func served(h http.Handler, a *answer, r *http.Request) (broken *problem.Problem
 	}()
 	h.ServeHTTP(a, r)
 	return nil
-}
-
-func newRequestID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
 }
