@@ -14,6 +14,7 @@ var (
 	Deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	StatefulSets = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
 	DaemonSets   = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
+	Leases       = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	Jobs         = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 
 	Roles               = rbac("roles")
