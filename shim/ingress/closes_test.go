@@ -32,7 +32,8 @@ func atThePause(then http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// hijacked hands the function's connection to do.
+// hijacked hands the function's connection to do, and closes it. A server's own way would read
+// what is left of the body before.
 func hijacked(do func(*net.TCPConn)) http.HandlerFunc {
 	return atThePause(func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -84,11 +85,11 @@ func TestAFunctionThatClosesIsNotWaitedFor(t *testing.T) {
 		function http.HandlerFunc // nil: it hangs up
 		h2       bool
 	}{
-		"closes":                  {function: atThePause(abort)},
+		"closes":                  {function: hijacked(func(*net.TCPConn) {})},
 		"hangs up":                {},
 		"resets":                  {function: hijacked(func(c *net.TCPConn) { _ = c.SetLinger(0) })},
 		"says half a head":        {function: hijacked(func(c *net.TCPConn) { _, _ = io.WriteString(c, "HTTP/1.1 200 O") })},
-		"says only that it works": {function: atThePause(func(w http.ResponseWriter, req *http.Request) { w.WriteHeader(http.StatusEarlyHints); abort(w, req) })},
+		"says only that it works": {function: hijacked(func(c *net.TCPConn) { _, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\n") })},
 		"ends its stream":         {function: atThePause(abort), h2: true},
 		"hangs up on HTTP/2":      {h2: true},
 	} {
