@@ -223,7 +223,7 @@ func Silent() Policy { return headstart("Headstart, no load reports", false) }
 func headstart(name string, reports bool) Policy {
 	return Policy{Name: name, start: func(e *engine, source int) balancer {
 		c := controlOf(e)
-		b := &perRequest{r: e.noise, table: &route.Table{}, reports: reports}
+		b := &perRequest{r: e.noise, table: &route.Table{}, reports: reports, anyOut: func() bool { return len(e.sources[source].outUntil) > 0 }}
 		b.table.Set(c.endpoints(&c.functions[e.w.Sources[source].Function], source, c.initial(source)))
 		return b
 	}, decide: func(e *engine) {
@@ -310,10 +310,14 @@ type perRequest struct {
 	r       *rand.Rand
 	table   *route.Table
 	reports bool
+	// anyOut tells whether an endpoint has ever been ejected.
+	anyOut func() bool
 }
 
 func (b *perRequest) Pick(now time.Duration, req *request, out func(int) bool) int {
-	b.table.Eject(out)
+	if b.anyOut() {
+		b.table.Eject(out)
+	}
 	j, ok := b.table.Pick(now, b.r.Uint64())
 	if !ok { // Envoy panics, as it says, and takes any
 		j = b.r.IntN(b.table.Len())
