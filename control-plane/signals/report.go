@@ -54,11 +54,6 @@ const (
 	Superseded Reason = "Superseded"
 )
 
-// Reasons are all of them.
-func Reasons() []Reason {
-	return []Reason{NotANumber, Negative, Absurd, Contradictory, FunctionUnknown, TooOften, Superseded}
-}
-
 const (
 	// requestsMost is more requests, per second or at a time, than one node has: some
 	// hundred thousand is what Envoy itself takes there.

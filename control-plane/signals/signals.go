@@ -56,14 +56,6 @@ type Estimate struct {
 	Trust float64
 }
 
-// Utilization is InFlight by Capacity, 0 if that is not known.
-func (e Estimate) Utilization() float64 {
-	if e.Capacity == 0 {
-		return 0
-	}
-	return e.InFlight / e.Capacity
-}
-
 // Row is one Estimate of All.
 type Row struct {
 	Function, Node string
@@ -128,13 +120,19 @@ func (b *Book) SetFunctions(names []string) {
 const processesMost = 2
 
 // Join says that a node's daemon has registered. Of more than two of one name the newest
-// count: others are of nodes that share a name, and would say two things in turns.
+// count: others are of nodes that share a name, and would say two things in turns. What those
+// said that are gone does not count besides what this one will.
 func (b *Book) Join(node, process string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	others := slices.DeleteFunc(b.daemons[node], func(p string) bool { return p == process })
 	processes := append(others, process)
 	b.daemons[node] = processes[max(len(processes)-processesMost, 0):]
+	for who := range b.speakers {
+		if !who.gateway && who.name == node && !slices.Contains(b.daemons[node], who.process) {
+			b.forget(who)
+		}
+	}
 }
 
 // Leave says that a node's daemon is gone; with it go its requests.

@@ -60,9 +60,6 @@ func TestSteadyNodeIsAsItSays(t *testing.T) {
 	if diff := cmp.Diff(want, e, cmp.Comparer(near), cmp.Comparer(func(a, b time.Duration) bool { return near(float64(a), float64(b)) })); diff != "" {
 		t.Error(diff)
 	}
-	if e.Utilization() != 0.5 || (signals.Estimate{InFlight: 3}).Utilization() != 0 {
-		t.Errorf("a utilization of %g", e.Utilization())
-	}
 	if e := b.Of("default/water", "edge", b.now); e != (signals.Estimate{}) {
 		t.Errorf("of a function without requests %+v", e)
 	}
@@ -297,6 +294,11 @@ func TestDaemonsOfOneName(t *testing.T) {
 	b.Daemon("edge", "fourth", map[string]signals.Report{fire: said(10, 1, 0.1)}, b.now)
 	if b.refused[signals.Superseded] != 61 {
 		t.Error("a daemon that has left is listened to")
+	}
+	b.Join("edge", "fifth")
+	b.Daemon("edge", "fifth", map[string]signals.Report{fire: said(10, 1, 0.1)}, b.now)
+	if e := b.Of(fire, "edge", b.now); !near(e.RPS, 10) {
+		t.Errorf("of the one that came after %+v", e)
 	}
 }
 

@@ -74,11 +74,6 @@ const (
 	TooMany Reason = "TooMany"
 )
 
-// Reasons are all of them.
-func Reasons() []Reason {
-	return []Reason{CoordinateInvalid, CoordinateContradicted, RTTInvalid, RTTStale, PeerUnknown, TooMany}
-}
-
 // Source is where an estimate is from.
 type Source string
 
