@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 const (
@@ -31,8 +32,8 @@ func newHandler(p *pool, name string) http.Handler {
 			http.Error(w, "n is not a number", http.StatusBadRequest)
 			return
 		}
-		s, err := p.hold(duration(n))
-		w.Header().Set(loadReport, s.report())
+		s, service, err := p.hold(duration(n))
+		w.Header().Set(loadReport, s.report(service))
 		w.Header().Set(nameHeader, name)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -54,10 +55,9 @@ func newHandler(p *pool, name string) http.Handler {
 	return mux
 }
 
-// report is the load as ORCA says it (envoyproxy/envoy, source/common/orca). What it has no
-// name for is among the named metrics.
-func (s state) report() string {
-	utilization := float64(s.InFlight) / float64(s.Workers)
-	return fmt.Sprintf("TEXT application_utilization=%.3f, named_metrics.in_flight=%d, named_metrics.queued=%d, named_metrics.workers=%d",
-		utilization, s.InFlight, s.Queued, s.Workers)
+// report is the load as ORCA says it (docs/reference/headers.md), after a request that has
+// held its worker for so long.
+func (s state) report(service time.Duration) string {
+	return fmt.Sprintf("TEXT application_utilization=%.3f, named_metrics.in_flight=%d, named_metrics.capacity=%d, named_metrics.service_time=%.6f",
+		float64(s.InFlight)/float64(s.Workers), s.InFlight, s.Workers, service.Seconds())
 }

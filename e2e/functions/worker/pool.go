@@ -69,13 +69,14 @@ func duration(n uint64) time.Duration {
 }
 
 // hold holds a worker for d, times the slowness, when one is free. Whether the caller is
-// still there it does not look, as most functions do not. It returns the state after it.
-func (p *pool) hold(d time.Duration) (state, error) {
+// still there it does not look, as most functions do not. It returns the state after it, and
+// how long it held the worker.
+func (p *pool) hold(d time.Duration) (after state, service time.Duration, err error) {
 	began := time.Now()
 	p.mu.Lock()
 	if p.state.Queued >= queuePerWorker*p.state.Workers {
 		defer p.mu.Unlock()
-		return p.state, errFull
+		return p.state, 0, errFull
 	}
 	p.state.InFlight++
 	p.state.Queued++
@@ -88,8 +89,8 @@ func (p *pool) hold(d time.Duration) (state, error) {
 	p.mu.Unlock()
 
 	started := time.Now()
-	err := worker.Sleep(d)
-	service := time.Since(started)
+	err = worker.Sleep(d)
+	service = time.Since(started)
 	p.free <- worker
 
 	p.mu.Lock()
@@ -98,7 +99,7 @@ func (p *pool) hold(d time.Duration) (state, error) {
 	p.state.Served++
 	p.state.Service += service.Seconds()
 	p.state.Sojourn += time.Since(began).Seconds()
-	return p.state, err
+	return p.state, service, err
 }
 
 // setSlow has requests that begin from now on take so many times longer.

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -79,7 +80,7 @@ func TestTheQueueHasALimit(t *testing.T) {
 	results := make(chan error)
 	for n := range uint64(queuePerWorker + over) {
 		go func() {
-			_, err := p.hold(duration(n))
+			_, _, err := p.hold(duration(n))
 			results <- err
 		}()
 	}
@@ -137,8 +138,8 @@ func TestItRefusesNonsense(t *testing.T) {
 }
 
 func TestTheLoadIsReportedAsORCADoes(t *testing.T) {
-	got := state{Workers: 2, InFlight: 5, Queued: 3}.report()
-	want := "TEXT application_utilization=2.500, named_metrics.in_flight=5, named_metrics.queued=3, named_metrics.workers=2"
+	got := state{Workers: 2, InFlight: 5, Queued: 3}.report(4200 * time.Microsecond)
+	want := "TEXT application_utilization=2.500, named_metrics.in_flight=5, named_metrics.capacity=2, named_metrics.service_time=0.004200"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
