@@ -37,7 +37,9 @@ type Answer struct {
 	// Due is when the request was to be sent, since the load began, and Took how long it was
 	// from there to the end of its answer.
 	Due, Took time.Duration
-	By        string
+	// Late is how long after it was due it was sent: the machine had no time for it.
+	Late time.Duration
+	By   string
 	// Lost says why there is no good answer; empty: there is.
 	Lost string
 }
@@ -95,6 +97,7 @@ type connection struct {
 
 func (s *sender) send(ctx context.Context, n int, a *Answer) {
 	due := s.begin.Add(a.Due)
+	a.Late = time.Since(due)
 	by, err := s.exchange(ctx, n, due.Add(s.Timeout))
 	a.Took, a.By = time.Since(due), by
 	if err != nil {

@@ -24,14 +24,19 @@ var calm = routing.Case{RTT: 50 * ms, Jitter: 10 * ms, Users: 5}
 // What is lost, or comes when its user has gone, has taken as long as users wait.
 func TestALostRequestTakesAsLongAsUsersWait(t *testing.T) {
 	var samples []routing.Sample
-	for range 97 {
-		samples = append(samples, answered("edge", "edge", 0, 4*ms))
+	for n := range 97 {
+		s := answered("edge", "edge", 0, 4*ms)
+		s.Late = time.Duration(n+4) * ms // the others 0
+		samples = append(samples, s)
 	}
 	samples = append(samples, answered("edge", "cloud-1", 0, 60*ms), answered("edge", "cloud-1", 0, 2*time.Second),
 		routing.Sample{Source: "edge", Took: ms, Lost: true})
 	p := routing.NewPoint(calm, routing.FaaSt, "edge", true, samples)
 	if p.Sent != 100 || p.Completed != 98 {
 		t.Errorf("%d of %d completed", p.Completed, p.Sent)
+	}
+	if p.Late != 99 {
+		t.Errorf("1 in 100 was %g ms late", p.Late)
 	}
 	if p.P50 != 4 || p.P95 != 4 || p.P99 != 1000 || p.CDF[0] != 4 || p.CDF[routing.CDFSteps] != 1000 || len(p.CDF) != routing.CDFSteps+1 {
 		t.Errorf("p50 %g, p95 %g, p99 %g, of %g to %g", p.P50, p.P95, p.P99, p.CDF[0], p.CDF[routing.CDFSteps])

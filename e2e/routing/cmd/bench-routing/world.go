@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
@@ -107,6 +109,9 @@ func idle(ctx context.Context, world *bed.Bed) error {
 	return nil
 }
 
+// port is the local one of an error's connection, which is another each time.
+var port = regexp.MustCompile(`:[0-9]+->`)
+
 // crowd is users on both sides: those of a region come to its nodes' gateways evenly.
 type crowd struct {
 	users    int
@@ -142,14 +147,22 @@ func (c crowd) run(ctx context.Context, world *bed.Bed, set *gateways.Set) ([]ro
 	}
 	var samples []routing.Sample
 	var errs []error
+	reasons := map[string]int{}
 	for range world.Nodes {
 		o := <-outcomes
 		errs = append(errs, o.err)
 		for _, a := range o.answers {
-			if a.Due >= warm {
-				samples = append(samples, routing.Sample{Source: o.node, By: a.By, Sent: a.Due - warm, Took: a.Took, Lost: a.Lost != ""})
+			if a.Due < warm {
+				continue
 			}
+			if a.Lost != "" {
+				reasons[o.node+": "+port.ReplaceAllString(a.Lost, "->")]++
+			}
+			samples = append(samples, routing.Sample{Source: o.node, By: a.By, Sent: a.Due - warm, Took: a.Took, Late: a.Late, Lost: a.Lost != ""})
 		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+		progress(fmt.Sprintf("%d lost at %s", reasons[reason], reason))
 	}
 	slices.SortFunc(samples, func(a, b routing.Sample) int { return int(a.Sent - b.Sent) })
 	return samples, errors.Join(errs...)
