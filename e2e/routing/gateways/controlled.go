@@ -26,6 +26,8 @@ const (
 type controlled struct {
 	name   string
 	config xds.Config
+	// balance asks for balanced weights; otherwise they stay even.
+	balance bool
 }
 
 func (v controlled) Name() string { return v.name }
@@ -56,6 +58,9 @@ func (v controlled) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
 			return nil, fmt.Errorf("gateway of %s: %w", n.Name, err)
 		}
 	}
+	if v.balance {
+		s.balance(ctx, func(w xds.Weights) error { return server.Update(state, w, gateways) })
+	}
 	return s, nil
 }
 
@@ -75,3 +80,8 @@ func (s *Set) state() (platform.State, []xds.Gateway) {
 
 // Even is Headstart's gateways without anybody who tells them how to route.
 func Even() Variant { return controlled{name: "even"} }
+
+// Balanced is Headstart's gateways with balanced weights, and with the filters of config.
+func Balanced(name string, config xds.Config) Variant {
+	return controlled{name: name, config: config, balance: true}
+}

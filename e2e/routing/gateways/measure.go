@@ -10,6 +10,7 @@ import (
 
 // Measured is what FaaSt's agents and its metric server know: averages over a while.
 type Measured struct {
+	Over time.Duration
 	// Demand is how many requests come to each gateway, in requests per second.
 	Demand []float64
 	// RTT is the round trip from each node to each, in seconds.
@@ -83,7 +84,8 @@ func average(past []observation) Measured {
 	first, last := past[0], past[len(past)-1]
 	n := len(last.states)
 	m := Measured{Demand: make([]float64, n), RTT: make([][]float64, n), Service: make([]float64, n), Sojourn: make([]float64, n), Workers: make([]int, n)}
-	passed := last.at.Sub(first.at).Seconds()
+	m.Over = last.at.Sub(first.at)
+	passed := m.Over.Seconds()
 	for i := range n {
 		a, b := first.states[i], last.states[i]
 		m.Workers[i] = b.Workers

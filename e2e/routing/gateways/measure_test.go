@@ -16,7 +16,7 @@ func observed(at int, served int, service, sojourn, requests, rtt float64) obser
 
 func TestAveragesAreOfTheWindow(t *testing.T) {
 	got := average([]observation{observed(100, 10, 1, 2, 50, 0.04), observed(102, 12, 9, 9, 60, 0.05), observed(110, 20, 2, 5, 150, 0.06)})
-	want := Measured{Demand: []float64{10, 0}, RTT: [][]float64{{0, 0.05}, {0.05, 0}}, Service: []float64{0, 0.1}, Sojourn: []float64{0, 0.3}, Workers: []int{1, 4}}
+	want := Measured{Over: 10 * time.Second, Demand: []float64{10, 0}, RTT: [][]float64{{0, 0.05}, {0.05, 0}}, Service: []float64{0, 0.1}, Sojourn: []float64{0, 0.3}, Workers: []int{1, 4}}
 	near := cmp.Comparer(func(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 })
 	if d := cmp.Diff(want, got, near); d != "" {
 		t.Errorf("-want +got\n%s", d)

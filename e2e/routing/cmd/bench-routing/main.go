@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/e2e/result"
 	"github.com/headstart-mesh/headstart/e2e/routing"
 	"github.com/headstart-mesh/headstart/e2e/routing/gateways"
@@ -65,7 +66,8 @@ func progress(step string) { fmt.Fprintln(os.Stderr, "·", time.Now().Format(tim
 
 // variants are all that are compared.
 func variants() []gateways.Variant {
-	return []gateways.Variant{gateways.RoundRobin(), gateways.LeastRequest(), gateways.LocalityFailover()}
+	return []gateways.Variant{gateways.RoundRobin(), gateways.LeastRequest(), gateways.LocalityFailover(), gateways.FaaSt(),
+		gateways.Balanced("balanced", xds.Config{})}
 }
 
 func variantNames() []string {
