@@ -25,7 +25,7 @@ func (b *bench) cases(ctx context.Context, part *routing.Part) error {
 				if err != nil {
 					return fmt.Errorf("%v: %w", c, err)
 				}
-				part.Points = append(part.Points, points...)
+				part.Points = append(append(part.Points, points...), b.oracle(c))
 			}
 			return nil
 		})
