@@ -43,10 +43,12 @@ type Load struct {
 }
 
 const (
-	// nearest is how many endpoints are looked at for each request because they are near,
-	// drawn how many by weight, and reserve how many by room and distance, whatever their weight:
-	// where to go when all that have weight are full.
-	nearest, drawn, reserve = 8, 2, 2
+	// few is how many endpoints are all looked at for each request.
+	few = 12
+	// Of more, nearest are looked at because they are near, and drawn are drawn by weight.
+	// Beyond the nearest one is drawn of as many again, one of twice as many, and so on: near
+	// and far, whatever their weight, it is where to go when all that have weight are full.
+	nearest, drawn = 8, 2
 )
 
 // Table is what a gateway knows of a function's endpoints. It is not for several goroutines
@@ -65,7 +67,7 @@ func (t *Table) Set(list []Endpoint) {
 	next := make([]endpoint, len(list))
 	t.near = make([]int, len(list))
 	t.weights, t.rooms = make([]float64, len(list)), make([]float64, len(list))
-	var weight, room float64
+	var weight float64
 	for i, e := range list {
 		e = believed(e)
 		if before, ok := t.index[e.Address]; ok {
@@ -75,11 +77,14 @@ func (t *Table) Set(list []Endpoint) {
 		next[i].said(e)
 		t.near[i] = i
 		weight += float64(e.Weight)
-		room += float64(max(1, e.Workers)) / float64(e.RTT+e.Service)
-		t.weights[i], t.rooms[i] = weight, room
+		t.weights[i] = weight
 	}
 	sort.SliceStable(t.near, func(a, b int) bool { return next[t.near[a]].RTT < next[t.near[b]].RTT })
-	t.near = t.near[:min(len(t.near), nearest)]
+	room := 0
+	for k, i := range t.near {
+		room += next[i].Workers
+		t.rooms[k] = float64(room)
+	}
 	t.endpoints, t.index = next, index
 }
 
@@ -87,7 +92,8 @@ func (t *Table) Set(list []Endpoint) {
 // are random bits. ok is false if no endpoint is in: Envoy's own policy then decides.
 func (t *Table) Pick(now time.Duration, random uint64) (index int, ok bool) {
 	best := choice{index: -1}
-	if n := len(t.endpoints); n <= nearest+drawn+reserve {
+	n := len(t.endpoints)
+	if n <= few {
 		first := int(random % uint64(max(1, n)))
 		for k := range n {
 			t.consider(&best, (first+k)%n, now)
@@ -95,18 +101,18 @@ func (t *Table) Pick(now time.Duration, random uint64) (index int, ok bool) {
 		return best.index, best.index >= 0
 	}
 	for range drawn {
-		t.consider(&best, draw(t.weights, &random), now)
+		t.consider(&best, draw(t.weights, 0, &random), now)
 	}
-	for range reserve {
-		t.consider(&best, draw(t.rooms, &random), now)
-	}
-	for _, i := range t.near {
+	for _, i := range t.near[:nearest] {
 		t.consider(&best, i, now)
 	}
+	for low := nearest; low < n; low *= 2 {
+		t.consider(&best, t.near[draw(t.rooms[:min(2*low, n)], low, &random)], now)
+	}
 	if best.index < 0 { // all of these are out
-		first := int(random % uint64(len(t.endpoints)))
-		for k := range t.endpoints {
-			t.consider(&best, (first+k)%len(t.endpoints), now)
+		first := int(random % uint64(n))
+		for k := range n {
+			t.consider(&best, (first+k)%n, now)
 		}
 	}
 	return best.index, best.index >= 0
@@ -127,12 +133,15 @@ func (t *Table) consider(best *choice, i int, now time.Duration) {
 	}
 }
 
-// draw returns an index by running sums. It uses up 16 bits of random: enough for a few
-// draws of one request, which need not be exact.
-func draw(sums []float64, random *uint64) int {
-	x := (float64(*random&0xffff) + 0.5) / (1 << 16) * sums[len(sums)-1]
-	*random = *random>>16 | *random<<48
-	low, high := 0, len(sums)-1
+// draw returns an index from low on, by running sums.
+func draw(sums []float64, low int, random *uint64) int {
+	*random = *random*6364136223846793005 + 1442695040888963407 // Knuth's MMIX; the upper bits are good
+	before := 0.0
+	if low > 0 {
+		before = sums[low-1]
+	}
+	high := len(sums) - 1
+	x := before + float64(*random>>11)/(1<<53)*(sums[high]-before)
 	for low < high {
 		if middle := (low + high) / 2; sums[middle] > x {
 			high = middle
