@@ -99,8 +99,7 @@ func (f *function) handle(rw http.ResponseWriter, req *http.Request) {
 	defer r.handlers.Done()
 	switch {
 	case r.Fault == plan.FunctionCloses:
-		closeUnread(rw)
-		return
+		panic(http.ErrAbortHandler)
 	case r.Fault == plan.FunctionRefuses && nth == 1:
 		http.Error(rw, "not now", http.StatusInternalServerError)
 		return
@@ -131,16 +130,6 @@ func (f *function) handle(rw http.ResponseWriter, req *http.Request) {
 	if f.answer(rw, r, rep) {
 		r.answered.Add(1)
 	}
-}
-
-// closeUnread ends the connection, or the stream of HTTP/2. A server of HTTP/1.1 would read what is
-// left of the body before.
-func closeUnread(rw http.ResponseWriter) {
-	conn, _, err := http.NewResponseController(rw).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	_ = conn.Close() // whoever uses it sees it
 }
 
 // answer sends the report, and then the filler, of which a part is missing if the case says so,
