@@ -23,6 +23,8 @@ const (
 type fake struct {
 	// before sees each command first, and may answer it, or do what cut and silence say.
 	before func(command []string) string
+	// write, if set, sends an answer, piece by piece if it likes.
+	write func(conn io.Writer, answer string) error
 
 	serving sync.WaitGroup
 	mu      sync.Mutex
@@ -74,7 +76,6 @@ func (f *fake) dial(context.Context) (net.Conn, error) {
 	f.conns[server] = true
 	f.serving.Go(func() {
 		f.serve(server)
-		_ = server.Close()
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		delete(f.conns, server)
@@ -98,31 +99,46 @@ type session struct {
 	multi   bool
 }
 
-// serve ends with the connection. A pipe has no buffer, so whatever has arrived is read
-// before anything is answered.
+// serve ends with the connection. Like a socket, it takes commands while it still answers.
 func (f *fake) serve(conn net.Conn) {
-	r, state := bufio.NewReaderSize(conn, 64<<10), &session{watched: map[string]int{}}
-	for {
-		var answers strings.Builder
+	state, commands, gone := &session{watched: map[string]int{}}, make(chan []string, 100), make(chan struct{})
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer close(gone)
+	defer conn.Close()
+	reading.Go(func() {
+		defer close(commands)
+		r := bufio.NewReader(conn)
 		for {
 			command, err := read(r)
 			if err != nil {
 				return
 			}
-			answer := f.answer(state, command)
-			if answer == cut {
+			f.mu.Lock()
+			f.told = append(f.told, command[0])
+			f.mu.Unlock()
+			select {
+			case commands <- command:
+			case <-gone:
 				return
-			}
-			if answer == silence {
-				_, _ = io.Copy(io.Discard, conn)
-				return
-			}
-			answers.WriteString(answer + "\r\n")
-			if r.Buffered() == 0 {
-				break
 			}
 		}
-		if _, err := io.WriteString(conn, answers.String()); err != nil {
+	})
+	for command := range commands {
+		answer := f.answer(state, command)
+		if answer == cut {
+			return
+		}
+		if answer == silence {
+			for range commands {
+			}
+			return
+		}
+		write := f.write
+		if write == nil {
+			write = func(conn io.Writer, answer string) error { _, err := io.WriteString(conn, answer); return err }
+		}
+		if err := write(conn, answer+"\r\n"); err != nil {
 			return
 		}
 	}
@@ -150,9 +166,6 @@ func read(r *bufio.Reader) ([]string, error) {
 }
 
 func (f *fake) answer(state *session, command []string) string {
-	f.mu.Lock()
-	f.told = append(f.told, command[0])
-	f.mu.Unlock()
 	if f.before != nil {
 		if answer := f.before(command); answer != "" {
 			return answer
@@ -161,8 +174,7 @@ func (f *fake) answer(state *session, command []string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch command[0] {
-	case "HELLO":
-		return "*2\r\n$6\r\nserver\r\n$5\r\nredis"
+	case "AUTH", "SELECT":
 	case "PING":
 		return "+PONG"
 	case "UNWATCH":
@@ -198,4 +210,28 @@ func (f *fake) answer(state *session, command []string) string {
 		return "-ERR unknown command"
 	}
 	return "+OK"
+}
+
+// count returns how many commands of that name there were so far.
+func (f *fake) count(name string) int {
+	n := 0
+	for said := range strings.FieldsSeq(f.said()) {
+		if said == name {
+			n++
+		}
+	}
+	return n
+}
+
+// hangUp closes all connections, on each of which it says something before.
+func (f *fake) hangUp(says string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		if says != "" {
+			go func() { _, _ = io.WriteString(c, says); _ = c.Close() }()
+			continue
+		}
+		_ = c.Close()
+	}
 }

@@ -1,93 +1,111 @@
 package redis
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
 )
 
-// errGone is a line whose connection is no more.
-var errGone = errors.New("the connection has been closed")
-
-// line is one connection to the server, and never another one: what WATCH promises ends
-// with its connection. One goroutine at a time uses it.
+// line is one connection to the server. One goroutine at a time uses it.
 type line struct {
-	client *redis.Client
-	conn   net.Conn
-	broken bool
-	unused *time.Timer // closes it when nobody has used it for long
+	conn net.Conn
+	in   *bufio.Reader
+	// greeting is what the server is told before the first command, greetings how many of
+	// its replies have not been read.
+	greeting  []byte
+	greetings int
+	broken    bool        // nothing more can be said by it
+	unused    *time.Timer // closes it when nobody has used it for long
 }
 
-// newLine makes a line of a connection.
-func newLine(conn net.Conn, cfg Config, username, password string) *line {
-	var once sync.Once
-	return &line{conn: conn, client: redis.NewClient(&redis.Options{
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			err := errGone
-			once.Do(func() { err = nil })
-			return conn, err
-		},
-		// The client tries failed dials again in the background when there have been as many
-		// as it may have connections: there will be no second one.
-		PoolSize: 2,
-		// What is tried again is known here, and time is watched here: -2 sets no deadlines.
-		MaxRetries: -1, ReadTimeout: -2, WriteTimeout: -2, ConnMaxIdleTime: -1,
-		Protocol: 2, DisableIdentity: true,
-		Username: username, Password: password, DB: cfg.Database,
-	})}
+// newLine makes a line of a connection. It greets together with the first command, and not
+// by HELLO, which would be a round trip before it.
+func newLine(conn net.Conn, database int, username, password string) *line {
+	l := &line{conn: conn, in: bufio.NewReaderSize(conn, headerLimit)}
+	greet := func(command ...string) {
+		l.greeting = encode(l.greeting, command...)
+		l.greetings++
+	}
+	switch {
+	case username != "":
+		greet("AUTH", username, password)
+	case password != "":
+		greet("AUTH", password)
+	}
+	if database != 0 {
+		greet("SELECT", strconv.Itoa(database))
+	}
+	return l
 }
 
-// send sends commands together and returns their replies, which may be errors of the
-// server. An error is one of the connection, or the server's that does not take it. It ends
-// with ctx.
-func (l *line) send(ctx context.Context, commands ...[]any) ([]*redis.Cmd, error) {
+// send sends commands together and returns their replies, which may be refusals. An error
+// is one of the connection, or the server's that does not take it. It ends with ctx.
+func (l *line) send(ctx context.Context, commands ...[]string) ([]reply, error) {
 	stop := context.AfterFunc(ctx, func() { _ = l.conn.Close() })
-	pipe := l.client.Pipeline()
-	replies := make([]*redis.Cmd, len(commands))
-	for i, c := range commands {
-		replies[i] = pipe.Do(ctx, c...)
+	replies, err := l.exchange(commands)
+	if !stop() {
+		l.broken = true
 	}
-	_, err := pipe.Exec(ctx)
-	l.broken = !stop()
-	if err == nil {
-		return replies, nil
+	return replies, err
+}
+
+func (l *line) exchange(commands [][]string) (replies []reply, err error) {
+	if err := l.write(commands...); err != nil {
+		return nil, err
 	}
-	answered := false
-	for _, r := range replies {
-		if err := r.Err(); err != nil && !isReply(err) {
+	if err := l.greeted(); err != nil {
+		return nil, err
+	}
+	for range commands {
+		r, err := readReply(l.in, head)
+		if err != nil {
 			l.broken = true
+			// What a server says before it hangs up is why.
+			if n := len(replies); n > 0 && replies[n-1].err != nil {
+				return nil, replies[n-1].err
+			}
 			return nil, err
 		}
-		answered = answered || r.Err() != nil
-	}
-	// No command has failed, so what has is the greeting: the password, or the database.
-	if !answered {
-		l.broken = true
-		return nil, err
+		replies = append(replies, r)
 	}
 	return replies, nil
 }
 
-// isReply reports whether an error is the server's reply; redis.Nil is one.
-func isReply(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply)
+// write sends commands, of which somebody reads the replies when the line has greeted.
+func (l *line) write(commands ...[]string) error {
+	out := l.greeting
+	l.greeting = nil
+	for _, c := range commands {
+		out = encode(out, c...)
+	}
+	_, err := l.conn.Write(out)
+	l.broken = l.broken || err != nil
+	return err
 }
 
-func (l *line) close() {
-	_ = l.client.Close()
-	// The client may not have had it yet.
-	_ = l.conn.Close()
+// greeted reads what the server says to the greeting.
+func (l *line) greeted() error {
+	for ; l.greetings > 0; l.greetings-- {
+		r, err := readReply(l.in, 0)
+		if err = cmp.Or(err, r.err); err != nil {
+			l.broken = true
+			return err
+		}
+	}
+	return nil
 }
+
+func (l *line) close() { _ = l.conn.Close() }
 
 // lines are the connections to a server. Its methods may be called at the same time.
 type lines struct {
@@ -105,38 +123,38 @@ func newLines(cfg Config) *lines {
 	}}
 }
 
-// do sends commands by any line.
-func (p *lines) do(ctx context.Context, commands ...[]any) ([]*redis.Cmd, error) {
-	l, replies, err := p.begin(ctx, commands...)
-	if err != nil {
-		return nil, err
-	}
-	p.put(l)
-	return replies, nil
-}
-
-// begin sends commands by any line, which is the caller's until he puts it back.
-func (p *lines) begin(ctx context.Context, commands ...[]any) (*line, []*redis.Cmd, error) {
+// begin begins to use a line, which is the caller's until he puts it back. What is sent
+// first by a line that was kept is a question, which is asked again by another line if the
+// server has closed that one meanwhile.
+func (p *lines) begin(ctx context.Context, use func(*line) error) (*line, error) {
 	for {
 		l := p.take()
 		kept := l != nil
 		if !kept {
 			var err error
 			if l, err = p.dial(ctx); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
-		replies, err := l.send(ctx, commands...)
+		err := use(l)
 		if err == nil {
-			return l, replies, nil
+			return l, nil
 		}
 		l.close()
-		// The server has closed it meanwhile, and the commands were not sent.
-		if kept && errors.Is(err, errGone) && ctx.Err() == nil {
+		if kept && l.broken && ctx.Err() == nil {
 			continue
 		}
-		return nil, nil, err
+		return nil, err
 	}
+}
+
+// ask sends commands by any line, which is the caller's until he puts it back.
+func (p *lines) ask(ctx context.Context, commands ...[]string) (l *line, replies []reply, err error) {
+	l, err = p.begin(ctx, func(l *line) (err error) {
+		replies, err = l.send(ctx, commands...)
+		return err
+	})
+	return l, replies, err
 }
 
 func (p *lines) take() *line {
@@ -156,7 +174,7 @@ func (p *lines) take() *line {
 func (p *lines) put(l *line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.broken || p.closed || len(p.idle) == ranged.Slots {
+	if l.broken || l.in.Buffered() > 0 || p.closed || len(p.idle) == ranged.Slots {
 		l.close()
 		return
 	}
@@ -195,7 +213,7 @@ func (p *lines) dial(ctx context.Context) (*line, error) {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
 	if !p.config.TLS {
-		return newLine(conn, p.config, username, password), nil
+		return newLine(conn, p.config.Database, username, password), nil
 	}
 	host, _, err := net.SplitHostPort(p.config.Address)
 	if err != nil {
@@ -210,5 +228,5 @@ func (p *lines) dial(ctx context.Context) (*line, error) {
 		}
 		return nil, fmt.Errorf("securing the connection: %w", err)
 	}
-	return newLine(secured, p.config, username, password), nil
+	return newLine(secured, p.config.Database, username, password), nil
 }

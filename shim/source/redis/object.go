@@ -8,8 +8,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
@@ -39,11 +37,11 @@ func (o *object) Open(ctx context.Context, at, end int64, known *source.Object) 
 		answer, err := o.first(ctx, end)
 		return answer, o.failure(err, false)
 	}
-	part, err := o.part(ctx, at, end)
+	part, err := o.stream(ctx, at, end)
 	if err != nil {
 		return ranged.Answer{}, err
 	}
-	return ranged.Answer{Object: *known, Body: io.NopCloser(strings.NewReader(part)), From: at}, nil
+	return ranged.Answer{Object: *known, Body: part, From: at}, nil
 }
 
 // first asks for the value's size and its beginning, and has the key watched from before
@@ -51,12 +49,12 @@ func (o *object) Open(ctx context.Context, at, end int64, known *source.Object) 
 func (o *object) first(ctx context.Context, end int64) (ranged.Answer, error) {
 	// The line may have watched for another fetch before: whoever is done with it does not
 	// wait for an UNWATCH.
-	l, replies, err := o.lines.begin(ctx, []any{"UNWATCH"}, []any{"WATCH", o.key},
-		[]any{"EXISTS", o.key}, []any{"STRLEN", o.key}, []any{"GETRANGE", o.key, 0, head - 1})
+	l, replies, err := o.lines.ask(ctx, []string{"UNWATCH"}, []string{"WATCH", o.key},
+		[]string{"EXISTS", o.key}, []string{"STRLEN", o.key}, getRange(o.key, 0, head))
 	if err != nil {
 		return ranged.Answer{}, err
 	}
-	size, begins, err := o.look(replies[1:])
+	size, begins, err := o.look(l, replies[1:])
 	switch {
 	case err != nil:
 		o.lines.put(l)
@@ -78,30 +76,30 @@ func (o *object) first(ctx context.Context, end int64) (ranged.Answer, error) {
 	answer := o.answer(size, begins)
 	o.watch = o.register(&watch{key: o.key, version: answer.Object.Version, line: l, turn: make(chan struct{}, 1)})
 	if end = min(end, size); end > head {
-		rest := &rest{ctx: ctx, object: o, at: head, end: end}
-		answer.Body = io.NopCloser(io.MultiReader(answer.Body, rest))
+		answer.Body = &rest{ctx: ctx, object: o, begins: strings.NewReader(begins), at: head, end: end}
 	}
 	return answer, nil
 }
 
 // look reads the replies to WATCH, EXISTS, STRLEN and, if it was sent, GETRANGE.
-func (o *object) look(replies []*redis.Cmd) (size int64, begins string, err error) {
+func (o *object) look(l *line, replies []reply) (size int64, begins string, err error) {
+	defer func() { l.broken = l.broken || errors.Is(err, errProtocol) }()
 	for _, r := range replies {
-		if err := r.Err(); err != nil {
-			return 0, "", err
+		if r.err != nil {
+			return 0, "", r.err
 		}
 	}
-	exists, err := replies[1].Int64()
+	exists, err := replies[1].number()
 	if err != nil {
 		return 0, "", err
 	}
 	if exists == 0 {
 		return 0, "", source.NotFound(o.config.Store, o.ref)
 	}
-	if size, err = replies[2].Int64(); err != nil || len(replies) < 4 {
+	if size, err = replies[2].number(); err != nil || len(replies) < 4 {
 		return size, "", err
 	}
-	begins, err = replies[3].Text()
+	begins, err = replies[3].bytes()
 	return size, begins, err
 }
 
@@ -109,39 +107,35 @@ func (o *object) answer(size int64, begins string) ranged.Answer {
 	return ranged.Answer{Object: source.Object{Size: size, ContentType: contentType, Version: rand.Text()}, Body: io.NopCloser(strings.NewReader(begins))}
 }
 
-// part returns the bytes from at up to end.
-func (o *object) part(ctx context.Context, at, end int64) (string, error) {
-	replies, err := o.lines.do(ctx, []any{"GETRANGE", o.key, at, end - 1})
-	if err != nil {
-		return "", o.failure(err, true)
-	}
-	part, err := replies[0].Text()
-	if err != nil {
-		return "", o.failure(err, true)
-	}
-	if int64(len(part)) != end-at { // It has become shorter, or has gone.
-		return "", source.Changed(o.config.Store, o.ref)
-	}
-	return part, nil
-}
-
-// rest is a part that is asked for when it is read.
+// rest is the first part of a value: its beginning, and a stream that is asked for when that
+// has been read.
 type rest struct {
 	ctx     context.Context // of the attempt that reads it
 	object  *object
+	begins  *strings.Reader
 	at, end int64
-	part    *strings.Reader
+	stream  *stream
 }
 
 func (r *rest) Read(p []byte) (int, error) {
-	if r.part == nil {
-		part, err := r.object.part(r.ctx, r.at, r.end)
+	if r.begins.Len() > 0 {
+		return r.begins.Read(p)
+	}
+	if r.stream == nil {
+		s, err := r.object.stream(r.ctx, r.at, r.end)
 		if err != nil {
 			return 0, err
 		}
-		r.part = strings.NewReader(part)
+		r.stream = s
 	}
-	return r.part.Read(p)
+	return r.stream.Read(p)
+}
+
+func (r *rest) Close() error {
+	if r.stream == nil {
+		return nil
+	}
+	return r.stream.Close()
 }
 
 // stat asks what a fetch would be told. While a fetch has the key watched, and nobody has
@@ -154,10 +148,14 @@ func (o *object) stat(ctx context.Context) (source.Object, error) {
 // failure turns an error into one that ranged.Fetcher knows. A reply is told by its code
 // only: some repeat what was sent.
 func (o *object) failure(err error, begun bool) error {
-	if own := (*problem.Problem)(nil); err == nil || errors.As(err, &own) || !isReply(err) {
+	var (
+		own  *problem.Problem
+		said refusal
+	)
+	if err == nil || errors.As(err, &own) || !errors.As(err, &said) {
 		return err
 	}
-	text := err.Error()
+	text := string(said)
 	code, _, _ := strings.Cut(text, " ")
 	answer := fmt.Sprintf("it answers %.30q", code)
 	switch code {

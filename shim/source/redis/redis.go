@@ -1,4 +1,5 @@
-// Package redis reads inputs from Redis: strings, by GETRANGE in parallel.
+// Package redis reads inputs from Redis: strings, by GETRANGE in parallel. It speaks the
+// protocol itself, because a client library hands out a reply when it has come whole.
 package redis
 
 import (
@@ -17,10 +18,10 @@ import (
 	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
 
-// Part is the largest range asked for at once, in bytes. The client has each whole in
-// memory, 64 of them at most (ranged.Slots); and 8 of them (ranged.Connections) are more
-// than a link of 500 Mbit/s and 50 ms holds.
-const Part = 512 << 10
+// Part is the largest range that one connection reads without a pause, in bytes: many round
+// trips' worth, as after each it waits for one; and small against most values that are worth
+// several connections. It is asked for by smaller pieces, and none of it is held in memory.
+const Part = 2 << 20
 
 // contentType is that of all values, as Redis has none (RFC 2046, section 4.5.1).
 const contentType = "application/octet-stream"

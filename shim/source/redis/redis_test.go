@@ -78,7 +78,7 @@ func TestASmallValueIsOneRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := f.said(); got != "HELLO UNWATCH WATCH EXISTS STRLEN GETRANGE UNWATCH WATCH EXISTS STRLEN GETRANGE" {
+	if got := f.said(); got != "UNWATCH WATCH EXISTS STRLEN GETRANGE UNWATCH WATCH EXISTS STRLEN GETRANGE" {
 		t.Errorf("the server was told %s", got)
 	}
 }
@@ -129,7 +129,7 @@ func TestFetchFails(t *testing.T) {
 		"a hash":         {"STRLEN", "-WRONGTYPE Operation against a key", "InputNotFound", http.StatusNotFound, "no object", atOnce},
 		"a cluster":      {"STRLEN", "-MOVED 3999 127.0.0.1:6381", "StoreUnavailable", http.StatusBadGateway, "MOVED", atOnce},
 		"another error":  {"GETRANGE", "-ERR you sent " + testSecret, "StoreUnavailable", http.StatusBadGateway, `"ERR"`, atOnce},
-		"no Redis":       {"HELLO", "HTTP/1.1 400 Bad Request", "StoreUnavailable", http.StatusBadGateway, "connection failed", retried},
+		"no Redis":       {"UNWATCH", "HTTP/1.1 400 Bad Request", "StoreUnavailable", http.StatusBadGateway, "connection failed", retried},
 		"loading":        {"STRLEN", "-LOADING Redis is loading", "StoreUnavailable", http.StatusBadGateway, "LOADING", retried},
 		"reset":          {"STRLEN", cut, "StoreUnavailable", http.StatusBadGateway, "connection failed", retried},
 		"stalled":        {"STRLEN", silence, "StoreTimeout", http.StatusGatewayTimeout, "in time", stalled},

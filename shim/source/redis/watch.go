@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
@@ -74,7 +72,7 @@ func (o *object) explain(err error) error {
 	switch {
 	case errors.Is(err, errChanged):
 		return source.Changed(o.config.Store, o.ref)
-	case err != nil && !isReply(err):
+	case err != nil && !isRefusal(err):
 		return source.Because(source.Unavailable(o.config.Store, "the connection broke that watched whether the object changes"), err)
 	}
 	return o.failure(err, true)
@@ -94,14 +92,14 @@ func (o *object) renew(ctx context.Context) (source.Object, error) {
 			object, err = o.glance(ctx)
 			return err
 		}
-		next, replies, err := o.lines.begin(ctx, []any{"UNWATCH"}, []any{"WATCH", o.key}, []any{"EXISTS", o.key}, []any{"STRLEN", o.key})
+		next, replies, err := o.lines.ask(ctx, []string{"UNWATCH"}, []string{"WATCH", o.key}, []string{"EXISTS", o.key}, []string{"STRLEN", o.key})
 		if err != nil {
 			return err
 		}
 		w.err = unchanged(ctx, w.line)
 		o.lines.put(w.line)
 		w.line = next
-		size, _, err := o.look(replies[1:])
+		size, _, err := o.look(next, replies[1:])
 		object = o.answer(size, "").Object
 		if w.err == nil {
 			object.Version = w.version
@@ -113,11 +111,12 @@ func (o *object) renew(ctx context.Context) (source.Object, error) {
 
 // glance looks at an object that nobody watches.
 func (o *object) glance(ctx context.Context) (source.Object, error) {
-	replies, err := o.lines.do(ctx, []any{"PING"}, []any{"EXISTS", o.key}, []any{"STRLEN", o.key})
+	l, replies, err := o.lines.ask(ctx, []string{"PING"}, []string{"EXISTS", o.key}, []string{"STRLEN", o.key})
 	if err != nil {
 		return source.Object{}, err
 	}
-	size, _, err := o.look(replies)
+	size, _, err := o.look(l, replies)
+	o.lines.put(l)
 	return o.answer(size, "").Object, err
 }
 
@@ -134,12 +133,12 @@ func (w *watch) use(ctx context.Context, fn func() error) error {
 
 // unchanged ends the line's watch, with errChanged if its key was touched.
 func unchanged(ctx context.Context, l *line) error {
-	replies, err := l.send(ctx, []any{"MULTI"}, []any{"EXEC"})
+	replies, err := l.send(ctx, []string{"MULTI"}, []string{"EXEC"})
 	if err != nil {
 		return err
 	}
-	if errors.Is(replies[1].Err(), redis.Nil) {
+	if replies[1].null {
 		return errChanged
 	}
-	return replies[1].Err()
+	return replies[1].err
 }
