@@ -25,7 +25,7 @@ func Redis(backend, prefix string, decide func(key string) Fault) (*Server, erro
 				n, err := client.Read(buf)
 				if n > 0 {
 					if key := named(buf[:n], prefix); key != "" {
-						l.asked(decide(key))
+						l.asked(key, decide(key))
 					}
 					if _, err := store.Write(buf[:n]); err != nil {
 						return
@@ -55,14 +55,20 @@ func named(commands []byte, prefix string) string {
 
 // redisLine is one connection's answers.
 type redisLine struct {
-	mu sync.Mutex
-	to faulty
+	mu  sync.Mutex
+	key string // that was asked for last
+	to  faulty
 }
 
-func (l *redisLine) asked(f Fault) {
+// asked is told of a batch. A value is asked for piece by piece, and ahead: a piece to which
+// nothing happens does not lift the fault of one that is still on its way.
+func (l *redisLine) asked(key string, f Fault) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.to.fault, l.to.written = f, 0
+	if key == l.key && f.Kind == None {
+		return
+	}
+	l.key, l.to.fault, l.to.written = key, f, 0
 }
 
 // errStalled ends a line of which nothing comes any more, but not its connection.
