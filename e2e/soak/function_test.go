@@ -99,7 +99,8 @@ func (f *function) handle(rw http.ResponseWriter, req *http.Request) {
 	defer r.handlers.Done()
 	switch {
 	case r.Fault == plan.FunctionCloses:
-		panic(http.ErrAbortHandler)
+		closeUnread(rw)
+		return
 	case r.Fault == plan.FunctionRefuses && nth == 1:
 		http.Error(rw, "not now", http.StatusInternalServerError)
 		return
@@ -130,6 +131,16 @@ func (f *function) handle(rw http.ResponseWriter, req *http.Request) {
 	if f.answer(rw, r, rep) {
 		r.answered.Add(1)
 	}
+}
+
+// closeUnread ends the connection, or the stream of HTTP/2. A server of HTTP/1.1 would read what is
+// left of the body before.
+func closeUnread(rw http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(rw).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_ = conn.Close() // whoever uses it sees it
 }
 
 // answer sends the report, and then the filler, of which a part is missing if the case says so,

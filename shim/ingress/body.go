@@ -27,9 +27,15 @@ type clientBody struct {
 	announced []string
 	input     *engine.Input // nil: it is not in the buffer
 
-	mu      sync.Mutex // held while the request's body is read
-	kept    []byte
-	spent   atomic.Bool // more was read than is kept
+	mu    sync.Mutex
+	kept  []byte
+	spent atomic.Bool // more was read than is kept
+	// coming is the read from the client that is under way, nil if there is none. It fills
+	// fresh, of room, which is whoever's next wants it; err is what follows that.
+	coming      chan struct{}
+	room, fresh []byte
+	err         error
+
 	ended   atomic.Bool // it was read to its end
 	failure atomic.Pointer[error]
 
@@ -47,15 +53,18 @@ func newClientBody(r *http.Request) *clientBody {
 	return b
 }
 
-// open begins from the start. What was opened before must have been closed; a Read that is
-// under way in it takes nothing away. trailer is filled at the end.
+// open begins from the start. What was opened before must have been closed. A Read ends when
+// ctx does, with its cause, or when the body is closed, and takes nothing away then. trailer is
+// filled at the end.
 func (b *clientBody) open(ctx context.Context, trailer http.Header) (io.ReadCloser, error) {
-	live := &sending{body: b, trailer: trailer}
+	until, end := context.WithCancelCause(ctx)
+	live := &sending{body: b, trailer: trailer, until: until, end: end}
 	if b.input == nil {
 		return live, nil
 	}
 	stored, err := b.input.NewReader(ctx)
 	if err != nil {
+		end(err)
 		return nil, fmt.Errorf("reading the request's body: %w", err)
 	}
 	return &following{stored: stored, live: live}, nil
@@ -97,13 +106,9 @@ func (b *clientBody) refused() error {
 }
 
 // Read takes what comes from the client. Only the way into the buffer calls it.
-func (b *clientBody) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.take(p)
-}
+func (b *clientBody) Read(p []byte) (int, error) { return b.take(p) }
 
-// take reads from the client; the caller holds mu.
+// take reads from the client, one at a time.
 func (b *clientBody) take(p []byte) (int, error) {
 	n, err := b.of.Body.Read(p)
 	if err == io.EOF {
@@ -115,6 +120,45 @@ func (b *clientBody) take(p []byte) (int, error) {
 		err = because(errClientGone, err)
 	}
 	return n, err
+}
+
+// arrive has the next bytes read from the client, which is not to hold up who no longer waits
+// for them; came is closed when they are there. The caller holds mu.
+func (b *clientBody) arrive() (came <-chan struct{}) {
+	if b.coming != nil {
+		return b.coming
+	}
+	if b.room == nil {
+		size := int64(bodyKept)
+		if announced := b.of.ContentLength; announced > 0 {
+			size = min(size, announced)
+		}
+		b.room = make([]byte, size)
+	}
+	coming := make(chan struct{})
+	b.coming = coming
+	go func() {
+		defer close(coming)
+		n, err := b.take(b.room)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.fresh, b.err, b.coming = b.room[:n], err, nil
+	}()
+	return coming
+}
+
+// leave ends the read from the client that nobody waits for any more, when the request is over.
+func (b *clientBody) leave(client *http.ResponseController) {
+	b.mu.Lock()
+	coming := b.coming
+	b.mu.Unlock()
+	if coming == nil {
+		return
+	}
+	b.interrupted.Store(true)
+	if client.SetReadDeadline(past) == nil {
+		<-coming
+	} // or the connection's end has to do
 }
 
 // spill keeps what of the body came and found no room in the buffer. All that is in there has
@@ -134,49 +178,73 @@ type sending struct {
 	body    *clientBody
 	trailer http.Header
 	at      int // of what is kept
-	closed  atomic.Bool
+	until   context.Context
+	end     context.CancelCauseFunc
 }
 
 func (s *sending) Read(p []byte) (int, error) {
+	for {
+		n, more, err := s.take(p)
+		if more == nil {
+			return n, err
+		}
+		select {
+		case <-more:
+		case <-s.until.Done():
+			return 0, context.Cause(s.until)
+		}
+	}
+}
+
+// take returns what is there, or else what tells when more is.
+func (s *sending) take(p []byte) (n int, more <-chan struct{}, err error) {
 	b := s.body
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case s.closed.Load():
-		return 0, http.ErrBodyReadAfterClose
+	case s.until.Err() != nil: // bytes that nobody waits for any more are the next one's
+		return 0, nil, context.Cause(s.until)
 	case s.at < len(b.kept):
-		n := copy(p, b.kept[s.at:])
+		n = copy(p, b.kept[s.at:])
 		s.at += n
-		return n, nil
+		return n, nil, nil
+	case len(b.fresh) > 0:
+		n = copy(p, b.fresh)
+		b.fresh = b.fresh[n:]
+		s.keep(p[:n])
+		return n, nil, nil
+	case b.coming == nil && b.ended.Load():
+		s.fill()
+		return 0, nil, io.EOF
+	case b.err != nil:
+		return 0, nil, b.err
 	}
-	n, err := b.take(p)
-	if err == io.EOF {
-		s.end()
-	}
-	if b.spent.Load() {
-		return n, err
-	}
-	// Bytes that nobody waits for any more are the next one's.
-	if len(b.kept)+n > bodyKept && !s.closed.Load() {
-		b.spent.Store(true)
-		b.kept = nil
-		return n, err
-	}
-	b.kept = append(b.kept, p[:n]...)
-	s.at += n
-	return n, err
+	return 0, b.arrive(), nil
 }
 
-// end gives the trailers their values.
-func (s *sending) end() {
-	if s.trailer != nil && !s.closed.Load() {
+// keep notes what was taken, as long as it can be sent again; the caller holds the body's mu.
+func (s *sending) keep(taken []byte) {
+	b := s.body
+	if !b.spent.Load() && len(b.kept)+len(taken) > bodyKept {
+		b.spent.Store(true)
+		b.kept = nil
+	}
+	if !b.spent.Load() {
+		b.kept = append(b.kept, taken...)
+		s.at += len(taken)
+	}
+}
+
+// fill gives the trailers their values.
+func (s *sending) fill() {
+	if s.trailer != nil {
 		maps.Copy(s.trailer, s.body.of.Trailer)
 	}
 }
 
 // Close leaves the body itself to the server that received it.
 func (s *sending) Close() error {
-	s.closed.Store(true)
+	s.end(http.ErrBodyReadAfterClose)
 	return nil
 }
 

@@ -16,7 +16,16 @@ var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 // known length as a reader, which net.TCPConn would copy 32 KiB at a time. Nor would
 // sendfile(2) be better, between programs of one machine: it hands over a page at a time, and
 // what is saved at this end costs the reader more.
-type inChunks struct{ *net.TCPConn }
+type inChunks struct {
+	*net.TCPConn
+	ending
+}
+
+func (c inChunks) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	c.heard(err)
+	return n, err
+}
 
 // ReadFrom implements io.ReaderFrom. What has come is written at once.
 func (c inChunks) ReadFrom(r io.Reader) (int64, error) {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"syscall"
 	"time"
@@ -40,6 +41,16 @@ func Silence(c *tls.Conn, body int64) (time.Duration, error) {
 
 // PeerSilence is that time of a connection without a large body.
 const PeerSilence = peerSilence
+
+// Ended is a connection that the other side has ended for that reason.
+func Ended(why error) net.Conn {
+	e := newEnding()
+	e.heard(why)
+	return struct {
+		net.Conn
+		ending
+	}{ending: e}
+}
 
 // BodyKept is how much of a body can be sent again; OpenBody opens one each time that what
 // it returns is called.

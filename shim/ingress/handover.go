@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -72,18 +71,14 @@ func NewPeerTransport(client func(host string) (*tls.Config, error), opened func
 	}
 }
 
-// peerConn is a connection that tells when its other side has ended it.
+// peerConn is a connection to another node's daemon.
 type peerConn struct {
 	*tls.Conn
-	ended  context.Context
-	end    context.CancelFunc
+	ending
 	closed func()
 }
 
-func newPeerConn(c *tls.Conn, closed func()) *peerConn {
-	ended, end := context.WithCancel(context.Background())
-	return &peerConn{c, ended, end, closed}
-}
+func newPeerConn(c *tls.Conn, closed func()) *peerConn { return &peerConn{c, newEnding(), closed} }
 
 func (c *peerConn) Close() error {
 	c.closed()
@@ -108,24 +103,8 @@ func (c *peerConn) carry(body int64) {
 
 func (c *peerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil {
-		c.end()
-	}
+	c.heard(err)
 	return n, err
-}
-
-// untilEnded closes the body that is sent when the connection on which it is has ended: the
-// transport itself waits for more of the body before it tells that. forget is called when the
-// request is over. The body has size bytes, or, at -1, any number.
-func untilEnded(ctx context.Context, sent io.Closer, size int64) (tracing context.Context, forget func()) {
-	stop := func() bool { return true }
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-		if c, ok := i.Conn.(*peerConn); ok {
-			c.carry(size)
-			stop = context.AfterFunc(c.ended, func() { _ = sent.Close() }) // it was only read from
-		}
-	}})
-	return ctx, func() { stop() }
 }
 
 // handOver sends the request to the daemon of the instance's node, which fetches a stored
@@ -141,8 +120,17 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 	// The transfer is over when the other node has what it needs to begin: the head.
 	head := sync.OnceFunc(func() { span.End() })
 	defer func() { endSpan(span, err) }()
+	size := r.ContentLength
+	if r.Header.Get("Upgrade") != "" {
+		size = -1 // what follows is no body, and can wait as one
+	}
+	connected := func(i httptrace.GotConnInfo) {
+		if c, is := i.Conn.(*peerConn); is {
+			c.carry(size)
+		}
+	}
 	var there progress
-	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: head, Got1xxResponse: there.heard}), w, r, hop{
+	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: connected, WroteHeaders: head, Got1xxResponse: there.heard}), w, r, hop{
 		id:     p.id,
 		body:   p.body,
 		via:    in.peers,

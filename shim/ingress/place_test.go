@@ -3,6 +3,7 @@ package ingress_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -318,5 +319,24 @@ func TestAReadUnderWayTakesNothing(t *testing.T) {
 	<-given
 	if _, err := once.Read(make([]byte, 1)); err == nil {
 		t.Error("what is closed can be read")
+	}
+}
+
+// A reader need not wait for a client that pauses: what comes then is the next one's.
+func TestAReadEndsWithItsBody(t *testing.T) {
+	from, write := io.Pipe()
+	open, _ := ingress.OpenBody(from)
+	once, ended := open(), make(chan error)
+	go func() {
+		_, err := once.Read(make([]byte, 100))
+		ended <- err
+	}()
+	_ = once.Close()
+	if err := <-ended; !errors.Is(err, http.ErrBodyReadAfterClose) {
+		t.Errorf("it ends with %v", err)
+	}
+	go func() { _, _ = io.WriteString(write, "all of it"); _ = write.Close() }()
+	if got, err := io.ReadAll(open()); err != nil || string(got) != "all of it" {
+		t.Errorf("the next reads %q, %v", got, err)
 	}
 }

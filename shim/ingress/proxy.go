@@ -39,17 +39,15 @@ var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-
 func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, to hop) error {
 	out, trailer := r.WithContext(ctx), to.body.trailer()
 	out.Trailer = nil // it may be about to be filled
-	sent, err := to.body.open(ctx, trailer)
+	until, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	sent, err := to.body.open(until, trailer)
 	if err != nil {
 		return err
 	}
 	defer sent.Close() // ReverseProxy does not; nothing is lost with it
 	out.Body = sent
-	size := r.ContentLength
-	if r.Header.Get("Upgrade") != "" {
-		size = -1 // what follows is no body, and can wait as one
-	}
-	ctx, forget := untilEnded(ctx, sent, size)
+	ctx, forget := untilEnded(ctx, stop)
 	defer forget()
 	var got *watched // nil until the answer begins
 	var failure error
@@ -63,6 +61,9 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 				if v, ok := pr.In.Header[h]; ok {
 					pr.Out.Header[h] = v
 				}
+			}
+			if pr.Out.Body != nil {
+				pr.Out.Body = sent // which ReverseProxy has wrapped so that no transport can close it
 			}
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // with what only the function can read
 			pr.Out.Trailer = trailer                 // filled while the body is read

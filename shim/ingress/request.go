@@ -64,6 +64,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
 	p := &parked{body: newClientBody(r), depth: depth(r.Header), tell: func(string) {}}
+	defer p.body.leave(http.NewResponseController(w))
 	err := in.park(ctx, r, p, began)
 	if err != nil {
 		err = in.verdict(r, err)

@@ -229,11 +229,10 @@ func (c *Case) fit(r *rand.Rand) {
 	if c.Hidden || c.Input == None || c.Input == Body && c.Size == 0 || c.Fault == TooLarge || c.Fault == BufferFull {
 		c.Socket = Unread
 	}
-	// One that leaves while it sends does not wait for what comes of it; that a function has
-	// closed the connection its daemon sees only with the next byte of the body, and so does a
-	// client of HTTP/2 in Go of its daemon.
+	// One that leaves while it sends does not wait for what comes of it; that its daemon has
+	// closed the connection a client of HTTP/2 in Go sees only with the next byte of the body.
 	c.Paced = c.Paced && c.Socket != Unread && c.Input == Body && c.Way != Entry && c.Size > 1 && !c.HTTP2 &&
-		c.Fault != ClientLeavesSending && c.Fault != FunctionCloses
+		c.Fault != ClientLeavesSending
 }
 
 // way makes the case come on a way on which its fault can happen, to nodes that it can happen to.
