@@ -227,13 +227,13 @@ func TestABodyThatPausesIsPlacedAgain(t *testing.T) {
 		p.gateway.instances.run(t, digests)
 		away, _ := p.gateway.cp.activate(t.Context(), nil)
 		p.gateway.cp.activate = first(away)
-		p.target.instances.ready = func(ctx context.Context, _ string) (netip.AddrPort, error) {
+		p.target.instances.ready = func(ctx context.Context, id string) (netip.AddrPort, error) {
 			select {
 			case <-p.parked:
-				go p.server.CloseClientConnections()
+				p.server.CloseClientConnections()
 			case <-ctx.Done():
 			}
-			return netip.AddrPort{}, hang(ctx)
+			return failGone(ctx, id) // which nobody hears any more
 		}
 		answer, u := paused(t, p.gateway.gateway, function)
 		eventually(t, "it is placed again", func() bool { return p.gateway.cp.activations() == 2 })

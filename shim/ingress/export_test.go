@@ -57,7 +57,7 @@ func Ended(why error) net.Conn {
 const BodyKept = bodyKept
 
 func OpenBody(from io.ReadCloser) (open func() io.ReadCloser, whole func() bool) {
-	b := newClientBody(&http.Request{Body: from})
+	b := newClientBody(&http.Request{Body: from, ContentLength: -1})
 	open = func() io.ReadCloser {
 		sent, _ := b.open(context.Background(), nil) // it is not in the buffer
 		return sent
