@@ -199,6 +199,8 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 		}
 	}
 	if isBroken(err) {
+		// The server would wait for more of a body that pauses, before it lets go.
+		_ = http.NewResponseController(w).SetReadDeadline(past)
 		panic(http.ErrAbortHandler) // the only way to tell the gateway that the answer is not whole
 	}
 	if p.id != "" {
