@@ -164,58 +164,45 @@ func TestAJobEndsWithItsCaller(t *testing.T) {
 	nothingHalfMade(t)
 }
 
-// A daemon that is killed costs a job whose program has not started, with a clear word, and no
-// other: that keeps its input.
+// A daemon that is killed costs a job whose program has not started, with a clear word.
 func TestAJobAndAKilledDaemon(t *testing.T) {
-	want := put(t, "jobs/killed", 40_000_000)
+	put(t, "jobs/killed", 40_000_000)
 	process := "headstart-node-" + testbed.Edge
-	for name, c := range map[string]struct{ until, reason string }{
-		"waiting": {"input", "JobLost"},
-		"running": {"meta.json", admin.Succeeded}, // which is written when the program has started
-	} {
-		t.Run(name, func(t *testing.T) {
-			manifest := strings.Replace(job("job-killed-"+name, "jobs/killed", `digest, /headstart/input/job`), "          args:", "          env:\n            - {name: WITNESS_SLOW, value: 3s}\n          args:", 1)
-			type result struct {
-				o   admin.JobOutcome
-				err error
-			}
-			ran := make(chan result, 1)
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
-				defer cancel()
-				o, err := bed.Client().RunJob(ctx, strings.NewReader(manifest))
-				ran <- result{o, err}
-			}()
-			eventually(t, "the job is "+name, func() error {
-				found, err := filepath.Glob(filepath.Join(bed.StateDir(testbed.Edge), "instances", "default-job-killed-"+name+"-*", c.until))
-				if len(found) != 1 {
-					return fmt.Errorf("there is %v, %v", found, err)
-				}
-				return nil
-			})
-			killed := bed.PID(process)
-			if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			r := <-ran
-			if r.err != nil || r.o.Reason != c.reason || r.o.Message == "" {
-				t.Errorf("outcome %+v, %v", r.o, r.err)
-			}
-			if got := printed(t, "job-killed-"+name); c.reason == admin.Succeeded && got != want {
-				t.Errorf("the program read %s, the object is %s", got, want)
-			}
-			eventually(t, "the node is back", func() error {
-				s, err := bed.Client().Status(t.Context())
-				if err != nil {
-					return err
-				}
-				there := slices.ContainsFunc(s.Nodes, func(n admin.Node) bool { return n.Name == testbed.Edge })
-				if pid := bed.PID(process); pid == 0 || pid == killed || !there {
-					return fmt.Errorf("its daemon is process %d, its node is there: %t", pid, there)
-				}
-				return nil
-			})
-			nothingHalfMade(t)
-		})
+	type result struct {
+		o   admin.JobOutcome
+		err error
 	}
+	ran := make(chan result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+		defer cancel()
+		o, err := bed.Client().RunJob(ctx, strings.NewReader(job("job-killed", "jobs/killed", `digest, /headstart/input/job`)))
+		ran <- result{o, err}
+	}()
+	eventually(t, "the job waits for its input", func() error {
+		found, err := filepath.Glob(filepath.Join(bed.StateDir(testbed.Edge), "instances", "default-job-killed-*", "input"))
+		if len(found) != 1 {
+			return fmt.Errorf("there is %v, %v", found, err)
+		}
+		return nil
+	})
+	killed := bed.PID(process)
+	if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-ran; r.err != nil || r.o.Reason != "JobLost" || r.o.Message == "" {
+		t.Errorf("outcome %+v, %v", r.o, r.err)
+	}
+	eventually(t, "the node is back", func() error {
+		s, err := bed.Client().Status(t.Context())
+		if err != nil {
+			return err
+		}
+		there := slices.ContainsFunc(s.Nodes, func(n admin.Node) bool { return n.Name == testbed.Edge })
+		if pid := bed.PID(process); pid == 0 || pid == killed || !there {
+			return fmt.Errorf("its daemon is process %d, its node is there: %t", pid, there)
+		}
+		return nil
+	})
+	nothingHalfMade(t)
 }
