@@ -128,6 +128,10 @@ func newLines(cfg Config) *lines {
 // server has closed that one meanwhile.
 func (p *lines) begin(ctx context.Context, use func(*line) error) (*line, error) {
 	for {
+		// A kept line may answer before its being closed has come through.
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		l := p.take()
 		kept := l != nil
 		if !kept {
