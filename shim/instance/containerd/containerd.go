@@ -3,6 +3,7 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -127,6 +128,7 @@ func (r *Runtime) TrimLogs() error { return r.logs.trim() }
 // CNI plugins would go on behind its back, and finish after the clean-up.
 func (r *Runtime) Create(ctx context.Context, s instance.Spec) (_ instance.Sandbox, err error) {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
+	defer func() { err = lost(err) }()
 	image, err := r.image(ctx, s.Image)
 	if err != nil {
 		return nil, err
@@ -163,6 +165,16 @@ func (r *Runtime) Create(ctx context.Context, s instance.Spec) (_ instance.Sandb
 		return nil, err
 	}
 	return sb, nil
+}
+
+// lost says of what containerd took with it when it ended that another instance can be had: that
+// waits for containerd.
+func lost(err error) error {
+	if !errdefs.IsUnavailable(err) {
+		return err
+	}
+	return errors.Join(problem.New(http.StatusServiceUnavailable, problem.ReasonInstanceGone, "",
+		"the node's containerd ended while the sandbox was made; try again"), err)
 }
 
 // image returns the image, unpacked, pulling it when the node does not have it.

@@ -121,7 +121,7 @@ func (sb *sandbox) adopt(ctx context.Context) error {
 func (sb *sandbox) Start(ctx context.Context) error {
 	sb.started = true
 	if err := sb.task.Start(namespaces.WithNamespace(ctx, Namespace)); err != nil {
-		return fmt.Errorf("starting the task: %w", err)
+		return lost(fmt.Errorf("starting the task: %w", err))
 	}
 	return nil
 }
