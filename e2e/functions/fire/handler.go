@@ -24,18 +24,19 @@ func newHandler(in *input.Reader, every int) http.Handler {
 		defer cancel()
 
 		start := time.Now()
-		video, origin, err := in.Read(r.WithContext(ctx))
+		video, err := in.Read(r.WithContext(ctx))
 		if err != nil {
 			fail(w, err)
 			return
 		}
+		defer video.Close()
 		read := time.Now()
-		answer, err := analyse(video, every)
+		answer, err := analyse(video.Data, every)
 		if err != nil {
 			fail(w, err)
 			return
 		}
-		step.SetTiming(w.Header(), read.Sub(start), string(origin), time.Since(read))
+		step.SetTiming(w.Header(), read.Sub(start), string(video.From), time.Since(read))
 		write(w, http.StatusOK, answer)
 	})
 	return mux

@@ -1,6 +1,6 @@
 // Package input brings a request's input into memory: from the request's body, from a file
-// that was placed in the sandbox, or else from a store, as a function does that fetches by
-// itself.
+// that was placed in the sandbox, which it maps, or else from a store, as a function does that
+// fetches by itself.
 package input
 
 import (
@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Headers that say where the input is.
@@ -50,6 +52,23 @@ func refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{Status: status, Message: fmt.Sprintf(format, args...)}
 }
 
+// Input is a request's input. Its bytes may be a file's, and must not be changed.
+type Input struct {
+	Data []byte
+	From Origin
+
+	mapped bool
+}
+
+// Close lets go of Data, which must not be looked at any more.
+func (in *Input) Close() error {
+	if !in.mapped {
+		return nil
+	}
+	in.mapped = false
+	return unix.Munmap(in.Data)
+}
+
 // Reader reads inputs.
 type Reader struct {
 	// Dir is the directory that files are taken from.
@@ -61,11 +80,14 @@ type Reader struct {
 }
 
 // Read returns the request's input: its body, or else what its headers name. Errors that are
-// the caller's are a *Refusal.
-func (r *Reader) Read(req *http.Request) ([]byte, Origin, error) {
+// the caller's are a *Refusal. The caller closes the input.
+func (r *Reader) Read(req *http.Request) (*Input, error) {
 	data, err := r.readBody(req)
-	if err != nil || len(data) > 0 {
-		return data, Body, err
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > 0 {
+		return &Input{Data: data, From: Body}, nil
 	}
 	return r.Named(req)
 }
@@ -73,24 +95,27 @@ func (r *Reader) Read(req *http.Request) ([]byte, Origin, error) {
 // Named returns the input that a request's headers name, whatever its body is. A named file
 // that is not there counts as none, since a file may still be on its way when the function
 // could fetch for itself.
-func (r *Reader) Named(req *http.Request) ([]byte, Origin, error) {
+func (r *Reader) Named(req *http.Request) (*Input, error) {
 	if path := req.Header.Get(HeaderFile); path != "" {
-		data, err := r.readFile(path)
+		in, err := r.mapFile(path)
 		if !errors.Is(err, fs.ErrNotExist) {
-			return data, File, err
+			return in, err
 		}
 	}
 	bucket, key := req.Header.Get(HeaderBucket), req.Header.Get(HeaderKey)
 	if bucket == "" || key == "" {
-		return nil, "", refuse(http.StatusBadRequest,
+		return nil, refuse(http.StatusBadRequest,
 			"no input: send a body, or name an object in the headers %s and %s", HeaderBucket, HeaderKey)
 	}
 	store, err := r.Objects()
 	if err != nil {
-		return nil, Store, err
+		return nil, err
 	}
 	data, err := store.Get(req.Context(), bucket, key, r.Limit)
-	return data, Store, err
+	if err != nil {
+		return nil, err
+	}
+	return &Input{Data: data, From: Store}, nil
 }
 
 func (r *Reader) readBody(req *http.Request) ([]byte, error) {
@@ -114,18 +139,33 @@ func (r *Reader) readBody(req *http.Request) ([]byte, error) {
 	return data.Bytes(), nil
 }
 
-// readFile reads a file beneath Dir and nothing else: the header may be anybody's.
-func (r *Reader) readFile(path string) ([]byte, error) {
+// memoryDir is beside Dir: links in Dir lead there, where a node buffers in memory.
+const memoryDir = "memory"
+
+// mapFile maps a file beneath Dir and nothing else: the header may be anybody's. What is placed
+// in a sandbox is complete and does not change, so there is nothing that a copy would be for.
+func (r *Reader) mapFile(path string) (*Input, error) {
 	name, err := filepath.Rel(r.Dir, path)
 	if err != nil || !filepath.IsAbs(path) || !filepath.IsLocal(name) {
 		return nil, refuse(http.StatusBadRequest, "header %s does not name a file beneath %s", HeaderFile, r.Dir)
 	}
-	root, err := os.OpenRoot(r.Dir)
+	dir, err := filepath.EvalSymlinks(r.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("opening the input directory: %w", err)
 	}
-	defer root.Close()
-	info, err := root.Stat(name)
+	real, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+	if err != nil {
+		return nil, fmt.Errorf("reading the input file: %w", err)
+	}
+	if !beneath(dir, real) && !beneath(filepath.Join(filepath.Dir(dir), memoryDir), real) {
+		return nil, refuse(http.StatusBadRequest, "header %s does not name a file beneath %s", HeaderFile, r.Dir)
+	}
+	file, err := os.Open(real)
+	if err != nil {
+		return nil, fmt.Errorf("reading the input file: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("reading the input file: %w", err)
 	}
@@ -135,16 +175,19 @@ func (r *Reader) readFile(path string) ([]byte, error) {
 	if info.Size() > r.Limit {
 		return nil, tooLarge(r.Limit)
 	}
-	file, err := root.Open(name)
+	if info.Size() == 0 { // there is no mapping of nothing
+		return &Input{From: File}, nil
+	}
+	data, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_POPULATE)
 	if err != nil {
-		return nil, fmt.Errorf("reading the input file: %w", err)
+		return nil, fmt.Errorf("mapping the input file: %w", err)
 	}
-	defer file.Close()
-	data := make([]byte, info.Size())
-	if _, err := io.ReadFull(file, data); err != nil {
-		return nil, fmt.Errorf("reading the input file: %w", err)
-	}
-	return data, nil
+	return &Input{Data: data, From: File, mapped: true}, nil
+}
+
+func beneath(dir, path string) bool {
+	name, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(name)
 }
 
 func tooLarge(limit int64) *Refusal {

@@ -29,7 +29,7 @@ func newReader(t *testing.T) *Reader {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "input")
 	for name, content := range map[string]string{
-		"input/request": "from the file", "input/large": strings.Repeat("x", limit+1), "input/empty": "", "secret": "secret",
+		"input/request": "from the file", "input/large": strings.Repeat("x", limit+1), "input/empty": "", "memory/request": "from the memory", "secret": "secret",
 	} {
 		path := filepath.Join(filepath.Dir(dir), name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -39,8 +39,10 @@ func newReader(t *testing.T) *Reader {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink("../secret", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
+	for name, to := range map[string]string{"link": "../secret", "in-memory": "../memory/request"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return &Reader{Dir: dir, Limit: limit, Objects: func() (Objects, error) { return fakeStore{"from the store"}, nil }}
 }
@@ -80,18 +82,22 @@ func TestReadTakesTheFirstInput(t *testing.T) {
 		{"body before all", strings.NewReader("from the body"), with(stored, HeaderFile, "DIR/request"), "from the body", Body},
 		{"file before store", nil, with(stored, HeaderFile, "DIR/request"), "from the file", File},
 		{"file after an empty stream", streamed(""), with(stored, HeaderFile, "DIR/request"), "from the file", File},
+		{"file in the node's memory", nil, with(stored, HeaderFile, "DIR/in-memory"), "from the memory", File},
 		{"an empty file is a file", nil, with(stored, HeaderFile, "DIR/empty"), "", File},
 		{"store", nil, stored, "from the store", Store},
 		{"store for a file that is not there", nil, with(stored, HeaderFile, "DIR/other"), "from the store", Store},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newReader(t)
-			data, origin, err := r.Read(request(r, c.body, c.headers))
+			in, err := r.Read(request(r, c.body, c.headers))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(data) != c.want || origin != c.origin {
-				t.Errorf("%q by %s, want %q by %s", data, origin, c.want, c.origin)
+			if string(in.Data) != c.want || in.From != c.origin {
+				t.Errorf("%q by %s, want %q by %s", in.Data, in.From, c.want, c.origin)
+			}
+			if err := in.Close(); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -117,9 +123,9 @@ func TestReadRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newReader(t)
-			data, _, err := r.Read(request(r, c.body, c.headers))
+			in, err := r.Read(request(r, c.body, c.headers))
 			if refusal := new(Refusal); !errors.As(err, &refusal) || refusal.Status != c.status {
-				t.Errorf("%d bytes and error %v, want status %d", len(data), err, c.status)
+				t.Errorf("%v and error %v, want status %d", in, err, c.status)
 			}
 		})
 	}
@@ -127,9 +133,9 @@ func TestReadRefuses(t *testing.T) {
 
 func TestReadDoesNotFollowLinksOut(t *testing.T) {
 	r := newReader(t)
-	data, _, err := r.Read(request(r, nil, map[string]string{HeaderFile: "DIR/link"}))
+	in, err := r.Read(request(r, nil, map[string]string{HeaderFile: "DIR/link"}))
 	if err == nil {
-		t.Errorf("read %q through a link", data)
+		t.Errorf("read %q through a link", in.Data)
 	}
 }
 
@@ -137,8 +143,8 @@ func TestReadNeedsTheWholeBody(t *testing.T) {
 	r := newReader(t)
 	req := request(r, bytes.NewReader([]byte("half")), nil)
 	req.ContentLength = 8
-	if data, _, err := r.Read(req); err == nil {
-		t.Errorf("took %q for 8 bytes", data)
+	if in, err := r.Read(req); err == nil {
+		t.Errorf("took %q for 8 bytes", in.Data)
 	}
 }
 
@@ -146,7 +152,7 @@ func TestReadWithoutStore(t *testing.T) {
 	r := newReader(t)
 	unset := errors.New("not configured")
 	r.Objects = func() (Objects, error) { return nil, unset }
-	if _, _, err := r.Read(request(r, nil, stored)); !errors.Is(err, unset) {
+	if _, err := r.Read(request(r, nil, stored)); !errors.Is(err, unset) {
 		t.Errorf("error %v, want %v", err, unset)
 	}
 }

@@ -88,7 +88,7 @@ func (h *handler) made(o step.Order) ([]byte, error) {
 }
 
 // read takes the input from where the request says that it is.
-func (h *handler) read(r *http.Request) ([]byte, input.Origin, error) {
+func (h *handler) read(r *http.Request) (*input.Input, error) {
 	if r.Header.Get("Content-Type") == orders {
 		return h.input.Named(r)
 	}
@@ -98,13 +98,14 @@ func (h *handler) read(r *http.Request) ([]byte, input.Origin, error) {
 // receive has all of its input before it looks at it.
 func (h *handler) receive(r *http.Request, header http.Header) (any, error) {
 	began := time.Now()
-	data, origin, err := h.read(r)
+	in, err := h.read(r)
 	if err != nil {
 		return nil, err
 	}
+	defer in.Close()
 	read := time.Now()
-	got := step.Received{Bytes: len(data), SHA256: digest(data), Done: time.Now()}
-	step.SetTiming(header, read.Sub(began), string(origin), got.Done.Sub(read))
+	got := step.Received{Bytes: len(in.Data), SHA256: digest(in.Data), Done: time.Now()}
+	step.SetTiming(header, read.Sub(began), string(in.From), got.Done.Sub(read))
 	return got, nil
 }
 
@@ -112,11 +113,12 @@ func (h *handler) receive(r *http.Request, header http.Header) (any, error) {
 // and putting the parts into the store.
 func (h *handler) decode(r *http.Request, header http.Header) (any, error) {
 	began := time.Now()
-	video, origin, err := h.read(r)
+	in, err := h.read(r)
 	if err != nil {
 		return nil, err
 	}
-	read := time.Now()
+	defer in.Close()
+	read, video := time.Now(), in.Data
 	parts := content.Split(video, len(h.targets))
 	if len(parts) == 0 {
 		return nil, &input.Refusal{Status: http.StatusUnprocessableEntity, Message: "the input has no frame"}
@@ -147,7 +149,7 @@ func (h *handler) decode(r *http.Request, header http.Header) (any, error) {
 		return nil, err
 	}
 	got.Done = time.Now()
-	step.SetTiming(header, read.Sub(began), string(origin), worked.Sub(read))
+	step.SetTiming(header, read.Sub(began), string(in.From), worked.Sub(read))
 	return got, nil
 }
 
