@@ -58,8 +58,9 @@ type Config struct {
 	// Delay is one way between edge and cloud; Rate in bit/s, 0 for no limit.
 	Delay time.Duration
 	Rate  int64
-	// BufferLimit is in bytes per node; 0 for a default.
-	BufferLimit int64
+	// BufferLimit is in bytes per node; 0 for a default. BufferMemory is what each has in
+	// memory beside it, 0 for none.
+	BufferLimit, BufferMemory int64
 	// Redis asks for one beside the S3 server.
 	Redis bool
 	// Progress is told each step.
@@ -110,7 +111,7 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	b.Platform, err = embedded.Start(ctx, embedded.Options{
 		Name: c.Name, Nodes: []string{Edge, Cloud}, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"), RunDir: b.RunDir(),
 		BinDir: c.BinDir, CNIPlugins: "/usr/lib/cni", Stores: stores, SecretsDir: secrets, GatewayPort: GatewayPort,
-		Buffer: embedded.Buffer{Disk: c.BufferLimit}, LogLevel: "info", Progress: c.Progress})
+		Buffer: embedded.Buffer{Disk: c.BufferLimit, Memory: c.BufferMemory}, LogLevel: "info", Progress: c.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -121,14 +122,19 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	c.Progress("S3 server in the cloud")
 	b.S3, err = StartS3(ctx, S3Config{BinDir: c.BinDir, DataDir: filepath.Join(c.WorkDir, "s3", "data"), LogFile: filepath.Join(c.WorkDir, "state", "log", "s3.log"),
 		Namespace: plan.namespace, Address: plan.endpoint(), Secret: secret})
-	if err != nil || !c.Redis {
-		return b, err
+	if err != nil {
+		return nil, err
 	}
-	c.Progress("Redis in the cloud")
-	b.RedisPassword = redisPassword
-	b.Redis, err = StartRedis(ctx, RedisConfig{DataDir: filepath.Join(c.WorkDir, "redis"), LogFile: filepath.Join(c.WorkDir, "state", "log", "redis.log"),
-		Namespace: plan.namespace, Address: plan.redis(), Password: redisPassword})
-	return b, err
+	if c.Redis {
+		c.Progress("Redis in the cloud")
+		b.RedisPassword = redisPassword
+		b.Redis, err = StartRedis(ctx, RedisConfig{DataDir: filepath.Join(c.WorkDir, "redis"), LogFile: filepath.Join(c.WorkDir, "state", "log", "redis.log"),
+			Namespace: plan.namespace, Address: plan.redis(), Password: redisPassword})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return b, b.stepAside()
 }
 
 // Close ends everything and waits for it. It goes on after an error.

@@ -28,6 +28,9 @@ const (
 	// The emulated link, the same as the demo's.
 	linkDelay = 20 * time.Millisecond // one way
 	linkRate  = 250_000_000           // bit/s
+	// bufferMemory of each node has room for all inputs of a workflow, and not for that of the
+	// large part.
+	bufferMemory = 512 << 20
 	// repetitions are the least that medians are taken of.
 	repetitions = 10
 	// startup is what the workflows' functions take to start beyond the 0.1 s of a small
@@ -139,7 +142,7 @@ func (o options) measure(ctx context.Context, results prefetch.Results) (err err
 		return err
 	}
 	bed, err := testbed.Open(ctx, testbed.Config{Name: "hsbench", BinDir: o.bin, WorkDir: work, Subnet: netip.MustParsePrefix("10.221.0.0/16"),
-		Delay: linkDelay, Rate: linkRate, Redis: true, Progress: progress})
+		Delay: linkDelay, Rate: linkRate, BufferMemory: bufferMemory, Redis: true, Progress: progress})
 	if err != nil {
 		return err
 	}

@@ -101,8 +101,8 @@ func (b *bench) measure(ctx context.Context, part *prefetch.Part, workflows []wo
 			runs := map[string]prefetch.Run{}
 			for k := range sides {
 				side := sides[(n+k)%len(sides)]
-				r, err := b.once(ctx, part, w, side, b.seed+uint64(n))
-				for ; err != nil; r, err = b.once(ctx, part, w, side, b.seed+uint64(n)) {
+				r, err := b.once(ctx, part, w, side, n)
+				for ; err != nil; r, err = b.once(ctx, part, w, side, n) {
 					failures++
 					part.Figures["failed_"+side]++
 					part.Notes = append(part.Notes, fmt.Sprintf("%s, %s, round %d failed: %v", w.label(), side, n+1, err))
@@ -122,10 +122,11 @@ func (b *bench) measure(ctx context.Context, part *prefetch.Part, workflows []wo
 	return nil
 }
 
-// once has the workflow run once.
-func (b *bench) once(ctx context.Context, part *prefetch.Part, w workflow, side string, seed uint64) (run prefetch.Run, err error) {
+// once has the workflow run once, in that round.
+func (b *bench) once(ctx context.Context, part *prefetch.Part, w workflow, side string, round int) (run prefetch.Run, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
+	seed := b.seed + uint64(round)
 	for _, f := range w.cold {
 		if err := b.cold().AwaitCold(ctx, f+"-"+side); err != nil {
 			return run, err
@@ -152,7 +153,7 @@ func (b *bench) once(ctx context.Context, part *prefetch.Part, w workflow, side 
 	for _, stage := range [][]step.Sent{{sent}, got.Parts} {
 		var branches []prefetch.Branch
 		for _, s := range stage {
-			branch, err := b.branch(ctx, fmt.Sprintf("%s-%s.%d.%d", w.cold[0], side, len(run.Stages), len(branches)), s, w.Passing, side)
+			branch, err := b.branch(ctx, fmt.Sprintf("%s-%s.%d.%d.%d", w.cold[0], side, round, len(run.Stages), len(branches)), s, w.Passing, side)
 			if err != nil {
 				return run, err
 			}
