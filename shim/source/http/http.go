@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -91,7 +90,7 @@ func New(cfg Config) (*Source, error) {
 		// No proxy from the environment, and HTTP/1.1: HTTP/2 would put all parts on one
 		// connection with one congestion window. https trusts the system's authorities.
 		transport: &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: ranged.Stall}).DialContext,
+			DialContext:            ranged.Dialer().DialContext,
 			TLSHandshakeTimeout:    ranged.Stall,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			MaxIdleConnsPerHost:    ranged.Slots,

@@ -60,46 +60,53 @@ func (f *fetch) others(ctx context.Context) error {
 // read reads the part that begins at at. When an attempt breaks off, the next one goes
 // on where it ended.
 func (f *fetch) read(ctx context.Context, at int64) error {
-	begun, from, end := time.Now(), at, at+f.part
+	from, end := at, at+f.part
+	var vain time.Duration // that the store was tried since something of the part came
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = firstPause, LongestPause
 	for try := 1; ; try++ {
+		select {
+		case f.slots <- struct{}{}:
+		case <-ctx.Done():
+			return source.Ended(ctx, f.store, f.ref)
+		}
+		asked := time.Now()
 		n, err := f.attempt(ctx, at, end)
+		<-f.slots
 		at += n
+		if vain += time.Since(asked); n > 0 {
+			vain = 0
+		}
 		var again *againError
 		if !errors.As(err, &again) {
 			return err
 		}
-		if try == Tries || !f.worthwhile(begun, at > from) {
+		if try == Tries || !f.worthwhile(vain, at > from) {
 			return again.final
 		}
+		rest := pause.NextBackOff()
+		vain += rest
 		select {
 		case <-ctx.Done():
 			return source.Ended(ctx, f.store, f.ref)
-		case <-time.After(pause.NextBackOff()):
+		case <-time.After(rest):
 		}
 	}
 }
 
-// worthwhile says whether a part that began then, and of which some may have come, is asked
-// for again. One stream may take as long as it likes; but without a version nobody can tell
-// whether what comes next is of the same object.
-func (f *fetch) worthwhile(begun time.Time, some bool) bool {
+// worthwhile says whether a part that was tried in vain for so long, and of which some may have
+// come, is asked for again. One stream may take as long as it likes; but without a version
+// nobody can tell whether what comes next is of the same object.
+func (f *fetch) worthwhile(vain time.Duration, some bool) bool {
 	if some && f.known.Version == "" {
 		return false
 	}
-	return f.whole || time.Since(begun) <= Patience
+	return f.whole || vain <= Patience
 }
 
 // attempt reads from at up to the end of the part or of the object, and returns how
 // many bytes it has written. One of Again's errors is worth another attempt.
 func (f *fetch) attempt(ctx context.Context, at, end int64) (int64, error) {
-	select {
-	case f.slots <- struct{}{}:
-		defer func() { <-f.slots }()
-	case <-ctx.Done():
-		return 0, source.Ended(ctx, f.store, f.ref)
-	}
 	watched, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(Stall, func() { cancel(errStalled) })

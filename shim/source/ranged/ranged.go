@@ -5,6 +5,7 @@ package ranged
 import (
 	"context"
 	"io"
+	"net"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,8 +36,8 @@ const (
 	// hiccups of a mobile link (a handover takes seconds), not a dead peer.
 	Stall = 10 * time.Second
 
-	// Tries is how often one part is asked for, Patience how long after the first time
-	// it still is. Together with Stall they bound the wait for a store that is away.
+	// Tries is how often one part is asked for, Patience how long it still is although
+	// nothing of it comes. Together with Stall they bound the wait for a store that is away.
 	Tries    = 5
 	Patience = 30 * time.Second
 
@@ -47,7 +48,19 @@ const (
 	// Idle is how long an unused connection is kept for the next object: the activations
 	// of one workflow, not those of another hour.
 	Idle = 90 * time.Second
+
+	// A kept connection of which the other side knows nothing any more, as its machine died or
+	// something on the way has forgotten it, is found by these probes within Stall. Otherwise one
+	// fetch after the other would wait for Stall to find it out, until they all are Idle.
+	probeAfter = 4 * time.Second
+	probeEvery = 3 * time.Second
+	probesMost = 2
 )
+
+// Dialer returns what connects to a store.
+func Dialer() *net.Dialer {
+	return &net.Dialer{Timeout: Stall, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeEvery, Count: probesMost}}
+}
 
 // Object is one object of a store. Open is called by several goroutines at once.
 type Object interface {

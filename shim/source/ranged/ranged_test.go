@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -53,6 +55,40 @@ func body(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
 // broken ends before its time.
 func broken(s string) io.ReadCloser {
 	return io.NopCloser(io.MultiReader(strings.NewReader(s), iotest.ErrReader(io.ErrUnexpectedEOF)))
+}
+
+// A kept connection of which the store knows nothing any more ends before a fetch would wait for it.
+func TestKeptConnectionsAreProbed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := ranged.Dialer().DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	option := func(name int) (n int) {
+		err := raw.Control(func(fd uintptr) {
+			var failed error
+			if n, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, name); failed != nil {
+				t.Error(failed)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	seconds := option(unix.TCP_KEEPIDLE) + option(unix.TCP_KEEPCNT)*option(unix.TCP_KEEPINTVL)
+	if found := time.Duration(seconds) * time.Second; found > ranged.Stall {
+		t.Errorf("it is found after %v", found)
+	}
 }
 
 // A store without parts is read by one stream, which is gone on with where it broke as long
@@ -132,6 +168,71 @@ func TestAnotherVersionIsAChange(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// slow is a body that has a byte now and then.
+func slow(b io.Reader) io.ReadCloser { return io.NopCloser(pausing{iotest.OneByteReader(b)}) }
+
+type pausing struct{ io.Reader }
+
+func (p pausing) Read(b []byte) (int, error) {
+	time.Sleep(ranged.Stall / 2)
+	return p.Reader.Read(b)
+}
+
+// A part is asked for again also when it has been on its way for long, as it comes slowly.
+func TestASlowPartIsGoneOnWith(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const text = "0123456789"
+		tries := 0
+		o := &object{open: func(_ context.Context, at, _ int64, _ *source.Object) (ranged.Answer, error) {
+			answer := ranged.Answer{Object: source.Object{Size: part, Version: "v"}, From: at, Body: slow(strings.NewReader(text[at:]))}
+			if tries++; tries == 1 {
+				answer.Body = slow(broken(text[:part-1]))
+			}
+			return answer, nil
+		}}
+		s, begun := &sourcetest.Sink{}, time.Now()
+		err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.Begin)
+		if took := time.Since(begun); err != nil || string(s.Content) != text || took < ranged.Patience {
+			t.Errorf("%q after %v, %v", s.Content, took, err)
+		}
+	})
+}
+
+// What has waited for others is tried as often as anything else.
+func TestWaitingForOthersIsNoTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const text = "0123456789"
+		f := ranged.New("edge", part)
+		answers := func(body func() io.ReadCloser) *object {
+			return &object{open: func(context.Context, int64, int64, *source.Object) (ranged.Answer, error) {
+				return ranged.Answer{Object: source.Object{Size: part, Version: "v"}, Body: body()}, nil
+			}}
+		}
+		var others sync.WaitGroup
+		for range ranged.Slots {
+			others.Go(func() {
+				o := answers(func() io.ReadCloser { return slow(strings.NewReader(text)) })
+				if err := f.Fetch(t.Context(), ref, o, (&sourcetest.Sink{}).Begin); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		tries := 0
+		s, begun := &sourcetest.Sink{}, time.Now()
+		err := f.Fetch(t.Context(), ref, answers(func() io.ReadCloser {
+			if tries++; tries == 1 {
+				return broken("")
+			}
+			return body(text)
+		}), s.Begin)
+		if took := time.Since(begun); err != nil || string(s.Content) != text || took < ranged.Patience {
+			t.Errorf("%q after %v, %v", s.Content, took, err)
+		}
+		others.Wait()
+	})
 }
 
 // A part that broke off is not gone on with where nobody can tell whether what comes is of

@@ -119,7 +119,7 @@ type lines struct {
 
 func newLines(cfg Config) *lines {
 	return &lines{config: cfg, dialer: func(ctx context.Context) (net.Conn, error) {
-		return (&net.Dialer{Timeout: ranged.Stall}).DialContext(ctx, "tcp", cfg.Address)
+		return ranged.Dialer().DialContext(ctx, "tcp", cfg.Address)
 	}}
 }
 

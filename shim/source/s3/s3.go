@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -88,7 +87,7 @@ func New(cfg Config) (*Source, error) {
 		// No proxy from the environment, and HTTP/1.1: HTTP/2 would put all parts on one
 		// connection with one congestion window.
 		transport: &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: ranged.Stall}).DialContext,
+			DialContext:            ranged.Dialer().DialContext,
 			TLSHandshakeTimeout:    ranged.Stall,
 			MaxIdleConnsPerHost:    ranged.Slots,
 			IdleConnTimeout:        ranged.Idle,
