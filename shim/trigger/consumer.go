@@ -22,6 +22,9 @@ const (
 	// inHand is how many are held with those that wait for their next try, so that some
 	// that fail do not keep the others back.
 	inHand = 64
+	// bytesInHand is how much they all may be, in bytes, but for bodies that are made of those
+	// which are being delivered. Nothing is read while there is no room for TakeMost more.
+	bytesInHand = 4 * TakeMost
 	// idleGrace is how much longer than a request may take an entry rests before its
 	// consumer counts as gone: the longest pause between tries, and what the gateway
 	// allows beyond the timeouts.
@@ -54,9 +57,9 @@ type consumer struct {
 	metrics  *Metrics
 	log      *slog.Logger
 
-	// slots are those of atOnce, hands those of inHand.
-	slots, hands *semaphore.Weighted
-	work         sync.WaitGroup
+	// slots are those of atOnce, hands those of inHand, bytes those of bytesInHand.
+	slots, hands, bytes *semaphore.Weighted
+	work                sync.WaitGroup
 }
 
 // run takes and delivers until taking ends; it returns when nothing is in hand any more.
@@ -88,11 +91,16 @@ func (c *consumer) take(ctx, delivering context.Context) {
 			return
 		}
 		entries, err := c.stream.Take(ctx, n, c.idle())
-		c.spare(n - len(entries))
+		left := int64(TakeMost)
 		for _, e := range entries {
-			taken := time.Now()
-			c.work.Go(func() { c.see(ctx, delivering, e, taken) })
+			taken, size := time.Now(), min(e.Size(), left)
+			left -= size
+			c.work.Go(func() {
+				defer c.bytes.Release(size)
+				c.see(ctx, delivering, e, taken)
+			})
 		}
+		c.spare(n-len(entries), left)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -114,12 +122,18 @@ func (c *consumer) take(ctx, delivering context.Context) {
 	}
 }
 
-// room waits until an entry can be delivered, and returns how many can.
+// room waits until an entry can be delivered, and returns how many can. They may be TakeMost bytes
+// together.
 func (c *consumer) room(ctx context.Context) (n int, err error) {
+	if err := c.bytes.Acquire(ctx, TakeMost); err != nil {
+		return 0, err
+	}
 	if err := c.hands.Acquire(ctx, 1); err != nil {
+		c.bytes.Release(TakeMost)
 		return 0, err
 	}
 	if err := c.slots.Acquire(ctx, 1); err != nil {
+		c.bytes.Release(TakeMost)
 		c.hands.Release(1)
 		return 0, err
 	}
@@ -133,9 +147,10 @@ func (c *consumer) room(ctx context.Context) (n int, err error) {
 }
 
 // spare gives back room that was not used.
-func (c *consumer) spare(n int) {
+func (c *consumer) spare(n int, bytes int64) {
 	c.hands.Release(int64(n))
 	c.slots.Release(int64(n))
+	c.bytes.Release(bytes)
 }
 
 // idle is after how long an entry's consumer is gone.

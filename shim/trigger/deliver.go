@@ -62,7 +62,10 @@ func (d *delivery) deliver(ctx context.Context, f *nodeapi.Function, e Entry) ou
 		tracing.Request.String(id), tracing.FaaSInvocationID.String(id), tracing.Node.String(d.node),
 		tracing.TriggerEntry.String(e.ID), tracing.TriggerTry.Int(e.Tries)))
 	defer span.End()
-	o := d.send(ctx, f, id, ev)
+	o := tooLarge
+	if !e.TooLarge {
+		o = d.send(ctx, f, id, ev)
+	}
 	if o.failure != nil {
 		span.SetStatus(codes.Error, o.failure.Title)
 	} else if o.status/100 != 2 {
@@ -70,6 +73,10 @@ func (d *delivery) deliver(ctx context.Context, f *nodeapi.Function, e Entry) ou
 	}
 	return o
 }
+
+// tooLarge is what comes of an entry of which a node takes nothing.
+var tooLarge = outcome{status: http.StatusRequestEntityTooLarge, hopeless: true, failure: problem.New(http.StatusRequestEntityTooLarge, "EntryTooLarge", field,
+	fmt.Sprintf("the entry is more than %d MiB; put what it brings into a store, and its name into the entry", TakeMost>>20))}
 
 func (d *delivery) send(ctx context.Context, f *nodeapi.Function, id string, ev event) outcome {
 	r, err := d.request(ctx, f, id, ev)

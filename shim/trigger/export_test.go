@@ -8,12 +8,13 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// AtOnce and InHand are the limits of one function.
+// AtOnce, InHand and BytesInHand are the limits of one function.
 const (
-	AtOnce    = atOnce
-	InHand    = inHand
-	IdleGrace = idleGrace
-	PauseMost = pauseMost
+	AtOnce      = atOnce
+	InHand      = inHand
+	BytesInHand = bytesInHand
+	IdleGrace   = idleGrace
+	PauseMost   = pauseMost
 )
 
 // Event is what newEvent makes of an entry.

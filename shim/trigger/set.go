@@ -106,7 +106,7 @@ func (s *Set) start(t *nodeapi.Trigger) error {
 	}
 	c := &consumer{delivery: d, function: s.config.Function, stream: stream, events: s.config.Events, metrics: s.config.Metrics,
 		log:   s.config.Log.With("function", t.GetFunction(), "stream", t.GetStream(), "consumer", name),
-		slots: semaphore.NewWeighted(atOnce), hands: semaphore.NewWeighted(inHand)}
+		slots: semaphore.NewWeighted(atOnce), hands: semaphore.NewWeighted(inHand), bytes: semaphore.NewWeighted(bytesInHand)}
 	taking, stop := context.WithCancel(s.taking)
 	s.by[t.GetFunction()] = &running{trigger: t, stop: stop}
 	s.running.Go(func() {

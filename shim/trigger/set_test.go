@@ -212,6 +212,53 @@ func TestASlowFunctionHoldsTheStreamBack(t *testing.T) {
 	})
 }
 
+// What entries take of the node's memory is bounded, however large they are: the others wait in
+// the stream.
+func TestLargeEntriesAreNotAllHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		r := newRig(func(http.ResponseWriter, *http.Request) { <-answer })
+		half := strings.Repeat("x", trigger.TakeMost/2-len("data"))
+		most := int(trigger.BytesInHand / (trigger.TakeMost / 2))
+		for range most + 3 {
+			r.stream.Put(map[string]string{"data": half})
+		}
+		r.consume()
+		pass(time.Minute)
+		if n := len(r.stream.Pending(t)); n != most {
+			t.Errorf("%d entries are held, want %d", n, most)
+		}
+		close(answer)
+		pass(time.Minute)
+		if n := len(r.gateway.calls()); n != most+3 {
+			t.Errorf("%d were delivered", n)
+		}
+		r.close(t)
+		clean(t, r.stream)
+	})
+}
+
+// An entry that is larger than a node takes goes to the dead letters at once, and the others to the
+// function.
+func TestAnEntryThatIsTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(func(http.ResponseWriter, *http.Request) {})
+		large := r.stream.Put(map[string]string{"data": strings.Repeat("x", trigger.TakeMost)})
+		small := r.stream.Put(map[string]string{"data": "x"})
+		r.consume()
+		pass(time.Second)
+		if d := cmp.Diff(map[string]int{small: 1}, r.gateway.calls()); d != "" {
+			t.Error(d)
+		}
+		letters := r.stream.Dead(t)
+		if len(letters) != 1 || letters[0]["headstart-id"] != large || letters[0]["headstart-tries"] != "1" || letters[0]["headstart-reason"] != "EntryTooLarge" || letters[0]["data"] != "" {
+			t.Errorf("dead letters: %.1000v", letters)
+		}
+		r.close(t)
+		clean(t, r.stream)
+	})
+}
+
 // An entry that fails is tried as often as its trigger says, with pauses, and then is a
 // dead letter; the others go on meanwhile.
 func TestAPoisonedEntryIsADeadLetter(t *testing.T) {

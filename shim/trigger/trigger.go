@@ -12,6 +12,10 @@ import (
 	"time"
 )
 
+// TakeMost is how much Take may return at a time, in bytes. An entry that alone is more comes
+// without its fields: entries are held in memory as a whole, and in Redis one may have gigabytes.
+const TakeMost = 16 << 20
+
 // Entry is one entry of a stream.
 type Entry struct {
 	// ID is the stream's own: milliseconds since 1970, a hyphen, a number.
@@ -19,6 +23,16 @@ type Entry struct {
 	Fields map[string]string
 	// Tries is how often it was taken, by whomever, this time included.
 	Tries int
+	// TooLarge: it is more than TakeMost, and Fields is empty.
+	TooLarge bool
+}
+
+// Size is how much the entry's fields are, in bytes.
+func (e Entry) Size() (n int64) {
+	for name, value := range e.Fields {
+		n += int64(len(name) + len(value))
+	}
+	return n
 }
 
 // Verdict is what becomes of an entry after a delivery.
@@ -61,7 +75,7 @@ type Backlog struct {
 // Stream is one consumer's part in a stream's group of consumers. Its methods may be called
 // side by side, but Leave, which is the last.
 type Stream interface {
-	// Take returns up to most entries: those that have rested for idle in another's hands,
+	// Take returns up to most entries, of TakeMost bytes together: those that have rested for idle in another's hands,
 	// which is gone then, and new ones. It waits about a second for them, and makes stream
 	// and group if there are none. What it has returned it returns again only when that is
 	// settled.

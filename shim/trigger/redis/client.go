@@ -40,5 +40,6 @@ func (s Server) NewClient() *redis.Client {
 		}
 		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	}
+	bound(o)
 	return redis.NewClient(o)
 }

@@ -96,6 +96,10 @@ func (s *Stream) Take(ctx context.Context, most int, idle time.Duration) ([]trig
 		return nil, err
 	}
 	entries, err := s.take(ctx, client, most, idle)
+	if errors.Is(err, errTooMuch) { // they are this consumer's by now, and come one by one
+		s.suspect = true
+		entries, err = s.orphan(ctx, client)
+	}
 	if redis.HasErrorPrefix(err, "NOGROUP") {
 		// From the beginning: entries of before the group, or of before the server lost it,
 		// are not lost to the function.
@@ -218,6 +222,9 @@ func (s *Stream) orphan(ctx context.Context, client *redis.Client) ([]trigger.En
 			continue
 		}
 		messages, err := client.XClaim(ctx, &redis.XClaimArgs{Stream: s.Key, Group: s.group, Consumer: s.Consumer, Messages: []string{p.ID}}).Result()
+		if errors.Is(err, errTooMuch) {
+			return []trigger.Entry{{ID: p.ID, Tries: int(p.RetryCount), TooLarge: true}}, nil
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -54,7 +54,9 @@ func start(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	s := &server{dir: dir}
-	s.client = goredis.NewClient(&goredis.Options{Network: "unix", Addr: filepath.Join(dir, "redis.sock"), MaxRetries: -1})
+	o := &goredis.Options{Network: "unix", Addr: filepath.Join(dir, "redis.sock"), MaxRetries: -1, Protocol: 2, DialTimeout: patience}
+	redis.Bound(o)
+	s.client = goredis.NewClient(o)
 	s.run(t)
 	t.Cleanup(func() {
 		s.kill()

@@ -137,21 +137,36 @@ func (p *part) now(most int, idle time.Duration) (taken []trigger.Entry, more ch
 		return nil, nil, p.away
 	}
 	p.consumers[p.consumer] = true
+	room := int64(trigger.TakeMost)
+	take := func(e trigger.Entry) (taking bool) {
+		if e.Size() > trigger.TakeMost {
+			e.Fields, e.TooLarge = map[string]string{}, true
+		}
+		if len(taken) == most || e.Size() > room {
+			return false
+		}
+		room -= e.Size()
+		taken = append(taken, e)
+		return true
+	}
 	for _, id := range slices.Sorted(maps.Keys(p.pending)) {
-		if h := p.pending[id]; len(taken) < most && h.consumer != p.consumer && time.Since(h.since) >= idle {
-			h.consumer, h.since = p.consumer, time.Now()
-			h.entry.Tries++
-			taken = append(taken, h.entry)
+		h := p.pending[id]
+		next := h.entry
+		next.Tries++
+		if h.consumer != p.consumer && time.Since(h.since) >= idle && take(next) {
+			h.consumer, h.since, h.entry = p.consumer, time.Now(), next
 		}
 	}
 	if len(taken) > 0 {
 		return taken, p.more, nil
 	}
-	for ; p.read < len(p.entries) && len(taken) < most; p.read++ {
+	for ; p.read < len(p.entries); p.read++ {
 		e := p.entries[p.read]
 		e.Tries = 1
+		if !take(e) {
+			break
+		}
 		p.pending[e.ID] = &holding{entry: e, consumer: p.consumer, since: time.Now()}
-		taken = append(taken, e)
 	}
 	return taken, p.more, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,8 @@ func Run(t *testing.T, rig func(*testing.T) Rig) {
 		"the backlog is what is to be done":                                      backlog,
 		"a stream that lost all goes on":                                         lost,
 		"values are bytes":                                                       binary,
+		"an entry that is too large comes without its fields":                    tooLarge,
+		"no more come at a time than a node takes":                               bounded,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, rig(t)) })
 	}
@@ -349,5 +352,68 @@ func binary(t *testing.T, r Rig) {
 	got := Collect(t, r.Open("a"), 1, never)[0].Fields
 	if !maps.Equal(want, got) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// tooLarge is taken, so that somebody may bury it, and keeps no other back.
+func tooLarge(t *testing.T, r Rig) {
+	a := r.Open("a")
+	for name, fields := range map[string]map[string]string{
+		"by one value": {"data": strings.Repeat("x", trigger.TakeMost)},
+		"by several":   {"a": strings.Repeat("x", trigger.TakeMost/2), "b": strings.Repeat("x", trigger.TakeMost/2)},
+	} {
+		small := map[string]string{"data": "x"}
+		before, id, after := r.Add(t, small), r.Add(t, fields), r.Add(t, small)
+		for _, e := range Collect(t, a, 3, never) {
+			switch e.ID {
+			case id:
+				if !e.TooLarge || len(e.Fields) != 0 || e.Tries != 1 {
+					t.Errorf("%s: it comes with %d fields, at try %d; too large: %t", name, len(e.Fields), e.Tries, e.TooLarge)
+				}
+				settle(t, a, trigger.Fate{Verdict: trigger.Dead, Entry: e, Reason: "EntryTooLarge"})
+				dead := r.Dead(t)
+				if last := dead[len(dead)-1]; last["headstart-id"] != id || last["headstart-reason"] != "EntryTooLarge" || len(last) != 5 {
+					t.Errorf("%s: the dead letter is %.500q", name, last)
+				}
+			case before, after:
+				if e.TooLarge || e.Fields["data"] != "x" {
+					t.Errorf("%s: beside it comes %.500v", name, e)
+				}
+				settle(t, a, trigger.Fate{Verdict: trigger.Done, Entry: e})
+			}
+		}
+		same(t, name+", pending", map[string]string{}, r.Pending(t))
+	}
+}
+
+// bounded is what is read at a time, by whomever it was read before.
+func bounded(t *testing.T, r Rig) {
+	gone, here := r.Open("gone"), r.Open("here")
+	want := map[string]bool{}
+	for range 3 {
+		want[r.Add(t, map[string]string{"data": strings.Repeat("x", trigger.TakeMost/2)})] = true
+	}
+	for _, s := range []trigger.Stream{gone, here} {
+		idle := never
+		if s == here {
+			<-time.After(soon)
+			idle = soon
+		}
+		got := map[string]bool{}
+		for late := time.Now().Add(patience); len(got) < len(want) && time.Now().Before(late); {
+			entries, err := s.Take(t.Context(), 3, idle)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := int64(0)
+			for _, e := range entries {
+				size += e.Size()
+				got[e.ID] = true
+			}
+			if size > trigger.TakeMost {
+				t.Errorf("%d bytes come at a time", size)
+			}
+		}
+		same(t, "entries", want, got)
 	}
 }
