@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -164,45 +163,86 @@ func TestAJobEndsWithItsCaller(t *testing.T) {
 	nothingHalfMade(t)
 }
 
-// A daemon that is killed costs a job whose program has not started, with a clear word.
+// A daemon that is killed costs a job whose program has not started, with a clear word, and no
+// other: that goes on, and keeps its input.
 func TestAJobAndAKilledDaemon(t *testing.T) {
-	put(t, "jobs/killed", 40_000_000)
-	process := "headstart-node-" + testbed.Edge
-	type result struct {
-		o   admin.JobOutcome
-		err error
+	want := put(t, "jobs/killed", 40_000_000)
+	for name, c := range map[string]struct {
+		until, reason string
+		printed       string
+	}{
+		"waiting": {until: "input", reason: "JobLost"},
+		// The daemon's own note that the program has started, for its next process.
+		"running": {until: "meta.json", reason: admin.Succeeded, printed: "waiting\n" + want},
+	} {
+		t.Run(name, func(t *testing.T) {
+			full := "job-killed-" + name
+			manifest := strings.Replace(job(full, "jobs/killed", `digest, /headstart/input/job`), "          args:",
+				"          env:\n            - {name: WITNESS_AWAIT, value: /headstart/input/go}\n          args:", 1)
+			type result struct {
+				o   admin.JobOutcome
+				err error
+			}
+			ran := make(chan result, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+				defer cancel()
+				o, err := bed.Client().RunJob(ctx, strings.NewReader(manifest))
+				ran <- result{o, err}
+			}()
+			var dir string
+			eventually(t, "the job is "+name, func() error {
+				select {
+				case r := <-ran:
+					t.Fatalf("it is over: %+v, %v", r.o, r.err)
+				default:
+				}
+				found, err := filepath.Glob(filepath.Join(bed.StateDir(testbed.Edge), "instances", "default-"+full+"-*", c.until))
+				if err != nil || len(found) != 1 {
+					return fmt.Errorf("there is %v, %v", found, err)
+				}
+				dir = filepath.Dir(found[0])
+				if info, err := os.Stat(found[0]); err != nil || info.Size() == 0 {
+					return fmt.Errorf("%s is empty: %v", found[0], err)
+				}
+				return nil
+			})
+			socket := filepath.Join(dir, "socket", "headstart.sock")
+			before, err := os.Stat(socket)
+			if err != nil && c.printed != "" {
+				t.Fatal(err)
+			}
+			killDaemon(t, testbed.Edge)
+			if c.printed != "" { // it ends when the next daemon has it
+				eventually(t, "the job has another daemon", func() error {
+					now, err := os.Stat(socket)
+					if err == nil && os.SameFile(before, now) {
+						err = errors.New("its socket is that of the killed one")
+					}
+					return err
+				})
+				if err := os.WriteFile(filepath.Join(dir, "input", "go"), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := <-ran
+			if r.err != nil || r.o.Reason != c.reason || r.o.Message == "" {
+				t.Errorf("outcome %+v, %v", r.o, r.err)
+			}
+			if got := printed(t, full); got != c.printed {
+				t.Errorf("the program said %q, want %q", got, c.printed)
+			}
+			eventually(t, "the node is back", func() error {
+				s, err := bed.Client().Status(t.Context())
+				if err != nil {
+					return err
+				}
+				if !slices.ContainsFunc(s.Nodes, func(n admin.Node) bool { return n.Name == testbed.Edge }) {
+					return errors.New("the control plane does not have it")
+				}
+				return nil
+			})
+			nothingHalfMade(t)
+		})
 	}
-	ran := make(chan result, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
-		defer cancel()
-		o, err := bed.Client().RunJob(ctx, strings.NewReader(job("job-killed", "jobs/killed", `digest, /headstart/input/job`)))
-		ran <- result{o, err}
-	}()
-	eventually(t, "the job waits for its input", func() error {
-		found, err := filepath.Glob(filepath.Join(bed.StateDir(testbed.Edge), "instances", "default-job-killed-*", "input"))
-		if len(found) != 1 {
-			return fmt.Errorf("there is %v, %v", found, err)
-		}
-		return nil
-	})
-	killed := bed.PID(process)
-	if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if r := <-ran; r.err != nil || r.o.Reason != "JobLost" || r.o.Message == "" {
-		t.Errorf("outcome %+v, %v", r.o, r.err)
-	}
-	eventually(t, "the node is back", func() error {
-		s, err := bed.Client().Status(t.Context())
-		if err != nil {
-			return err
-		}
-		there := slices.ContainsFunc(s.Nodes, func(n admin.Node) bool { return n.Name == testbed.Edge })
-		if pid := bed.PID(process); pid == 0 || pid == killed || !there {
-			return fmt.Errorf("its daemon is process %d, its node is there: %t", pid, there)
-		}
-		return nil
-	})
-	nothingHalfMade(t)
 }

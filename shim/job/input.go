@@ -79,6 +79,14 @@ func (j *job) fetch() {
 	j.endDelivery = j.config.Deliveries.Begin(j.id, ingress.Delivery{Request: Name, Input: j.input, Traceparent: j.traceparent()})
 }
 
+// refused is why the job gets no input, whatever the store has; nil if it may get one.
+func (j *job) refused() error {
+	if r := j.about.GetRefused(); r != nil {
+		return problem.New(int(r.GetStatus()), r.GetReason(), r.GetField(), r.GetMessage())
+	}
+	return nil
+}
+
 // drop lets go of the input; the caller has the turn.
 func (j *job) drop() {
 	if j.input == nil {
@@ -101,8 +109,8 @@ func (j *job) stage(ctx context.Context, dir *staging.Dir) error {
 		return j.ended(ctx)
 	}
 	defer func() { <-j.turn }()
-	if r := j.about.GetRefused(); r != nil {
-		return problem.New(int(r.GetStatus()), r.GetReason(), r.GetField(), r.GetMessage())
+	if err := j.refused(); err != nil {
+		return err
 	}
 	if j.about.GetInput() == "" || has(dir) {
 		return nil

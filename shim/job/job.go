@@ -89,6 +89,16 @@ func (s *Set) Stage(ctx context.Context, id string, dir *staging.Dir) error {
 	return j.stage(ctx, dir)
 }
 
+// Await returns when the node has heard of the job, or the *problem.Problem for which its
+// sandbox has no input.
+func (s *Set) Await(ctx context.Context, id string) error {
+	j, err := s.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	return j.refused()
+}
+
 // find returns the job, waiting a little for it to be announced.
 func (s *Set) find(ctx context.Context, id string) (*job, error) {
 	late := time.NewTimer(announceTimeout)

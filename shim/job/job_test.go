@@ -102,6 +102,13 @@ func about() *nodeapi.Job {
 	return &nodeapi.Job{Id: id, Name: "default/digest", Store: "edge", Input: object.String(), InputLimit: 1 << 20, ReadyTimeout: durationpb.New(time.Minute)}
 }
 
+// delivery is the socket's, nil for none.
+func (r *rig) delivery() ingress.Input {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deliveries[id].Input
+}
+
 func (r *rig) staged(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(r.path, job.Name))
@@ -237,16 +244,43 @@ func TestEveryWaitEnds(t *testing.T) {
 	})
 }
 
-// A sandbox may be ahead of the news of its job.
+// A sandbox may be ahead of the news of its job, and so may a program that reads by its socket.
 func TestAJobIsAnnouncedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		staged := make(chan error)
+		staged, known := make(chan error), make(chan error)
 		go func() { staged <- r.Stage(t.Context(), id, r.dir) }()
+		go func() {
+			err := r.Await(t.Context(), id)
+			if r.delivery() == nil {
+				t.Error("when the job is known the socket has no input")
+			}
+			known <- err
+		}()
 		synctest.Wait()
 		r.Begin(t.Context(), about(), nil)
+		if err := <-known; err != nil {
+			t.Error(err)
+		}
 		if err := <-staged; err != nil || r.staged(t) != content {
 			t.Error(err)
+		}
+	})
+}
+
+// A program that reads by its socket is told why it has no input, within a bounded time.
+func TestAJobThatHasNoInput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		refused := about()
+		refused.Refused = &nodeapi.Refused{Status: 422, Reason: "AnnotationsRefused", Message: "headstart.dev/store: no", Field: "headstart.dev/store"}
+		r.Begin(t.Context(), refused, nil)
+		if p := problem.Of(r.Await(t.Context(), id)); p.Title != "AnnotationsRefused" || p.Status != 422 {
+			t.Errorf("%+v", p)
+		}
+		began := time.Now()
+		if err := r.Await(t.Context(), "default_other_u-2"); problem.Of(err).Title != "JobUnknown" || time.Since(began) != 15*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 	})
 }

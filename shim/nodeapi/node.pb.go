@@ -2417,9 +2417,12 @@ func (x *Refused) GetField() string {
 }
 
 type DescribeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sandbox       string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Pod     *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	// True when the container's annotations name an input: it is a job's, of which the control
+	// plane may not have told the node yet.
+	Job           bool `protobuf:"varint,3,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2466,6 +2469,13 @@ func (x *DescribeRequest) GetPod() *Pod {
 		return x.Pod
 	}
 	return nil
+}
+
+func (x *DescribeRequest) GetJob() bool {
+	if x != nil {
+		return x.Job
+	}
+	return false
 }
 
 // Pod is the Kubernetes pod that a container belongs to, as its CRI annotations say.
@@ -3046,10 +3056,11 @@ const file_node_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\x05R\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x14\n" +
-	"\x05field\x18\x05 \x01(\tR\x05field\"U\n" +
+	"\x05field\x18\x05 \x01(\tR\x05field\"g\n" +
 	"\x0fDescribeRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
-	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"g\n" +
+	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\x12\x10\n" +
+	"\x03job\x18\x03 \x01(\bR\x03job\"g\n" +
 	"\x03Pod\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +

@@ -22,6 +22,8 @@ const (
 	// holdersName is the directory of the pod's containers that have inputName mounted: an
 	// empty file for each, so that a restarted daemon knows when the last one is gone.
 	holdersName = "containers"
+	// jobName is an empty file of a pod that is a job, as its containers say.
+	jobName = "job"
 )
 
 const (
@@ -97,8 +99,9 @@ func (d *dirs) mounts(id string) []*nodeapi.Mount {
 	return mounts
 }
 
-// hold makes the pod's directory for one more of its containers.
-func (d *dirs) hold(id, container string) error {
+// hold makes the pod's directory for one more of its containers, and notes whether that says
+// it is a job's.
+func (d *dirs) hold(id, container string, job bool) error {
 	if err := errors.Join(checkName(id, idLimit), checkName(container, nameLimit)); err != nil {
 		return err
 	}
@@ -123,7 +126,22 @@ func (d *dirs) hold(id, container string) error {
 	if err := d.root.WriteFile(filepath.Join(holders, container), nil, 0o600); err != nil {
 		return fmt.Errorf("noting a pod's container: %w", err)
 	}
+	if !job {
+		return nil
+	}
+	if err := d.root.WriteFile(filepath.Join(name(id), jobName), nil, 0o600); err != nil {
+		return fmt.Errorf("noting that a pod is a job: %w", err)
+	}
 	return nil
+}
+
+// isJob tells whether one of the pod's containers has said that it is a job's.
+func (d *dirs) isJob(id string) bool {
+	if checkName(id, idLimit) != nil {
+		return false
+	}
+	_, err := d.root.Lstat(filepath.Join(name(id), jobName))
+	return err == nil
 }
 
 // release forgets a container.

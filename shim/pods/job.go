@@ -36,6 +36,10 @@ func (s *Set) isJob(id string) bool {
 	return s.jobs[id] != nil
 }
 
+// SaysJob tells whether the pod is a job by what its containers say. The control plane's word
+// may come after that.
+func (s *Set) SaysJob(id string) bool { return s.dirs.isJob(id) }
+
 // Stage answers when the pod's containers have their input.
 func (s Shims) Stage(ctx context.Context, r *nodeapi.StageRequest) (*nodeapi.StageResponse, error) {
 	id, err := podID(r.GetPod())

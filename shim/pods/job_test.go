@@ -134,3 +134,27 @@ func TestAJobsInputOutlivesTheDaemon(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
+
+// A job's container may start before the control plane has told the node of the job: it is
+// known by its own annotations, also to the next daemon.
+func TestAJobIsAheadOfItsNews(t *testing.T) {
+	r := newJobRig(t)
+	r.described("a", pod("fire-x", "a"))
+	if r.SaysJob(one) {
+		t.Error("a pod is a job that does not say so")
+	}
+	d, err := pods.Shims{Pods: r.Set}.Describe(t.Context(), &nodeapi.DescribeRequest{Sandbox: "b", Pod: pod("fire-x", "b"), Job: true})
+	if err != nil || d.GetEnv()["HEADSTART_INPUT"] != "/headstart/input/job" {
+		t.Errorf("described as %v, %v", d, err)
+	}
+	r.Close()
+	r.open()
+	if !r.SaysJob(one) || r.SaysJob("default_other_u-2") || r.SaysJob("../"+one) {
+		t.Error("what containers have said is lost, or of another pod")
+	}
+	r.gone("a", pod("fire-x", "a"))
+	r.gone("b", pod("fire-x", "b"))
+	if left := names(t, r.dir); len(left) != 0 || r.SaysJob(one) {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -34,7 +34,7 @@ func (s Shims) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	err = s.Pods.dirs.hold(id, r.GetSandbox())
+	err = s.Pods.dirs.hold(id, r.GetSandbox(), r.GetJob())
 	switch {
 	case errors.Is(err, errFull):
 		return nil, status.Error(codes.ResourceExhausted, err.Error())
@@ -47,7 +47,7 @@ func (s Shims) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi
 		Traceparent: s.Pods.described(id),
 		OtlpTarget:  s.Pods.config.OTLP,
 	}
-	if s.Pods.isJob(id) {
+	if r.GetJob() || s.Pods.isJob(id) {
 		d.Env["HEADSTART_INPUT"] = job.Path
 		if d.Traceparent == "" {
 			d.Traceparent = s.Pods.config.Jobs.Traceparent(id)

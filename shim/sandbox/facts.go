@@ -43,6 +43,8 @@ type Facts struct {
 	Pod *nodeapi.Pod
 	// SystemdCgroup is true when the container's cgroup is systemd's to make.
 	SystemdCgroup bool
+	// Job is true when the container has an input of its own.
+	Job bool
 	// AwaitsInput is true when the program must not start before its input is there.
 	AwaitsInput bool
 }
@@ -68,7 +70,8 @@ func Read(config []byte) (Facts, error) {
 	for _, name := range containerTypes {
 		f.Pause = f.Pause || annotations[name] == "sandbox"
 	}
-	f.AwaitsInput = !f.Pause && annotations[AnnotationInput] != "" && annotations[AnnotationReadBy] != ReadBySocket
+	f.Job = !f.Pause && annotations[AnnotationInput] != ""
+	f.AwaitsInput = f.Job && annotations[AnnotationReadBy] != ReadBySocket
 	f.Pod = pod(annotations)
 	f.SystemdCgroup = systemd(linux.CgroupsPath)
 	return f, nil

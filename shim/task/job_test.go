@@ -145,3 +145,26 @@ func TestAJobIsEndedWhileItWaits(t *testing.T) {
 		})
 	}
 }
+
+// The daemon hears from the shim that a container is a job's: nobody else may have told it yet.
+func TestTheDaemonHearsOfAJob(t *testing.T) {
+	for config, want := range map[string]bool{
+		jobConfig: true,
+		strings.Replace(jobConfig, `"headstart.dev/input"`, `"headstart.dev/read-by":"socket","headstart.dev/input"`, 1): true,
+		`{"process":{}}`: false,
+	} {
+		asked := make(chan bool, 1)
+		s := task.New(&runc{}, daemonSocket(t, func(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+			asked <- r.GetJob()
+			return &nodeapi.DescribeResponse{}, nil
+		}), "test")
+		ctx, _ := logged(t)
+		if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, config)}); err != nil {
+			t.Error(err)
+		}
+		if got := <-asked; got != want {
+			t.Errorf("%s is said to be a job's: %t", config, got)
+		}
+		s.Close(context.Background())
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/sandbox"
 )
 
 const (
@@ -60,14 +61,13 @@ type lapse struct {
 // node is the daemon of this node, by the path of its socket.
 type node struct{ socket string }
 
-// describe asks what belongs in the sandbox; nil means that it is none of ours. pod may
-// be nil.
-func (n node) describe(ctx context.Context, sandbox string, pod *nodeapi.Pod) (*nodeapi.DescribeResponse, *lapse) {
+// describe asks what belongs in a container's sandbox; nil means that it is none of ours.
+func (n node) describe(ctx context.Context, id string, of sandbox.Facts) (*nodeapi.DescribeResponse, *lapse) {
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
 	var d *nodeapi.DescribeResponse
 	err := n.call(func(c nodeapi.SandboxesClient) (err error) {
-		d, err = c.Describe(ctx, &nodeapi.DescribeRequest{Sandbox: sandbox, Pod: pod})
+		d, err = c.Describe(ctx, &nodeapi.DescribeRequest{Sandbox: id, Pod: of.Pod, Job: of.Job})
 		return err
 	})
 	switch status.Code(err) {

@@ -118,7 +118,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 	if r.Checkpoint != "" || b.facts.Pause {
 		return nil, nil
 	}
-	description, missed := s.node.describe(ctx, r.ID, b.facts.Pod)
+	description, missed := s.node.describe(ctx, r.ID, b.facts)
 	if description == nil && missed == nil {
 		log.G(ctx).WithField("sandbox", r.ID).Debug("the daemon has nothing for this sandbox")
 		return nil, nil

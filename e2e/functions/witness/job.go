@@ -7,7 +7,21 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"time"
 )
+
+// lookEvery is how often a file is looked for.
+const lookEvery = 10 * time.Millisecond
+
+// await returns when the file is there. SIGTERM ends the program as ever.
+func await(name string) {
+	for {
+		if _, err := os.Stat(name); err == nil {
+			return
+		}
+		time.Sleep(lookEvery)
+	}
+}
 
 // once is the program of a job.
 func once(what, of string) error {

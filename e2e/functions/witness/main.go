@@ -13,6 +13,8 @@
 //
 //	digest FILE    prints the file's SHA-256
 //	get URL-PATH   prints that of what the socket HEADSTART_SOCKET answers
+//
+// With WITNESS_AWAIT set to a file's name it says that it waits, and does so until the file is there.
 package main
 
 import (
@@ -54,6 +56,10 @@ func main() {
 		case <-end:
 			return
 		}
+	}
+	if name := os.Getenv("WITNESS_AWAIT"); name != "" {
+		fmt.Println("waiting")
+		await(name)
 	}
 	if len(os.Args) == 3 {
 		if err := once(os.Args[1], os.Args[2]); err != nil {
