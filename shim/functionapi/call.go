@@ -119,6 +119,7 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 		return nil, err
 	}
 	out := r.Clone(r.Context())
+	out.Trailer = r.Trailer // which gets its values when the body has been read
 	out.URL, out.RequestURI = t.url, ""
 	out.Host = t.name + "." + t.namespace
 	if hosts := f.GetHosts(); len(hosts) > 0 {

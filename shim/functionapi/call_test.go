@@ -277,6 +277,28 @@ func TestBodiesAreStreams(t *testing.T) {
 	}
 }
 
+// What follows a body gets to the function like the body itself.
+func TestTrailersArePassedOn(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = io.Copy(w, req.Body)
+		w.Header().Set("X-Sum", "of "+req.Trailer.Get("X-Part"))
+	})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://headstart/call/fire", io.MultiReader(strings.NewReader("b")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Trailer = http.Header{"X-Part": {"7"}}
+	resp, err := r.client("fire-1").Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b := body(t, resp); b != "b" || resp.Trailer.Get("X-Sum") != "of 7" {
+		t.Errorf("%q, trailers %v", b, resp.Trailer)
+	}
+}
+
 // A caller that goes away is noticed by whom it called.
 func TestACallerThatGoes(t *testing.T) {
 	begun, gone := make(chan struct{}), make(chan struct{})

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
-	"golang.org/x/net/netutil"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -51,6 +50,9 @@ var errEnded = errors.New("the sockets are closed: the daemon is being stopped")
 type Config struct {
 	// Function returns a function by its name, or a *problem.Problem if there is none.
 	Function func(ctx context.Context, name string) (*nodeapi.Function, error)
+	// Job waits until the node has heard of the job whose sandbox it is, if it is a job's. Its
+	// error is the *problem.Problem for which that has no input. nil: of all jobs it has heard.
+	Job func(ctx context.Context, sandbox string) error
 	// Succeeds: another daemon of the node, which had the sockets before, still ends its
 	// requests and is asked for their inputs.
 	Succeeds bool
@@ -147,7 +149,7 @@ func (s *Server) serve(sb *sandbox) {
 	s.serving.Go(func() {
 		defer s.release(sb)
 		defer stop()
-		err := serve.HTTP(ctx, h, grace, s.config.Log, serve.H2C, limits)(netutil.LimitListener(sb.listener, ConnectionsLimit))
+		err := serve.HTTP(ctx, h, grace, s.config.Log, serve.H2C, limits)(serve.Limit(sb.listener, ConnectionsLimit))
 		if err != nil {
 			s.config.Log.Error("a function's socket is not served any more", "instance", sb.id, "error", err)
 		}

@@ -72,6 +72,12 @@ func (h *handler) find(w http.ResponseWriter, r *http.Request, request string) (
 		return nil, errUnknown
 	}
 	own, ok := h.server.deliveries.find(h.sandbox.id, request)
+	if !ok && request == ingress.JobInput {
+		if err := h.awaitJob(r.Context()); err != nil {
+			return nil, err
+		}
+		own, ok = h.server.deliveries.find(h.sandbox.id, request)
+	}
 	if !ok {
 		return nil, nil
 	}
@@ -79,6 +85,22 @@ func (h *handler) find(w http.ResponseWriter, r *http.Request, request string) (
 		return nil, problem.New(http.StatusNotFound, "NoInput", "", "the request has no stored input; what it brings is its body")
 	}
 	return own, nil
+}
+
+// awaitJob waits for the news of the sandbox's job, which its program may be ahead of. The
+// daemon before, if there is one, may have what this one does not hear of.
+func (h *handler) awaitJob(ctx context.Context) error {
+	if h.server.config.Job == nil {
+		return nil
+	}
+	err := h.server.config.Job(ctx, h.sandbox.id)
+	switch {
+	case err == nil || h.sandbox.previous.Load():
+		return nil
+	case ctx.Err() != nil:
+		return errUnknown // nobody hears it
+	}
+	return err
 }
 
 // midway is an error after the answer's head.

@@ -48,7 +48,8 @@ type rig struct {
 	t        *testing.T
 	dir      string // with a directory per sandbox
 	registry *prometheus.Registry
-	stop     func() // ends the server and waits
+	stop     func()                                          // ends the server and waits
+	job      func(ctx context.Context, sandbox string) error // nil: all jobs are known
 
 	mu        sync.Mutex
 	functions map[string]*nodeapi.Function
@@ -71,7 +72,7 @@ func newRig(t *testing.T, calls http.HandlerFunc) *rig {
 func next(t *testing.T, dir string, succeeds bool, calls http.HandlerFunc) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: dir, registry: prometheus.NewRegistry()}
-	r.Server = functionapi.New(functionapi.Config{Function: r.function, Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
+	r.Server = functionapi.New(functionapi.Config{Function: r.function, Job: r.awaitJob, Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
 	for id, namespace := range sandboxes {
 		path := filepath.Join(dir, id)
 		if err := os.MkdirAll(path, 0o755); err != nil {
@@ -108,6 +109,13 @@ func (r *rig) function(_ context.Context, name string) (*nodeapi.Function, error
 		return f, nil
 	}
 	return nil, problem.New(http.StatusNotFound, "FunctionUnknown", "", "no such function is deployed")
+}
+
+func (r *rig) awaitJob(ctx context.Context, sandbox string) error {
+	if r.job == nil {
+		return nil
+	}
+	return r.job(ctx, sandbox)
 }
 
 // client is a program in the sandbox: it has the socket's directory, mounted at a short path.

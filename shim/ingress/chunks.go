@@ -6,11 +6,20 @@ import (
 	"sync"
 )
 
-// chunkSize is how many bytes of a body are read and written at a time, if so many are there.
-// Beyond it little is gained (BenchmarkDeliverBody), and each body that is sent has one chunk.
-const chunkSize = 256 << 10
+const (
+	// chunkSize is how many bytes of a body are read and written at a time, if so many are there.
+	// Beyond it little is gained (BenchmarkDeliverBody), and each body that is sent has one chunk.
+	chunkSize = 256 << 10
+	// chunksMost is how many there are: 16 MiB. A body has its chunk until all of it is sent, as
+	// long as its client or its function likes. One that finds none goes in the 32 KiB of io.Copy.
+	chunksMost = 64
+)
 
-var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+var (
+	chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+	// chunksTaken has one for each that is in use.
+	chunksTaken = make(chan struct{}, chunksMost)
+)
 
 // inChunks is a connection that takes bodies in large chunks. A transport offers it one of
 // known length as a reader, which net.TCPConn would copy 32 KiB at a time. Nor would
@@ -29,8 +38,14 @@ func (c inChunks) Read(p []byte) (int, error) {
 
 // ReadFrom implements io.ReaderFrom. What has come is written at once.
 func (c inChunks) ReadFrom(r io.Reader) (int64, error) {
+	to := struct{ io.Writer }{c.TCPConn} // without its own ReadFrom, which io.Copy would prefer
+	select {
+	case chunksTaken <- struct{}{}:
+		defer func() { <-chunksTaken }()
+	default:
+		return io.Copy(to, r)
+	}
 	chunk := chunks.Get().(*[chunkSize]byte)
 	defer chunks.Put(chunk)
-	// Without its own ReadFrom, which CopyBuffer would prefer.
-	return io.CopyBuffer(struct{ io.Writer }{c.TCPConn}, r, chunk[:])
+	return io.CopyBuffer(to, r, chunk[:])
 }

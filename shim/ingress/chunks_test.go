@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/buffer"
@@ -15,11 +18,11 @@ import (
 // asked is a body that notes for how much it is asked at a time.
 type asked struct {
 	io.Reader
-	most int
+	most atomic.Int64
 }
 
 func (a *asked) Read(p []byte) (int, error) {
-	a.most = max(a.most, len(p))
+	a.most.Store(max(a.most.Load(), int64(len(p)))) // one reads at a time
 	return a.Reader.Read(p)
 }
 
@@ -63,9 +66,55 @@ func TestBodiesAreSentInLargeChunks(t *testing.T) {
 	if !bytes.Equal(<-got, content) {
 		t.Error("the function got other bytes")
 	}
-	if body.most < ingress.ChunkSize {
-		t.Errorf("at most %d bytes are asked for at a time", body.most)
+	if most := body.most.Load(); most < ingress.ChunkSize {
+		t.Errorf("at most %d bytes are asked for at a time", most)
 	}
+}
+
+// Bodies that do not come on have so many chunks together and no more; others arrive all the same.
+func TestSlowBodiesHaveSoManyChunks(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	defer s.Close()
+	send := func(body io.Reader, size int) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, body)
+		if err != nil {
+			return nil, err
+		}
+		req.ContentLength = int64(size)
+		return ingress.NewTransport().RoundTrip(req)
+	}
+	come := make(chan struct{})
+	var slow sync.WaitGroup
+	for range ingress.ChunksMost + 1 {
+		slow.Go(func() {
+			resp, err := send(io.MultiReader(after(func() { <-come }), strings.NewReader("it")), 2)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if got, err := io.ReadAll(resp.Body); err != nil || string(got) != "it" {
+				t.Errorf("a slow body arrives as %q: %v", got, err)
+			}
+		})
+	}
+	eventually(t, "all chunks are taken", func() bool { return ingress.ChunksTaken() == ingress.ChunksMost })
+	content := strings.Repeat("0123456789abcdef", ingress.ChunkSize/4)
+	body := &asked{Reader: strings.NewReader(content)}
+	resp, err := send(body, len(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read(t, resp.Body) != content {
+		t.Error("other bytes arrive")
+	}
+	_ = resp.Body.Close()
+	if most := body.most.Load(); most >= ingress.ChunkSize {
+		t.Errorf("%d bytes of it are asked for at a time", most)
+	}
+	close(come)
+	slow.Wait()
+	eventually(t, "no chunk is taken", func() bool { return ingress.ChunksTaken() == 0 })
 }
 
 // BenchmarkDeliverBody is the way of a body of 32 MB from the buffer to a function, which

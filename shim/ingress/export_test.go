@@ -77,5 +77,11 @@ func (in *Ingress) Relays(rt http.RoundTripper) { in.relaySide = transports{prot
 // NewTransport returns a transport to functions.
 func NewTransport() *http.Transport { return newTransport(time.Second) }
 
-// ChunkSize is how much of a body is sent at a time.
-const ChunkSize = chunkSize
+// ChunkSize is how much of a body is sent at a time, ChunksMost of how many at the same time.
+const (
+	ChunkSize  = chunkSize
+	ChunksMost = chunksMost
+)
+
+// ChunksTaken is of how many bodies that is now.
+func ChunksTaken() int { return len(chunksTaken) }

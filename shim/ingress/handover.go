@@ -59,7 +59,9 @@ func NewPeerTransport(client func(host string) (*tls.Config, error), opened func
 			defer cancel()
 			c, err := (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, network, address)
 			if err != nil {
-				return nil, err
+				// Nobody gets a request by a connection that is not secured, either: its node may
+				// have died meanwhile, or another one may have its address now.
+				return nil, &net.OpError{Op: opDial, Net: "tls", Err: err}
 			}
 			conn := c.(*tls.Conn) // as it says
 			return newPeerConn(conn, opened(conn)), nil
@@ -80,8 +82,14 @@ type peerConn struct {
 
 func newPeerConn(c *tls.Conn, closed func()) *peerConn { return &peerConn{c, newEnding(), closed} }
 
+// Close ends the connection at once, what is still on its way in it included. The other side
+// would hear of the end only behind all that, for which it may have no room (RFC 9293, section
+// 3.10.4).
 func (c *peerConn) Close() error {
 	c.closed()
+	if tcp, is := c.NetConn().(*net.TCPConn); is && unsent(tcp) > 0 {
+		_ = tcp.SetLinger(0) // of a connection that has ended already
+	}
 	return c.Conn.Close()
 }
 
@@ -164,7 +172,7 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			case midway: // it knows why, unless it is gone, which the control plane sees
 				return reported{because(problem.New(http.StatusBadGateway, "PeerFailed", "", node+" broke its answer off"), err)}
 			}
-			unreachable := because(problem.New(http.StatusBadGateway, "PeerUnreachable", "", node+" did not answer"), err)
+			unreachable := because(problem.New(http.StatusBadGateway, reasonPeerUnreachable, "", node+" did not answer"), err)
 			if there.undelivered(err) {
 				return undelivered{unreachable}
 			}

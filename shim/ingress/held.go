@@ -10,8 +10,9 @@ import (
 
 const (
 	// heldMost is how many requests a node has in its hands: as many as a gateway sends it of
-	// one function on one machine. Each costs some 30 KiB, so that they fit into the memory
-	// that the chart gives the daemon; gateways of Istio set no bound themselves.
+	// one function on one machine. Each costs some 30 KiB while it waits, and twice as much while
+	// its function works on it, so that they fit into the memory that the chart gives the daemon;
+	// gateways of Istio set no bound themselves.
 	heldMost = 8192
 	// heldOfFunction is how many of them one function may have: three quarters, as of inputs.
 	heldOfFunction = heldMost - heldMost/4

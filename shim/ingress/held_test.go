@@ -1,8 +1,12 @@
 package ingress_test
 
 import (
+	"context"
 	"net/http"
+	"net/netip"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -41,4 +45,45 @@ func TestAsManyRequestsAsTheNodeHolds(t *testing.T) {
 		park(withoutInput, 1)
 		waiting.Wait()
 	})
+}
+
+// What a request takes of memory: as many as a node may hold must not be its end when their
+// function is ready and has them all at once. The test's own ends of the connections, and the
+// function, count with it.
+func TestARequestInHandIsSmall(t *testing.T) {
+	const many, most = 200, 160 << 10
+	var working atomic.Int32
+	ready, over := make(chan struct{}), make(chan struct{})
+	r := newRig(t, func(http.ResponseWriter, *http.Request) { working.Add(1); <-over })
+	r.instances.ready = func(context.Context, string) (netip.AddrPort, error) { <-ready; return r.instances.address, nil }
+	inUse := func() int {
+		runtime.GC()
+		runtime.GC() // what pools keep goes with the second
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc + m.StackInuse)
+	}
+	before := inUse()
+	var sent sync.WaitGroup
+	for range many {
+		sent.Go(func() {
+			resp, err := r.gateway.Do(request(t, "GET", withoutInput, newID(), "", nil))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = resp.Body.Close()
+		})
+	}
+	eventually(t, "all wait", func() bool { return r.cp.holds(withoutInput) == many })
+	waiting := (inUse() - before) / many
+	close(ready)
+	eventually(t, "all are worked on", func() bool { return working.Load() == many })
+	worked := (inUse() - before) / many
+	close(over)
+	sent.Wait()
+	t.Logf("each takes %d KiB while it waits, and %d KiB while it is worked on", waiting>>10, worked>>10)
+	if worked > most {
+		t.Error("which is too much")
+	}
 }

@@ -180,7 +180,7 @@ func (in *Ingress) Signals(now time.Time) *nodeapi.Signals { return in.tally.rep
 // Gateway serves the requests that the node's Envoy sends.
 func (in *Ingress) Gateway() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		in.serve(w, r, func(ctx context.Context, p *parked) error { return in.place(ctx, w, r, p) })
+		in.serve(w, r, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
 	})
 }
 
@@ -188,7 +188,7 @@ func (in *Ingress) Gateway() http.Handler {
 func (in *Ingress) Peers() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		instance := r.Header.Get(headerInstance)
-		in.serve(w, r, func(ctx context.Context, p *parked) error {
+		in.serve(w, r, func(ctx context.Context, r *http.Request, p *parked) error {
 			trace.SpanFromContext(ctx).SetAttributes(tracing.Instance.String(instance))
 			p.tell = progressTo(w, r)
 			p.tell(progressParked)

@@ -30,6 +30,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
 // authority issues the certificates of a test's nodes.
@@ -133,6 +134,7 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	_ = s.Listener.Close()
 	s.Listener = tls.NewListener(l, serverTLS)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.Config.ConnContext = serve.WithConnection
 	s.Start()
 	t.Cleanup(s.Close)
 	p.server = s

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -25,6 +26,11 @@ const (
 	// is gone, or a daemon to be restarted.
 	placements = 7
 	pauseFirst = 50 * time.Millisecond
+	// failedStarts is how many instances that were starting for a request may fail by themselves
+	// before it is answered with that. One of them may have failed before the request was bound
+	// to it, or been stopped just when it was ready; another that does was started after that,
+	// by whoever knew of the first, and the next would be no better.
+	failedStarts = 2
 )
 
 // place has the request bound to an instance and brought there. It is placed again while it
@@ -34,7 +40,8 @@ func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Req
 	pause := &backoff.ExponentialBackOff{InitialInterval: in.pause, MaxInterval: 32 * in.pause, Multiplier: 2}
 	pause.Reset()
 	until := time.Now().Add(placementTimeout)
-	var before error // why the last placement was to no avail
+	var before error    // why the last placement was to no avail
+	var failed []string // instances that were starting for the request, and failed by themselves
 	for placed := 1; ; placed++ {
 		in.fetch(ctx, p)
 		bound, err := in.activate(ctx, p, until)
@@ -48,9 +55,12 @@ func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Req
 				until = until.Add(time.Since(began))
 			}
 		}
+		if bound.GetCold() && failedByItself(err) && !slices.Contains(failed, bound.GetInstance()) {
+			failed = append(failed, bound.GetInstance())
+		}
 		wait := pause.NextBackOff()
 		again := time.Now().Add(wait)
-		if !isUndelivered(err) || placed == placements || !p.body.whole() || again.After(until) || again.After(p.deadline) {
+		if !isUndelivered(err) || placed == placements || len(failed) == failedStarts || !p.body.whole() || again.After(until) || again.After(p.deadline) {
 			return err
 		}
 		if in.rest(ctx, wait) != nil {
@@ -60,6 +70,20 @@ func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Req
 		trace.SpanFromContext(ctx).AddEvent(tracing.EventPlacedAgain, trace.WithAttributes(tracing.Reason.String(problem.Of(err).Title)))
 		in.metrics.placedAgain(p.function.GetName(), err)
 	}
+}
+
+// failedByItself tells whether a placement was to no avail by the instance's own fault: its
+// program ended, or takes no connections. One that is gone, or whose daemon is, may have been
+// drained, evicted, or lost with its containerd.
+func failedByItself(err error) bool {
+	if !isUndelivered(err) {
+		return false
+	}
+	switch problem.Of(err).Title {
+	case problem.ReasonInstanceGone, problem.ReasonInstanceStopped, reasonDaemonStopping, reasonPeerUnreachable, reasonRelayFailed:
+		return false
+	}
+	return true
 }
 
 // bring takes the request to where it is bound.

@@ -3,11 +3,14 @@ package ingress_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -114,6 +117,42 @@ func firstReady(r *rig, at netip.AddrPort, err error) func(context.Context, stri
 			return at, err
 		}
 		return r.instances.address, nil
+	}
+}
+
+// A daemon that ends in the handshake, or another node's that has its address by now, gets nothing
+// of a request: that is placed again, also with a body that could not be sent twice.
+func TestAConnectionThatIsNotSecuredHasNoRequest(t *testing.T) {
+	hangsUp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() { _ = hangsUp.Close(); <-ended })
+	go func() {
+		defer close(ended)
+		for c, err := hangsUp.Accept(); err == nil; c, err = hangsUp.Accept() {
+			_ = c.Close()
+		}
+	}()
+	strange, _ := newAuthority(t).node(t, "edge-3")
+	another := httptest.NewUnstartedServer(http.NotFoundHandler())
+	another.Listener = tls.NewListener(another.Listener, strange)
+	another.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	another.Start()
+	t.Cleanup(another.Close)
+	p := newPair(t, nil)
+	p.gateway.instances.run(t, func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) })
+	body := strings.Repeat("x", 2*ingress.BodyKept)
+	for _, at := range []net.Addr{hangsUp.Addr(), another.Listener.Addr()} {
+		p.gateway.cp.activate = first(&nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: at.String()})
+		resp := p.gateway.do(t, request(t, "POST", withoutInput, newID(), "", io.MultiReader(strings.NewReader(body))))
+		if got := read(t, resp.Body); got != body {
+			t.Errorf("it is answered %d, with %d bytes", resp.StatusCode, len(got))
+		}
+	}
+	if told := p.gateway.cp.told(); told != nil {
+		t.Errorf("the operator is told %v", told)
 	}
 }
 

@@ -120,10 +120,13 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	return nil
 }
 
+// opDial is the operation in the errors of connections that do not come about.
+const opDial = "dial"
+
 // isDial tells whether err means that no connection came about.
 func isDial(err error) bool {
 	dial, is := errors.AsType[*net.OpError](err)
-	return is && dial.Op == "dial"
+	return is && dial.Op == opDial
 }
 
 // problemLimit bounds the problem details of another daemon, in bytes.

@@ -49,5 +49,5 @@ func (in *Ingress) sized(ctx context.Context, p *parked) error {
 }
 
 func relayFailed(err error, midway bool) *problem.Problem {
-	return problem.New(http.StatusBadGateway, "RelayFailed", "", "the autoscaler that starts the function "+failure(err, midway))
+	return problem.New(http.StatusBadGateway, reasonRelayFailed, "", "the autoscaler that starts the function "+failure(err, midway))
 }

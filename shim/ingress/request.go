@@ -13,6 +13,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
@@ -57,13 +58,16 @@ const deliveryGrace = 2 * time.Second
 const fieldReadyTimeout = "headstart.dev/ready-timeout"
 
 // serve parks one request, has answer answer it, and says what became of it.
-func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(context.Context, *parked) error) {
+func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(context.Context, *http.Request, *parked) error) {
 	began := time.Now()
 	defer in.crowd.enter(w)()
+	body := newClientBody(r)
+	r, forget := whileThere(r)
+	defer forget()
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
-	p := &parked{body: newClientBody(r), depth: depth(r.Header), tell: func(string) {}}
+	p := &parked{body: body, depth: depth(r.Header), tell: func(string) {}}
 	defer p.body.leave(http.NewResponseController(w))
 	err := in.park(ctx, r, p, began)
 	if err != nil {
@@ -72,7 +76,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 		err = in.hold(ctx, p, func() error {
 			err := in.receive(ctx, w, r, p)
 			if err == nil {
-				err = answer(ctx, p)
+				err = answer(ctx, r, p)
 			}
 			return in.verdict(r, err) // before the client is no more listened to
 		})
@@ -82,6 +86,17 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 		span.SetStatus(codes.Error, problem.Of(err).Title)
 		in.fail(w, r, p, err)
 	}
+}
+
+// whileThere returns the request with a context that also ends when its client leaves before the
+// body was read to its end. forget is called when the request is over.
+func whileThere(r *http.Request) (_ *http.Request, forget func()) {
+	if r.ProtoMajor != 1 || r.ContentLength == 0 { // the server sees it by itself
+		return r, func() {}
+	}
+	ctx, leave := context.WithCancelCause(r.Context())
+	unwatch := serve.OnLeft(ctx, func() { leave(errClientGone) })
+	return r.WithContext(ctx), func() { unwatch(); leave(nil) }
 }
 
 // park reads what the request is, and has its input fetched from now on. On error the

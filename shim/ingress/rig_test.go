@@ -29,6 +29,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
@@ -253,6 +254,7 @@ func serveUnix(t *testing.T, h http.Handler) string {
 	_ = s.Listener.Close()
 	s.Listener = l
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.Config.ConnContext = serve.WithConnection
 	s.Start()
 	t.Cleanup(s.Close)
 	return socket

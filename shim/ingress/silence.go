@@ -11,6 +11,22 @@ import (
 // reads: half of what Linux advertises to a new connection (net.ipv4.tcp_rmem).
 const windowful = 32 << 10
 
+// unsent is how much was written to a connection that the other side has not acknowledged, in
+// bytes; 0 if that is not known.
+func unsent(c syscall.Conn) (n int) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { // of a connection that has ended already
+		n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+	})
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // silence bounds how long what was sent on a connection may be unacknowledged (tcp(7),
 // TCP_USER_TIMEOUT); the probes of an idle one count, too. The kernel's own bound is some
 // fifteen minutes.

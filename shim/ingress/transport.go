@@ -71,6 +71,5 @@ func newTransport(dial time.Duration) *http.Transport {
 		DisableCompression:     true, // the answer is the client's, as the function wrote it
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: answerHeadLimit,
-		WriteBufferSize:        128 << 10,
 	}
 }

@@ -273,8 +273,12 @@ func TestOnlyTheRightWorkloadGetsARequest(t *testing.T) {
 		"a certificate of then": {a.sidecarWith(expired.pair(fireIdentity), roots), "expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := ask(t, c, fireSNI, tt.address); err == nil || !strings.Contains(err.Error(), tt.says) {
+			got, err := ask(t, c, fireSNI, tt.address)
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%q, %v", got, err)
+			}
+			if dial, is := errors.AsType[*net.OpError](err); !is || dial.Op != "dial" {
+				t.Errorf("that nobody got it is not told: %v", err)
 			}
 		})
 	}

@@ -13,11 +13,10 @@ const (
 	// answer on a busy node.
 	connectTimeout   = time.Second
 	handshakeTimeout = 5 * time.Second
-	// continueTimeout, answerHeadLimit and writeBuffer are as for functions without a
-	// sidecar, in package ingress.
+	// continueTimeout and answerHeadLimit are as for functions without a sidecar, in package
+	// ingress.
 	continueTimeout = time.Second
 	answerHeadLimit = 60 << 10
-	writeBuffer     = 128 << 10
 )
 
 // What Istio's own proxies offer for HTTP/1.1 and for HTTP/2. The sidecars tell the mesh's
@@ -40,7 +39,6 @@ func (c *Client) Transport(sni string, h2 bool) http.RoundTripper {
 		DisableCompression:     true, // bodies pass as they are
 		ExpectContinueTimeout:  continueTimeout,
 		MaxResponseHeaderBytes: answerHeadLimit,
-		WriteBufferSize:        writeBuffer,
 	}
 	offer := protocolsH1
 	if h2 {
@@ -80,7 +78,9 @@ func (c *Client) dial(ctx context.Context, network, address, sni string, offer [
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
-		return nil, err
+		// As if no connection had come about: nobody gets a request by it. Another pod may have the
+		// address by now.
+		return nil, &net.OpError{Op: "dial", Net: "tls", Err: err}
 	}
 	return conn, nil
 }

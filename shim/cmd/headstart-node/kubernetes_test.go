@@ -50,6 +50,7 @@ type cluster struct {
 	ca      *x509.Certificate
 	caKey   *ecdsa.PrivateKey
 	pod     string // address
+	news    chan *nodeapi.ControlMessage
 	names   chan string
 	spans   chan string
 	running sync.WaitGroup
@@ -71,7 +72,7 @@ func newCluster(t *testing.T, pod string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, ca: ca, caKey: key, pod: pod, names: make(chan string, 8), spans: make(chan string, 1024)}
+	c := &cluster{t: t, ca: ca, caKey: key, pod: pod, news: make(chan *nodeapi.ControlMessage, 1), names: make(chan string, 8), spans: make(chan string, 1024)}
 	t.Cleanup(c.running.Wait)
 	return c
 }
@@ -96,7 +97,19 @@ func (c *cluster) Connect(s nodeapi.ControlPlane_ConnectServer) error {
 	if err != nil {
 		return err
 	}
-	say := func(m *nodeapi.ControlMessage) { _ = s.Send(m) } // the stream's end is told by Recv
+	var mu sync.Mutex
+	say := func(m *nodeapi.ControlMessage) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = s.Send(m) // the stream's end is told by Recv
+	}
+	c.running.Go(func() {
+		select {
+		case m := <-c.news:
+			say(m)
+		case <-s.Context().Done():
+		}
+	})
 	for {
 		m, err := s.Recv()
 		if err != nil {
@@ -318,6 +331,39 @@ func TestANodeOfACluster(t *testing.T) {
 		if info, err := os.Stat(in(path)); err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s: %v, %v", path, info, err)
 		}
+	}
+}
+
+// A job's container that is ahead of the control plane's word knows by its own annotations what
+// it is, and waits at its socket for that word.
+func TestAJobAheadOfTheControlPlane(t *testing.T) {
+	cp := newCluster(t, "")
+	in := daemonDir(t, cp)
+	defer startDaemon(t, cp, in, "")()
+	<-cp.names
+	d, err := nodeapi.NewSandboxesClient(dial(t, in("run/node.sock"))).Describe(t.Context(), &nodeapi.DescribeRequest{Sandbox: "a", Job: true,
+		Pod: &nodeapi.Pod{Namespace: "default", Name: "digest-x", Uid: "u-2", Container: "digest"}})
+	if err != nil || d.GetEnv()["HEADSTART_INPUT"] != "/headstart/input/job" {
+		t.Fatalf("%v, %v", d, err)
+	}
+	program := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", in("state/instances/default_digest-x_u-2/socket/headstart.sock"))
+	}}}
+	answer := make(chan string, 1)
+	go func() {
+		resp, err := program.Get("http://headstart/input/job")
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		said, _ := io.ReadAll(resp.Body) // or it is not what is wanted
+		answer <- string(said)
+	}()
+	cp.news <- &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{Instances: &nodeapi.Instances{Jobs: []*nodeapi.Job{{
+		Id: "default_digest-x_u-2", Name: "default/digest", Input: "s3://videos/a", Refused: &nodeapi.Refused{Status: 422, Reason: "AnnotationsRefused", Message: "no such store"}}}}}}
+	if said := <-answer; !strings.Contains(said, "AnnotationsRefused") {
+		t.Errorf("it is told %s", said)
 	}
 }
 

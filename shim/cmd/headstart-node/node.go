@@ -71,6 +71,15 @@ func (n *node) Instances(m *nodeapi.Instances) {
 	}
 }
 
+// awaitJob waits for the control plane's word of a pod that says it is a job. The jobs that the
+// node itself runs are known before they are made.
+func (n *node) awaitJob(ctx context.Context, sandbox string) error {
+	if n.pods == nil || !n.pods.SaysJob(sandbox) {
+		return nil
+	}
+	return n.jobs.Await(ctx, sandbox)
+}
+
 func (n *node) Triggers(m *nodeapi.Triggers) { n.triggers.Set(m.GetTriggers()) }
 
 func (n *node) Neighbours(m *nodeapi.Neighbours) {

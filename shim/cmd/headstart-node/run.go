@@ -107,7 +107,7 @@ func run(ctx context.Context, c config) (err error) {
 	}, node, log)
 
 	// The functions' own sockets, which instances are made with.
-	node.sockets = functionapi.New(functionapi.Config{Function: node.functions.Get, Succeeds: buf.succeeds, Metrics: functionapi.NewMetrics(registry), Log: log})
+	node.sockets = functionapi.New(functionapi.Config{Function: node.functions.Get, Job: node.awaitJob, Succeeds: buf.succeeds, Metrics: functionapi.NewMetrics(registry), Log: log})
 
 	node.jobs = job.New(job.Config{Engine: fetches, Deliveries: node.sockets, Log: log})
 	defer node.jobs.Close()

@@ -68,6 +68,7 @@ func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Lo
 				h.ServeHTTP(w, r)
 			}),
 			BaseContext:       func(net.Listener) context.Context { return life },
+			ConnContext:       WithConnection,
 			ReadHeaderTimeout: headTimeout,
 			MaxHeaderBytes:    headLimit,
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
