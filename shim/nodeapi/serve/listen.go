@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"net"
 	"os"
+
+	"github.com/headstart-mesh/headstart/shim/coalesce"
 )
 
 // Listen opens what a server takes connections from.
@@ -115,13 +117,14 @@ func TCP(address string) Listen {
 	}
 }
 
-// TLS listens on address, which is host:port, for TLS.
+// TLS listens on address, which is host:port, for TLS. Those that read much are woken for many
+// packets at a time.
 func TLS(address string, conf *tls.Config) Listen {
 	return func() (net.Listener, error) {
 		l, err := TCP(address)()
 		if err != nil {
 			return nil, err
 		}
-		return tls.NewListener(l, conf), nil
+		return tls.NewListener(coalesce.Listener(l), conf), nil
 	}
 }
