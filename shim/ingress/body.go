@@ -39,6 +39,7 @@ type clientBody struct {
 	ended   atomic.Bool // it was read to its end
 	failure atomic.Pointer[error]
 
+	pace   pace
 	beyond sync.Once // what is not in the buffer is kept
 	// interrupted tells that a failure is none of the client's.
 	interrupted atomic.Bool
@@ -55,8 +56,8 @@ func newClientBody(r *http.Request) *clientBody {
 
 // open begins from the start. What was opened before must have been closed. A Read ends when
 // ctx does, with its cause, or when the body is closed, and takes nothing away then. trailer is
-// filled at the end.
-func (b *clientBody) open(ctx context.Context, trailer http.Header) (io.ReadCloser, error) {
+// filled at the end. paced: the client is to send no faster than this is read.
+func (b *clientBody) open(ctx context.Context, trailer http.Header, paced bool) (io.ReadCloser, error) {
 	until, end := context.WithCancelCause(ctx)
 	live := &sending{body: b, trailer: trailer, until: until, end: end}
 	if b.input == nil {
@@ -67,7 +68,11 @@ func (b *clientBody) open(ctx context.Context, trailer http.Header) (io.ReadClos
 		end(err)
 		return nil, fmt.Errorf("reading the request's body: %w", err)
 	}
-	return &following{stored: stored, live: live}, nil
+	f := &following{stored: stored, live: live}
+	if paced {
+		b.pace.begin(f)
+	}
+	return f, nil
 }
 
 // trailer returns the trailers that are announced, without values; nil if there are none.
@@ -106,7 +111,18 @@ func (b *clientBody) refused() error {
 }
 
 // Read takes what comes from the client. Only the way into the buffer calls it.
-func (b *clientBody) Read(p []byte) (int, error) { return b.take(p) }
+func (b *clientBody) Read(p []byte) (int, error) {
+	b.pace.await()
+	n, err := b.take(p)
+	b.pace.came(n)
+	return n, err
+}
+
+// interrupt ends the way into the buffer, but for a read from the client that is under way.
+func (b *clientBody) interrupt() {
+	b.interrupted.Store(true)
+	b.pace.stop()
+}
 
 // take reads from the client, one at a time.
 func (b *clientBody) take(p []byte) (int, error) {
@@ -263,6 +279,7 @@ func (f *following) Read(p []byte) (int, error) {
 			err = nil
 		}
 		if n > 0 || err != io.EOF {
+			f.live.body.pace.passed(f, n)
 			return n, err
 		}
 		f.past = true
@@ -272,5 +289,6 @@ func (f *following) Read(p []byte) (int, error) {
 }
 
 func (f *following) Close() error {
+	f.live.body.pace.end(f)
 	return errors.Join(f.stored.Close(), f.live.Close())
 }

@@ -59,7 +59,7 @@ const BodyKept = bodyKept
 func OpenBody(from io.ReadCloser) (open func() io.ReadCloser, whole func() bool) {
 	b := newClientBody(&http.Request{Body: from, ContentLength: -1})
 	open = func() io.ReadCloser {
-		sent, _ := b.open(context.Background(), nil) // it is not in the buffer
+		sent, _ := b.open(context.Background(), nil, false) // it is not in the buffer
 		return sent
 	}
 	return open, b.whole
@@ -85,3 +85,9 @@ const (
 
 // ChunksTaken is of how many bodies that is now.
 func ChunksTaken() int { return len(chunksTaken) }
+
+// AheadMost is how far a body may be ahead of its way to another node.
+const AheadMost = aheadMost
+
+// NotDialed is what a transport says that found nobody.
+var NotDialed = &net.OpError{Op: opDial, Net: "tcp", Err: errors.New("nobody is there")}

@@ -41,7 +41,7 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	out.Trailer = nil // it may be about to be filled
 	until, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	sent, err := to.body.open(until, trailer)
+	sent, err := to.body.open(until, trailer, to.daemon)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (in *Ingress) receive(ctx context.Context, w http.ResponseWriter, r *http.R
 	input, err := in.engine.Receive(ctx,
 		engine.Request{ID: p.id, Function: p.function.GetName(), Store: schemeBody, Limit: p.function.GetInputLimit()},
 		body.Body{From: p.body, Size: r.ContentLength, ContentType: r.Header.Get("Content-Type"), Interrupt: func() {
-			p.body.interrupted.Store(true)
+			p.body.interrupt()
 			// As above; then the connection's end has to do.
 			_ = control.SetReadDeadline(past)
 		}})
