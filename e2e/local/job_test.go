@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -166,12 +167,13 @@ func TestAJobEndsWithItsCaller(t *testing.T) {
 // A daemon that is killed costs a job whose program has not started, with a clear word, and no
 // other: that goes on, and keeps its input.
 func TestAJobAndAKilledDaemon(t *testing.T) {
-	want := put(t, "jobs/killed", 40_000_000)
+	want := put(t, "jobs/killed", bufferLimit/3)
 	for name, c := range map[string]struct {
 		until, reason string
 		printed       string
+		stopped       bool // the store is, so that the input cannot have come before the end
 	}{
-		"waiting": {until: "input", reason: "JobLost"},
+		"waiting": {until: "input", reason: "JobLost", stopped: true},
 		// The daemon's own note that the program has started, for its next process.
 		"running": {until: "meta.json", reason: admin.Succeeded, printed: "waiting\n" + want},
 	} {
@@ -182,6 +184,9 @@ func TestAJobAndAKilledDaemon(t *testing.T) {
 			type result struct {
 				o   admin.JobOutcome
 				err error
+			}
+			if c.stopped {
+				stopStore(t)
 			}
 			ran := make(chan result, 1)
 			go func() {
@@ -245,4 +250,17 @@ func TestAJobAndAKilledDaemon(t *testing.T) {
 			nothingHalfMade(t)
 		})
 	}
+}
+
+// stopStore has the store answer nobody until the test's end.
+func stopStore(t *testing.T) {
+	t.Helper()
+	pid := bed.S3.PID()
+	if pid == 0 {
+		t.Fatal("the store does not run")
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 }

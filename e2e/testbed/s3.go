@@ -136,6 +136,17 @@ func (s *S3) Put(ctx context.Context, key string, body io.ReadSeeker) error {
 	return nil
 }
 
+// PID is the server's process, 0 if none runs, or somebody else runs it.
+func (s *S3) PID() int {
+	if s.group == nil {
+		return 0
+	}
+	for _, p := range s.group.Status() {
+		return p.PID // it is the only one
+	}
+	return 0
+}
+
 // Close ends the server; its objects stay.
 func (s *S3) Close(ctx context.Context) {
 	s.transport.CloseIdleConnections()
