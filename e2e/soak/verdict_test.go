@@ -87,8 +87,8 @@ func (r *run) expected() verdict {
 		}
 		return fails("Unschedulable")
 	case plan.FunctionBreaksOff:
-		if r.Way == plan.Entry {
-			return fails("FunctionFailed")
+		if r.Way == plan.Entry { // whose consumer may be on the other node
+			return fails("FunctionFailed", "PeerFailed")
 		}
 		return verdict{breaks: true}
 	case plan.FunctionCloses:

@@ -170,7 +170,7 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			case errors.Is(ctx.Err(), context.DeadlineExceeded):
 				return because(problem.New(http.StatusGatewayTimeout, "PeerTimeout", "", node+" did not answer in time"), err)
 			case midway: // it knows why, unless it is gone, which the control plane sees
-				return reported{because(problem.New(http.StatusBadGateway, "PeerFailed", "", node+" broke its answer off"), err)}
+				return reported{because(problem.New(http.StatusBadGateway, "PeerFailed", "", node+" broke its answer off; it has died, or an event of the function's says why"), err)}
 			}
 			unreachable := because(problem.New(http.StatusBadGateway, reasonPeerUnreachable, "", node+" did not answer"), err)
 			if there.undelivered(err) {

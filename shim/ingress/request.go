@@ -197,6 +197,10 @@ func (in *Ingress) verdict(r *http.Request, err error) error {
 	return err
 }
 
+// brokenOff is a ResponseWriter of this process, that can be told what no connection can: why an
+// answer ends early.
+type brokenOff interface{ BrokeOff(why error) }
+
 // fail is the one place where a request's failure is told: to the caller, the log and
 // the operator.
 func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err error) {
@@ -216,6 +220,9 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	if isBroken(err) {
 		// The server would wait for more of a body that pauses, before it lets go.
 		_ = http.NewResponseController(w).SetReadDeadline(past)
+		if told, is := w.(brokenOff); is {
+			told.BrokeOff(err)
+		}
 		panic(http.ErrAbortHandler) // the only way to tell the gateway that the answer is not whole
 	}
 	if p.id != "" {

@@ -18,26 +18,42 @@ import (
 	"github.com/headstart-mesh/headstart/shim/trigger/triggertest"
 )
 
-// An answer that breaks off is no answer to an entry: it is tried again, and then a dead letter.
+// An answer that breaks off is no answer to an entry: it is tried again, and then a dead letter,
+// which says who broke it off.
 func TestAStreamsEntryIsNotAnsweredByHalf(t *testing.T) {
-	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {
+	half := func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half of it")
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
-	})
+	}
+	for reason, where := range map[string]func(*testing.T) *rig{
+		"FunctionFailed": func(t *testing.T) *rig { return newRig(t, half) },
+		"PeerFailed":     func(t *testing.T) *rig { return newPair(t, half).gateway },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			r := where(t)
+			stream, set := r.consume(t)
+			stream.Put(map[string]string{"data": "x"})
+			eventually(t, "the entry is a dead letter", func() bool { return len(stream.Dead(t)) == 1 && len(stream.Pending(t)) == 0 })
+			if got := stream.Dead(t)[0]["headstart-reason"]; got != reason {
+				t.Errorf("it is one for %s", got)
+			}
+			if err := set.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// consume has the rig's function called for the entries of a stream, once for each.
+func (r *rig) consume(t *testing.T) (*triggertest.Memory, *trigger.Set) {
+	t.Helper()
 	stream := triggertest.NewMemory(10 * time.Millisecond)
 	set := trigger.New(trigger.Config{Gateway: r.Gateway(), Function: r.functions.Lookup, Node: "edge-1", Process: "p", Events: &controlPlane{held: map[string]int32{}},
 		Metrics: trigger.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 		Open: func(_ *nodeapi.Trigger, consumer string) (trigger.Stream, error) { return stream.Open(consumer), nil }})
-	stream.Put(map[string]string{"data": "x"})
-	set.Set([]*nodeapi.Trigger{{Function: withInput, Stream: "redis://jobs/frames", Tries: 1}})
-	eventually(t, "the entry is a dead letter", func() bool { return len(stream.Dead(t)) == 1 && len(stream.Pending(t)) == 0 })
-	if reason := stream.Dead(t)[0]["headstart-reason"]; reason != "FunctionFailed" {
-		t.Errorf("it is one for %s", reason)
-	}
-	if err := set.Close(context.Background()); err != nil {
-		t.Error(err)
-	}
+	set.Set([]*nodeapi.Trigger{{Function: withInput, Stream: "redis://jobs/frames", Tries: 1, Input: "s3://inputs/{header.ce-subject}"}})
+	return stream, set
 }
 
 // An entry of a stream is a request like any other: it is placed, has its input fetched, and
@@ -61,12 +77,7 @@ func TestAStreamsEntryIsARequest(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	r.put("camera 7/1.mjpeg", "video/x-motion-jpeg", []byte("frames"))
-	stream := triggertest.NewMemory(10 * time.Millisecond)
-	events := &controlPlane{held: map[string]int32{}}
-	set := trigger.New(trigger.Config{Gateway: r.Gateway(), Function: r.functions.Lookup, Node: "edge-1", Process: "p", Events: events,
-		Metrics: trigger.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
-		Open: func(_ *nodeapi.Trigger, consumer string) (trigger.Stream, error) { return stream.Open(consumer), nil }})
-	set.Set([]*nodeapi.Trigger{{Function: withInput, Stream: "redis://jobs/frames", Tries: 1, Input: "s3://inputs/{header.ce-subject}"}})
+	stream, set := r.consume(t)
 	large := string(bytes.Repeat([]byte("x"), 100<<10)) // more than is kept for a second placement
 	for done, fields := range []map[string]string{{"subject": "camera 7/1.mjpeg"}, {"subject": "camera 7/1.mjpeg", "data": large}, {"data": "no input"}, {"subject": "none"}} {
 		stream.Put(fields)

@@ -20,6 +20,7 @@ type answer struct {
 	header http.Header
 	status int // 0: none yet
 	kept   []byte
+	broken *problem.Problem // nil: it is whole, or nobody has said why not
 }
 
 func newAnswer() *answer { return &answer{header: http.Header{}} }
@@ -45,6 +46,9 @@ func (a *answer) Write(p []byte) (int, error) {
 
 // Flush implements http.Flusher: there is nothing that could wait.
 func (a *answer) Flush() {}
+
+// BrokeOff takes why the answer ends early: ingress says it, ahead of its panic.
+func (a *answer) BrokeOff(why error) { a.broken = problem.Of(why) }
 
 // outcome is what the whole answer says.
 func (a *answer) outcome() outcome {

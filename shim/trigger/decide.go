@@ -60,10 +60,11 @@ func decide(o outcome, tries, most, rounds int) decision {
 }
 
 // entrys are failures that speak against the entry: the function had it, or its input
-// cannot be had. All others with a status of 5xx are those of whatever stands between, and
-// would be the same for any other entry: with them nothing is lost by waiting, and all
-// would be by giving up.
-var entrys = []string{"BufferTooSmall", "FunctionFailed", "FunctionTimeout", "InputChanged", "StoreTimeout"}
+// cannot be had. It also had it when its node's daemon broke the answer off: it is the function
+// that does so, or an entry that takes a node with it. All others with a status of 5xx are
+// those of whatever stands between, and would be the same for any other entry: with them
+// nothing is lost by waiting, and all would be by giving up.
+var entrys = []string{"BufferTooSmall", "FunctionFailed", "FunctionTimeout", "InputChanged", "PeerFailed", "StoreTimeout"}
 
 // others are failures with a status of 4xx that do not speak against the entry.
 var others = []string{"FunctionUnknown", "DuplicateRequest", "ClientGone"}

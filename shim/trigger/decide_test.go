@@ -28,6 +28,7 @@ func TestWhatBecomesOfAnEntry(t *testing.T) {
 		"the function failed":              {failure: fails(502, "FunctionFailed"), tries: 5, verdict: trigger.Dead, counts: true},
 		"no such input":                    {failure: fails(404, "InputNotFound"), tries: 1, verdict: trigger.Again, counts: true, pause: time.Second},
 		"no such input, for the last time": {failure: fails(404, "InputNotFound"), tries: 5, verdict: trigger.Dead, counts: true},
+		"its node broke its answer off":    {failure: fails(502, "PeerFailed"), tries: 5, verdict: trigger.Dead, counts: true},
 		"no buffer can have its input":     {failure: fails(507, "BufferTooSmall"), tries: 5, verdict: trigger.Dead, counts: true},
 		"no reference":                     {failure: fails(400, "InputReferenceMalformed"), hopeless: true, tries: 1, verdict: trigger.Dead, counts: true},
 		// Nobody got it, which speaks against no entry: no number of tries is too many.
