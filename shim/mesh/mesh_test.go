@@ -87,7 +87,8 @@ func (a *authority) root() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
 }
 
-// sign returns a certificate for the identity, or for a host if that has no scheme.
+// sign returns a certificate for the identity, or for a host if that has no scheme. The caller holds
+// mu: nodes ask while tests do.
 func (a *authority) sign(public any, identity string) ([]byte, error) {
 	a.serial++
 	begin := time.Now().Add(-a.age)
@@ -110,6 +111,8 @@ func (a *authority) pair(identity string) tls.Certificate {
 	if err != nil {
 		a.t.Fatal(err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	der, err := a.sign(&key.PublicKey, identity)
 	if err != nil {
 		a.t.Fatal(err)
