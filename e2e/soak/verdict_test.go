@@ -229,6 +229,10 @@ func (r *run) check(s report, f facts) error {
 		wrong("the function got a body of %d bytes, %s, which is not the request's", s.Body.Size, s.Body.SHA256)
 	}
 	ended := f.died && r.touches(plan.Cloud) // and with it perhaps the request, which the function does not know yet
+	// One whose daemon was short of room, or of its Redis, may have put it where no file is.
+	if s.File == nil && r.Input.Stored() && !r.Hidden && !ended && !f.flooded && !f.restarted {
+		wrong("the function got no file of its input")
+	}
 	if s.File != nil && !s.Late && (s.File.Broken == "" && !r.isInput(*s.File) || s.File.Broken != "" && !ended) {
 		wrong("the function got a file that is not the input: %+v", *s.File)
 	}
