@@ -26,7 +26,8 @@ const (
 	maxOfFunction = maxInputs - maxInputs/4
 
 	// longest is how long a fetch may take, whatever its owners wait for: as long as a
-	// Knative request may by default (maxRevisionTimeoutSeconds).
+	// Knative request may by default (maxRevisionTimeoutSeconds). One that is shared has it from
+	// when the last of them came.
 	longest = 10 * time.Minute
 
 	// fieldLimit is the annotation that bounds an input's size.
@@ -103,8 +104,11 @@ func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
 	if err := e.room(r.Function); err != nil {
 		return refused(err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
-	return e.start(ctx, cancel, r, e.fetch)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	late := time.AfterFunc(longest, func() { cancel(context.DeadlineExceeded) })
+	i := e.start(ctx, func() { late.Stop(); cancel(nil) }, r, e.fetch)
+	i.late = late
+	return i
 }
 
 // room tells why there can be no other input of the function, nil if there can. The caller

@@ -31,8 +31,9 @@ type Input struct {
 
 	// Guarded by the engine's lock.
 	owners  int
-	sharers int    // inputs of other requests that have this one's entry
-	leader  *Input // whose entry and end this one has, if it has not its own; written once
+	sharers int         // inputs of other requests that have this one's entry
+	leader  *Input      // whose entry and end this one has, if it has not its own; written once
+	late    *time.Timer // ends the fetch, if that takes too long
 
 	ready chan struct{} // closed when the object is known or the fetch has failed
 	done  chan struct{} // closed when the fetch has ended

@@ -124,11 +124,26 @@ func (e *Engine) join(i, leader *Input, version string) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if i.owners == 0 || leader.owners+leader.sharers == 0 {
+	if i.owners == 0 || leader.owners+leader.sharers == 0 || !leader.prolong() {
 		return false
 	}
 	leader.sharers++
 	i.leader, i.about, i.entry = leader, leader.about, leader.entry
+	return true
+}
+
+// prolong gives a fetch that is under way its whole time again: who joins late has as long as who
+// began it. It is false for one whose time is over. The caller holds the engine's lock.
+func (i *Input) prolong() bool {
+	select {
+	case <-i.done:
+		return true
+	default:
+	}
+	if !i.late.Stop() {
+		return false
+	}
+	i.late.Reset(longest)
 	return true
 }
 

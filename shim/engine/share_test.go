@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
@@ -185,6 +186,40 @@ func TestASharedFetchLastsAsLongAsSomebodyNeedsIt(t *testing.T) {
 			if g.fetches.Load() != 1 || n.buffer.Used() != 0 {
 				t.Errorf("%d fetches, %d bytes are left", g.fetches.Load(), n.buffer.Used())
 			}
+		})
+	}
+}
+
+// Who joins a fetch has as long as if it were his own, however long it has taken already.
+func TestASharedFetchHasTheTimeOfItsLast(t *testing.T) {
+	const nearly, longest = 9 * time.Minute, 10 * time.Minute
+	for name, ends := range map[string]bool{"it ends": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := start(t)
+				g := n.gated()
+				first := n.Fetch(t.Context(), request("1"))
+				defer first.Release()
+				known(t, first)
+				time.Sleep(nearly)
+				second := n.Fetch(t.Context(), request("2"))
+				defer second.Release()
+				known(t, second)
+				time.Sleep(nearly)
+				if ends {
+					close(g.open)
+					succeeds(t, first, content)
+					succeeds(t, second, content)
+				} else {
+					failed(t, second, "StoreTimeout", http.StatusGatewayTimeout, source.FieldStore)
+					if took := second.Ended().Sub(second.Began()); took != longest {
+						t.Errorf("it had %v", took)
+					}
+				}
+				if g.fetches.Load() != 1 {
+					t.Errorf("%d fetches", g.fetches.Load())
+				}
+			})
 		})
 	}
 }

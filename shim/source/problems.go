@@ -61,7 +61,7 @@ func TimedOut(store string) *problem.Problem {
 // Ended turns the end of a fetch's context into a problem that wraps the context's
 // cause: a timeout, or a fetch that nobody waits for any more.
 func Ended(ctx context.Context, store string, ref Reference) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return Because(TimedOut(store), context.Cause(ctx))
 	}
 	return Because(problem.New(http.StatusServiceUnavailable, "InputCancelled", "",
