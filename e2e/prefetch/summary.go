@@ -1,7 +1,10 @@
 package prefetch
 
 import (
+	"errors"
+	"fmt"
 	"math"
+	"strings"
 
 	"github.com/headstart-mesh/headstart/e2e/result"
 )
@@ -18,6 +21,15 @@ const (
 	LinkFraction   = "link_fraction"
 	WrongBytes     = "wrong_bytes"
 )
+
+// What parts count beside: requests that failed, of many at once, and of workflows on each side.
+const (
+	ManyFailed   = "many_failed"
+	failedPrefix = "failed_"
+)
+
+// Failed is the figure of a side's workflows that failed and were measured again.
+func Failed(side string) string { return failedPrefix + side }
 
 // Limits are those of all figures of the summary, in their order.
 var Limits = []result.Limit{
@@ -58,6 +70,27 @@ func (r Results) Summary() result.Summary {
 		s.TakeFigures(Limits, part.Figures)
 	}
 	return s
+}
+
+// Sound tells of answers that were wrong, or failed: what was measured beside them is of something
+// else than it should be, however good it looks.
+func (r Results) Sound() error {
+	var failed float64
+	for _, part := range r {
+		for name, n := range part.Figures {
+			if name == ManyFailed || strings.HasPrefix(name, failedPrefix) {
+				failed += n
+			}
+		}
+	}
+	var errs []error
+	if wrong := r.Summary()[WrongBytes]; wrong > 0 {
+		errs = append(errs, fmt.Errorf("%.0f bytes were wrong", wrong))
+	}
+	if failed > 0 {
+		errs = append(errs, fmt.Errorf("%.0f requests failed; the notes say why", failed))
+	}
+	return errors.Join(errs...)
 }
 
 // Load reads what Write has written; there are no results where there is no file.

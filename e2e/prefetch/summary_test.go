@@ -1,6 +1,7 @@
 package prefetch_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,6 +32,24 @@ func TestTheSummaryHasTheWorstOfAllParts(t *testing.T) {
 	}
 	if d := cmp.Diff(want, results().Summary()); d != "" {
 		t.Errorf("-want +got\n%s", d)
+	}
+}
+
+// A wrong answer, and one that failed, is none to go by, in any part.
+func TestWrongAndFailedAnswersAreNoResult(t *testing.T) {
+	for _, c := range []struct {
+		figures map[string]float64
+		want    string
+	}{
+		{map[string]float64{prefetch.WrongBytes: 0, prefetch.ManyFailed: 0, prefetch.Failed("on"): 0, prefetch.HotRPS: 0.1}, ""},
+		{map[string]float64{prefetch.WrongBytes: 3}, "3 bytes were wrong"},
+		{map[string]float64{prefetch.ManyFailed: 2}, "2 requests failed"},
+		{map[string]float64{prefetch.Failed("off"): 1, prefetch.Failed("on"): 4}, "5 requests failed"},
+	} {
+		err := prefetch.Results{"a": {Part: figures(c.figures)}, "b": {Part: figures(map[string]float64{prefetch.HotP99: 2})}}.Sound()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("of %v: %v, want %q", c.figures, err, c.want)
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func (b *bench) many(ctx context.Context, part *prefetch.Part) error {
 			part.Notes = append(part.Notes, fmt.Sprintf("round %d, %s %s: %v", n+1, requests[i].passing, requests[i].key, err))
 		}
 	}
-	part.Figures["many_failed"] = failed
+	part.Figures[prefetch.ManyFailed] = failed
 	part.Figures["many_all_answered_ms"] = coldrun.Millis(coldrun.Median(took))
 	part.Figures[prefetch.WrongBytes] += 0 // measured, if there were none
 	if failed > 0 {

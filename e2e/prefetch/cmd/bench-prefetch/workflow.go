@@ -93,7 +93,7 @@ func (b *bench) measure(ctx context.Context, part *prefetch.Part, workflows []wo
 	}
 	began, failures := time.Now(), 0
 	for _, side := range sides {
-		part.Figures["failed_"+side] = 0
+		part.Figures[prefetch.Failed(side)] = 0
 	}
 	for n := range b.repetitions {
 		progress(fmt.Sprintf("round %d of %d, %.0f s so far", n+1, b.repetitions, time.Since(began).Seconds()))
@@ -104,7 +104,7 @@ func (b *bench) measure(ctx context.Context, part *prefetch.Part, workflows []wo
 				r, err := b.once(ctx, part, w, side, n)
 				for ; err != nil; r, err = b.once(ctx, part, w, side, n) {
 					failures++
-					part.Figures["failed_"+side]++
+					part.Figures[prefetch.Failed(side)]++
 					part.Notes = append(part.Notes, fmt.Sprintf("%s, %s, round %d failed: %v", w.label(), side, n+1, err))
 					progress(part.Notes[len(part.Notes)-1])
 					if failures > failuresMost || ctx.Err() != nil {
