@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -78,9 +79,12 @@ type peerConn struct {
 	*tls.Conn
 	ending
 	closed func()
+	tells  atomic.Bool // the other side has told how far a request was: see progress
 }
 
-func newPeerConn(c *tls.Conn, closed func()) *peerConn { return &peerConn{c, newEnding(), closed} }
+func newPeerConn(c *tls.Conn, closed func()) *peerConn {
+	return &peerConn{Conn: c, ending: newEnding(), closed: closed}
+}
 
 // Close ends the connection at once, what is still on its way in it included. The other side
 // would hear of the end only behind all that, for which it may have no room (RFC 9293, section
@@ -132,12 +136,13 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 	if r.Header.Get("Upgrade") != "" {
 		size = -1 // what follows is no body, and can wait as one
 	}
+	var there progress
 	connected := func(i httptrace.GotConnInfo) {
 		if c, is := i.Conn.(*peerConn); is {
 			c.carry(size)
+			there.on.Store(c)
 		}
 	}
-	var there progress
 	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: connected, WroteHeaders: head, Got1xxResponse: there.heard}), w, r, hop{
 		id:     p.id,
 		body:   p.body,
@@ -161,6 +166,7 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			out.Header.Del(headerProgress)
 			if out.Header.Get("Expect") == "" { // another word before the answer
 				out.Header.Set(headerProgress, progressAsked)
+				there.asked = true
 			}
 			propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(out.Header))
 		},

@@ -3,6 +3,7 @@ package ingress_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -34,6 +36,57 @@ func first(b *nodeapi.Bound) func(context.Context, *nodeapi.Activate) (*nodeapi.
 			return b, nil
 		}
 		return &nodeapi.Bound{Request: a.GetRequest(), Instance: target, Node: "edge-1"}, nil
+	}
+}
+
+// A connection between nodes that is kept may end just as the next request is written. Nobody got
+// that, and it is asked again by another, whatever its method and wherever its body is.
+func TestAKeptConnectionThatEndsHasNoRequest(t *testing.T) {
+	const size = 1 << 20
+	for name, c := range map[string]struct {
+		function string
+		body     []byte
+	}{
+		"no body":                   {withoutInput, nil},
+		"a body that is kept":       {withoutInput, []byte("body")},
+		"a body in the buffer":      {withBody, bytes.Repeat([]byte("0123456789abcdef"), size/16)},
+		"a small one in the buffer": {withBody, []byte("body")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, digests)
+			var mu sync.Mutex
+			requests := map[string]int{} // by connection
+			p.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				mu.Lock()
+				requests[req.RemoteAddr]++
+				second := requests[req.RemoteAddr] == 2
+				mu.Unlock()
+				if !second {
+					p.target.Peers().ServeHTTP(w, req)
+					return
+				}
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = conn.Close() // without a word, its body unread
+			})
+			want := fmt.Sprintf("%x %d ", sha256.Sum256(c.body), len(c.body))
+			for range 3 {
+				if got := read(t, p.gateway.do(t, request(t, http.MethodPost, c.function, newID(), "", bytes.NewReader(c.body))).Body); got != want {
+					t.Errorf("it is answered %s, want %s; %s", got, want, p.gateway.logs)
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(requests) < 2 {
+				t.Errorf("no connection was kept: %v", requests)
+			}
+			if told := p.gateway.cp.told(); told != nil {
+				t.Errorf("the operator is told %v", told)
+			}
+		})
 	}
 }
 
