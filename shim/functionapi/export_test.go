@@ -1,5 +1,12 @@
 package functionapi
 
+// What reads take of a node's memory.
+const (
+	RoomLarge  = roomLarge
+	RoomSmall  = roomSmall
+	RoomsLarge = roomsLarge
+)
+
 // ParseRange reads a range, and says what it is of an input of that size.
 func ParseRange(header string, size int64) (first, length int64, ok bool) {
 	r, ok := parseRange(header)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -29,6 +30,9 @@ const (
 	// ReadsLimit is how many reads one sandbox may have under way: as many as connections, so
 	// that only streams of HTTP/2 come to it. Each has a descriptor and a buffer.
 	ReadsLimit = ConnectionsLimit
+	// ReadsOfNode is how many reads all sandboxes of a node may have under way: as many as it may
+	// have inputs.
+	ReadsOfNode = 1024
 	// idleTimeout closes connections that a function has forgotten.
 	idleTimeout = 90 * time.Second
 	// headLimit bounds a request's headers, in bytes: as many as the gateway takes from its
@@ -65,6 +69,8 @@ type Config struct {
 type Server struct {
 	config     Config
 	deliveries deliveries
+	reads      atomic.Int64  // under way
+	large      chan struct{} // has one for each of them that has a large room
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
@@ -76,7 +82,7 @@ type Server struct {
 
 // New returns a server without sockets. It answers nobody before Run.
 func New(c Config) *Server {
-	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}}, sandboxes: map[string]*sandbox{}}
+	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}}, large: make(chan struct{}, roomsLarge), sandboxes: map[string]*sandbox{}}
 }
 
 // Begin implements ingress.Deliveries.
@@ -162,6 +168,7 @@ func (s *Server) release(sb *sandbox) {
 }
 
 func limits(s *http.Server) {
+	s.ConnContext = withConnection
 	s.IdleTimeout = idleTimeout
 	s.MaxHeaderBytes = headLimit
 	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: CallsLimit, MaxReceiveBufferPerConnection: streamWindow, MaxReceiveBufferPerStream: streamWindow}

@@ -21,9 +21,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// readBuffer is how much of an input is passed on at a time, in bytes.
-const readBuffer = 64 << 10
-
 // past is a deadline that is over.
 var past = time.Unix(1, 0)
 
@@ -32,11 +29,11 @@ var errUnknown = problem.New(http.StatusNotFound, "RequestUnknown", "", "no requ
 
 // read answers with the input of a request that the sandbox works on, as it arrives.
 func (h *handler) read(w http.ResponseWriter, r *http.Request, request string) {
-	defer h.sandbox.reads.Add(-1)
-	full := h.sandbox.reads.Add(1) > ReadsLimit
+	leave, full := h.enter()
+	defer leave()
 	own, err := h.find(w, r, request)
-	if err == nil && full {
-		err = problem.New(http.StatusServiceUnavailable, "TooManyReads", "", fmt.Sprintf("the sandbox has %d reads under way already", ReadsLimit))
+	if err == nil {
+		err = full
 	}
 	if own == nil && err == nil && h.sandbox.previous.Load() {
 		h.readPrevious(w, r)
@@ -61,6 +58,23 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, request string) {
 	if _, broke := errors.AsType[midway](err); broke {
 		panic(http.ErrAbortHandler) // the only way to tell that the answer is not whole
 	}
+}
+
+// enter counts a read until leave is called, also one that is too many.
+func (h *handler) enter() (leave func(), full error) {
+	here, all := h.sandbox.reads.Add(1), h.server.reads.Add(1)
+	leave = func() { h.sandbox.reads.Add(-1); h.server.reads.Add(-1) }
+	switch {
+	case here > ReadsLimit:
+		return leave, tooManyReads("sandbox", ReadsLimit)
+	case all > ReadsOfNode:
+		return leave, tooManyReads("node", ReadsOfNode)
+	}
+	return leave, nil
+}
+
+func tooManyReads(who string, limit int) error {
+	return problem.New(http.StatusServiceUnavailable, "TooManyReads", "", fmt.Sprintf("the %s has %d reads under way already", who, limit))
 }
 
 // find returns the request's delivery, nil if the sandbox works on no such request.
@@ -125,7 +139,7 @@ func (h *handler) serveInput(w http.ResponseWriter, r *http.Request, own *delive
 	defer context.AfterFunc(own.ctx, func() { cancel(errOver) })()
 	part, err := choose(ctx, own.Input, r)
 	if err == nil {
-		n, err = part.send(ctx, w, r)
+		n, err = h.send(ctx, w, r, part)
 	}
 	if _, began := errors.AsType[midway](err); err != nil && !began && own.ctx.Err() != nil {
 		err = errUnknown // by now
@@ -138,7 +152,7 @@ func (h *handler) serveInput(w http.ResponseWriter, r *http.Request, own *delive
 }
 
 // send answers with the part. What goes wrong after the answer's head is midway.
-func (p part) send(ctx context.Context, w http.ResponseWriter, r *http.Request) (n int64, err error) {
+func (h *handler) send(ctx context.Context, w http.ResponseWriter, r *http.Request, p part) (n int64, err error) {
 	var from io.ReadCloser
 	if r.Method == http.MethodGet && p.length != 0 {
 		if from, err = open(ctx, p.input, p.first); err != nil {
@@ -151,7 +165,9 @@ func (p part) send(ctx context.Context, w http.ResponseWriter, r *http.Request) 
 		return 0, nil
 	}
 	defer untaken(ctx, w)()
-	n, err = pass(w, from, p.length)
+	room, leave := h.server.room(r)
+	defer leave()
+	n, err = pass(w, from, p.length, room)
 	if err != nil {
 		return n, midway{err}
 	}
@@ -174,13 +190,12 @@ func untaken(ctx context.Context, w http.ResponseWriter) (forget func()) {
 	}
 }
 
-// pass sends length bytes, or all if that is below 0, each as soon as it is there.
-func pass(w http.ResponseWriter, from io.Reader, length int64) (n int64, err error) {
+// pass sends length bytes, or all if that is below 0, each as soon as it is there, by way of buf.
+func pass(w http.ResponseWriter, from io.Reader, length int64, buf []byte) (n int64, err error) {
 	if length >= 0 {
 		from = io.LimitReader(from, length)
 	}
 	flush := http.NewResponseController(w).Flush
-	buf := make([]byte, readBuffer)
 	for {
 		read, err := from.Read(buf)
 		if read > 0 {

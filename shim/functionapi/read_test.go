@@ -261,7 +261,7 @@ func (r *rig) client2(id string) *http.Client {
 // counted is an input that counts its readers and what they have read.
 type counted struct {
 	*input
-	open, read atomic.Int64
+	open, read, room atomic.Int64 // room is that of the last Read
 }
 
 func (c *counted) NewReader(ctx context.Context) (io.ReadCloser, error) {
@@ -276,6 +276,7 @@ type countedReader struct {
 }
 
 func (r *countedReader) Read(p []byte) (int, error) {
+	r.of.room.Store(int64(len(p)))
 	n, err := r.ReadCloser.Read(p)
 	r.of.read.Add(int64(n))
 	return n, err
@@ -349,6 +350,46 @@ func TestTooManyReads(t *testing.T) {
 	}
 	first.Body.Close()
 	until(t, "one may read again", func() bool { return get().StatusCode == http.StatusOK })
+}
+
+// All sandboxes of a node together have so many reads at a time, and few of these have much of the
+// node's memory: what is read and not taken is not to cost others theirs.
+func TestReadsShareTheNodesMemory(t *testing.T) {
+	r := newRig(t, nil)
+	var clients []*http.Client
+	begin := func(n int) (in *counted, get func() *http.Response) {
+		sandbox := []string{"fire-1", "fire-2", "web-1"}[n%3]
+		if len(clients) <= n%3 {
+			clients = append(clients, r.client2(sandbox))
+		}
+		in = &counted{input: unsized()}
+		in.come("0")
+		r.begin(sandbox, id(n), in, 0)
+		return in, func() *http.Response {
+			t.Helper()
+			resp, err := clients[n%3].Get("http://headstart/input/" + id(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { resp.Body.Close() })
+			return resp
+		}
+	}
+	for n := range functionapi.ReadsOfNode {
+		in, get := begin(n)
+		if resp := get(); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d reads: %s", n, resp.Status)
+		}
+		want := int64(functionapi.RoomSmall)
+		if n < functionapi.RoomsLarge {
+			want = functionapi.RoomLarge
+		}
+		if got := in.room.Load(); got != want {
+			t.Fatalf("read %d has a room of %d bytes, want %d", n, got, want)
+		}
+	}
+	_, get := begin(functionapi.ReadsOfNode)
+	wantProblem(t, get(), http.StatusServiceUnavailable, "TooManyReads", "")
 }
 
 func FuzzParseRange(f *testing.F) {

@@ -13,9 +13,20 @@ import (
 	"github.com/headstart-mesh/headstart/shim/engine"
 )
 
-// bodyKept is how much of a request's own body is kept, in bytes, to be sent again: as
-// much as the gateway keeps for its retries. A body in the buffer needs none of it.
-const bodyKept = 64 << 10
+const (
+	// bodyKept is how much of a request's own body is kept, in bytes, to be sent again: as
+	// much as the gateway keeps for its retries. A body in the buffer needs none of it. As much
+	// is read of it at once.
+	bodyKept = 64 << 10
+	// bodySmall is how much that is of a body that brings no more, or finds that bodiesLarge have
+	// all of it: 32 MiB. A client that sends slowly, or a function that takes slowly, holds what
+	// it has for as long as it likes.
+	bodySmall   = 4 << 10
+	bodiesLarge = 256
+)
+
+// bodiesTaken has one for each body that is large.
+var bodiesTaken = make(chan struct{}, bodiesLarge)
 
 // clientBody is what a client sends, read from its start each time that the request is
 // sent: from the buffer, if it is the request's input, and else as long as no more was taken
@@ -28,12 +39,15 @@ type clientBody struct {
 	input     *engine.Input // nil: it is not in the buffer
 
 	mu    sync.Mutex
+	large bool // it has one of bodiesTaken
+	left  bool // it gets none any more
 	kept  []byte
 	spent atomic.Bool // more was read than is kept
 	// coming is the read from the client that is under way, nil if there is none. It fills
 	// fresh, of room, which is whoever's next wants it; err is what follows that.
 	coming      chan struct{}
 	room, fresh []byte
+	filled      bool // it had no room for more, and is not large
 	err         error
 
 	ended   atomic.Bool // it was read to its end
@@ -144,12 +158,15 @@ func (b *clientBody) arrive() (came <-chan struct{}) {
 	if b.coming != nil {
 		return b.coming
 	}
-	if b.room == nil {
-		size := int64(bodyKept)
+	switch {
+	case b.room == nil:
+		size := int64(bodySmall)
 		if announced := b.of.ContentLength; announced > 0 {
 			size = min(size, announced)
 		}
 		b.room = make([]byte, size)
+	case b.filled && b.enlarge():
+		b.room = make([]byte, bodyKept)
 	}
 	coming := make(chan struct{})
 	b.coming = coming
@@ -159,14 +176,31 @@ func (b *clientBody) arrive() (came <-chan struct{}) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.fresh, b.err, b.coming = b.room[:n], err, nil
+		b.filled = n == bodySmall && n == len(b.room)
 	}()
 	return coming
+}
+
+// enlarge tells whether the body may have more than bodySmall. The caller holds mu.
+func (b *clientBody) enlarge() bool {
+	if !b.large && !b.left {
+		select {
+		case bodiesTaken <- struct{}{}:
+			b.large = true
+		default:
+		}
+	}
+	return b.large
 }
 
 // leave ends the read from the client that nobody waits for any more, when the request is over.
 func (b *clientBody) leave(client *http.ResponseController) {
 	b.mu.Lock()
 	coming := b.coming
+	if b.large {
+		<-bodiesTaken
+	}
+	b.large, b.left = false, true
 	b.mu.Unlock()
 	if coming == nil {
 		return
@@ -241,7 +275,11 @@ func (s *sending) take(p []byte) (n int, more <-chan struct{}, err error) {
 // keep notes what was taken, as long as it can be sent again; the caller holds the body's mu.
 func (s *sending) keep(taken []byte) {
 	b := s.body
-	if !b.spent.Load() && len(b.kept)+len(taken) > bodyKept {
+	most := bodySmall
+	if len(b.kept)+len(taken) > bodySmall && b.enlarge() {
+		most = bodyKept
+	}
+	if !b.spent.Load() && len(b.kept)+len(taken) > most {
 		b.spent.Store(true)
 		b.kept = nil
 	}

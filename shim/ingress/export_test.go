@@ -56,14 +56,23 @@ func Ended(why error) net.Conn {
 // it returns is called.
 const BodyKept = bodyKept
 
-func OpenBody(from io.ReadCloser) (open func() io.ReadCloser, whole func() bool) {
+func OpenBody(from io.ReadCloser) (open func() io.ReadCloser, whole func() bool, leave func()) {
 	b := newClientBody(&http.Request{Body: from, ContentLength: -1})
 	open = func() io.ReadCloser {
 		sent, _ := b.open(context.Background(), nil, false) // it is not in the buffer
 		return sent
 	}
-	return open, b.whole
+	return open, b.whole, func() { b.leave(nil) }
 }
+
+// Of a node's bodies BodiesLarge have more of its memory than BodySmall; BodiesTaken is how many
+// have now.
+const (
+	BodySmall   = bodySmall
+	BodiesLarge = bodiesLarge
+)
+
+func BodiesTaken() int { return len(bodiesTaken) }
 
 // Placements is how often a request is placed at most.
 const Placements = placements

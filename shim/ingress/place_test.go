@@ -374,7 +374,8 @@ func TestABodyIsSentAgain(t *testing.T) {
 		for part := range slices.Values([]int{0, 1, 4000, ingress.BodyKept}) {
 			t.Run(fmt.Sprint(part, " of ", size), func(t *testing.T) {
 				want := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
-				open, whole := ingress.OpenBody(io.NopCloser(bytes.NewReader(want)))
+				open, whole, leave := ingress.OpenBody(io.NopCloser(bytes.NewReader(want)))
+				defer leave()
 				once := open()
 				_, _ = io.ReadFull(once, make([]byte, part))
 				_ = once.Close()
@@ -393,10 +394,55 @@ func TestABodyIsSentAgain(t *testing.T) {
 	}
 }
 
+// Few of a node's bodies have much of its memory. The others pass as well, and cannot be sent again
+// when more than a little of them was taken.
+func TestBodiesShareTheNodesMemory(t *testing.T) {
+	const size = 3 * ingress.BodySmall
+	want := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	pass := func() (largest int, whole bool, leave func()) {
+		t.Helper()
+		from := &measured{Reader: bytes.NewReader(want)}
+		open, isWhole, leave := ingress.OpenBody(from)
+		body := open()
+		defer body.Close()
+		if got, err := io.ReadAll(body); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes come, of %d: %v", len(got), size, err)
+		}
+		return from.largest, isWhole(), leave
+	}
+	for range ingress.BodiesLarge {
+		largest, whole, leave := pass()
+		defer leave()
+		if largest != ingress.BodyKept || !whole {
+			t.Fatalf("it is read by %d bytes, and can be sent again: %t", largest, whole)
+		}
+	}
+	largest, whole, leave := pass()
+	if leave(); largest != ingress.BodySmall || whole {
+		t.Errorf("one more is read by %d bytes, and can be sent again: %t", largest, whole)
+	}
+	if n := ingress.BodiesTaken(); n != ingress.BodiesLarge {
+		t.Errorf("%d bodies have a large room", n)
+	}
+}
+
+// measured notes how much it is asked for at once.
+type measured struct {
+	io.Reader
+	largest int
+}
+
+func (m *measured) Read(p []byte) (int, error) {
+	m.largest = max(m.largest, len(p))
+	return m.Reader.Read(p)
+}
+
+func (*measured) Close() error { return nil }
+
 // A reader that was given up while it read takes nothing away from the next.
 func TestAReadUnderWayTakesNothing(t *testing.T) {
 	from, write := io.Pipe()
-	open, _ := ingress.OpenBody(from)
+	open, _, _ := ingress.OpenBody(from)
 	once, given := open(), make(chan struct{})
 	go func() {
 		defer close(given)
@@ -417,7 +463,7 @@ func TestAReadUnderWayTakesNothing(t *testing.T) {
 // A reader need not wait for a client that pauses: what comes then is the next one's.
 func TestAReadEndsWithItsBody(t *testing.T) {
 	from, write := io.Pipe()
-	open, _ := ingress.OpenBody(from)
+	open, _, _ := ingress.OpenBody(from)
 	once, ended := open(), make(chan error)
 	go func() {
 		_, err := once.Read(make([]byte, 100))

@@ -18,7 +18,55 @@ import (
 // of what the body is written to.
 const Chunk = 64 << 10
 
-var chunks = sync.Pool{New: func() any { return new([Chunk]byte) }}
+// Who comes slowly holds what he is read into for as long as he likes. So all begin with little of
+// it, and the most that others have at the same time is 16 MiB.
+const (
+	// small is how much is read at once of a body that does not fill it, in bytes.
+	small = 4 << 10
+	// chunksMost is how many are read by Chunk.
+	chunksMost = 256
+)
+
+var (
+	chunks = sync.Pool{New: func() any { return new([Chunk]byte) }}
+	// chunksTaken has one for each that is in use.
+	chunksTaken = make(chan struct{}, chunksMost)
+)
+
+// room is what a body is read into: as much as it has filled of late.
+type room struct {
+	small [small]byte
+	large *[Chunk]byte // nil: none
+}
+
+func (r *room) bytes() []byte {
+	if r.large != nil {
+		return r.large[:]
+	}
+	return r.small[:]
+}
+
+// filled takes how much the last read has brought.
+func (r *room) filled(n int) {
+	switch {
+	case n < small:
+		r.leave()
+	case r.large == nil:
+		select {
+		case chunksTaken <- struct{}{}:
+			r.large = chunks.Get().(*[Chunk]byte) // it has nothing else
+		default:
+		}
+	}
+}
+
+func (r *room) leave() {
+	if r.large != nil {
+		chunks.Put(r.large)
+		r.large = nil
+		<-chunksTaken
+	}
+}
 
 // Body is a request's body. Its Fetch is that of source.Source, once and whatever the
 // reference.
@@ -56,18 +104,20 @@ func (b Body) Fetch(ctx context.Context, _ source.Reference, begin func(source.O
 }
 
 func (b Body) copy(ctx context.Context, to io.WriterAt) error {
-	chunk, _ := chunks.Get().(*[Chunk]byte) // it has nothing else
-	defer chunks.Put(chunk)
+	var room room
+	defer room.leave()
 	for at := int64(0); ; {
-		n, err := b.From.Read(chunk[:])
+		into := room.bytes()
+		n, err := b.From.Read(into)
 		if ctx.Err() != nil {
 			return ended(ctx)
 		}
 		if n > 0 {
-			if _, err := to.WriteAt(chunk[:n], at); err != nil {
+			if _, err := to.WriteAt(into[:n], at); err != nil {
 				return err
 			}
 			at += int64(n)
+			room.filled(n)
 		}
 		switch {
 		case err == io.EOF && at < b.Size:

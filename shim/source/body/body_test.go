@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -109,6 +110,70 @@ func TestPieces(t *testing.T) {
 			}
 		}
 	}
+}
+
+// pausing is a client that fills the first read, and pauses in the second one. Then it has sent all.
+type pausing struct {
+	asked  int
+	second chan<- int // gets how much it is asked for
+	goOn   <-chan struct{}
+}
+
+func (c *pausing) Read(p []byte) (int, error) {
+	switch c.asked++; c.asked {
+	case 1:
+		return len(p), nil
+	case 2:
+		c.second <- len(p)
+		<-c.goOn
+	}
+	return 0, io.EOF
+}
+
+// However many bodies pause, few hold much memory; and who pauses for long holds little when he
+// goes on.
+func TestBodiesThatPauseHoldLittle(t *testing.T) {
+	const bodies = body.ChunksMost + 50
+	second, goOn := make(chan int), make(chan struct{})
+	var all sync.WaitGroup
+	for range bodies {
+		all.Go(func() {
+			b := body.Body{From: &pausing{second: second, goOn: goOn}, Size: -1, Interrupt: func() {}}
+			if err := b.Fetch(t.Context(), source.Reference{}, (&buffer{}).begin); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	held := map[int]int{}
+	for range bodies {
+		held[<-second]++
+	}
+	close(goOn)
+	all.Wait()
+	if held[body.Chunk] != body.ChunksMost || held[body.Small] != bodies-body.ChunksMost {
+		t.Errorf("so many hold how many bytes: %v", held)
+	}
+	slow := &slowly{}
+	if err := (body.Body{From: slow, Size: -1, Interrupt: func() {}}).Fetch(t.Context(), source.Reference{}, (&buffer{}).begin); err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff([]int{body.Small, body.Chunk, body.Small, body.Small}, slow.asked); d != "" {
+		t.Errorf("it was asked for (-want +got):\n%s", d)
+	}
+}
+
+// slowly is a client that sends much, then little, and then nothing more.
+type slowly struct{ asked []int }
+
+func (c *slowly) Read(p []byte) (int, error) {
+	c.asked = append(c.asked, len(p))
+	switch len(c.asked) {
+	case 1:
+		return len(p), nil
+	case 4:
+		return 0, io.EOF
+	}
+	return 1, nil
 }
 
 // What goes wrong on the client's side is told as it was.
