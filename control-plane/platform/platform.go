@@ -69,6 +69,8 @@ type Function struct {
 	// that serves HTTP. Empty and 0 outside Kubernetes.
 	Service     string
 	ServicePort int32
+	// HTTP2: its port says that it speaks HTTP/2, without TLS.
+	HTTP2 bool
 	// Revision is the Knative revision that gets the function's requests; empty: it is
 	// no function of Knative's.
 	Revision string

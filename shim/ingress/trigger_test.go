@@ -45,6 +45,47 @@ func TestAStreamsEntryIsNotAnsweredByHalf(t *testing.T) {
 	}
 }
 
+// A function that speaks HTTP/2 alone, and says so, has its entries by that, on any node.
+func TestAStreamsEntryGoesByHTTP2(t *testing.T) {
+	got := make(chan string, 1)
+	function := func(_ http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- req.Proto + " " + string(body)
+	}
+	for name, where := range map[string]func(*testing.T) *rig{
+		"here": func(t *testing.T) *rig {
+			r := newRig(t, nil)
+			r.instances.runH2(t, function)
+			return r
+		},
+		"on another node": func(t *testing.T) *rig {
+			p := newPair(t, nil)
+			p.target.instances.runH2(t, function)
+			return p.gateway
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := where(t)
+			r.change(func(f *nodeapi.Function) { f.Http2 = true })
+			stream, set := r.consume(t)
+			stream.Put(map[string]string{"data": "x"})
+			eventually(t, "the entry is settled", func() bool { return len(stream.Dead(t))+len(got) == 1 && len(stream.Pending(t)) == 0 })
+			if dead := stream.Dead(t); len(dead) > 0 {
+				t.Fatalf("it is a dead letter: %v; %s", dead, r.logs.String())
+			}
+			if is := <-got; is != "HTTP/2.0 x" {
+				t.Errorf("it came as %s", is)
+			}
+			if err := set.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // consume has the rig's function called for the entries of a stream, once for each.
 func (r *rig) consume(t *testing.T) (*triggertest.Memory, *trigger.Set) {
 	t.Helper()

@@ -1626,7 +1626,10 @@ type Function struct {
 	// gateway: those of other functions. Empty: none, or one that only a gateway knows.
 	InputTemplate string `protobuf:"bytes,20,opt,name=input_template,json=inputTemplate,proto3" json:"input_template,omitempty"`
 	// Namespaces besides its own whose functions may call it.
-	Callers       []string `protobuf:"bytes,21,rep,name=callers,proto3" json:"callers,omitempty"`
+	Callers []string `protobuf:"bytes,21,rep,name=callers,proto3" json:"callers,omitempty"`
+	// True when the function says that it speaks HTTP/2 without TLS: so requests that no gateway
+	// makes, those of triggers, go by that. All others go as their gateway speaks with it.
+	Http2         bool `protobuf:"varint,30,opt,name=http2,proto3" json:"http2,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1799,6 +1802,13 @@ func (x *Function) GetCallers() []string {
 		return x.Callers
 	}
 	return nil
+}
+
+func (x *Function) GetHttp2() bool {
+	if x != nil {
+		return x.Http2
+	}
+	return false
 }
 
 // Store is one store that the operator allows. It names a secret and never
@@ -2976,7 +2986,7 @@ const file_node_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xef\x05\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\x85\x06\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -3003,7 +3013,8 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"body_input\x18\x12 \x01(\bR\tbodyInput\x12%\n" +
 	"\x0einput_template\x18\x14 \x01(\tR\rinputTemplate\x12\x18\n" +
-	"\acallers\x18\x15 \x03(\tR\acallers\x1a6\n" +
+	"\acallers\x18\x15 \x03(\tR\acallers\x12\x14\n" +
+	"\x05http2\x18\x1e \x01(\bR\x05http2\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x01\n" +

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
@@ -114,9 +115,13 @@ func (d *delivery) request(ctx context.Context, f *nodeapi.Function, id string, 
 	if reference != "" {
 		r.Header.Set(headerInput, reference)
 	}
-	r.Host = d.trigger.GetFunction()
+	namespace, name, _ := strings.Cut(d.trigger.GetFunction(), "/")
+	r.Host = name + "." + namespace
 	if hosts := f.GetHosts(); len(hosts) > 0 {
 		r.Host = hosts[0]
+	}
+	if f.GetHttp2() { // the function gets it as it came
+		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/2.0", 2, 0
 	}
 	return r, nil
 }

@@ -172,25 +172,31 @@ func TestOtherAutoscalers(t *testing.T) {
 }
 
 func TestThePortThatServesHTTP(t *testing.T) {
-	h2c, grpc := "kubernetes.io/h2c", "grpc"
+	h2c, grpc, http1 := "kubernetes.io/h2c", "grpc", "http"
 	for _, c := range []struct {
 		name  string
 		ports []corev1.ServicePort
 		want  int32
+		http2 bool
 	}{
-		{"the only one", []corev1.ServicePort{{Name: "x", Port: 1}}, 1},
-		{"the first", []corev1.ServicePort{{Name: "x", Port: 1}, {Name: "y", Port: 2}}, 1},
-		{"by its name", []corev1.ServicePort{{Name: "x", Port: 1}, {Name: "http-web", Port: 2}}, 2},
-		{"not TLS", []corev1.ServicePort{{Name: "https", Port: 1}, {Name: "http", Port: 2}}, 2},
-		{"by its protocol", []corev1.ServicePort{{Name: "x", Port: 1}, {Name: "y", Port: 2, AppProtocol: &h2c}}, 2},
-		{"the protocol has the last word", []corev1.ServicePort{{Name: "x", Port: 1}, {Name: "http", Port: 2, AppProtocol: &grpc}}, 1},
-		{"TCP only", []corev1.ServicePort{{Name: "http", Port: 1, Protocol: corev1.ProtocolUDP}, {Name: "y", Port: 2}}, 2},
+		{"the only one", []corev1.ServicePort{{Name: "x", Port: 1}}, 1, false},
+		{"the first", []corev1.ServicePort{{Name: "x", Port: 1}, {Name: "y", Port: 2}}, 1, false},
+		{"by its name", []corev1.ServicePort{{Name: "x", Port: 1}, {Name: "http-web", Port: 2}}, 2, false},
+		{"not TLS", []corev1.ServicePort{{Name: "https", Port: 1}, {Name: "http", Port: 2}}, 2, false},
+		{"by its protocol", []corev1.ServicePort{{Name: "x", Port: 1}, {Name: "y", Port: 2, AppProtocol: &h2c}}, 2, true},
+		{"HTTP/2 by its name", []corev1.ServicePort{{Name: "x", Port: 1}, {Name: "http2-web", Port: 2}}, 2, true},
+		{"as Knative says it", []corev1.ServicePort{{Name: "h2c", Port: 1}}, 1, true},
+		{"gRPC by its name", []corev1.ServicePort{{Name: "grpc", Port: 1}}, 1, true},
+		{"a name that begins like it", []corev1.ServicePort{{Name: "http2x", Port: 1}}, 1, false},
+		{"the protocol has the last word", []corev1.ServicePort{{Name: "x", Port: 1}, {Name: "http", Port: 2, AppProtocol: &grpc}}, 1, false},
+		{"and says HTTP/1.1", []corev1.ServicePort{{Name: "grpc", Port: 1, AppProtocol: &http1}}, 1, false},
+		{"TCP only", []corev1.ServicePort{{Name: "http", Port: 1, Protocol: corev1.ProtocolUDP}, {Name: "y", Port: 2}}, 2, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := service("fire", idle)
 			s.Ports = c.ports
 			functions, _ := reader.Read("shop", with([]*object.Service{s}))
-			if len(functions) != 1 || functions[0].ServicePort != c.want || functions[0].Target.IntVal != c.want {
+			if len(functions) != 1 || functions[0].ServicePort != c.want || functions[0].Target.IntVal != c.want || functions[0].HTTP2 != c.http2 {
 				t.Errorf("functions %+v", functions)
 			}
 		})

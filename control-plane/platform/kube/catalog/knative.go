@@ -45,7 +45,7 @@ func (n *reading) knative(s *object.KnativeService) {
 		return
 	}
 	f := &Function{Function: platform.Function{
-		Name: of.name, Revision: revision, ServicePort: port.Port, RequestTimeout: revisionTimeout, PlatformReadiness: true, Policy: p}}
+		Name: of.name, Revision: revision, ServicePort: port.Port, HTTP2: saysHTTP2(port), RequestTimeout: revisionTimeout, PlatformReadiness: true, Policy: p}}
 	f.Port = port.TargetPort.IntVal
 	f.Hosts = append(n.hosts(s.Name), n.hosts(revision)...)
 	f.Service = n.hosts(revision)[0]

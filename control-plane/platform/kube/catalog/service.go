@@ -50,7 +50,7 @@ func (n *reading) service(s *object.Service) {
 	}
 	hosts := n.hosts(s.Name)
 	f := &Function{Selector: s.Selector, Target: port.TargetPort, Function: platform.Function{
-		Name: of.name, Hosts: hosts, Service: hosts[0], ServicePort: port.Port, RequestTimeout: requestTimeout, Policy: p}}
+		Name: of.name, Hosts: hosts, Service: hosts[0], ServicePort: port.Port, HTTP2: saysHTTP2(port), RequestTimeout: requestTimeout, Policy: p}}
 	if f.Target.IntVal == 0 && f.Target.StrVal == "" {
 		f.Target.IntVal = port.Port // Kubernetes' default
 	}
@@ -131,11 +131,29 @@ func httpPort(ports []corev1.ServicePort) (p corev1.ServicePort, ok bool) {
 }
 
 func saysHTTP(p corev1.ServicePort) bool {
-	if p.AppProtocol != nil { // it has the last word
-		protocol := strings.TrimPrefix(*p.AppProtocol, "kubernetes.io/")
-		return isHTTP(protocol) || protocol == "h2c"
+	if p.AppProtocol != nil {
+		return isHTTP(protocol(p)) || protocol(p) == protocolH2C
 	}
 	return isHTTP(p.Name)
+}
+
+// protocolH2C is what Kubernetes and Knative call HTTP/2 without TLS.
+const protocolH2C = "h2c"
+
+// protocol is what the port says that is spoken there: its protocol has the last word, and then
+// its name.
+func protocol(p corev1.ServicePort) string {
+	if p.AppProtocol != nil {
+		return strings.TrimPrefix(*p.AppProtocol, "kubernetes.io/")
+	}
+	return p.Name
+}
+
+// saysHTTP2 tells whether a gateway speaks HTTP/2 there, which the function may speak alone: Istio
+// goes by the part of the name before the first hyphen.
+func saysHTTP2(p corev1.ServicePort) bool {
+	first, _, _ := strings.Cut(protocol(p), "-")
+	return first == "http2" || first == "grpc" || first == protocolH2C
 }
 
 // isHTTP says so of http, http2, http-web and the like, which Istio reads the same way.
