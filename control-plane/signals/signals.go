@@ -62,13 +62,24 @@ type Row struct {
 	Estimate
 }
 
-// source is who says something: of a node, its daemon, or a gateway.
+// source is who says something.
 type source struct {
+	kind kind
 	name string
 	// process is of a daemon: a node has two while one replaces the other.
 	process string
-	gateway bool
 }
+
+type kind int
+
+const (
+	// byDaemon: a node's daemon, of the requests that pass it.
+	byDaemon kind = iota
+	// byGateway: a gateway, of those that it sent past the daemons.
+	byGateway
+	// byRelay: a gateway as well, in the words of its node's daemon.
+	byRelay
+)
 
 // place is what is said something of.
 type place struct{ function, node string }
@@ -87,6 +98,7 @@ type Book struct {
 	// functions has those that there are, and who has said something of which of their nodes.
 	functions map[string]map[string]map[source]*series
 	speakers  map[source]*speaker
+	gateways  map[string][]source // those among the speakers that say something of a gateway's requests
 	daemons   map[string][]string // processes by node, the newest last
 }
 
@@ -96,7 +108,7 @@ func New(refused func(who string, r Reason)) *Book {
 	if refused == nil {
 		refused = func(string, Reason) {}
 	}
-	return &Book{refused: refused, functions: map[string]map[string]map[source]*series{}, speakers: map[source]*speaker{}, daemons: map[string][]string{}}
+	return &Book{refused: refused, functions: map[string]map[string]map[source]*series{}, speakers: map[source]*speaker{}, gateways: map[string][]source{}, daemons: map[string][]string{}}
 }
 
 // SetFunctions says which functions there are: nothing is known of others.
@@ -129,7 +141,7 @@ func (b *Book) Join(node, process string) {
 	processes := append(others, process)
 	b.daemons[node] = processes[max(len(processes)-processesMost, 0):]
 	for who := range b.speakers {
-		if !who.gateway && who.name == node && !slices.Contains(b.daemons[node], who.process) {
+		if who.kind != byGateway && who.name == node && !slices.Contains(b.daemons[node], who.process) {
 			b.forget(who)
 		}
 	}
@@ -141,7 +153,8 @@ func (b *Book) Leave(node, process string) {
 	defer b.mu.Unlock()
 	b.daemons[node] = slices.DeleteFunc(b.daemons[node], func(p string) bool { return p == process })
 	if len(b.daemons[node]) > 0 { // the other one goes on; else the last word grows old
-		b.forget(source{name: node, process: process})
+		b.forget(source{byDaemon, node, process})
+		b.forget(source{byRelay, node, process})
 		return
 	}
 	delete(b.daemons, node)
@@ -149,12 +162,18 @@ func (b *Book) Leave(node, process string) {
 
 // forget forgets all that somebody said.
 func (b *Book) forget(who source) {
-	if said := b.speakers[who]; said != nil {
-		for at := range said.of {
-			b.drop(who, at)
-		}
+	said := b.speakers[who]
+	if said == nil {
+		return
+	}
+	for at := range said.of {
+		b.drop(who, at)
 	}
 	delete(b.speakers, who)
+	left := slices.DeleteFunc(b.gateways[who.name], func(g source) bool { return g == who })
+	if b.gateways[who.name] = left; len(left) == 0 {
+		delete(b.gateways, who.name)
+	}
 }
 
 func (b *Book) drop(who source, at place) {
@@ -174,7 +193,7 @@ func (b *Book) Daemon(node, process string, reports map[string]Report, now time.
 		b.refused(node, Superseded)
 		return
 	}
-	who := source{name: node, process: process}
+	who := source{byDaemon, node, process}
 	b.take(who, now, func() {
 		for function, said := range reports {
 			b.add(who, function, node, said, now)
@@ -188,7 +207,26 @@ func (b *Book) Daemon(node, process string, reports map[string]Report, now time.
 func (b *Book) Gateway(name string, reports map[string]map[string]Report, away func(node string) time.Duration, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	who := source{name: name, gateway: true}
+	b.takeRouted(source{kind: byGateway, name: name}, reports, away, now)
+}
+
+// Relayed is Gateway in the words of a daemon, to which its node's gateways report. It says so
+// as often as it reports itself.
+func (b *Book) Relayed(node, process string, reports map[string]map[string]Report, away func(node string) time.Duration, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	who := source{byRelay, node, process}
+	if len(reports) == 0 && b.speakers[who] == nil {
+		return // a node without such gateways
+	}
+	if !slices.Contains(b.daemons[node], process) {
+		b.refused(node, Superseded)
+		return
+	}
+	b.takeRouted(who, reports, away, now)
+}
+
+func (b *Book) takeRouted(who source, reports map[string]map[string]Report, away func(node string) time.Duration, now time.Time) {
 	b.take(who, now, func() {
 		for function, nodes := range reports {
 			for node, said := range nodes {
@@ -210,6 +248,9 @@ func (r Report) at(away time.Duration) Report {
 			metrics[InFlightMetric] = max(v-onTheWay, 0)
 		}
 	}
+	if v := metrics[SojournTimeMetric]; v > 0 {
+		metrics[SojournTimeMetric] = max(v-away.Seconds(), 0)
+	}
 	r.NamedMetrics = metrics
 	return r
 }
@@ -221,6 +262,9 @@ func (b *Book) take(who source, now time.Time, add func()) {
 	if said == nil {
 		said = &speaker{of: map[place]*series{}}
 		b.speakers[who] = said
+		if who.kind != byDaemon {
+			b.gateways[who.name] = append(b.gateways[who.name], who)
+		}
 	} else if now.Sub(said.last) < reportsApart {
 		b.refused(who.name, TooOften)
 		return
@@ -232,7 +276,7 @@ func (b *Book) take(who source, now time.Time, add func()) {
 		if !s.at.Equal(now) {
 			s.add(values{}, now)
 		}
-		if who.gateway || s.busy.Equal(now) {
+		if who.kind == byGateway || s.busy.Equal(now) {
 			interval = activeEvery
 		}
 	}
@@ -294,13 +338,11 @@ func (b *Book) of(function, node string, now time.Time) Estimate {
 func (b *Book) Demand(function, gateway string, now time.Time) (rps float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	said := b.speakers[source{name: gateway, gateway: true}]
-	if said == nil {
-		return 0
-	}
-	for at, s := range said.of {
-		if at.function == function {
-			rps += s.trust(now) * s.rps
+	for _, who := range b.gateways[gateway] {
+		for at, s := range b.speakers[who].of {
+			if at.function == function {
+				rps += s.trust(now) * s.rps
+			}
 		}
 	}
 	return rps
@@ -333,7 +375,7 @@ func (b *Book) Expire(now time.Time) {
 			}
 		}
 		if len(said.of) == 0 && now.Sub(said.last) > patience*idleEvery {
-			delete(b.speakers, who)
+			b.forget(who)
 		}
 	}
 }

@@ -185,6 +185,76 @@ func TestGatewaysSeeWhatDaemonsDoNot(t *testing.T) {
 	}
 }
 
+// A gateway's requests in the words of its node's daemon are the gateway's; the way to the node
+// is no part of the time that they stay there.
+func TestDaemonsSpeakForGateways(t *testing.T) {
+	b := newBook("edge", "cloud")
+	away := func(string) time.Duration { return 50 * time.Millisecond }
+	routed := map[string]map[string]signals.Report{fire: {"cloud": {RPSFractional: 100, EPS: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 7, signals.SojournTimeMetric: 0.07}}}}
+	for range 60 {
+		b.now = b.now.Add(time.Second)
+		b.Daemon("edge", "", map[string]signals.Report{fire: said(3, 1, 0.5)}, b.now)
+		b.Relayed("edge", "", routed, away, b.now)
+		b.Daemon("cloud", "", nil, b.now)
+		b.Relayed("cloud", "", nil, away, b.now)
+	}
+	e := b.Of(fire, "cloud", b.now)
+	if !near(e.RPS, 100) || !near(e.EPS, 1) || !near(e.InFlight, 2) || !near(e.SojournTime.Seconds(), 0.02) || !near(e.ServiceTime.Seconds(), 0.02) || e.Trust != 1 {
+		t.Errorf("%+v", e)
+	}
+	if got := []float64{b.Demand(fire, "edge", b.now), b.Demand(fire, "cloud", b.now), b.Of(fire, "edge", b.now).RPS}; !near(got[0], 100) || got[1] != 0 || !near(got[2], 3) {
+		t.Errorf("demand at the edge and in the cloud, requests on the edge: %v", got)
+	}
+	for range 20 { // and then there are none, which is said seldom
+		b.now = b.now.Add(time.Second)
+		if b.now.Unix()%10 == 0 {
+			b.Relayed("edge", "", nil, away, b.now)
+		}
+	}
+	if e := b.Of(fire, "cloud", b.now); e.RPS > 20 || e.Trust != 1 {
+		t.Errorf("without requests %+v", e)
+	}
+	b.Relayed("edge", "another", routed, away, b.now)
+	if b.refused[signals.Superseded] != 1 {
+		t.Errorf("a daemon that there is not: %v", b.refused)
+	}
+}
+
+// While a daemon is being replaced each of the two speaks for the gateways that report to it.
+func TestDaemonsOfOneNameSpeakForGateways(t *testing.T) {
+	b := newBook()
+	b.Join("edge", "old")
+	b.Join("edge", "new")
+	say := func(processes ...string) {
+		for range 30 {
+			b.now = b.now.Add(time.Second)
+			for _, p := range processes {
+				b.Relayed("edge", p, map[string]map[string]signals.Report{fire: {"cloud": {RPSFractional: 10}}}, func(string) time.Duration { return 0 }, b.now)
+			}
+		}
+	}
+	say("old", "new")
+	if d := b.Demand(fire, "edge", b.now); !near(d, 20) {
+		t.Errorf("a demand of %g by both", d)
+	}
+	b.Leave("edge", "old")
+	if d := b.Demand(fire, "edge", b.now); !near(d, 10) {
+		t.Errorf("a demand of %g by the new one", d)
+	}
+	b.Leave("edge", "new")
+	if d := b.Demand(fire, "edge", b.now); !near(d, 10) {
+		t.Errorf("a demand of %g: the last word goes at once", d)
+	}
+	b.Join("edge", "third")
+	if d := b.Demand(fire, "edge", b.now); d != 0 {
+		t.Errorf("a demand of %g by none", d)
+	}
+	b.Expire(b.now.Add(time.Hour))
+	if rows := b.All(b.now.Add(time.Hour)); len(rows) > 0 {
+		t.Errorf("%+v after an hour", rows)
+	}
+}
+
 // Few requests say nothing about how long they stay.
 func TestFewRequestsAreNoMean(t *testing.T) {
 	b := newBook("edge")
@@ -336,7 +406,7 @@ func TestAnythingMayBeSaid(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			b.now = b.now.Add(time.Duration(rapid.Int64Range(-int64(time.Second), int64(20*time.Second)).Draw(t, "later")))
-			switch rapid.IntRange(0, 7).Draw(t, "what") {
+			switch rapid.IntRange(0, 8).Draw(t, "what") {
 			case 0:
 				b.Join(name.Draw(t, "joins"), process.Draw(t, "process"))
 			case 1:
@@ -347,6 +417,9 @@ func TestAnythingMayBeSaid(t *testing.T) {
 				b.SetFunctions([]string{rapid.SampledFrom([]string{fire, "default/water"}).Draw(t, "function")})
 			case 4, 5:
 				b.Gateway(name.Draw(t, "gateway"), map[string]map[string]signals.Report{fire: {name.Draw(t, "to"): report()}},
+					func(string) time.Duration { return time.Duration(rapid.Int64().Draw(t, "away")) }, b.now)
+			case 6:
+				b.Relayed(name.Draw(t, "node"), process.Draw(t, "process"), map[string]map[string]signals.Report{fire: {name.Draw(t, "to"): report()}},
 					func(string) time.Duration { return time.Duration(rapid.Int64().Draw(t, "away")) }, b.now)
 			default:
 				b.Daemon(name.Draw(t, "node"), process.Draw(t, "process"), map[string]signals.Report{fire: report(), "default/water": report()}, b.now)

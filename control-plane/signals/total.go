@@ -46,7 +46,7 @@ func sum(of map[source]*series, now time.Time) (t total) {
 		t.capacity = max(t.capacity, s.capacity)
 		// One whose requests are over has some weight left.
 		weight := trust * max(s.rps, trustLeast)
-		if who.gateway {
+		if who.kind != byDaemon {
 			seen.add(s, weight, now)
 		} else {
 			said.add(s, weight, now)

@@ -138,54 +138,89 @@ func microseconds(n int64) time.Duration {
 	return time.Duration(max(n, -1)) * time.Microsecond
 }
 
-// Signals takes what a daemon of the node counted.
+// Signals takes what a daemon of the node counted, and what its gateways told it.
 func (s *Survey) Signals(node, process string, m *nodeapi.Signals) {
 	reports := make(map[string]signals.Report, len(m.GetFunctions()))
 	for _, f := range m.GetFunctions() {
 		reports[f.GetFunction()] = signals.Report{RPSFractional: f.GetRpsFractional(), EPS: f.GetEps(),
 			ApplicationUtilization: f.GetApplicationUtilization(), NamedMetrics: f.GetNamedMetrics()}
 	}
-	s.signals.Daemon(node, process, reports, time.Now())
+	now := time.Now()
+	s.signals.Daemon(node, process, reports, now)
+	routed := make(map[string][]load, len(m.GetRouted()))
+	for _, f := range m.GetRouted() {
+		for _, e := range f.GetEndpoints() {
+			routed[f.GetFunction()] = append(routed[f.GetFunction()], load{e.GetAddress(), signals.Report{RPSFractional: e.GetRpsFractional(), EPS: e.GetEps(), NamedMetrics: e.GetNamedMetrics()}})
+		}
+	}
+	s.signals.Relayed(node, process, s.byNode(node, routed), s.away(node, now), now)
 }
 
 // What the gateways say.
 
+// load is what a gateway says of one endpoint.
+type load struct {
+	address string
+	signals.Report
+}
+
 // Gateway takes a gateway's load report. The gateway is its node's.
 func (s *Survey) Gateway(gateway string, loads []xds.Load) {
 	now := time.Now()
-	reports := make(map[string]map[string]signals.Report, len(loads))
+	routed := make(map[string][]load, len(loads))
 	for _, l := range loads {
-		s.Sends(gateway, l.Function)
-		for node, r := range s.byNode(l) {
-			if reports[l.Function] == nil {
-				reports[l.Function] = map[string]signals.Report{}
-			}
-			reports[l.Function][node] = r
+		routed[l.Function] = []load{} // it has requests, be it of the daemon's
+		for _, e := range l.Endpoints {
+			routed[l.Function] = append(routed[l.Function], load{e.Address, signals.Report{RPSFractional: e.Succeeded + e.Failed, EPS: e.Failed,
+				NamedMetrics: map[string]float64{signals.InFlightMetric: float64(e.InFlight)}}})
 		}
 	}
-	s.signals.Gateway(gateway, reports, func(node string) time.Duration { return s.topology.RTT(gateway, node, now).RTT }, now)
+	s.signals.Gateway(gateway, s.byNode(gateway, routed), s.away(gateway, now), now)
 }
 
-// byNode is a load by the nodes of the endpoints. Those that are no instance's count nowhere.
-func (s *Survey) byNode(l xds.Load) map[string]signals.Report {
+// away is how long a gateway's requests are on their way.
+func (s *Survey) away(gateway string, now time.Time) func(node string) time.Duration {
+	return func(node string) time.Duration { return s.topology.RTT(gateway, node, now).RTT }
+}
+
+// byNode is what a gateway says of functions' endpoints by the nodes of these. Those that are
+// no instance's count nowhere.
+func (s *Survey) byNode(gateway string, routed map[string][]load) map[string]map[string]signals.Report {
+	for function := range routed {
+		s.Sends(gateway, function)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[string]signals.Report{}
-	for _, e := range l.Endpoints {
-		node, known := s.at[place{l.Function, e.Address}]
-		if !known {
-			continue
+	all := make(map[string]map[string]signals.Report, len(routed))
+	for function, loads := range routed {
+		nodes := map[string]signals.Report{}
+		for _, l := range loads {
+			if node, known := s.at[place{function, l.address}]; known {
+				nodes[node] = together(nodes[node], l.Report)
+			}
 		}
-		r := all[node]
-		if r.NamedMetrics == nil {
-			r.NamedMetrics = map[string]float64{}
+		if len(nodes) > 0 {
+			all[function] = nodes
 		}
-		r.RPSFractional += e.Succeeded + e.Failed
-		r.EPS += e.Failed
-		r.NamedMetrics[signals.InFlightMetric] += float64(e.InFlight)
-		all[node] = r
 	}
 	return all
+}
+
+// together is of two endpoints of a node, which may be one twice. Of how long requests stay it
+// is the mean.
+func together(a, b signals.Report) signals.Report {
+	sum := signals.Report{RPSFractional: a.RPSFractional + b.RPSFractional, EPS: a.EPS + b.EPS,
+		NamedMetrics: map[string]float64{signals.InFlightMetric: a.NamedMetrics[signals.InFlightMetric] + b.NamedMetrics[signals.InFlightMetric]}}
+	x, y := a.NamedMetrics[signals.SojournTimeMetric], b.NamedMetrics[signals.SojournTimeMetric]
+	switch {
+	case x == 0:
+		sum.NamedMetrics[signals.SojournTimeMetric] = y
+	case y == 0 || sum.RPSFractional == 0:
+		sum.NamedMetrics[signals.SojournTimeMetric] = x
+	default:
+		sum.NamedMetrics[signals.SojournTimeMetric] = (x*a.RPSFractional + y*b.RPSFractional) / sum.RPSFractional
+	}
+	return sum
 }
 
 // Sends says that a node has requests of a function: it is to know the way to its instances.
@@ -221,6 +256,13 @@ func (s *Survey) SetState(st platform.State) {
 		if in.Address != "" {
 			at[place{in.Function, in.Address}] = in.Node
 		}
+	}
+	for _, e := range st.Endpoints {
+		if e.Node == "" || e.Relay { // the other autoscaler's own, which is no instance
+			continue
+		}
+		hosts[e.Function] = append(hosts[e.Function], e.Node)
+		at[place{e.Function, e.Address}] = e.Node
 	}
 	for _, nodes := range hosts {
 		slices.Sort(nodes)

@@ -28,6 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const fire = "default/fire"
 
+func near(got, want float64) bool { return math.Abs(got-want) < 0.01*want }
+
 // daemons are connected, and remember whom they were told to probe.
 type daemons struct {
 	mu    sync.Mutex
@@ -165,7 +167,6 @@ func TestWhatIsSaidIsKnown(t *testing.T) {
 			r.Gateway("1", []xds.Load{{Function: fire, Endpoints: []xds.EndpointLoad{{Address: "10.1.0.2:8080", InFlight: 12, Succeeded: 99, Failed: 1}, {Address: "10.9.9.9:1", InFlight: 1000}}}})
 		}
 		e := r.Of(fire, "2", time.Now())
-		near := func(a, b float64) bool { return math.Abs(a-b) < 0.01*b }
 		// Of the gateway's twelve two are on their way: 100 per second for 20 ms.
 		if !near(e.RPS, 105) || !near(e.EPS, 1) || !near(e.InFlight, 11) || !near(e.SojournTime.Seconds(), 0.1) || !near(e.ServiceTime.Seconds(), 0.1) || !near(r.Demand(fire, "1", time.Now()), 100) || e.Trust != 1 {
 			t.Errorf("%+v", e)
@@ -180,6 +181,49 @@ headstart_signal_trust_ratio{function="default/fire",node="2"} 1
 		}
 		if n, err := testutil.GatherAndCount(r.registry); n != 6 || err != nil {
 			t.Errorf("%d series, %v", n, err)
+		}
+	})
+}
+
+// In a mesh the daemon tells what its node's gateways sent where: to pods, and to those of
+// another autoscaler.
+func TestDaemonsTellWhatGatewaysSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		r.run(t)
+		r.connect("1", true)
+		r.connect("2", true)
+		r.SetState(platform.State{Functions: []platform.Function{{Name: fire}}, Instances: []platform.Instance{{Function: fire, Node: "2", Address: "10.1.0.2:8080"}},
+			Endpoints: []platform.Endpoint{{Function: fire, Node: "2", Address: "10.1.0.3:8080"}, {Function: fire, Node: "1", Address: "10.9.0.1:8012", Relay: true}, {Function: fire, Address: "10.9.0.2:8080"}}})
+		r.RoundTrips("1", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{{Node: "2", RttUs: 20_000, Age: durationpb.New(time.Second)}}})
+		endpoint := func(address string, rps, eps, inFlight, sojourn float64) *nodeapi.EndpointSignals {
+			return &nodeapi.EndpointSignals{Address: address, RpsFractional: rps, Eps: eps, NamedMetrics: map[string]float64{"in_flight": inFlight, "sojourn_time": sojourn}}
+		}
+		for range 60 {
+			time.Sleep(time.Second)
+			r.Signals("1", "", &nodeapi.Signals{Routed: []*nodeapi.RoutedSignals{
+				{Function: fire, Endpoints: []*nodeapi.EndpointSignals{endpoint("10.1.0.2:8080", 90, 1, 9, 0.1), endpoint("10.9.0.1:8012", 50, 0, 1000, 100), endpoint("made up", 1, 1, 1, 1)}},
+				{Function: "default/none", Endpoints: []*nodeapi.EndpointSignals{endpoint("10.1.0.2:8080", 1, 1, 1, 1)}}, nil,
+				{Function: fire, Endpoints: []*nodeapi.EndpointSignals{endpoint("10.1.0.3:8080", 10, 0, 2, 0.2), endpoint("10.1.0.3:8080", 0, 0, 0, 0), nil}},
+			}})
+			r.Signals("2", "", &nodeapi.Signals{})
+		}
+		// A round trip of 20 ms at 100 requests a second are two in flight that are on their way.
+		if e := r.Of(fire, "2", time.Now()); !near(e.RPS, 100) || !near(e.EPS, 1) || !near(e.InFlight, 9) || !near(e.SojournTime.Seconds(), 0.09) || e.Trust != 1 {
+			t.Errorf("%+v", e)
+		}
+		if got := []float64{r.Demand(fire, "1", time.Now()), r.Demand(fire, "2", time.Now())}; !near(got[0], 100) || got[1] != 0 {
+			t.Errorf("demand %v", got)
+		}
+		time.Sleep(time.Second)
+		r.Signals("1", "", &nodeapi.Signals{Routed: []*nodeapi.RoutedSignals{{Function: fire, Endpoints: []*nodeapi.EndpointSignals{endpoint("10.1.0.2:8080", math.NaN(), 0, 0, 0)}}}})
+		want := `
+# HELP headstart_measurements_refused_total What nodes and gateways measured and does not count, by the reason.
+# TYPE headstart_measurements_refused_total counter
+headstart_measurements_refused_total{node="1",reason="NotANumber"} 1
+`
+		if err := testutil.GatherAndCompare(r.registry, strings.NewReader(want), "headstart_measurements_refused_total"); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -45,6 +45,7 @@ type bed struct {
 	address  string // of the control plane
 
 	controlPlane *xds.MeshServer
+	relay        *relay.Relay
 	// The ends of what runs.
 	stopControlPlane, stopDaemon, stopEnvoy func()
 	url                                     string
@@ -101,6 +102,7 @@ func (b *bed) startDaemon() {
 	}
 	r := relay.New(relay.Config{Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity,
 		Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: b.log("daemon")})
+	b.relay = r
 	r.SetFunctions([]*nodeapi.Function{{Name: "default/fire", Hosts: []string{fireHost}}})
 	g := grpc.NewServer(relay.ServerOptions()...)
 	r.Register(g)

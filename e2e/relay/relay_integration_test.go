@@ -3,6 +3,7 @@
 package relay
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"slices"
@@ -163,6 +164,97 @@ func TestRequestsAreActivity(t *testing.T) {
 			}
 			b.eventually("the function is no longer in use", func() bool { return !b.activity.of("default/fire") })
 		})
+	}
+}
+
+// sums are what a gateway's signals come to over some time.
+type sums struct {
+	ended, failed, busy, took float64 // requests, and seconds
+	at                        map[string]bool
+}
+
+// sum adds the signals up since they were asked for last, until what they say is so.
+func (b *bed) sum(last *time.Time, what string, is func(sums) bool) (s sums) {
+	b.t.Helper()
+	s.at = map[string]bool{}
+	b.eventually(what, func() bool {
+		now := time.Now()
+		seconds := now.Sub(*last).Seconds()
+		*last = now
+		for _, f := range b.relay.Signals(now) {
+			for _, e := range f.GetEndpoints() {
+				s.at[f.GetFunction()+" "+e.GetAddress()] = true
+				s.ended += e.GetRpsFractional() * seconds
+				s.failed += e.GetEps() * seconds
+				s.busy += e.GetNamedMetrics()["in_flight"] * seconds
+				s.took += e.GetNamedMetrics()["sojourn_time"] * e.GetRpsFractional() * seconds
+			}
+		}
+		return is(s)
+	})
+	return s
+}
+
+// What the gateways send to instances themselves is known by function and instance: how many
+// requests, how many fail, and how long instances have them. Envoy's own words are the test.
+func TestHotRequestsAreSignals(t *testing.T) {
+	const hold = 2500 * time.Millisecond
+	b := newBed(t)
+	b.listen("unix", b.socket("ingress.sock"), says("daemon"))
+	left := make(chan struct{})
+	one := b.listen("tcp", "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("x-do") {
+		case "fail":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case "hold":
+			time.Sleep(hold)
+		case "break":
+			panic(http.ErrAbortHandler)
+		case "wait":
+			<-r.Context().Done()
+			close(left)
+		}
+		_, _ = io.WriteString(w, "one")
+	})
+	b.update(at())
+	b.startEnvoy(nil)
+	b.comes("daemon") // and is counted by the daemon
+	b.update(at(one.address))
+	b.comes("one")
+	b.eventually("what came so far is told", func() bool { return len(b.relay.Signals(time.Now())) > 0 })
+	time.Sleep(time.Second) // longer than the gateway keeps entries
+	last := time.Now()
+	b.relay.Signals(last)
+
+	for range 20 {
+		b.get()
+	}
+	for range 3 {
+		b.get("x-do", "fail")
+	}
+	b.get("x-do", "break")
+	near := func(got, want float64) bool { return got > want-0.01 && got < want+0.01 }
+	if s := b.sum(&last, "the short ones", func(s sums) bool { return near(s.ended, 24) }); !near(s.failed, 4) || len(s.at) != 1 || !s.at["default/fire "+one.address] {
+		t.Errorf("%+v", s)
+	}
+	b.get("x-do", "hold")
+	if s := b.sum(&last, "the long one", func(s sums) bool { return near(s.ended, 1) }); s.took < hold.Seconds()-0.01 || s.busy > s.took+0.5 || s.failed > 0.01 {
+		t.Errorf("%+v of a request of %v", s, hold)
+	}
+	ctx, leave := context.WithTimeout(t.Context(), time.Second/2)
+	defer leave()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("x-do", "wait")
+	if answer, err := client.Do(r); err == nil {
+		answer.Body.Close()
+		t.Error("it was answered")
+	}
+	<-left
+	if s := b.sum(&last, "the one whose client left", func(s sums) bool { return s.busy > 0 }); s.ended > 0.01 || s.failed > 0.01 || s.busy < 0.4 {
+		t.Errorf("%+v of a request whose client left", s)
 	}
 }
 

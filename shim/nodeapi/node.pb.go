@@ -1410,8 +1410,11 @@ func (x *RoundTrip) GetAge() *durationpb.Duration {
 // Signals are of the requests that passed the daemon to instances on its node, since those
 // before on this stream; functions that are left out had none, and have none.
 type Signals struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Functions     []*FunctionSignals     `protobuf:"bytes,1,rep,name=functions,proto3" json:"functions,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Functions []*FunctionSignals     `protobuf:"bytes,1,rep,name=functions,proto3" json:"functions,omitempty"`
+	// Of the requests that the node's gateways sent to instances past the daemon, where it is the
+	// daemon that they report to (in a mesh); what is left out had none.
+	Routed        []*RoutedSignals `protobuf:"bytes,100,rep,name=routed,proto3" json:"routed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1453,6 +1456,139 @@ func (x *Signals) GetFunctions() []*FunctionSignals {
 	return nil
 }
 
+func (x *Signals) GetRouted() []*RoutedSignals {
+	if x != nil {
+		return x.Routed
+	}
+	return nil
+}
+
+// RoutedSignals are a function's.
+type RoutedSignals struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name
+	Function      string             `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
+	Endpoints     []*EndpointSignals `protobuf:"bytes,2,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoutedSignals) Reset() {
+	*x = RoutedSignals{}
+	mi := &file_node_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoutedSignals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoutedSignals) ProtoMessage() {}
+
+func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
+func (*RoutedSignals) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RoutedSignals) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *RoutedSignals) GetEndpoints() []*EndpointSignals {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+// EndpointSignals are as FunctionSignals, of one endpoint and as its gateways see them: the
+// way there and back is in the times.
+type EndpointSignals struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ip:port
+	Address       string  `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	RpsFractional float64 `protobuf:"fixed64,2,opt,name=rps_fractional,json=rpsFractional,proto3" json:"rps_fractional,omitempty"`
+	Eps           float64 `protobuf:"fixed64,3,opt,name=eps,proto3" json:"eps,omitempty"`
+	// in_flight (requests, mean), sojourn_time (seconds).
+	NamedMetrics  map[string]float64 `protobuf:"bytes,4,rep,name=named_metrics,json=namedMetrics,proto3" json:"named_metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndpointSignals) Reset() {
+	*x = EndpointSignals{}
+	mi := &file_node_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndpointSignals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndpointSignals) ProtoMessage() {}
+
+func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
+func (*EndpointSignals) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *EndpointSignals) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *EndpointSignals) GetRpsFractional() float64 {
+	if x != nil {
+		return x.RpsFractional
+	}
+	return 0
+}
+
+func (x *EndpointSignals) GetEps() float64 {
+	if x != nil {
+		return x.Eps
+	}
+	return 0
+}
+
+func (x *EndpointSignals) GetNamedMetrics() map[string]float64 {
+	if x != nil {
+		return x.NamedMetrics
+	}
+	return nil
+}
+
 // FunctionSignals has the names and units of xds.data.orca.v3.OrcaLoadReport, which
 // reports means over the time since the report before.
 type FunctionSignals struct {
@@ -1473,7 +1609,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1621,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1634,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -1547,7 +1683,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1695,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1708,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -1636,7 +1772,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1784,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1797,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Function) GetName() string {
@@ -1832,7 +1968,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +1980,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1857,7 +1993,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Store) GetName() string {
@@ -1934,7 +2070,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2082,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2095,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -1989,7 +2125,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2137,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2150,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -2065,7 +2201,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2213,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2226,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StartInstance) GetId() string {
@@ -2131,7 +2267,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2279,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2292,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StopInstance) GetId() string {
@@ -2187,7 +2323,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2335,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2348,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Expect) GetRequest() string {
@@ -2272,7 +2408,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2420,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2433,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Bound) GetRequest() string {
@@ -2363,7 +2499,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2511,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2524,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Refused) GetRequest() string {
@@ -2439,7 +2575,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2587,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2600,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -2502,7 +2638,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2514,7 +2650,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2527,7 +2663,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -2568,7 +2704,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2716,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2729,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -2618,7 +2754,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2766,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2779,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 type StageRequest struct {
@@ -2656,7 +2792,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2804,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2817,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -2706,7 +2842,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +2854,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +2867,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 type DescribeResponse struct {
@@ -2747,7 +2883,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2759,7 +2895,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2772,7 +2908,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -2815,7 +2951,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +2963,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +2976,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Mount) GetSource() string {
@@ -2972,9 +3108,21 @@ const file_node_proto_rawDesc = "" +
 	"\tRoundTrip\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x15\n" +
 	"\x06rtt_us\x18\x02 \x01(\x03R\x05rttUs\x12+\n" +
-	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\"K\n" +
+	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\x85\x01\n" +
 	"\aSignals\x12@\n" +
-	"\tfunctions\x18\x01 \x03(\v2\".headstart.node.v1.FunctionSignalsR\tfunctions\"\xbb\x02\n" +
+	"\tfunctions\x18\x01 \x03(\v2\".headstart.node.v1.FunctionSignalsR\tfunctions\x128\n" +
+	"\x06routed\x18d \x03(\v2 .headstart.node.v1.RoutedSignalsR\x06routed\"m\n" +
+	"\rRoutedSignals\x12\x1a\n" +
+	"\bfunction\x18\x01 \x01(\tR\bfunction\x12@\n" +
+	"\tendpoints\x18\x02 \x03(\v2\".headstart.node.v1.EndpointSignalsR\tendpoints\"\x80\x02\n" +
+	"\x0fEndpointSignals\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12%\n" +
+	"\x0erps_fractional\x18\x02 \x01(\x01R\rrpsFractional\x12\x10\n" +
+	"\x03eps\x18\x03 \x01(\x01R\x03eps\x12Y\n" +
+	"\rnamed_metrics\x18\x04 \x03(\v24.headstart.node.v1.EndpointSignals.NamedMetricsEntryR\fnamedMetrics\x1a?\n" +
+	"\x11NamedMetricsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xbb\x02\n" +
 	"\x0fFunctionSignals\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12%\n" +
 	"\x0erps_fractional\x18\x02 \x01(\x01R\rrpsFractional\x12\x10\n" +
@@ -3126,7 +3274,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -3146,32 +3294,35 @@ var file_node_proto_goTypes = []any{
 	(*RoundTrips)(nil),            // 15: headstart.node.v1.RoundTrips
 	(*RoundTrip)(nil),             // 16: headstart.node.v1.RoundTrip
 	(*Signals)(nil),               // 17: headstart.node.v1.Signals
-	(*FunctionSignals)(nil),       // 18: headstart.node.v1.FunctionSignals
-	(*Functions)(nil),             // 19: headstart.node.v1.Functions
-	(*Function)(nil),              // 20: headstart.node.v1.Function
-	(*Store)(nil),                 // 21: headstart.node.v1.Store
-	(*Triggers)(nil),              // 22: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 23: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 24: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 25: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 26: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 27: headstart.node.v1.Bound
-	(*Refused)(nil),               // 28: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 29: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 30: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 31: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 32: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 33: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 34: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 35: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 36: headstart.node.v1.Mount
-	nil,                           // 37: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 38: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 39: headstart.node.v1.Function.EnvEntry
-	nil,                           // 40: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 41: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(*RoutedSignals)(nil),         // 18: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 19: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 20: headstart.node.v1.FunctionSignals
+	(*Functions)(nil),             // 21: headstart.node.v1.Functions
+	(*Function)(nil),              // 22: headstart.node.v1.Function
+	(*Store)(nil),                 // 23: headstart.node.v1.Store
+	(*Triggers)(nil),              // 24: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 25: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 26: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 27: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 28: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 29: headstart.node.v1.Bound
+	(*Refused)(nil),               // 30: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 31: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 32: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 33: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 34: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 35: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 36: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 37: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 38: headstart.node.v1.Mount
+	nil,                           // 39: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 40: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 41: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 42: headstart.node.v1.Function.EnvEntry
+	nil,                           // 43: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 44: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -3181,59 +3332,62 @@ var file_node_proto_depIdxs = []int32{
 	11, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
 	15, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
 	17, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	19, // 7: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	24, // 8: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	25, // 9: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	26, // 10: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	27, // 11: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	28, // 12: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	21, // 7: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	26, // 8: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	27, // 9: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	28, // 10: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	29, // 11: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	30, // 12: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	8,  // 13: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	22, // 14: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	24, // 14: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	12, // 15: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
 	7,  // 16: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
 	0,  // 17: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	7,  // 18: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
 	9,  // 19: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	42, // 20: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	28, // 21: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	37, // 22: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	43, // 23: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	45, // 20: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	30, // 21: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	39, // 22: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	46, // 23: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
 	13, // 24: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
 	14, // 25: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
 	16, // 26: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	42, // 27: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	18, // 28: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	38, // 29: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	20, // 30: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	21, // 31: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	39, // 32: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	42, // 33: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	42, // 34: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	23, // 35: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	20, // 36: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 37: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	42, // 38: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	40, // 39: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	30, // 40: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	30, // 41: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	30, // 42: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	36, // 43: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	41, // 44: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 45: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 46: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	29, // 47: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	31, // 48: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	33, // 49: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 50: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 51: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	35, // 52: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	32, // 53: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	34, // 54: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	50, // [50:55] is the sub-list for method output_type
-	45, // [45:50] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	45, // 27: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	20, // 28: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	18, // 29: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	19, // 30: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	40, // 31: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	41, // 32: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	22, // 33: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	23, // 34: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	42, // 35: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	45, // 36: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	45, // 37: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	25, // 38: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	22, // 39: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 40: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	45, // 41: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	43, // 42: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	32, // 43: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	32, // 44: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	32, // 45: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	38, // 46: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	44, // 47: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 48: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 49: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	31, // 50: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	33, // 51: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	35, // 52: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 53: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 54: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	37, // 55: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	34, // 56: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	36, // 57: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	53, // [53:58] is the sub-list for method output_type
+	48, // [48:53] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -3267,7 +3421,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -17,8 +17,7 @@ const (
 	functionHeader = "x-headstart-function"
 )
 
-// logService takes the gateways' access logs (Envoy's ALS). Of an entry only the function
-// counts.
+// logService takes the gateways' access logs (Envoy's ALS).
 type logService struct {
 	accesslog.UnimplementedAccessLogServiceServer
 	relay *Relay

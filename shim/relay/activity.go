@@ -18,9 +18,10 @@ const (
 	expireInterval = 250 * time.Millisecond
 )
 
-// activity tells which functions are in use.
+// activity tells which functions are in use, and has their requests counted.
 type activity struct {
 	sink Activity
+	sent *sent
 
 	mu     sync.Mutex
 	known  map[string]bool
@@ -28,8 +29,8 @@ type activity struct {
 	last   map[string]time.Time // of functions in use
 }
 
-func newActivity(sink Activity) *activity {
-	return &activity{sink: sink, last: map[string]time.Time{}}
+func newActivity(sink Activity, s *sent) *activity {
+	return &activity{sink: sink, sent: s, last: map[string]time.Time{}}
 }
 
 // setFunctions replaces what is known. A function that is gone goes out of use by itself.
@@ -61,6 +62,7 @@ func (a *activity) seen(entries []*logdata.HTTPAccessLogEntry) {
 			a.sink.Seen(function, true)
 		}
 		a.last[function] = now
+		a.sent.add(function, entry)
 	}
 }
 

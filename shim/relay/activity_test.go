@@ -10,6 +10,7 @@ import (
 
 	logdata "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -53,7 +54,7 @@ func TestFunctionOfAnEntry(t *testing.T) {
 		{"nothing", &logdata.HTTPAccessLogEntry{}, nil},
 	} {
 		said := &activities{}
-		a := newActivity(said)
+		a := newActivity(said, newSent(NewMetrics(prometheus.NewRegistry()), time.Now()))
 		a.seen([]*logdata.HTTPAccessLogEntry{c.entry}) // of no function yet
 		a.setFunctions(functions())
 		a.seen([]*logdata.HTTPAccessLogEntry{c.entry, c.entry})
@@ -70,7 +71,7 @@ func TestFunctionOfAnEntry(t *testing.T) {
 func TestActivityIsToldWhenItChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &activities{}
-		a := newActivity(said)
+		a := newActivity(said, newSent(NewMetrics(prometheus.NewRegistry()), time.Now()))
 		a.setFunctions(functions())
 		ctx, cancel := contextFor(t)
 		done := make(chan struct{})

@@ -8,6 +8,7 @@ type Metrics struct {
 	assignments prometheus.Gauge
 	updates     *prometheus.CounterVec
 	streams     prometheus.Gauge
+	uncounted   prometheus.Counter
 }
 
 // What became of an update of the control plane's.
@@ -27,10 +28,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "headstart_relay_updates_total", Help: "Updates of the endpoints by the control plane: accepted or refused."}, []string{"result"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "headstart_relay_streams", Help: "Streams over which gateways hear of endpoints."}),
+		uncounted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "headstart_relay_requests_uncounted_total", Help: "Requests of gateways that are in no signals, as their endpoints are too many."}),
 	}
 	for _, result := range []string{updateAccepted, updateRefused} {
 		m.updates.WithLabelValues(result) // the first one refused is an increase, too
 	}
-	r.MustRegister(m.connected, m.assignments, m.updates, m.streams)
+	r.MustRegister(m.connected, m.assignments, m.updates, m.streams, m.uncounted)
 	return m
 }

@@ -2,7 +2,7 @@
 // what the control plane said last, on disk too, and serves it to each Envoy, so that a
 // gateway starts and goes on while the control plane is away. In a mesh that is the
 // functions' endpoints, and in return the gateways' access logs tell it which functions are
-// in use. Elsewhere it is all that a gateway needs.
+// in use, and how their instances do. Elsewhere it is all that a gateway needs.
 package relay
 
 import (
@@ -84,7 +84,7 @@ var (
 // New returns a relay that serves what StateFile has until the control plane says more.
 // A file that cannot be used is logged and ignored.
 func New(cfg Config) *Relay {
-	r := &Relay{cfg: cfg, changed: make(chan struct{}, 1), activity: newActivity(cfg.Activity), limits: &limits{}}
+	r := &Relay{cfg: cfg, changed: make(chan struct{}, 1), activity: newActivity(cfg.Activity, newSent(cfg.Metrics, time.Now())), limits: &limits{}}
 	types := endpointTypes
 	if cfg.Whole {
 		types = wholeTypes
@@ -179,6 +179,9 @@ func (r *Relay) Register(g *grpc.Server) {
 
 // SetFunctions says which functions there are; requests to others are not heard of.
 func (r *Relay) SetFunctions(functions []*nodeapi.Function) { r.activity.setFunctions(functions) }
+
+// Signals are of the requests that gateways sent to instances since it was called last.
+func (r *Relay) Signals(now time.Time) []*nodeapi.RoutedSignals { return r.activity.sent.report(now) }
 
 // Run follows the control plane and keeps StateFile up to date until ctx ends.
 func (r *Relay) Run(ctx context.Context) {

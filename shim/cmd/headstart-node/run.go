@@ -158,7 +158,7 @@ func run(ctx context.Context, c config) (err error) {
 	early() // from here on it is leave that ends all
 	g.Go(func() error { me.run(ctx); return nil })
 	g.Go(func() error { node.prober.Run(ctx); return nil })
-	g.Go(func() error { tellSignals(ctx, node.ingress, node.uplink); return nil })
+	g.Go(func() error { tellSignals(ctx, node); return nil })
 	g.Go(func() error { node.uplink.Run(ctx); return nil })
 	log.Info("node is up", "node", me.name, "version", nodeapi.Version)
 	return g.Wait()

@@ -6,10 +6,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/probe"
-	"github.com/headstart-mesh/headstart/shim/uplink"
 )
 
 const (
@@ -20,8 +18,18 @@ const (
 	quietEvery   = 10 * time.Second
 )
 
-// tellSignals tells of the requests that pass the daemon until ctx ends.
-func tellSignals(ctx context.Context, in *ingress.Ingress, up *uplink.Uplink) {
+// signals is what there was since it was asked for last: of requests that passed the daemon,
+// and of those that gateways report to it.
+func (n *node) signals(now time.Time) *nodeapi.Signals {
+	m := n.ingress.Signals(now)
+	if n.relay != nil {
+		m.Routed = n.relay.Signals(now)
+	}
+	return m
+}
+
+// tellSignals tells of the node's requests until ctx ends.
+func tellSignals(ctx context.Context, n *node) {
 	tick := time.NewTicker(signalsEvery)
 	defer tick.Stop()
 	var told time.Time
@@ -31,13 +39,13 @@ func tellSignals(ctx context.Context, in *ingress.Ingress, up *uplink.Uplink) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			m := in.Signals(now)
-			none := len(m.GetFunctions()) == 0
+			m := n.signals(now)
+			none := len(m.GetFunctions()) == 0 && len(m.GetRouted()) == 0
 			if none && quiet && now.Sub(told) < quietEvery {
 				continue
 			}
 			told, quiet = now, none
-			up.Signals(m)
+			n.uplink.Signals(m)
 		}
 	}
 }
