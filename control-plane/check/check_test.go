@@ -208,6 +208,28 @@ func TestAfterTheInstallation(t *testing.T) {
 		"a gateway alone": {"gateways", check.Fail, gatewayPod + "it runs on node node-3, which has no daemon that is ready", func(t *testing.T, c *cluster) {
 			c.change(t, "Pod gateway-1", "node-3", "spec", "nodeName")
 		}},
+		"a node without its gateway": {"local-gateways", check.Warn, "callers on some nodes reach no gateway|Node node-2: it has no gateway of Service istio-system/gateway that is ready", func(t *testing.T, c *cluster) {
+			c.add(t, localService)
+		}},
+		"its gateway is not ready": {"local-gateways", check.Warn, "Node node-1: it has no gateway", func(t *testing.T, c *cluster) {
+			c.add(t, localService)
+			c.change(t, "Pod gateway-1", []any{map[string]any{"type": "Ready", "status": "False"}}, "status", "conditions")
+		}},
+		"a node that callers keep away from": {"local-gateways", check.Pass, "1 of 1 nodes have one", func(t *testing.T, c *cluster) {
+			c.add(t, localService)
+			c.change(t, "Node node-2", []any{map[string]any{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}}, "spec", "taints")
+		}},
+		"no gateway at all of ours": {"local-gateways", check.Warn, "Node node-1: it has no gateway of Service istio-system/gateway", func(t *testing.T, c *cluster) {
+			c.add(t, strings.Replace(strings.Replace(localService, "istio: ingressgateway", "app: headstart-gateway", 1), "name: gateway", "name: gateway, labels: {app.kubernetes.io/part-of: headstart}", 1))
+		}},
+		"a gateway's Service for all": {"local-gateways", check.Pass, "callers use any gateway", func(t *testing.T, c *cluster) {
+			c.add(t, strings.Replace(localService, "Local", "Cluster", 1))
+		}},
+		"a Service of others": {"local-gateways", check.Pass, "callers use any gateway", func(t *testing.T, c *cluster) {
+			c.add(t, strings.Replace(localService, "selector: {istio: ingressgateway}", "selector: {app: dns}", 1))
+			c.add(t, strings.NewReplacer("namespace: istio-system", "namespace: default", "name: gateway", "name: other").Replace(localService))
+		}},
+		"Services hidden": {"local-gateways", check.Skip, "you may not look at Services", func(t *testing.T, c *cluster) { c.forbidden = []string{"services"} }},
 		"no filter": {"prefetch-filter", check.Fail, "namespace istio-system has neither TrafficExtension nor WasmPlugin headstart-prefetch", func(t *testing.T, c *cluster) {
 			delete(c.objects, "TrafficExtension headstart-prefetch")
 		}},
@@ -301,7 +323,7 @@ func TestRightsAreThoseOfTheChart(t *testing.T) {
 	c.run(t, check.Before(), "")
 	const templates = "../../manifests/charts/headstart/templates/*.yaml"
 	files, err := filepath.Glob(templates)
-	istio, istioErr := filepath.Glob("../../manifests/istio/*.yaml")
+	istio, istioErr := filepath.Glob("../../manifests/charts/headstart/files/istio/*.yaml")
 	if err != nil || istioErr != nil || len(files) == 0 || len(istio) == 0 {
 		t.Fatal(err, istioErr, files, istio)
 	}

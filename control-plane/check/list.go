@@ -23,6 +23,7 @@ const (
 	anchorAnnotations  = "annotations-are-refused"
 	anchorStores       = "inputs-are-refused"
 	anchorGateways     = "a-gateway-does-not-use-headstart"
+	anchorLocal        = "callers-get-no-answer-from-their-nodes-gateway"
 	anchorFilter       = "inputs-are-not-prefetched"
 	anchorDenied       = "cold-requests-are-denied"
 	anchorMesh         = "gateways-do-not-get-the-configuration"
@@ -85,6 +86,8 @@ func After() []Check {
 			Hint: "Only one may scale a workload: remove headstart.dev/scale-to-zero or the other autoscaler."},
 		{ID: "gateways", Name: "Gateways", Needs: need, Anchor: anchorGateways, run: lookGateways,
 			Hint: hintOverlay + ", on nodes with a daemon."},
+		{ID: "local-gateways", Name: "Callers' own gateways", Needs: need, Anchor: anchorLocal, run: lookLocalGateways,
+			Hint: "See why these nodes have none that is ready: the DaemonSet's pods, or a node without a daemon. Until then have pods there call another gateway's Service."},
 		{ID: "prefetch-filter", Name: "Prefetch filter", Needs: need, Anchor: anchorFilter, run: lookFilter,
 			Hint: "Apply manifests/istio/traffic-extension.yaml, or wasm-plugin.yaml for Istio before 1.30. Its configuration comes from the control plane."},
 		{ID: "envoy-filters", Name: "EnvoyFilters", Needs: need, Anchor: anchorMesh, run: lookEnvoyFilters,

@@ -165,6 +165,7 @@ spec:
       env: [{name: ISTIO_META_HEADSTART, value: "true"}]
       volumeMounts: [{name: headstart, mountPath: /run/headstart/gateway}]
   volumes: [{name: headstart, hostPath: {path: /run/headstart/gateway}}]
+status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 ---
 apiVersion: v1
 kind: Pod
@@ -204,3 +205,6 @@ spec:
               - cluster.local/ns/istio-system/sa/istio-ingressgateway-service-account
               - cluster.local/ns/headstart-system/sa/headstart-node
 `
+
+// localService takes callers to the gateway of their own node.
+const localService = "{apiVersion: v1, kind: Service, metadata: {name: gateway, namespace: istio-system}, spec: {internalTrafficPolicy: Local, selector: {istio: ingressgateway}}}"

@@ -216,7 +216,7 @@ func TestEveryFileIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"gateways.yaml", "install.yaml", "telemetry.yaml", "traffic-extension.yaml", "wasm-plugin.yaml"}, files); d != "" {
+	if d := cmp.Diff([]string{"gateways.yaml", "install.yaml", "local-gateways.yaml", "telemetry.yaml", "traffic-extension.yaml", "wasm-plugin.yaml"}, files); d != "" {
 		t.Error(d)
 	}
 }
