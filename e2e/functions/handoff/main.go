@@ -6,6 +6,7 @@
 //	/read               the input by the socket
 //	/stream?to=name     its body to another function, as a stream
 //	/reference?to=name  x-object to another function, by reference
+//	/host?to=host:port  its body to whoever has this name, as any program calls
 //
 // The answer is the digest of what came, or the other function's answer.
 package main
@@ -30,7 +31,7 @@ var daemon = &http.Client{Transport: &http.Transport{
 }}
 
 func main() {
-	for path, handle := range map[string]http.HandlerFunc{"/body": body, "/file": file, "/read": read, "/stream": stream, "/reference": reference} {
+	for path, handle := range map[string]http.HandlerFunc{"/body": body, "/file": file, "/read": read, "/stream": stream, "/reference": reference, "/host": host} {
 		http.HandleFunc(path, handle)
 	}
 	server := &http.Server{Addr: ":" + os.Getenv("PORT"), ReadHeaderTimeout: time.Minute}
@@ -87,6 +88,24 @@ func reference(w http.ResponseWriter, r *http.Request) {
 	call.Header.Set("x-headstart-input", r.Header.Get("x-object")) // such as s3://videos/camera-7/1.mjpeg
 	call.Header.Set("x-headstart-request", r.Header.Get("x-headstart-request"))
 	answer(w, call)
+}
+
+// host: another function is called by its host, without a word of Headstart but the trace.
+func host(w http.ResponseWriter, r *http.Request) {
+	call, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://"+r.URL.Query().Get("to")+"/body", r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	call.Header.Set("traceparent", r.Header.Get("traceparent"))
+	resp, err := http.DefaultClient.Do(call)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer resp.Body.Close()
+	w.WriteHeader(resp.StatusCode)
+	_, _ = io.Copy(w, resp.Body) // the caller is gone if this fails
 }
 
 // answer passes the other function's answer on.

@@ -56,6 +56,11 @@ func openLocal(ctx context.Context, c config, n *node, name string, controlPlane
 	if err != nil {
 		return nil, errors.Join(err, runtime.Close())
 	}
+	n.resolve = func(names []string) {
+		if err := runtime.Resolve(names); err != nil {
+			log.Warn("functions do not find each other by their hosts", "error", err)
+		}
+	}
 	standIn := relay.New(relay.Config{Whole: true, Node: name, ControlPlane: controlPlane, StateFile: c.state("gateway.pb"), Activity: n.uplink,
 		Metrics: relay.NewMetrics(registry), Log: log})
 	return &platform{

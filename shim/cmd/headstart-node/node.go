@@ -37,6 +37,9 @@ type node struct {
 	process string
 
 	set *instance.Set // nil where the platform runs the instances
+	// resolve has instances find the functions by these names at the node's own gateway; nil
+	// where the platform has names for them.
+	resolve func(names []string)
 
 	// Both nil where the node itself runs the instances.
 	pods  *pods.Set
@@ -48,9 +51,20 @@ func (n *node) Functions(m *nodeapi.Functions) {
 	n.stores.set(m.GetStores())
 	n.streams.set(m.GetStores())
 	n.functions.Set(m.GetFunctions())
+	if n.resolve != nil {
+		n.resolve(hosts(m.GetFunctions()))
+	}
 	if n.relay != nil {
 		n.relay.SetFunctions(m.GetFunctions())
 	}
+}
+
+// hosts are the names that functions are called by.
+func hosts(functions []*nodeapi.Function) (names []string) {
+	for _, f := range functions {
+		names = append(names, f.GetHosts()...)
+	}
+	return names
 }
 
 func (n *node) Start(m *nodeapi.StartInstance) {

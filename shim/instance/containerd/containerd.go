@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -75,7 +74,7 @@ type Runtime struct {
 	client *client.Client
 	net    *network
 	logs   *logs
-	hosts  string
+	hosts  *hosts
 
 	// The subscriptions to tasks' exits live as long as the runtime.
 	ctx    context.Context
@@ -93,9 +92,10 @@ func New(cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	hosts := filepath.Join(cfg.StateDir, "hosts")
-	if err := os.WriteFile(hosts, []byte("127.0.0.1\tlocalhost\n::1\tlocalhost\n"), 0o644); err != nil {
-		return nil, fmt.Errorf("writing the sandboxes' hosts file: %w", err)
+	// The bridge's own address is the sandboxes' way out, and the node for them.
+	h, err := openHosts(filepath.Join(cfg.StateDir, "hosts"), cfg.PodSubnet.Masked().Addr().Next())
+	if err != nil {
+		return nil, err
 	}
 	redial := backoff.DefaultConfig
 	redial.BaseDelay, redial.MaxDelay = redialFirst, redialLongest
@@ -108,7 +108,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("connecting to containerd: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Runtime{client: c, net: n, logs: l, hosts: hosts, ctx: ctx, cancel: cancel}, nil
+	return &Runtime{client: c, net: n, logs: l, hosts: h, ctx: ctx, cancel: cancel}, nil
 }
 
 // Close ends the connection; tasks go on.
@@ -117,6 +117,10 @@ func (r *Runtime) Close() error {
 	r.wg.Wait()
 	return r.client.Close()
 }
+
+// Resolve has sandboxes find the node by these names, and by no others of before. It is not to
+// be called twice at a time.
+func (r *Runtime) Resolve(names []string) error { return r.hosts.set(names) }
 
 // TrimLogs keeps the functions' logs within their limit.
 func (r *Runtime) TrimLogs() error { return r.logs.trim() }
@@ -216,7 +220,7 @@ func (r *Runtime) spec(image client.Image, s instance.Spec, ns string) []oci.Spe
 		oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: ns}),
 		oci.WithCgroup("/headstart/" + s.ID),
 		oci.WithMounts([]specs.Mount{
-			{Destination: "/etc/hosts", Type: "bind", Source: r.hosts, Options: []string{"rbind", "ro"}},
+			{Destination: "/etc/hosts", Type: "bind", Source: r.hosts.path, Options: []string{"rbind", "ro"}},
 			{Destination: "/etc/resolv.conf", Type: "bind", Source: "/etc/resolv.conf", Options: []string{"rbind", "ro"}},
 		}),
 	}
