@@ -111,7 +111,7 @@ func TestMeshAssignmentByWeight(t *testing.T) {
 			`{"priority":1,"load_balancing_weight":1,"lb_endpoints":[` + at(first, "") + `]},` + daemonBelow},
 		"all the same": {[]uint32{5, 5, 5}, `{"load_balancing_weight":3,"lb_endpoints":[` + at(first, "") + `,` + at(second, "") + `,` + at(third, "") + `]},` + daemonBelow},
 	} {
-		w := Weights{video().Name: {Endpoints: addressesOf(first, second, third), Rows: map[string][]uint32{"edge": c.row}}}
+		w := Weights{video().Name: {Endpoints: addressesOf(first, second, third), Rows: map[string]Row{"edge": {Weights: c.row}}}}
 		got, err := meshAssignments(t, st, w, ingressPath)
 		if err != nil {
 			t.Fatal(err)

@@ -169,7 +169,11 @@ func twoReady() platform.State {
 	return meshState(ready(video(), "a", "10.0.0.1:80"), ready(video(), "b", "10.0.0.2:80"))
 }
 
-func videoWeights(rows map[string][]uint32) Weights {
+func videoWeights(weights map[string][]uint32) Weights {
+	rows := map[string]Row{}
+	for node, w := range weights {
+		rows[node] = Row{Weights: w}
+	}
 	return Weights{video().Name: {Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: rows}}
 }
 

@@ -174,7 +174,7 @@ func TestWeightsOfAGateway(t *testing.T) {
 	st.Instances = append(st.Instances, ready(video(), "two", "10.0.0.3:80"), ready(video(), "three", "10.0.0.4:80"))
 	publish := func(row ...uint32) string {
 		t.Helper()
-		w := Weights{video().Name: {Endpoints: addressesOf("10.0.0.2", "10.0.0.3", "10.0.0.4"), Rows: map[string][]uint32{edge.ID: row}}}
+		w := Weights{video().Name: {Endpoints: addressesOf("10.0.0.2", "10.0.0.3", "10.0.0.4"), Rows: map[string]Row{edge.ID: {Weights: row}}}}
 		if err := s.Update(st, w, []Gateway{edge}); err != nil {
 			t.Fatal(err)
 		}

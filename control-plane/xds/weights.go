@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Weights say how each gateway spreads the requests of each function over its endpoints,
@@ -23,10 +24,32 @@ type Weights map[string]*Matrix
 type Matrix struct {
 	// Endpoints are the columns. Those that are not ready are skipped.
 	Endpoints []netip.AddrPort
-	// Rows are by gateway, which is its node's name. Weights count in relation to each
-	// other. One of 0 gets no request as long as the others are well; it takes over what
-	// they no longer can.
-	Rows map[string][]uint32
+	// Rows are by gateway, which is its node's name.
+	Rows map[string]Row
+}
+
+// Row is one gateway's.
+type Row struct {
+	// Weights, one for each column, count in relation to each other. One of 0 gets no request
+	// as long as the others are well; it takes over what they no longer can.
+	Weights []uint32
+	// Expected, one for each column, is what the gateway's filter reckons with. nil: there are
+	// weights only, and they rule.
+	Expected []Expected
+}
+
+// Expected is what a request from one gateway to one endpoint is expected to meet, as
+// filters/route takes it.
+type Expected struct {
+	// RTT is the round trip between the two.
+	RTT time.Duration
+	// Service is how long a request holds one of the endpoint's workers.
+	Service time.Duration
+	// Workers is how many requests the endpoint works on at the same time; 0: not known.
+	Workers int
+	// Others is how many requests the endpoint has in flight on average that are not this
+	// gateway's.
+	Others float64
 }
 
 // pool is where one function is ready, together with the weights of these places.
@@ -61,7 +84,8 @@ func (p pool) split(gateway string) (weights []uint32, why string) {
 	if p.matrix == nil || len(p.addresses) < 2 {
 		return nil, "" // there is nothing to choose from
 	}
-	row, ok := p.matrix.Rows[gateway]
+	r, ok := p.matrix.Rows[gateway]
+	row := r.Weights
 	switch {
 	case !ok:
 		return nil, "no weights for this gateway; its requests are spread evenly"

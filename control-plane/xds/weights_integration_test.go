@@ -16,10 +16,10 @@ func TestEnvoyFollowsTheWeights(t *testing.T) {
 	f := thumbs()
 	b := start(t, platform.State{Functions: []platform.Function{f}}, nil)
 	st := platform.State{Functions: []platform.Function{f}}
-	m := &Matrix{Rows: map[string][]uint32{b.gw.ID: {600, 300, 100, 0}}}
+	m := &Matrix{Rows: map[string]Row{b.gw.ID: {Weights: []uint32{600, 300, 100, 0}}}}
 	heard := map[string]int{}
 	var stop []func()
-	for i := range m.Rows[b.gw.ID] {
+	for i := range m.Rows[b.gw.ID].Weights {
 		s := b.listen("tcp", "127.0.0.1:0", fmt.Sprint(i))
 		stop = append(stop, s.stop)
 		m.Endpoints = append(m.Endpoints, netip.MustParseAddrPort(s.address))
@@ -32,7 +32,7 @@ func TestEnvoyFollowsTheWeights(t *testing.T) {
 	for range requests {
 		heard[b.get(f.Hosts[0]).body]++
 	}
-	for i, weight := range m.Rows[b.gw.ID] {
+	for i, weight := range m.Rows[b.gw.ID].Weights {
 		if got := heard[fmt.Sprint(i)]; got < int(weight)-50 || got > int(weight)+50 {
 			t.Errorf("the endpoint of weight %d got %d of %d requests", weight, got, requests)
 		}

@@ -28,10 +28,10 @@ func (m Measured) Function() weights.Function {
 
 // matrix is w as the control plane takes it.
 func (s *Set) matrix(w weights.Matrix) *xds.Matrix {
-	m := &xds.Matrix{Rows: map[string][]uint32{}}
+	m := &xds.Matrix{Rows: map[string]xds.Row{}}
 	for i, n := range s.bed.Nodes {
 		m.Endpoints = append(m.Endpoints, n.Function)
-		m.Rows[n.Name] = weights.Integers(w[i], weightSum)
+		m.Rows[n.Name] = xds.Row{Weights: weights.Integers(w[i], weightSum)}
 	}
 	return m
 }

@@ -162,7 +162,7 @@ func newWorld(o Options) *world {
 	for i := range o.Functions {
 		f := platform.Function{Name: fmt.Sprintf("default/function-%d", i), ServicePort: 80}
 		w.state.Functions = append(w.state.Functions, f)
-		m := &xds.Matrix{Rows: map[string][]uint32{}}
+		m := &xds.Matrix{Rows: map[string]xds.Row{}}
 		for j := range o.Endpoints {
 			a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)}), 8080)
 			m.Endpoints = append(m.Endpoints, a)
@@ -178,21 +178,21 @@ func newWorld(o Options) *world {
 
 // row is a node's: no two are the same, and most of it goes to few endpoints, the rest
 // being too far away.
-func (w *world) row() []uint32 {
+func (w *world) row() xds.Row {
 	row := make([]uint32, w.o.Endpoints)
 	for left := uint32(weightTotal); left > 0; {
 		n := min(w.random.Uint32N(weightTotal/8)+1, left)
 		row[w.random.IntN(len(row))] += n
 		left -= n
 	}
-	return row
+	return xds.Row{Weights: row}
 }
 
 // some returns one of the functions, and its weights in a copy that may be changed.
 func (w *world) some() *xds.Matrix {
 	name := w.state.Functions[w.random.IntN(len(w.state.Functions))].Name
 	old := w.weights[name]
-	m := &xds.Matrix{Endpoints: old.Endpoints, Rows: make(map[string][]uint32, len(old.Rows))}
+	m := &xds.Matrix{Endpoints: old.Endpoints, Rows: make(map[string]xds.Row, len(old.Rows))}
 	for node, row := range old.Rows {
 		m.Rows[node] = row
 	}
@@ -206,9 +206,9 @@ func (w *world) reweigh() {
 	m := w.some()
 	j := w.random.IntN(len(m.Endpoints))
 	for node, row := range m.Rows {
-		row = slices.Clone(row)
-		row[j] += 1 + w.random.Uint32N(weightTotal/8)
-		m.Rows[node] = row
+		changed := slices.Clone(row.Weights)
+		changed[j] += 1 + w.random.Uint32N(weightTotal/8)
+		m.Rows[node] = xds.Row{Weights: changed}
 	}
 }
 
@@ -216,8 +216,9 @@ func (w *world) reweigh() {
 func (w *world) reweighOne() {
 	m := w.some()
 	node := fmt.Sprintf(nodeName, w.random.IntN(w.o.Clients))
-	m.Rows[node] = slices.Clone(m.Rows[node])
-	m.Rows[node][w.random.IntN(len(m.Endpoints))] += 1 + w.random.Uint32N(weightTotal/8)
+	changed := slices.Clone(m.Rows[node].Weights)
+	changed[w.random.IntN(len(m.Endpoints))] += 1 + w.random.Uint32N(weightTotal/8)
+	m.Rows[node] = xds.Row{Weights: changed}
 }
 
 // addOrRemove takes an instance away, or brings back the one that was taken away last.
