@@ -48,8 +48,8 @@ const (
 	// rttLimit is the longest round trip that is believed, in seconds: twice around the
 	// world by satellite. What is above it is as far as can be.
 	rttLimit = 10.0
-	// rttUnknown stands for a source none of whose round trips is known, in seconds. Only
-	// that they are equal matters.
+	// rttUnknown stands for the round trips of a source none of whose is known, in seconds:
+	// only that they are equal matters, and that the source itself is nearer.
 	rttUnknown = 50e-3
 	// serviceUnknown stands for the time of a function that nobody has measured, in seconds.
 	serviceUnknown = 10e-3
@@ -98,7 +98,7 @@ func (f Function) demands() []float64 {
 }
 
 // rtts returns what is believed of the round trips, row by row. One that is not known is as
-// long as the source's longest.
+// long as the source's longest to another.
 func (f Function) rtts() []float64 {
 	n := len(f.Nodes)
 	all := make([]float64, len(f.Demand)*n)
@@ -112,7 +112,7 @@ func (f Function) rtts() []float64 {
 			row[j] = min(row[j], rttLimit)
 			longest = max(longest, row[j])
 		}
-		if longest < 0 {
+		if longest <= 0 { // at most the way to itself is known
 			longest = rttUnknown
 		}
 		for j := range row {

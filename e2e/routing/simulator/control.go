@@ -39,32 +39,37 @@ type controlled struct {
 	index   int
 	sources []int // rows
 	row     map[int]int
-	demand  []float64 // of each row
+	demand  []float64 // of each row, since the reports before
 	nodes   []weights.Node
+	// names of sources and nodes are their numbers.
+	sourceNames, nodeNames []string
 	// seen is how many requests each node has served, service how long these held a worker.
 	seen    []int
 	service []float64
-	held    weights.Matrix
-	told    [][]float64 // of each row and node, the time of service that the gateway reckons with
-	// counted says that there was a first measurement.
+	loop    *weights.Loop
+	begun   bool // the loop has decided
+	// counted says that there was a first measurement, and passed how long before the last
+	// one the one before was, until the loop has taken it.
 	counted bool
+	passed  time.Duration
 }
 
 func newControl(e *engine) *control {
 	c := &control{e: e, functions: make([]controlled, len(e.w.Functions)), rtts: map[[2]int]float64{}, last: make([]heardReport, len(e.w.Nodes))}
 	for f := range c.functions {
-		c.functions[f] = controlled{index: f, row: map[int]int{}, nodes: make([]weights.Node, len(e.w.Functions[f].Nodes)),
+		c.functions[f] = controlled{index: f, row: map[int]int{}, loop: weights.NewLoop(weights.ByLatency), nodes: make([]weights.Node, len(e.w.Functions[f].Nodes)),
 			seen: make([]int, len(e.w.Functions[f].Nodes)), service: make([]float64, len(e.w.Functions[f].Nodes))}
 		for j, n := range e.w.Functions[f].Nodes {
 			c.functions[f].nodes[j].Workers = float64(e.w.Nodes[n].Workers)
+			c.functions[f].nodeNames = append(c.functions[f].nodeNames, fmt.Sprint(n))
 		}
 	}
 	for s, src := range e.w.Sources {
 		f := &c.functions[src.Function]
 		f.row[s] = len(f.sources)
 		f.sources = append(f.sources, s)
+		f.sourceNames = append(f.sourceNames, fmt.Sprint(s))
 		f.demand = append(f.demand, 0)
-		f.told = append(f.told, make([]float64, len(f.nodes)))
 	}
 	return c
 }
@@ -91,7 +96,7 @@ func (c *control) rtt(a, b int) float64 {
 
 // function is what a policy is asked about.
 func (c *control) function(f *controlled) weights.Function {
-	return weights.Function{Demand: f.demand, Nodes: f.nodes, Over: smoothing, RTT: func(i, j int) float64 {
+	return weights.Function{Demand: f.demand, Nodes: f.nodes, RTT: func(i, j int) float64 {
 		return c.rtt(c.e.w.Sources[f.sources[i]].Node, c.e.w.Functions[f.index].Nodes[j])
 	}}
 }
@@ -116,9 +121,9 @@ func (c *control) measure() {
 			continue
 		}
 		for row, n := range counts {
-			average(&fn.demand[row], n/span, span, fn.counted)
+			fn.demand[row] = n / span
 		}
-		fn.counted = true
+		fn.counted, fn.passed = true, time.Duration(span*float64(time.Second))
 	}
 	copy(c.last, c.e.reported)
 }
@@ -224,20 +229,28 @@ func headstart(name string, reports bool) Policy {
 	return Policy{Name: name, start: func(e *engine, source int) balancer {
 		c := controlOf(e)
 		b := &perRequest{r: e.noise, table: &route.Table{}, reports: reports, anyOut: func() bool { return len(e.sources[source].outUntil) > 0 }}
-		b.table.Set(c.endpoints(&c.functions[e.w.Sources[source].Function], source, c.initial(source)))
+		c.initial(source)
+		b.table.Set(c.endpoints(&c.functions[e.w.Sources[source].Function], source))
 		return b
 	}, decide: func(e *engine) {
 		controlOf(e).balance(func(s int, _ []float64, list []route.Endpoint) { e.sources[s].balancer.(*perRequest).table.Set(list) })
 	}}
 }
 
+// decide has the loop decide on a function's weights.
+func (c *control) decide(f *controlled) []weights.Change {
+	m := weights.Measured{Sources: f.sourceNames, Nodes: f.nodeNames, Function: c.function(f), Passed: f.passed}
+	f.begun, f.passed = true, 0
+	return f.loop.Decide(m)
+}
+
 // initial is a source's row before anything is measured.
 func (c *control) initial(source int) []float64 {
 	f := &c.functions[c.e.w.Sources[source].Function]
-	if f.held == nil {
-		f.held = weights.Balanced(c.function(f))
+	if !f.begun {
+		c.decide(f)
 	}
-	return f.held[f.row[source]]
+	return f.loop.Shares(f.row[source])
 }
 
 // balance decides on weights, and has those gateways get theirs for which it is worthwhile.
@@ -248,57 +261,27 @@ func (c *control) balance(set func(source int, row []float64, list []route.Endpo
 		if !f.counted {
 			continue
 		}
-		fn := c.function(f)
-		wanted := weights.Balanced(fn)
-		for row, replace := range weights.Hold(fn, f.held, wanted) {
+		for row, change := range c.decide(f) {
 			s := f.sources[row]
-			if replace {
-				c.e.pushes = append(c.e.pushes, c.e.now)
-				f.held[row] = wanted[row]
-			} else if !f.outdated(row) {
+			switch change {
+			case weights.Held:
 				continue
+			case weights.Replaced:
+				c.e.pushes = append(c.e.pushes, c.e.now)
 			}
-			held, list := f.held[row], c.endpoints(f, s, f.held[row])
+			held, list := f.loop.Shares(row), c.endpoints(f, s)
 			c.e.toGateway(s, func() { set(s, held, list) })
 		}
 	}
 }
 
-// outdatedBy is by how much a node's time of service may differ from what a gateway that
-// sends there was told. To say so anew rebuilds no cluster.
-const outdatedBy = 0.25
-
-// outdated tells whether a row's gateway has to hear of times of service anew.
-func (f *controlled) outdated(row int) bool {
-	for j, n := range f.nodes {
-		if told := f.told[row][j]; f.held[row][j] > 0 && math.Abs(n.Service-told) > outdatedBy*told {
-			return true
-		}
-	}
-	return false
-}
-
-// others is what node j gets of the function from other sources, in requests per second.
-func (f *controlled) others(source, j int) (load float64) {
-	for row, s := range f.sources {
-		if s != source && f.held != nil {
-			load += f.demand[row] * f.held[row][j]
-		}
-	}
-	return load
-}
-
 // endpoints are what a gateway is told of a function.
-func (c *control) endpoints(f *controlled, source int, row []float64) []route.Endpoint {
-	whole := weights.Integers(row, precision)
-	told := make([]float64, len(row))
-	f.told[f.row[source]] = told
-	list := make([]route.Endpoint, len(row))
-	for j, n := range c.e.w.Functions[f.index].Nodes {
-		node := f.nodes[j]
-		told[j] = node.Service
-		list[j] = route.Endpoint{Address: fmt.Sprint(n), Weight: whole[j], RTT: seconds(c.rtt(c.e.w.Sources[source].Node, n)),
-			Service: seconds(node.Service), Workers: c.e.w.Nodes[n].Workers, Others: node.Busy + f.others(source, j)*node.Service}
+func (c *control) endpoints(f *controlled, source int) []route.Endpoint {
+	row := f.row[source]
+	whole := weights.Integers(f.loop.Shares(row), precision)
+	list := make([]route.Endpoint, len(whole))
+	for j, e := range f.loop.Expect(row) {
+		list[j] = route.Endpoint{Address: f.nodeNames[j], Weight: whole[j], RTT: seconds(e.RTT), Service: seconds(e.Service), Workers: int(e.Workers), Others: e.Others}
 	}
 	return list
 }
