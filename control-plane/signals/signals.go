@@ -86,8 +86,9 @@ type place struct{ function, node string }
 
 // speaker is what a source has said.
 type speaker struct {
-	last time.Time
-	of   map[place]*series
+	last     time.Time
+	interval time.Duration // to the next report
+	of       map[place]*series
 }
 
 // Book has what everybody said. Its methods may be called at the same time.
@@ -280,6 +281,7 @@ func (b *Book) take(who source, now time.Time, add func()) {
 			interval = activeEvery
 		}
 	}
+	said.interval = interval
 	for _, s := range said.of {
 		s.interval = interval
 	}
@@ -333,19 +335,42 @@ func (b *Book) of(function, node string, now time.Time) Estimate {
 	return own.filledUp(others.values()).estimate()
 }
 
-// Demand is how many requests of a function that came by a gateway end per second, on all
-// nodes together. Those that pass daemons are not in it: no weight sends them anywhere.
-func (b *Book) Demand(function, gateway string, now time.Time) (rps float64) {
+// Demand is how many requests that came by a gateway end per second, by function, on all
+// nodes together. Those that pass daemons are not in it: no weight sends them anywhere. known
+// is false of a gateway that says nothing.
+func (b *Book) Demand(gateway string, now time.Time) (rps map[string]float64, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, who := range b.gateways[gateway] {
-		for at, s := range b.speakers[who].of {
-			if at.function == function {
-				rps += s.trust(now) * s.rps
-			}
+		said := b.speakers[who]
+		if said == nil || now.Sub(said.last) > patience*said.interval {
+			continue
+		}
+		if !known {
+			rps, known = map[string]float64{}, true
+		}
+		for at, s := range said.of {
+			rps[at.function] += s.trust(now) * s.rps
 		}
 	}
-	return rps
+	return rps, known
+}
+
+// Overdue is for how long the next report of a node's daemons has been due. known is false of
+// a node that has none, or none that has said anything: whatever is on it, nobody can tell.
+func (b *Book) Overdue(node string, now time.Time) (d time.Duration, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, process := range b.daemons[node] {
+		said := b.speakers[source{name: node, process: process}]
+		if said == nil {
+			continue
+		}
+		if late := max(now.Sub(said.last)-said.interval, 0); !known || late < d {
+			d, known = late, true
+		}
+	}
+	return d, known
 }
 
 // All is what is known, by function and node.

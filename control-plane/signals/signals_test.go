@@ -180,9 +180,46 @@ func TestGatewaysSeeWhatDaemonsDoNot(t *testing.T) {
 	if !near(e.SojournTime.Seconds(), 0.2) {
 		t.Errorf("a sojourn time of %s: what the node says of itself beats what others see", e.SojournTime)
 	}
-	if d := b.Demand(fire, "two", b.now); !near(d, 100) || b.Demand("default/water", "two", b.now) != 0 || b.Demand(fire, "three", b.now) != 0 {
-		t.Errorf("a demand of %g", d)
+	if d, known := b.Demand("two", b.now); !near(d[fire], 100) || len(d) != 1 || !known {
+		t.Errorf("a demand of %v", d)
 	}
+	for gateway, now := range map[string]time.Time{"three": b.now, "two": b.now.Add(10 * time.Second)} {
+		if d, known := b.Demand(gateway, now); known {
+			t.Errorf("a demand of %v by gateway %s, which says nothing", d, gateway)
+		}
+	}
+}
+
+// A report is due each second while there are requests, and each ten seconds while there are
+// none. Of a node that has two daemons, one will do.
+func TestOverdue(t *testing.T) {
+	b := newBook("edge")
+	want := func(what, node string, want time.Duration, known bool) {
+		t.Helper()
+		if got, k := b.Overdue(node, b.now); got != want || k != known {
+			t.Errorf("%s: %s, %v", what, got, k)
+		}
+	}
+	want("it has said nothing", "edge", 0, false)
+	b.daemons(10*time.Second, map[string]signals.Report{"edge": said(100, 40, 0.4)})
+	want("just now", "edge", 0, true)
+	b.now = b.now.Add(4 * time.Second)
+	want("four seconds later", "edge", 3*time.Second, true)
+	b.Daemon("edge", "", nil, b.now)
+	b.now = b.now.Add(time.Second)
+	b.Daemon("edge", "", nil, b.now)
+	b.now = b.now.Add(9 * time.Second)
+	want("without requests", "edge", 0, true)
+	b.now = b.now.Add(11 * time.Second)
+	want("and then silent", "edge", 10*time.Second, true)
+	b.Join("edge", "second")
+	b.Daemon("edge", "second", nil, b.now)
+	want("the second daemon", "edge", 0, true)
+	b.Leave("edge", "second")
+	want("the first one", "edge", 10*time.Second, true)
+	b.Leave("edge", "")
+	want("no daemon", "edge", 0, false)
+	want("no node", "nowhere", 0, false)
 }
 
 // A gateway's requests in the words of its node's daemon are the gateway's; the way to the node

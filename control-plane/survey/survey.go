@@ -47,6 +47,9 @@ type Survey struct {
 	log      *slog.Logger
 	changed  chan struct{} // holds a token: nodes came or went
 
+	doubting sync.Mutex
+	doubts   map[string]doubt // by who said it, the last that does not count
+
 	mu     sync.Mutex
 	daemon map[string]int                  // by node: how many are connected
 	told   map[string]*nodeapi.Neighbours  // by node
@@ -55,12 +58,18 @@ type Survey struct {
 	at     map[place]string                // the node of an address
 }
 
+// doubt is what did not count, and when.
+type doubt struct {
+	reason string
+	at     time.Time
+}
+
 type place struct{ function, address string }
 
 // New registers the metrics, which docs/reference/metrics.md describes.
 func New(nodes Nodes, r prometheus.Registerer, log *slog.Logger) *Survey {
 	s := &Survey{nodes: nodes, log: log, changed: make(chan struct{}, 1), daemon: map[string]int{}, told: map[string]*nodeapi.Neighbours{},
-		busy: map[string]map[string]time.Time{}, hosts: map[string][]string{}, at: map[place]string{},
+		busy: map[string]map[string]time.Time{}, hosts: map[string][]string{}, at: map[place]string{}, doubts: map[string]doubt{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_measurements_refused_total", Help: "What nodes and gateways measured and does not count, by the reason."}, []string{"node", "reason"})}
 	s.topology = topology.New(func(node string, r topology.Reason) { s.refuse(node, string(r)) })
@@ -72,6 +81,33 @@ func New(nodes Nodes, r prometheus.Registerer, log *slog.Logger) *Survey {
 func (s *Survey) refuse(who, reason string) {
 	s.refused.WithLabelValues(who, reason).Inc()
 	s.log.Debug("a measurement does not count", "node", who, "reason", reason)
+	if usual[reason] {
+		return
+	}
+	now := time.Now()
+	s.doubting.Lock()
+	defer s.doubting.Unlock()
+	maps.DeleteFunc(s.doubts, func(_ string, d doubt) bool { return now.Sub(d.at) > doubtedFor })
+	s.doubts[who] = doubt{reason, now}
+}
+
+// usual are reasons that come up when nodes and functions come and go, and after a stall.
+var usual = map[string]bool{string(topology.PeerUnknown): true, string(signals.FunctionUnknown): true, string(signals.TooOften): true, string(signals.Superseded): true}
+
+// doubtedFor is how long it is told of something that does not count.
+const doubtedFor = time.Minute
+
+// Problems is who said something lately that does not count.
+func (s *Survey) Problems(now time.Time) []xds.Problem {
+	s.doubting.Lock()
+	defer s.doubting.Unlock()
+	var all []xds.Problem
+	for _, who := range slices.Sorted(maps.Keys(s.doubts)) {
+		if d := s.doubts[who]; now.Sub(d.at) <= doubtedFor {
+			all = append(all, xds.Problem{Gateways: []string{who}, Message: "what its node measures does not count: " + d.reason})
+		}
+	}
+	return all
 }
 
 // RTT is how far a node is from another.
@@ -84,9 +120,16 @@ func (s *Survey) Of(function, node string, now time.Time) signals.Estimate {
 	return s.signals.Of(function, node, now)
 }
 
-// Demand is how many requests of a function come by a gateway, per second.
-func (s *Survey) Demand(function, gateway string, now time.Time) float64 {
-	return s.signals.Demand(function, gateway, now)
+// Demand is how many requests come by a gateway, per second, by function; known is false of
+// a gateway that says nothing.
+func (s *Survey) Demand(gateway string, now time.Time) (rps map[string]float64, known bool) {
+	return s.signals.Demand(gateway, now)
+}
+
+// Overdue is for how long a node's next report has been due; known is false of a node that
+// has said nothing, or is not connected.
+func (s *Survey) Overdue(node string, now time.Time) (d time.Duration, known bool) {
+	return s.signals.Overdue(node, now)
 }
 
 // What the nodes say (nodes.Observer).

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
@@ -167,8 +168,9 @@ func TestWhatIsSaidIsKnown(t *testing.T) {
 			r.Gateway("1", []xds.Load{{Function: fire, Endpoints: []xds.EndpointLoad{{Address: "10.1.0.2:8080", InFlight: 12, Succeeded: 99, Failed: 1}, {Address: "10.9.9.9:1", InFlight: 1000}}}})
 		}
 		e := r.Of(fire, "2", time.Now())
+		demand, known := r.Demand("1", time.Now())
 		// Of the gateway's twelve two are on their way: 100 per second for 20 ms.
-		if !near(e.RPS, 105) || !near(e.EPS, 1) || !near(e.InFlight, 11) || !near(e.SojournTime.Seconds(), 0.1) || !near(e.ServiceTime.Seconds(), 0.1) || !near(r.Demand(fire, "1", time.Now()), 100) || e.Trust != 1 {
+		if !near(e.RPS, 105) || !near(e.EPS, 1) || !near(e.InFlight, 11) || !near(e.SojournTime.Seconds(), 0.1) || !near(e.ServiceTime.Seconds(), 0.1) || !near(demand[fire], 100) || !known || e.Trust != 1 {
 			t.Errorf("%+v", e)
 		}
 		want := `
@@ -238,6 +240,13 @@ func TestRefusedMeasurementsAreCounted(t *testing.T) {
 	r.RoundTrips("1", &nodeapi.RoundTrips{Coordinate: bad, Measured: []*nodeapi.RoundTrip{{Node: "2", RttUs: math.MaxInt64}, {Node: "2", RttUs: math.MinInt64}, {Node: "2", RttUs: 1, Age: &durationpb.Duration{Seconds: math.MaxInt64}}, {Node: "x", RttUs: 1}, nil}})
 	r.RoundTrips("2", nil)
 	r.Signals("1", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: "default/none"}}})
+	problems := []xds.Problem{{Gateways: []string{"1"}, Message: "what its node measures does not count: CoordinateInvalid"}}
+	if d := cmp.Diff(problems, r.Problems(time.Now())); d != "" {
+		t.Error(d)
+	}
+	if got := r.Problems(time.Now().Add(2 * time.Minute)); len(got) > 0 {
+		t.Errorf("two minutes later %v", got)
+	}
 	want := `
 # HELP headstart_measurements_refused_total What nodes and gateways measured and does not count, by the reason.
 # TYPE headstart_measurements_refused_total counter
