@@ -29,6 +29,13 @@ const (
 	KeyReadBy = Prefix + "read-by"
 )
 
+// How requests are routed.
+const (
+	RoutingBalanced = "balanced"
+	RoutingInverse  = "inverse"
+	RoutingEven     = "even"
+)
+
 // The values of KeyReadBy.
 const (
 	ReadByFile   = "file"

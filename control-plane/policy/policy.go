@@ -31,6 +31,9 @@ type Policy struct {
 	// Callers are the namespaces besides its own whose functions may call it, with commas
 	// between.
 	Callers string
+	// Routing is how gateways spread the function's requests over its endpoints, one of the
+	// values of KeyRouting; empty, as of a job: RoutingBalanced.
+	Routing string `json:",omitempty"`
 	// ReadBySocket tells of a job that its program reads the input by its socket, and needs no
 	// file.
 	ReadBySocket bool `json:",omitempty"`
