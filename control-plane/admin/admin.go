@@ -13,6 +13,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
@@ -138,6 +139,8 @@ type Backend interface {
 	// RunJob runs the job of a manifest and returns when it is over; it ends with ctx.
 	RunJob(ctx context.Context, manifest io.Reader) (JobOutcome, error)
 	Status() Status
+	// Weights says why the requests of namespace/name are spread as they are.
+	Weights(function string) (routing.Explanation, bool)
 	// Trace returns a trace by its id or by its request's.
 	Trace(id string) (trace.Trace, bool)
 }
@@ -158,6 +161,14 @@ func Handler(b Backend) http.Handler {
 	})
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, b.Status(), nil)
+	})
+	mux.HandleFunc("GET /v1/functions/{namespace}/{name}/weights", func(w http.ResponseWriter, r *http.Request) {
+		e, ok := b.Weights(r.PathValue("namespace") + "/" + r.PathValue("name"))
+		if !ok {
+			answer(w, nil, &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: "no such function; `headstart status` lists them"})
+			return
+		}
+		answer(w, e, nil)
 	})
 	mux.HandleFunc("GET /v1/traces/{id}", func(w http.ResponseWriter, r *http.Request) {
 		t, ok := b.Trace(r.PathValue("id"))

@@ -23,6 +23,8 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/topology"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 )
 
@@ -36,6 +38,8 @@ type backend struct {
 	err    error
 	status admin.Status
 	trace  trace.Trace
+	// weights are default/fire's.
+	weights routing.Explanation
 
 	applied []byte
 	deleted string
@@ -67,6 +71,10 @@ func (b *backend) Apply(manifest io.Reader) ([]admin.Applied, error) {
 func (b *backend) Delete(function string) error { b.deleted = function; return b.err }
 
 func (b *backend) Status() admin.Status { return b.status }
+
+func (b *backend) Weights(function string) (routing.Explanation, bool) {
+	return b.weights, function == b.weights.Function
+}
 
 func (b *backend) Trace(id string) (trace.Trace, bool) { return b.trace, id == b.trace.ID }
 
@@ -231,6 +239,23 @@ func TestStatus(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestWeights(t *testing.T) {
+	want := routing.Explanation{Function: "default/fire", Policy: "balanced", Decided: 1.5, Latency: 0.004,
+		Nodes:    []routing.Node{{Name: "edge", Endpoints: []string{"10.0.0.1:8080"}, Service: 0.004, Workers: 2, Trust: 1}},
+		Gateways: []routing.Gateway{{Name: "edge", Requests: 10, Held: 60, To: []routing.To{{Node: "edge", Share: 1, Wanted: 0.9, Source: topology.Itself}}}}}
+	c := admin.NewClient(serve(t, &backend{weights: want}))
+	got, err := c.Weights(t.Context(), want.Function)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if _, err := c.Weights(t.Context(), "default/ice"); err == nil || err.Error() != "no such function; `headstart status` lists them" {
+		t.Errorf("of no function: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
@@ -113,6 +114,14 @@ func (c *Client) RunJob(ctx context.Context, manifest io.Reader) (JobOutcome, er
 func (c *Client) Delete(ctx context.Context, function string) error {
 	namespace, name, _ := strings.Cut(function, "/")
 	return c.call(ctx, http.MethodDelete, "/v1/functions/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), nil, &struct{}{})
+}
+
+// Weights says why a function's requests are spread as they are.
+func (c *Client) Weights(ctx context.Context, function string) (routing.Explanation, error) {
+	namespace, name, _ := strings.Cut(function, "/")
+	var e routing.Explanation
+	err := c.call(ctx, http.MethodGet, "/v1/functions/"+url.PathEscape(namespace)+"/"+url.PathEscape(name)+"/weights", nil, &e)
+	return e, err
 }
 
 // Status returns nodes, functions, instances and events.

@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -32,6 +33,10 @@ import (
 // once a second to connect.
 const gatherTime = 3 * time.Second
 
+// distancesWithin is how long it waits to hear how far nodes are from each other: they are
+// told within a second or two of whom to measure, and tell what they know within five.
+const distancesWithin = 10 * time.Second
+
 // cluster joins the parts on Kubernetes: it hands what nodes (nodes.Handler) say and what
 // operators (admin.Backend) ask to the platform, and the platform's state to nodes,
 // gateways and the mesh.
@@ -43,6 +48,7 @@ type cluster struct {
 	activator *activation.Activator
 	triggers  *trigger.Teller
 	survey    *survey.Survey
+	planner   *routing.Planner
 	events    *event.Log
 	stores    stores.Stores
 	traces    *trace.Store
@@ -53,6 +59,9 @@ type cluster struct {
 	mu        sync.Mutex // who tells others of a state tells the newest
 	functions *nodeapi.Functions
 	told      map[string]*nodeapi.Instances // by node that is connected
+	began     time.Time                     // when there was first something to tell gateways
+	routed    bool                          // they were told
+	weights   xds.Weights                   // as they have them
 }
 
 // What the nodes say.
@@ -100,9 +109,19 @@ func (c *cluster) Event(node string, e *nodeapi.Event) {
 // publishChanges keeps nodes, gateways and the mesh up to date until ctx ends.
 func (c *cluster) publishChanges(ctx context.Context) {
 	changes := c.platform.Watch(ctx)
+	tick := time.NewTicker(weighEvery)
+	defer tick.Stop()
 	c.publish()
-	for range changes {
-		c.publish()
+	for {
+		select {
+		case _, open := <-changes:
+			if !open {
+				return
+			}
+			c.publish()
+		case <-tick.C:
+			c.weigh()
+		}
 	}
 }
 
@@ -122,10 +141,8 @@ func (c *cluster) publish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	state := c.platform.State()
-	if err := c.gateways.Update(state, nil); err != nil {
-		c.log.Error("some endpoints cannot be told to the gateways", "error", err)
-	}
 	c.survey.SetState(state)
+	c.route(state, true)
 	c.tellFunctions(state.Functions)
 	c.triggers.Tell(state.Functions)
 	for node := range c.told {
@@ -137,6 +154,35 @@ func (c *cluster) publish() {
 		return
 	}
 	c.mesh.Set(istio.Desired{Functions: istio.Functions(state, xds.AssignmentName), PluginConfig: config})
+}
+
+// weigh tells the gateways of other weights, if it is time for some.
+func (c *cluster) weigh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.route(c.platform.State(), false)
+}
+
+// route tells the gateways where instances are and how to spread requests over them, unless
+// neither has changed; the caller holds mu. At first it waits until that is known: meanwhile
+// gateways go on with what they have.
+func (c *cluster) route(state platform.State, changed bool) {
+	connected, now := slices.Collect(maps.Keys(c.nodes.Connected())), time.Now()
+	if c.began.IsZero() {
+		c.began = now
+	}
+	first := !c.routed
+	if first && now.Sub(c.began) < distancesWithin && !c.planner.Known(state, connected, now) {
+		return
+	}
+	w := c.planner.Plan(state, connected, now)
+	if !changed && !first && maps.Equal(w, c.weights) {
+		return
+	}
+	c.routed, c.weights = true, w
+	if err := c.gateways.Update(state, w); err != nil {
+		c.log.Error("some endpoints cannot be told to the gateways", "error", err)
+	}
 }
 
 // tellFunctions tells all nodes which functions there are; the caller holds mu.
@@ -183,13 +229,18 @@ func (c *cluster) RunJob(context.Context, io.Reader) (admin.JobOutcome, error) {
 	return admin.JobOutcome{}, errUseKubectl
 }
 
+// Weights says why a function's requests are spread as they are.
+func (c *cluster) Weights(function string) (routing.Explanation, bool) {
+	return c.planner.Explain(function, time.Now())
+}
+
 // Trace returns a trace by its id or by its request's.
 func (c *cluster) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id) }
 
 // Status is all that the control plane knows, as of now.
 func (c *cluster) Status() admin.Status {
 	state := c.platform.State()
-	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus(), Routing: routing(c.gateways.Problems())}
+	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus(), Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(time.Now()))}
 	connected := c.nodes.Connected()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{Name: name, Version: connected[name].GetVersion()}

@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -29,8 +30,12 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
 
-// applyTimeout bounds how long deploying waits for the gateways.
-const applyTimeout = 5 * time.Second
+const (
+	// applyTimeout bounds how long deploying waits for the gateways.
+	applyTimeout = 5 * time.Second
+	// weighEvery is how often it is looked whether it is time for other weights.
+	weighEvery = time.Second
+)
 
 // controlPlane joins the parts: it hands what nodes (nodes.Handler), gateways and the
 // operator (admin.Backend) say to the platform, and the platform's state to them.
@@ -41,13 +46,15 @@ type controlPlane struct {
 	activator   *activation.Activator
 	triggers    *trigger.Teller
 	survey      *survey.Survey
+	planner     *routing.Planner
 	events      *event.Log
 	stores      stores.Stores
 	traces      *trace.Store
 	gatewayPort uint32
 	log         *slog.Logger
 
-	publishing sync.Mutex // who tells others of a state tells the newest
+	publishing sync.Mutex  // who tells others of a state tells the newest
+	weights    xds.Weights // as the gateways have them
 }
 
 // What the nodes say.
@@ -105,10 +112,10 @@ func verifyGateway(ctx context.Context, nodeID string) error {
 	return nil
 }
 
-// routing is what the gateways' server says for the operator.
-func routing(found []xds.Problem) []admin.RoutingProblem {
+// routingProblems is what is not routed as it should be, for the operator.
+func routingProblems(found ...[]xds.Problem) []admin.RoutingProblem {
 	var out []admin.RoutingProblem
-	for _, p := range found {
+	for _, p := range slices.Concat(found...) {
 		out = append(out, admin.RoutingProblem{Function: p.Function, Gateways: p.Gateways, Message: p.Message})
 	}
 	return out
@@ -125,10 +132,18 @@ func (c *controlPlane) publishChanges(ctx context.Context) {
 	}
 	c.triggers.Begin(c.platform.State().Functions)
 	changes := c.platform.Watch(ctx)
+	tick := time.NewTicker(weighEvery)
+	defer tick.Stop()
+	c.publish()
 	for {
-		c.publish()
-		if _, open := <-changes; !open {
-			return
+		select {
+		case _, open := <-changes:
+			if !open {
+				return
+			}
+			c.publish()
+		case <-tick.C:
+			c.weigh()
 		}
 	}
 }
@@ -136,15 +151,35 @@ func (c *controlPlane) publishChanges(ctx context.Context) {
 func (c *controlPlane) publish() {
 	c.publishing.Lock()
 	defer c.publishing.Unlock()
-	var gateways []xds.Gateway
-	for name, r := range c.nodes.Connected() {
-		gateways = append(gateways, xds.Gateway{ID: name, IngressSocket: r.GetIngressSocket(), HintSocket: r.GetHintSocket()})
-	}
 	state := c.platform.State()
 	c.survey.SetState(state)
-	if err := c.gateways.Update(state, nil, gateways); err != nil {
-		c.log.Error("the gateways could not be updated; they keep what they have", "error", err)
+	c.route(state, true)
+}
+
+// weigh tells the gateways of other weights, if it is time for some.
+func (c *controlPlane) weigh() {
+	c.publishing.Lock()
+	defer c.publishing.Unlock()
+	c.route(c.platform.State(), false)
+}
+
+// route tells the gateways where requests go, unless neither state nor weights have changed;
+// the caller holds publishing.
+func (c *controlPlane) route(state platform.State, changed bool) {
+	connected := c.nodes.Connected()
+	w := c.planner.Plan(state, slices.Collect(maps.Keys(connected)), time.Now())
+	if !changed && maps.Equal(w, c.weights) {
+		return
 	}
+	var gateways []xds.Gateway
+	for name, r := range connected {
+		gateways = append(gateways, xds.Gateway{ID: name, IngressSocket: r.GetIngressSocket(), HintSocket: r.GetHintSocket()})
+	}
+	if err := c.gateways.Update(state, w, gateways); err != nil {
+		c.log.Error("the gateways could not be updated; they keep what they have", "error", err)
+		return
+	}
+	c.weights = w
 }
 
 // Settled implements local.Routes.
@@ -221,11 +256,15 @@ func (c *controlPlane) RunJob(ctx context.Context, manifest io.Reader) (admin.Jo
 	return admin.JobOutcome{Job: job.Name, Node: o.Node, Instance: o.Instance, Reason: o.Reason, Message: o.Message, Field: o.Field, ExitCode: o.ExitCode, Trace: o.Trace}, nil
 }
 
+func (c *controlPlane) Weights(function string) (routing.Explanation, bool) {
+	return c.planner.Explain(function, time.Now())
+}
+
 func (c *controlPlane) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id) }
 
 func (c *controlPlane) Status() admin.Status {
 	state := c.platform.State()
-	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}, Routing: routing(c.gateways.Problems())}
+	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}, Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(time.Now()))}
 	connected := c.nodes.Connected()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		r := connected[name]

@@ -26,6 +26,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -58,6 +59,7 @@ func assemble(t *testing.T, dir string) *controlPlane {
 	daemons := nodes.New(log)
 	c := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), survey: survey.New(daemons, prometheus.NewRegistry(), log), events: &event.Log{}, traces: trace.NewStore(), gatewayPort: 8080, log: log,
 		stores: stores.Stores{{Name: "videos", Kind: "s3", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}}
+	c.planner = routing.New(c.survey, prometheus.NewRegistry())
 	c.gateways = xds.New(xds.Config{ListenPort: 8080, Verify: verifyGateway, OnLoad: c.routed}, log)
 	var err error
 	if c.platform, err = local.Open(filepath.Join(dir, "functions.json"), c.nodes, c, c.events, log); err != nil {

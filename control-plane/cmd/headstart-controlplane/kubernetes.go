@@ -26,6 +26,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/lease"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -132,6 +133,7 @@ func newCluster(clients kube.Clients, config kube.Config, traces *trace.Store, r
 	cp := &cluster{nodes: nodes.New(log), events: &event.Log{}, stores: config.Stores, traces: traces, log: log, told: map[string]*nodeapi.Instances{}}
 	cp.triggers = trigger.NewTeller(cp.nodes)
 	cp.survey = survey.New(cp.nodes, registry, log)
+	cp.planner = routing.New(cp.survey, registry)
 	cp.nodes.SetObserver(cp.survey)
 	cp.platform = kube.New(clients, config, cp.events, log)
 	cp.nodes.SetHandler(cp)

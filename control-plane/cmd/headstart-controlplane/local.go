@@ -22,6 +22,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
@@ -70,6 +71,7 @@ func runLocal(ctx context.Context, c config) (err error) {
 	// Nodes and gateways -> platform -> nodes and gateways.
 	daemons := nodes.New(log)
 	cp := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), survey: survey.New(daemons, registry, log), events: &event.Log{}, stores: allowed, traces: traces, gatewayPort: c.gatewayPort, log: log}
+	cp.planner = routing.New(cp.survey, registry)
 	cp.gateways = xds.New(xds.Config{ListenPort: c.gatewayPort, FilterPath: c.filter, OTLPSocket: c.socket("otlp.sock"), TraceSampling: c.traceSampling,
 		Verify: verifyGateway, OnLoad: cp.routed}, log)
 	cp.platform, err = local.Open(filepath.Join(c.stateDir, "functions.json"), cp.nodes, cp, cp.events, log)

@@ -21,6 +21,7 @@ func TestHelpTeaches(t *testing.T) {
 		"apply":        {"serving.knative.dev/v1", "all of them or none", "cat service.yaml | headstart apply -f -", "docs/reference/knative-service.md"},
 		"delete":       {"NAMESPACE/NAME", "namespace default", "headstart delete fire"},
 		"status":       {"how to call a function", "--output"},
+		"weights":      {"NAMESPACE/NAME", "how far nodes are", "--gateway", "--output"},
 		"trace":        {"x-headstart-request", "waterfall"},
 		"image":        {"import"},
 		"image import": {"docker save"},

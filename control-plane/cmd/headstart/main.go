@@ -101,7 +101,7 @@ To see all commands with Tab: source <(headstart completion bash)`, name),
 		Version:       nodeapi.Version,
 	}
 	root.PersistentFlags().StringVar(&c.runDir, "run-dir", "/run/headstart", "where the sockets of a platform on this machine are")
-	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
+	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), weightsCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
 	return root
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 )
 
@@ -36,6 +37,8 @@ type backend struct {
 	err    error
 	status admin.Status
 	trace  trace.Trace
+	// weights are those of one function.
+	weights routing.Explanation
 
 	applied string
 	deleted []string
@@ -63,6 +66,10 @@ func (b *backend) Delete(function string) error {
 }
 
 func (b *backend) Status() admin.Status { return b.status }
+
+func (b *backend) Weights(function string) (routing.Explanation, bool) {
+	return b.weights, function == b.weights.Function
+}
 
 func (b *backend) Trace(id string) (trace.Trace, bool) { return b.trace, id == b.trace.ID }
 

@@ -89,7 +89,7 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 		printTable(out, "No node is connected; the log of headstart-node says why.", nodes, "NODE", "GATEWAY", "INSTANCES", "VERSION"),
 		printTable(out, none, functions, header...),
 		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"),
-		printTable(out, "", routing(s.Routing), "\nROUTING OF", "AT GATEWAYS", "PROBLEM"),
+		printTable(out, "", routingRows(s.Routing), "\nROUTING OF", "AT GATEWAYS", "PROBLEM"),
 		printMesh(out, s.Mesh))
 	i := slices.IndexFunc(s.Functions, func(f admin.Function) bool { return !f.Deleting })
 	if i < 0 || len(s.Nodes) == 0 || s.Nodes[0].Gateway == "" { // a mesh's gateways have addresses that we do not know
@@ -102,7 +102,7 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 // shownGateways is how many names fit a line.
 const shownGateways = 3
 
-func routing(problems []admin.RoutingProblem) [][]string {
+func routingRows(problems []admin.RoutingProblem) [][]string {
 	rows := [][]string{}
 	for _, p := range problems {
 		gateways := strings.Join(p.Gateways[:min(len(p.Gateways), shownGateways)], ", ")

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/survey"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+)
+
+// A control plane that has just begun knows where instances are, and not how far: gateways,
+// which go on with what they have, are not told to send requests everywhere. But they are not
+// kept waiting for ever, nor for what needs no knowledge.
+func TestAFreshControlPlaneWaitsForDistances(t *testing.T) {
+	in := func(node, address string) platform.Instance {
+		return platform.Instance{ID: node, Function: "default/fire", Node: node, Phase: platform.Ready, Address: address}
+	}
+	functions := []platform.Function{{Name: "default/fire", ServicePort: 80}}
+	one := platform.State{Functions: functions, Instances: []platform.Instance{in("edge", "10.0.0.1:80")}}
+	two := platform.State{Functions: functions, Instances: []platform.Instance{in("edge", "10.0.0.1:80"), in("cloud", "10.0.1.1:80")}}
+	for name, c := range map[string]struct {
+		state platform.State
+		after time.Duration
+		want  bool
+	}{
+		"one endpoint":                {one, 0, true},
+		"two endpoints":               {two, 0, false},
+		"a while later":               {two, distancesWithin - time.Second, false},
+		"when patience is at its end": {two, distancesWithin, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := slog.New(slog.DiscardHandler)
+				cp := &cluster{nodes: nodes.New(log), log: log, gateways: xds.NewMesh(xds.MeshConfig{IngressSocket: ingressSocket, Verify: verifyGateway}, log)}
+				cp.survey = survey.New(cp.nodes, prometheus.NewRegistry(), log)
+				cp.planner = routing.New(cp.survey, prometheus.NewRegistry())
+				cp.route(c.state, true)
+				time.Sleep(c.after)
+				cp.route(c.state, false)
+				if cp.routed != c.want {
+					t.Errorf("gateways were told: %v", cp.routed)
+				}
+			})
+		})
+	}
+}
