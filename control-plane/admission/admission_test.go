@@ -142,6 +142,7 @@ func TestGoAndCELAgree(t *testing.T) {
 		policy.Store:      {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
 		policy.Stream:     {"redis://", "jobs", "/", "frames", ".", "_", "-", ":", " ", "@", "{header.a}", "A", strings.Repeat("k", 100)},
 		policy.Count:      {"0", "1", "5", "9", "10", ".", "-", "e"},
+		policy.Choice:     {"balanced", "inverse", "even", "e", "B", " ", ","},
 		policy.Namespaces: {"a", "media", ",", ",,", "-", " ", "A", "*", strings.Repeat("b", 31), strings.Repeat("c,", 16)},
 		policy.Reference:  {"s3://", "redis://", "http://", "https://", "jobs", ":80", "www.example.com", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
 	}

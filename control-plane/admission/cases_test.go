@@ -60,6 +60,7 @@ var (
 	}
 	streams = []string{"redis://jobs/frames", "redis://jobs/a:b/c.d_e-f", "redis://jobs//a", "redis://jobs/A", "redis://other/a", "redis://jobs/", "redis://jobs", "redis:///a", "redis://-a/b", "redis://a-/b", "redis://a/-b", "redis://{header.a}/b", "redis://jobs/{header.a}",
 		"redis://jobs/a b", "redis://jobs/ä", "redis://jobs/a\n", "redis://me:pw@jobs/a", "rediss://jobs/a", "s3://videos/a", "Redis://jobs/a", "", "redis://jobs/" + strings.Repeat("a", 256), "redis://jobs/" + strings.Repeat("a", 257), "redis://" + strings.Repeat("a", 63) + "/b", "redis://" + strings.Repeat("a", 64) + "/b"}
+	words      = []string{"balanced", "inverse", "even", "Even", "even ", "", "even,inverse", "even\n", "odd"}
 	counts     = []string{"1", "5", "100", "101", "0", "01", "-1", "+1", "1.0", "1e1", "", " 1", "1\n", "999999999", "9999999999", "99999999999999999999", "ten", "１"}
 	namespaces = append([]string{"media,web", "media, web", ",", "a,", ",a", "a,,b", "a,a", "a,B", "*", strings.Repeat("a,", 31) + "a", strings.Repeat("a,", 32) + "a",
 		strings.Repeat("a", 63) + "," + strings.Repeat("b", 63), "a," + strings.Repeat("b", 64), "a\n,b", "a,b\n", "a;b"}, names...)
@@ -72,5 +73,6 @@ func seeds() map[string][]string {
 		policy.KeyInput: references, policy.KeyStore: names, policy.KeyInputLimit: quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
 		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts,
+		policy.KeyRouting: words,
 	}
 }

@@ -60,7 +60,7 @@ func TestParseEveryField(t *testing.T) {
 		Node:           "edge-1",
 		Policy: policy.Policy{
 			Input: "s3://videos/{header.x-key}", Store: "archive", InputLimit: 256 << 20,
-			ScaleToZero: 5 * time.Minute, ReadyTimeout: 30 * time.Second,
+			ScaleToZero: 5 * time.Minute, ReadyTimeout: 30 * time.Second, Routing: policy.RoutingBalanced,
 		},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {

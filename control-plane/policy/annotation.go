@@ -25,11 +25,12 @@ const (
 	KeyTriggerStore = Prefix + "trigger-store"
 	KeyTriggerTries = Prefix + "trigger-tries"
 	KeyCallers      = Prefix + "callers"
+	KeyRouting      = Prefix + "routing"
 	// KeyReadBy is of jobs only.
 	KeyReadBy = Prefix + "read-by"
 )
 
-// How requests are routed.
+// The values of KeyRouting.
 const (
 	RoutingBalanced = "balanced"
 	RoutingInverse  = "inverse"
@@ -84,8 +85,9 @@ type Annotation struct {
 	Example string
 	// Word is the one value that is allowed beside those of the Kind; empty: none.
 	Word string
-	// Choices are the words of a Choice.
+	// Choices are the words of a Choice, and Not says what another word is not.
 	Choices []string
+	Not     string
 	// Literal: a Reference names no headers.
 	Literal bool
 	// Shortest and Longest bound a Duration.
@@ -149,6 +151,11 @@ var annotations = []Annotation{
 	{
 		Key: KeyCallers, Kind: Namespaces, Absent: "none: functions of its own namespace", Example: "media,web", Meaning: callersMeaning,
 		set: func(p *Policy, v value) { p.Callers = v.text },
+	},
+	{
+		Key: KeyRouting, Kind: Choice, Default: RoutingBalanced, Example: RoutingInverse, Meaning: routingMeaning,
+		Choices: []string{RoutingBalanced, RoutingInverse, RoutingEven}, Not: "is not how requests are routed",
+		set: func(p *Policy, v value) { p.Routing = v.text },
 	},
 }
 

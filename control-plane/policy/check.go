@@ -69,7 +69,7 @@ func (a Annotation) Like() string {
 
 // NoChoice is said of what is none of the words of a Choice.
 func (a Annotation) NoChoice() (problem, fix string) {
-	return "is not how a job reads its input", "use " + strings.Join(a.Choices, " or ")
+	return a.Not, "use " + strings.Join(a.Choices, " or ")
 }
 
 func (a Annotation) checkBytes(text string) (v value, problem, fix string) {

@@ -19,7 +19,7 @@ func makeJobAnnotations() []Annotation {
 		all = append(all, a)
 	}
 	return append(all, Annotation{
-		Key: KeyReadBy, Kind: Choice, Default: ReadByFile, Example: ReadBySocket, Choices: []string{ReadByFile, ReadBySocket}, Meaning: readByMeaning,
+		Key: KeyReadBy, Kind: Choice, Default: ReadByFile, Example: ReadBySocket, Choices: []string{ReadByFile, ReadBySocket}, Not: "is not how a job reads its input", Meaning: readByMeaning,
 		set: func(p *Policy, v value) { p.ReadBySocket = v.text == ReadBySocket },
 	})
 }

@@ -69,4 +69,14 @@ cannot be had, before it goes to the dead letters. Deliveries that got to nobody
 
 	callersMeaning = `names namespaces whose functions may call this one by their [socket](socket.md#calling-a-function),
 besides those of its own namespace, which always may. It says nothing of requests that come by a gateway.`
+
+	routingMeaning = `says how gateways spread the function's requests over its endpoints while it has several:
+
+| value | a request goes |
+|---|---|
+| ` + "`balanced`" + ` | where its answer is expected first: near, while there is room, and otherwise where the way and the wait together are shortest for all |
+| ` + "`inverse`" + ` | to each endpoint by the inverse of round trip and time on the node, as in FaaSt. Some go far, however little is to do |
+| ` + "`even`" + ` | to each endpoint as often, however far |
+
+` + "`headstart weights`" + ` shows [what comes of it](cli.md#headstart-weights-function). On Kubernetes it holds for requests that come by the mesh's gateways.`
 )

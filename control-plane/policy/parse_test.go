@@ -23,7 +23,7 @@ var allowed = stores.Stores{
 	{Name: "private", Kind: "http", Buckets: []string{"models.example.com:8443"}, Secret: "private"},
 }
 
-const knownKeys = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers"
+const knownKeys = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing"
 
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
@@ -41,24 +41,24 @@ func TestParse(t *testing.T) {
 			"all",
 			map[string]string{
 				policy.KeyInput: "s3://old/{header.x-key}", policy.KeyStore: "archive", policy.KeyInputLimit: "5Gi",
-				policy.KeyScaleToZero: "24h", policy.KeyReadyTimeout: "1s", policy.KeyCallers: "media,web",
+				policy.KeyScaleToZero: "24h", policy.KeyReadyTimeout: "1s", policy.KeyCallers: "media,web", policy.KeyRouting: "inverse",
 			},
-			policy.Policy{Input: "s3://old/{header.x-key}", Store: "archive", InputLimit: 5 << 30, ScaleToZero: 24 * time.Hour, ReadyTimeout: time.Second, Callers: "media,web"},
+			policy.Policy{Input: "s3://old/{header.x-key}", Store: "archive", InputLimit: 5 << 30, ScaleToZero: 24 * time.Hour, ReadyTimeout: time.Second, Callers: "media,web", Routing: policy.RoutingInverse},
 		},
 		{
 			"a header's bucket is checked per request",
 			map[string]string{policy.KeyInput: "s3://{header.x-bucket}/{header.x-key}"},
-			policy.Policy{Input: "s3://{header.x-bucket}/{header.x-key}", Store: "default", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
+			policy.Policy{Input: "s3://{header.x-bucket}/{header.x-key}", Store: "default", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute, Routing: policy.RoutingBalanced},
 		},
 		{
 			"the body needs no store",
 			map[string]string{policy.KeyInput: "body", policy.KeyStore: "elsewhere"},
-			policy.Policy{BodyInput: true, Store: "elsewhere", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
+			policy.Policy{BodyInput: true, Store: "elsewhere", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute, Routing: policy.RoutingBalanced},
 		},
 		{
 			"a store without an input may be unknown",
 			map[string]string{policy.KeyStore: "elsewhere"},
-			policy.Policy{Store: "elsewhere", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute},
+			policy.Policy{Store: "elsewhere", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute, Routing: policy.RoutingBalanced},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -99,6 +99,7 @@ func TestParseRefuses(t *testing.T) {
 		{policy.KeyReadyTimeout, "10m1ns", `headstart.dev/ready-timeout: "10m1ns" is out of range; use 1s to 10m`},
 		{policy.KeyCallers, "media, web", `headstart.dev/callers: "media, web" is not a list of namespaces; write it like media,web`},
 		{policy.KeyCallers, "*", `headstart.dev/callers: "*" is not a list of namespaces; write it like media,web`},
+		{policy.KeyRouting, "Even", `headstart.dev/routing: "Even" is not how requests are routed; use balanced or inverse or even`},
 		{policy.KeyCallers, strings.Repeat("a,", 32) + "a", `headstart.dev/callers: "` + strings.Repeat("a,", 32) + `…" names more than 32 namespaces; put functions that belong together into one`},
 	} {
 		t.Run(tt.key+"="+tt.value, func(t *testing.T) {

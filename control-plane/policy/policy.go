@@ -94,6 +94,6 @@ func (p Policy) InputAsGiven() string {
 func Default() Policy {
 	return Policy{
 		Store: DefaultStore, InputLimit: DefaultInputLimit,
-		ScaleToZero: DefaultScaleToZero, ReadyTimeout: DefaultReadyTimeout,
+		ScaleToZero: DefaultScaleToZero, ReadyTimeout: DefaultReadyTimeout, Routing: RoutingBalanced,
 	}
 }

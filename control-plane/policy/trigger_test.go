@@ -14,7 +14,7 @@ import (
 var withQueues = append(stores.Stores{{Name: "queues", Kind: stores.KindRedis, Endpoint: "redis:6379", Buckets: []string{"jobs", "Frames_1"}}}, allowed...)
 
 func TestParseTrigger(t *testing.T) {
-	base := policy.Policy{Store: "queues", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute}
+	base := policy.Policy{Store: "queues", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute, Routing: policy.RoutingBalanced}
 	for _, tt := range []struct {
 		name        string
 		annotations map[string]string

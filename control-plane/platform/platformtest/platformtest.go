@@ -51,7 +51,7 @@ func Fire() platform.Function {
 	return platform.Function{
 		Name: "default/fire", Hosts: []string{"fire.default.example.com"}, Image: "example.com/fire:1", Args: []string{"-v"},
 		Env: map[string]string{"MODE": "fast"}, Port: 8080, RequestTimeout: time.Minute,
-		Policy: policy.Policy{Store: "default", ScaleToZero: 30 * time.Second, ReadyTimeout: 20 * time.Second},
+		Policy: policy.Policy{Store: "default", ScaleToZero: 30 * time.Second, ReadyTimeout: 20 * time.Second, Routing: policy.RoutingBalanced},
 	}
 }
 

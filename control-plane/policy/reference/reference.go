@@ -100,6 +100,7 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyTrigger, "redis://jobs/frames"},
 	{policy.KeyTriggerTries, "0"},
 	{policy.KeyCallers, "media, web"},
+	{policy.KeyRouting, "nearest"},
 }
 
 // Page returns the page in Markdown.
