@@ -19,11 +19,11 @@ help:
 setup:
 	@e2e/setup.sh $(BIN)
 
-## build: all programs and the filter, into out/bin
+## build: all programs and the filters, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
 	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff \
 	e2e/functions/workflow e2e/functions/worker e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing
-build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm
+build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm $(BIN)/route.wasm
 	@:
 
 # One program after the other: the compiler uses all cores by itself.
@@ -34,9 +34,9 @@ build-$(notdir $(1)): FORCE
 	@CGO_ENABLED=0 $(GO) build $(BUILD) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./$(1)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
-$(BIN)/prefetch.wasm: FORCE
-	@echo "· building the prefetch filter" >&2
-	@GOOS=wasip1 GOARCH=wasm $(GO) build $(BUILD) -ldflags '-s -w' -buildmode=c-shared -o $@ ./filters/prefetch/wasm
+$(BIN)/%.wasm: FORCE
+	@echo "· building the $* filter" >&2
+	@GOOS=wasip1 GOARCH=wasm $(GO) build $(BUILD) -ldflags '-s -w' -buildmode=c-shared -o $@ ./filters/$*/wasm
 FORCE:
 
 ## demo: the main job on real parts, off and on; INPUT=video.mjpeg adds your own

@@ -49,8 +49,12 @@ type endpoint struct {
 	// turn is how long those hold a worker that a request has to wait for.
 	turn float64
 
-	// sent are this gateway's own requests in flight.
-	sent int
+	// sent are this gateway's own requests in flight, of this worker; elsewhere are those of
+	// its others, and told is how many of sent these know of. id is what they call it.
+	sent, elsewhere, told int
+	id                    uint32
+	// shared says that it is among those that workers tell each other of.
+	shared bool
 	// others are those of other gateways when it last said so, usual is their average.
 	others, usual float64
 	heard         time.Duration
@@ -93,7 +97,7 @@ func (e *endpoint) said(said Endpoint) {
 // All own requests in flight count as if they were on the node, also those on their way: so
 // many more may be on their way from other gateways, of which nobody has heard.
 func (e *endpoint) expect(now time.Duration) (expected, cost float64) {
-	ahead := max(0, float64(e.sent)+e.othersNow(now)+1-e.workers)
+	ahead := max(0, float64(e.sent+e.elsewhere)+e.othersNow(now)+1-e.workers)
 	wait := ahead / e.workers * e.turn
 	expected = e.rtt + e.service + wait
 	cost = expected + (regard-1)*wait
@@ -130,8 +134,10 @@ func (e *endpoint) begin(now time.Duration) {
 	e.sent++
 }
 
-func (e *endpoint) end(now time.Duration, sent Sent, answered bool, load *Load) {
-	e.sent = max(0, e.sent-1)
+func (e *endpoint) over() { e.sent = max(0, e.sent-1) }
+
+// answer is of a request that is over.
+func (e *endpoint) answer(now time.Duration, sent Sent, answered bool, load *Load) {
 	if !answered {
 		e.took(now, failure)
 		return
@@ -158,7 +164,10 @@ func (e *endpoint) hear(now time.Duration, load Load) {
 	if load.Service > 0 {
 		e.turn += (min(load.Service, serviceLimit).Seconds() - e.turn) * learn
 	}
-	e.others = float64(max(0, min(max(0, load.InFlight), inFlightLimit)-e.sent))
-	e.usual += (e.others - e.usual) * learn
-	e.heard = now
+	e.hearOthers(now, float64(max(0, min(max(0, load.InFlight), inFlightLimit)-e.sent-e.elsewhere)))
+}
+
+func (e *endpoint) hearOthers(now time.Duration, others float64) {
+	e.others, e.heard = others, now
+	e.usual += (others - e.usual) * learn
 }

@@ -56,17 +56,25 @@ const (
 type Table struct {
 	endpoints []endpoint
 	index     map[string]int // by address
+	ids       map[uint32]int // by what other workers call it
 	near      []int          // the nearest, nearest first
 	// weights and rooms are running sums, to draw from.
 	weights, rooms []float64
+	// shared are those that workers tell each other of. began says that this one has told
+	// something, and generation for which text what it has told counts.
+	shared     []int
+	generation time.Duration
+	began      bool
 }
 
 // Set replaces the endpoints. Those that stay keep what has been seen of them.
 func (t *Table) Set(list []Endpoint) {
 	index := make(map[string]int, len(list))
+	t.ids, t.shared = make(map[uint32]int, len(list)), t.shared[:0]
 	next := make([]endpoint, len(list))
 	t.near = make([]int, len(list))
 	t.weights, t.rooms = make([]float64, len(list)), make([]float64, len(list))
+	t.leave(list)
 	var weight float64
 	for i, e := range list {
 		e = believed(e)
@@ -75,6 +83,11 @@ func (t *Table) Set(list []Endpoint) {
 		}
 		index[e.Address] = i
 		next[i].said(e)
+		next[i].id = idOf(e.Address)
+		t.ids[next[i].id] = i
+		if next[i].shared {
+			t.shared = append(t.shared, i)
+		}
 		t.near[i] = i
 		weight += float64(e.Weight)
 		t.weights[i] = weight
@@ -164,6 +177,7 @@ func (t *Table) Begin(i int, now time.Duration) Sent {
 	e := &t.endpoints[i]
 	expected, _ := e.expect(now)
 	e.begin(now)
+	t.share(i)
 	return Sent{address: e.Address, at: now, expected: expected}
 }
 
@@ -171,7 +185,30 @@ func (t *Table) Begin(i int, now time.Duration) Sent {
 // said, or nil.
 func (t *Table) End(sent Sent, now time.Duration, answered bool, load *Load) {
 	if i, ok := t.index[sent.address]; ok {
-		t.endpoints[i].end(now, sent, answered, load)
+		t.endpoints[i].over()
+		t.endpoints[i].answer(now, sent, answered, load)
+	}
+}
+
+// Answered says that the answer to a request has begun, or that it has failed. It is in
+// flight until Over says otherwise: an answer may take longer than what it has to wait for.
+func (t *Table) Answered(sent Sent, now time.Duration, answered bool, load *Load) {
+	i, ok := t.index[sent.address]
+	if !ok {
+		return
+	}
+	if load != nil { // it has no longer the one that it answers, which is still counted here
+		with := *load
+		with.InFlight++
+		load = &with
+	}
+	t.endpoints[i].answer(now, sent, answered, load)
+}
+
+// Over says that a request is over, whatever came of it.
+func (t *Table) Over(sent Sent) {
+	if i, ok := t.index[sent.address]; ok {
+		t.endpoints[i].over()
 	}
 }
 

@@ -1,0 +1,197 @@
+package filterapi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits of the route filter's configuration. MaxConfigBytes and MaxFunctions are its own, too.
+const (
+	// MaxRouteEndpoints is the number of endpoints of one function.
+	MaxRouteEndpoints = 4096
+	// MaxRouteTime bounds a round trip and a time of service.
+	MaxRouteTime = time.Hour
+	// MaxRouteWorkers bounds how many requests an endpoint works on, MaxRouteOthers how many it
+	// has of other gateways.
+	MaxRouteWorkers, MaxRouteOthers = 1_000_000, 1_000_000
+)
+
+// RouteFunction is what the route filter reckons with for one function.
+//
+// The filter's configuration is text, because it comes anew every few seconds where loads
+// change, to each of a gateway's workers, while requests wait: the first line is Version, each
+// other one a function's, and a filter reads only those that are not what they were. A line
+// has the cluster, and for each endpoint six values, with spaces between endpoints and
+// commas between values:
+//
+//	v1
+//	default/fire 10.0.0.1:8080,600,250,4000,2,1500 10.0.0.2:8080,400,50000,4000,8,0
+//
+// They are the address, the weight, round trip and time of service in microseconds, the
+// workers and the thousandths of requests of others.
+type RouteFunction struct {
+	// Cluster is what Envoy calls the function's cluster.
+	Cluster string
+	// Endpoints are the function's, those without weight too.
+	Endpoints []RouteEndpoint
+}
+
+// RouteEndpoint is one endpoint as a gateway is to see it.
+type RouteEndpoint struct {
+	Address netip.AddrPort
+	// Weight is its share of the requests.
+	Weight uint32
+	// RTT is the round trip from the gateway, Service how long a request holds a worker;
+	// 0: not known.
+	RTT, Service time.Duration
+	// Workers is how many requests it works on at a time; 0: not known.
+	Workers int
+	// Others is how many requests it has on average that are not this gateway's.
+	Others float64
+}
+
+// MarshalRoute returns the configuration of functions, always the same for the same ones. It
+// refuses what ParseRoute would refuse; numbers beyond their limits are taken for these, and
+// those that are none for 0.
+func MarshalRoute(functions []RouteFunction) ([]byte, error) {
+	if len(functions) > MaxFunctions {
+		return nil, fmt.Errorf("has %d functions, at most %d are allowed", len(functions), MaxFunctions)
+	}
+	b := append([]byte(Version), '\n')
+	seen := make(map[string]bool, len(functions))
+	for _, f := range functions {
+		if err := checkRoute(f.Cluster, len(f.Endpoints)); err != nil {
+			return nil, err
+		}
+		if seen[f.Cluster] {
+			return nil, fmt.Errorf("%s: is there twice", f.Cluster)
+		}
+		seen[f.Cluster] = true
+		b = append(b, f.Cluster...)
+		for _, e := range f.Endpoints {
+			if !isRouteAddress(e.Address) {
+				return nil, fmt.Errorf("%s: %q is no address of an endpoint", f.Cluster, e.Address)
+			}
+			b = e.append(append(b, ' '))
+		}
+		b = append(b, '\n')
+	}
+	if len(b) > MaxConfigBytes {
+		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(b), MaxConfigBytes)
+	}
+	return b, nil
+}
+
+func (e RouteEndpoint) append(b []byte) []byte {
+	micros := func(d time.Duration) uint64 { return uint64(min(max(0, d), MaxRouteTime).Microseconds()) }
+	others := e.Others
+	if !(others >= 0) { // or not a number
+		others = 0
+	}
+	b = e.Address.AppendTo(b)
+	for _, n := range [...]uint64{uint64(e.Weight), micros(e.RTT), micros(e.Service),
+		uint64(min(max(0, e.Workers), MaxRouteWorkers)), uint64(math.Round(min(others, MaxRouteOthers) * 1000))} {
+		b = strconv.AppendUint(append(b, ','), n, 10)
+	}
+	return b
+}
+
+// RouteLines splits a configuration into its functions' lines. It looks at no endpoint:
+// ParseRouteFunction does.
+func RouteLines(data []byte) ([]string, error) {
+	if len(data) > MaxConfigBytes {
+		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
+	}
+	first, rest, ended := bytes.Cut(data, []byte{'\n'})
+	if err := checkVersion(string(first)); err != nil {
+		return nil, err
+	}
+	switch {
+	case !ended:
+		return nil, errors.New("the first line has no end")
+	case len(rest) == 0:
+		return nil, nil
+	case rest[len(rest)-1] != '\n':
+		return nil, errors.New("the last line has no end")
+	}
+	lines := strings.Split(string(rest[:len(rest)-1]), "\n")
+	if len(lines) > MaxFunctions {
+		return nil, fmt.Errorf("has %d functions, at most %d are allowed", len(lines), MaxFunctions)
+	}
+	return lines, nil
+}
+
+// RouteCluster is whose line it is.
+func RouteCluster(line string) string {
+	cluster, _, _ := strings.Cut(line, " ")
+	return cluster
+}
+
+// ParseRouteFunction reads a line.
+func ParseRouteFunction(line string) (RouteFunction, error) {
+	cluster, rest, _ := strings.Cut(line, " ")
+	n := strings.Count(line, " ")
+	if err := checkRoute(cluster, n); err != nil {
+		return RouteFunction{}, err
+	}
+	f := RouteFunction{Cluster: cluster, Endpoints: make([]RouteEndpoint, 0, n)}
+	for text := range strings.SplitSeq(rest, " ") {
+		e, err := parseRouteEndpoint(text)
+		if err != nil {
+			return RouteFunction{}, fmt.Errorf("%s: endpoint %.80q: %w", cluster, text, err)
+		}
+		f.Endpoints = append(f.Endpoints, e)
+	}
+	return f, nil
+}
+
+func parseRouteEndpoint(text string) (e RouteEndpoint, err error) {
+	address, rest, _ := strings.Cut(text, ",")
+	if e.Address, err = netip.ParseAddrPort(address); err != nil {
+		return e, err
+	}
+	if !isRouteAddress(e.Address) || e.Address.String() != address {
+		return e, errors.New("is no address that Envoy would write so")
+	}
+	limits := [...]uint64{math.MaxUint32, uint64(MaxRouteTime.Microseconds()), uint64(MaxRouteTime.Microseconds()), MaxRouteWorkers, MaxRouteOthers * 1000}
+	var numbers [len(limits)]uint64
+	for i, limit := range limits {
+		value, after, more := strings.Cut(rest, ",")
+		if more != (i < len(limits)-1) {
+			return e, fmt.Errorf("does not have %d numbers", len(limits))
+		}
+		if numbers[i], err = strconv.ParseUint(value, 10, 64); err != nil {
+			return e, err
+		}
+		if numbers[i] > limit {
+			return e, fmt.Errorf("%d is over %d", numbers[i], limit)
+		}
+		rest = after
+	}
+	e.Weight = uint32(numbers[0])
+	e.RTT, e.Service = time.Duration(numbers[1])*time.Microsecond, time.Duration(numbers[2])*time.Microsecond
+	e.Workers, e.Others = int(numbers[3]), float64(numbers[4])/1000
+	return e, nil
+}
+
+// isRouteAddress takes what can be a header's value and means one endpoint. Envoy writes no
+// zone, and an IPv4 address in no other way.
+func isRouteAddress(a netip.AddrPort) bool {
+	return a.IsValid() && a.Port() > 0 && a.Addr().Zone() == "" && !a.Addr().Is4In6()
+}
+
+func checkRoute(cluster string, endpoints int) error {
+	if cluster == "" || len(cluster) > maxClusterNameBytes || strings.ContainsFunc(cluster, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("cluster %.80q: must be 1 to %d visible characters of ASCII", cluster, maxClusterNameBytes)
+	}
+	if endpoints < 1 || endpoints > MaxRouteEndpoints {
+		return fmt.Errorf("%s: has %d endpoints, must have 1 to %d", cluster, endpoints, MaxRouteEndpoints)
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+package filter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filtertest"
+)
+
+const (
+	near, far = "10.0.0.1:8080", "10.0.0.2:8080"
+)
+
+// config has one function, by a name of the test's own: a module's VM lives on, as a
+// worker's does, and keeps what it has seen of functions.
+func config(t *testing.T) (cluster, text string) {
+	cluster = "shop/" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+	return cluster, fmt.Sprintf("v1\n%s %s,900,0,4000,2,0 %s,100,50000,4000,8,0\n", cluster, near, far)
+}
+
+func start(t *testing.T, p *filtertest.Proxy) {
+	t.Helper()
+	if !p.StartPlugin() {
+		t.Fatalf("the plugin refuses its configuration: %v", p.GetErrorLogs())
+	}
+}
+
+// ask has a proxy that has routed a request to cluster ask the filter.
+func ask(t *testing.T, p *filtertest.Proxy, cluster string) filtertest.Outcome {
+	t.Helper()
+	if err := p.SetProperty(clusterProperty, []byte(cluster)); err != nil {
+		t.Fatal(err)
+	}
+	return p.Request([2]string{":method", "GET"}, [2]string{":path", "/"}, [2]string{":authority", "any"})
+}
+
+func endpoint(o filtertest.Outcome) string {
+	for _, h := range o.Headers {
+		if h[0] == filterapi.HeaderEndpoint {
+			return h[1]
+		}
+	}
+	return ""
+}
+
+// answer is one that endpoint by has given.
+func answer(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome, by, status string, headers ...[2]string) {
+	t.Helper()
+	if err := p.SetProperty(upstreamProperty, []byte(by)); err != nil {
+		t.Fatal(err)
+	}
+	p.CallOnResponseHeaders(o.Context, append([][2]string{{":status", status}}, headers...), true)
+	p.CompleteHttpContext(o.Context)
+}
+
+func TestARequestHasTheEndpointThatIsBest(t *testing.T) {
+	cluster, text := config(t)
+	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		o := ask(t, p, cluster)
+		if got := endpoint(o); got != near {
+			t.Errorf("endpoint %q, want %q", got, near)
+		}
+		answer(t, p, o, near, "200")
+	})
+}
+
+// Of others' requests nothing changes.
+func TestOthersRequestsPassAsTheyAre(t *testing.T) {
+	_, text := config(t)
+	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		o := ask(t, p, "shop/another")
+		want := [][2]string{{":method", "GET"}, {":path", "/"}, {":authority", "any"}}
+		if diff := cmp.Diff(want, o.Headers); diff != "" {
+			t.Errorf("headers (-want +got):\n%s", diff)
+		}
+		answer(t, p, o, near, "200")
+	})
+}
+
+// What is too much for the near endpoint goes to the other, and no more so when it is over.
+func TestRequestsInFlightCount(t *testing.T) {
+	cluster, text := config(t)
+	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		var open []filtertest.Outcome
+		picked := map[string]int{}
+		for range 100 {
+			o := ask(t, p, cluster)
+			picked[endpoint(o)]++
+			open = append(open, o)
+		}
+		if picked[near] < 10 || picked[far] < 10 {
+			t.Errorf("picked %v", picked)
+		}
+		for _, o := range open {
+			p.CompleteHttpContext(o.Context) // their clients have left
+		}
+		o := ask(t, p, cluster)
+		if got := endpoint(o); got != near {
+			t.Errorf("with all requests over, %q is picked", got)
+		}
+		p.CompleteHttpContext(o.Context)
+	})
+}
+
+// An answer says how busy its endpoint is.
+func TestLoadReportsCount(t *testing.T) {
+	cluster, text := config(t)
+	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		answer(t, p, ask(t, p, cluster), near, "200", [2]string{"endpoint-load-metrics", "TEXT named_metrics.in_flight=500"})
+		o := ask(t, p, cluster)
+		if got := endpoint(o); got != far {
+			t.Errorf("%q is picked after an answer that tells of 500 requests", got)
+		}
+		p.CompleteHttpContext(o.Context)
+	})
+}
+
+// One that the proxy cannot send to, or that fails, is left alone.
+func TestAnEndpointThatIsNoneIsAvoided(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome){
+		"ejected": func(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome) { answer(t, p, o, far, "200") },
+		"failing": func(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome) { answer(t, p, o, near, "503") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster, text := config(t)
+			filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+				start(t, p)
+				for range 40 {
+					if o := ask(t, p, cluster); endpoint(o) == near {
+						end(t, p, o)
+					} else {
+						p.CompleteHttpContext(o.Context)
+					}
+				}
+				tried := 0 // it is, now and then
+				for range 20 {
+					o := ask(t, p, cluster)
+					if endpoint(o) == near {
+						tried++
+						end(t, p, o)
+					} else {
+						p.CompleteHttpContext(o.Context)
+					}
+				}
+				if tried > 2 {
+					t.Errorf("of 20 requests, %d were meant for it", tried)
+				}
+				if name != "ejected" {
+					return
+				}
+				if n, err := p.GetCounterMetric(avoidedMetric); err != nil || n == 0 {
+					t.Errorf("%d requests were counted as avoided, error %v", n, err)
+				}
+			})
+		})
+	}
+}
+
+func TestAnApplicationsErrorIsAnAnswer(t *testing.T) {
+	cluster, text := config(t)
+	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		for range 40 {
+			o := ask(t, p, cluster)
+			if got := endpoint(o); got != near {
+				t.Fatalf("%q is picked", got)
+			}
+			answer(t, p, o, near, "500")
+		}
+	})
+}
+
+// What another worker has under way counts as if it were this one's.
+func TestWorkersShare(t *testing.T) {
+	cluster, text := config(t)
+	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		p.CompleteHttpContext(ask(t, p, cluster).Context)
+
+		_, line, _ := strings.Cut(strings.TrimSpace(text), "\n")
+		said, err := filterapi.ParseRouteFunction(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		another := newFunction(cluster)
+		another.set(line, said)
+		now := clock()
+		cas := another.join(now)
+		for range 60 {
+			another.table.Begin(0, now)
+		}
+		another.tell(now, cas)
+		o := ask(t, p, cluster)
+		if got := endpoint(o); got != far {
+			t.Errorf("%q is picked, which is full", got)
+		}
+		p.CompleteHttpContext(o.Context)
+	})
+}
+
+func TestAWrongConfigurationIsRefused(t *testing.T) {
+	for name, text := range map[string]string{
+		"other version": "v2\n",
+		"endpoint":      "v1\nshop/wrong a:80,1,2,3,4,5\n",
+		"twice":         "v1\nshop/wrong 10.0.0.1:80,1,2,3,4,5\nshop/wrong 10.0.0.1:80,1,2,3,4,5\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+				if p.StartPlugin() {
+					t.Error("the plugin takes it")
+				}
+			})
+		})
+	}
+}

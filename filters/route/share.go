@@ -1,0 +1,146 @@
+package route
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+	"time"
+)
+
+// What a gateway's workers tell each other of a function's endpoints is one text that each
+// reads before it picks, and writes after it has sent a request and when that is over: a
+// generation, which is when it was begun, and a record for each endpoint of which there is
+// something to say. Each worker knows which part of the requests in flight is its own.
+const (
+	generationBytes = 8
+	// A record is the endpoint's id, the requests in flight, those of other gateways and when
+	// they were heard of, how slow it is and when that was seen.
+	recordBytes = 4 + 4 + 4 + 8 + 4 + 8
+	// sharedMost is how many endpoints are told of that have no request.
+	sharedMost = 512
+	// sharedFor is how long it is told what was seen of an endpoint that has no request.
+	sharedFor = 5 * time.Second
+	// generationFor is after what time counting begins anew. A worker that ends in the middle
+	// of requests has them counted for ever, unless it is that one which begins anew when it
+	// is back; this is for all else that nobody has thought of.
+	generationFor = 10 * time.Minute
+)
+
+// idOf is what workers call an endpoint, which may have different lists of them for a moment.
+func idOf(address string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(address)) // never fails, see hash.Hash
+	return h.Sum32()
+}
+
+// Join takes in what the workers know together, as it was written last: nil if nobody has.
+func (t *Table) Join(text []byte, now time.Duration) {
+	generation, records := split(text)
+	old := generation == 0 || now-generation > generationFor
+	if old || !t.began || generation != t.generation { // nothing that was told here is in it
+		for _, i := range t.shared {
+			t.endpoints[i].told = 0
+		}
+		if old || !t.began {
+			// A worker's first text begins anew: it may have been here before, and have ended in
+			// the middle of requests.
+			generation, records = now, nil
+		}
+		t.generation = generation
+	}
+	for _, i := range t.shared {
+		t.endpoints[i].elsewhere = 0
+	}
+	for ; len(records) >= recordBytes; records = records[recordBytes:] {
+		i, ok := t.ids[binary.LittleEndian.Uint32(records)]
+		if !ok {
+			continue
+		}
+		t.share(i)
+		t.endpoints[i].join(records, now)
+	}
+}
+
+// split refuses what is not a text of Join's, which then is none.
+func split(text []byte) (generation time.Duration, records []byte) {
+	if len(text) < generationBytes || (len(text)-generationBytes)%recordBytes != 0 {
+		return 0, nil
+	}
+	return time.Duration(binary.LittleEndian.Uint64(text)), text[generationBytes:]
+}
+
+func (t *Table) share(i int) {
+	if e := &t.endpoints[i]; !e.shared {
+		e.shared = true
+		t.shared = append(t.shared, i)
+	}
+}
+
+// leave begins anew if of endpoints that are no longer there something was told: nobody
+// would take it back.
+func (t *Table) leave(next []Endpoint) {
+	stay := make(map[string]bool, len(next))
+	for _, e := range next {
+		stay[e.Address] = true
+	}
+	for i := range t.endpoints {
+		if e := &t.endpoints[i]; e.told > 0 && !stay[e.Address] {
+			t.began = false
+		}
+	}
+}
+
+// Append adds to b what the others are to join: what was joined last, and what has happened
+// here since. Once it is written, Told says so; if another worker has been faster, its text is
+// to be joined first.
+func (t *Table) Append(b []byte, now time.Duration) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(t.generation))
+	kept := t.shared[:0]
+	for _, i := range t.shared {
+		e := &t.endpoints[i]
+		idle := e.sent+e.elsewhere == 0 && e.told == 0
+		if idle && (len(kept) >= sharedMost || max(e.heard, e.slowAt)+sharedFor < now) {
+			e.shared = false
+			continue
+		}
+		kept = append(kept, i)
+		b = e.append(b)
+	}
+	t.shared = kept
+	return b
+}
+
+// Told says that what Append has returned is written.
+func (t *Table) Told() {
+	t.began = true
+	for _, i := range t.shared {
+		e := &t.endpoints[i]
+		e.told = e.sent
+	}
+}
+
+func (e *endpoint) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, e.id)
+	b = binary.LittleEndian.AppendUint32(b, uint32(min(e.sent+e.elsewhere, inFlightLimit)))
+	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(e.others)))
+	b = binary.LittleEndian.AppendUint64(b, uint64(e.heard))
+	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(e.slow)))
+	return binary.LittleEndian.AppendUint64(b, uint64(e.slowAt))
+}
+
+func (e *endpoint) join(record []byte, now time.Duration) {
+	number := func(at int) float64 {
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(record[at:])))
+	}
+	since := func(at int) time.Duration {
+		return min(time.Duration(binary.LittleEndian.Uint64(record[at:])), now)
+	}
+	inFlight := int(min(binary.LittleEndian.Uint32(record[4:]), inFlightLimit))
+	e.elsewhere = max(0, inFlight-e.told)
+	if at, others := since(12), number(8); at > e.heard && others >= 0 && others <= inFlightLimit {
+		e.hearOthers(at, others)
+	}
+	if at, slow := since(24), number(20); at > e.slowAt && slow >= 0 && slow <= slowLimit {
+		e.slow, e.slowAt = slow, at
+	}
+}
