@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,14 +12,23 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
-// assignments says where each function's requests go: to its ready instances, or while
+// serving is where one gateway's requests go.
+type serving struct {
+	assignments []types.Resource
+	// perRequest are the functions of which the route filter picks the endpoint.
+	perRequest []filterapi.RouteFunction
+	// unused says by function what of the weights could not be used.
+	unused map[string]string
+}
+
+// serve says where each function's requests go: to its ready instances, or while
 // there are none to the daemon of the gateway's own node, which parks them. Instances
 // that are withdrawn get no new requests but stay listed, as draining, so that the load
-// reports go on to count the requests that they still answer. unused says by function what
-// of w could not be used.
-func assignments(gw Gateway, functions []platform.Function, instances []platform.Instance, w Weights) (_ []types.Resource, unused map[string]string, err error) {
+// reports go on to count the requests that they still answer.
+func serve(gw Gateway, functions []platform.Function, instances []platform.Instance, w Weights) (serving, error) {
 	ready, draining := make(map[string][]netip.AddrPort), make(map[string][]netip.AddrPort)
 	for _, i := range instances {
 		list := ready
@@ -30,30 +40,36 @@ func assignments(gw Gateway, functions []platform.Function, instances []platform
 		}
 		a, err := netip.ParseAddrPort(i.Address)
 		if err != nil || a.Port() == 0 {
-			return nil, nil, fmt.Errorf("instance %s of %s: address %.64q is not ip:port", i.ID, i.Function, i.Address)
+			return serving{}, fmt.Errorf("instance %s of %s: address %.64q is not ip:port", i.ID, i.Function, i.Address)
 		}
 		list[i.Function] = append(list[i.Function], a)
 	}
-	out := make([]types.Resource, 0, len(functions))
-	unused = make(map[string]string)
+	out := serving{assignments: make([]types.Resource, 0, len(functions)), unused: make(map[string]string)}
 	for _, f := range functions {
-		hot := distinct(ready[f.Name], nil)
-		weights, why := newPool(hot, w[f.Name]).split(gw.ID)
-		if why != "" {
-			unused[f.Name] = why
+		hot := newPool(distinct(ready[f.Name], nil), w[f.Name])
+		weights, why := hot.split(gw.ID)
+		expected, whyNot := hot.expect(gw.ID, weights)
+		if why = cmp.Or(why, whyNot); why != "" {
+			out.unused[f.Name] = why
 		}
-		first, spare := byWeight(endpointsOf(core.HealthStatus_UNKNOWN, hot...), weights)
-		if len(hot) == 0 {
-			first = []*endpoint.LbEndpoint{lbEndpoint(pipe(gw.IngressSocket), core.HealthStatus_UNKNOWN)}
+		if expected != nil && f.Policy.Input == "" { // requests with an input go to the daemon
+			out.perRequest = append(out.perRequest, filterapi.RouteFunction{Cluster: f.Name, Endpoints: expected})
 		}
-		first = append(first, endpointsOf(core.HealthStatus_DRAINING, distinct(draining[f.Name], hot)...)...)
-		a := assignment(f.Name, first...)
-		if len(spare) > 0 {
-			a.Endpoints = append(a.Endpoints, &endpoint.LocalityLbEndpoints{Priority: prioritySpare, LbEndpoints: spare})
-		}
-		out = append(out, a)
+		out.assignments = append(out.assignments, assignmentOf(gw, f, hot, weights, distinct(draining[f.Name], hot.addresses)))
 	}
-	return out, unused, nil
+	return out, nil
+}
+
+func assignmentOf(gw Gateway, f platform.Function, hot pool, weights []uint32, draining []netip.AddrPort) *endpoint.ClusterLoadAssignment {
+	first, spare := byWeight(endpointsOf(core.HealthStatus_UNKNOWN, hot.addresses...), weights)
+	if len(hot.addresses) == 0 {
+		first = []*endpoint.LbEndpoint{lbEndpoint(pipe(gw.IngressSocket), core.HealthStatus_UNKNOWN)}
+	}
+	a := assignment(f.Name, append(first, endpointsOf(core.HealthStatus_DRAINING, draining...)...)...)
+	if len(spare) > 0 {
+		a.Endpoints = append(a.Endpoints, &endpoint.LocalityLbEndpoints{Priority: prioritySpare, LbEndpoints: spare})
+	}
+	return a
 }
 
 // byWeight gives the endpoints their weights, and returns those of weight 0 apart; nil

@@ -86,7 +86,10 @@ func connectionManager(cfg Config, gw Gateway, p *packer) *hcm.HttpConnectionMan
 		m.Tracing = tracer(cfg, gw, p)
 	}
 	if cfg.FilterPath != "" {
-		m.HttpFilters = append(m.HttpFilters, prefetchDiscovery(p))
+		m.HttpFilters = append(m.HttpFilters, prefetchFilter(cfg).discovery(p))
+	}
+	if cfg.RouteFilterPath != "" {
+		m.HttpFilters = append(m.HttpFilters, routeFilter(cfg).discovery(p))
 	}
 	m.HttpFilters = append(m.HttpFilters, &hcm.HttpFilter{
 		Name:       "envoy.filters.http.router",
@@ -119,6 +122,7 @@ func tracer(cfg Config, gw Gateway, p *packer) *hcm.HttpConnectionManager_Tracin
 		CustomTags: []*tracingv3.CustomTag{
 			tag(tracing.Function, "%ROUTE_NAME%"),
 			tag(tracing.Request, "%REQ("+filterapi.HeaderRequest+")%"),
+			tag(tracing.Endpoint, "%REQ("+filterapi.HeaderEndpoint+")%"),
 			// Envoy's own has the query, where some put tokens.
 			tag("http.url", "%REQ(:SCHEME)%://%REQ(:AUTHORITY)%%PATH(NQ:PATH)%"),
 			{Tag: string(tracing.Node), Type: &tracingv3.CustomTag_Literal_{Literal: &tracingv3.CustomTag_Literal{Value: gw.ID}}},

@@ -35,15 +35,25 @@ const (
 )
 
 // routes has no route for unknown hosts: Envoy's own answer becomes a problem in
-// localReplies.
-func routes(cfg Config, functions []platform.Function, p *packer) *routev3.RouteConfiguration {
+// localReplies. Requests do not even enter filters that have nothing to say of their
+// function.
+func routes(cfg Config, functions []platform.Function, perRequest []filterapi.RouteFunction, p *packer) *routev3.RouteConfiguration {
+	picked := make(map[string]bool, len(perRequest))
+	for _, f := range perRequest {
+		picked[f.Cluster] = true
+	}
 	c := &routev3.RouteConfiguration{Name: routesName, IgnorePortInHostMatching: true}
 	for _, f := range functions {
 		v := virtualHost(f, p)
+		without := make(map[string]*anypb.Any)
 		if cfg.FilterPath != "" && f.Policy.Input == "" {
-			// The filter has nothing to say of this function: its requests do not even
-			// enter it.
-			v.TypedPerFilterConfig = map[string]*anypb.Any{prefetchName: p.pack(&routev3.FilterConfig{Disabled: true})}
+			without[prefetchName] = withoutFilter(p)
+		}
+		if cfg.RouteFilterPath != "" && !picked[f.Name] {
+			without[routeName] = withoutFilter(p)
+		}
+		if len(without) > 0 {
+			v.TypedPerFilterConfig = without
 		}
 		c.VirtualHosts = append(c.VirtualHosts, v)
 	}

@@ -69,6 +69,7 @@ func TestSpans(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{
 		string(tracing.Function): video().Name,
 		string(tracing.Request):  r.Header.Get(filterapi.HeaderRequest),
+		string(tracing.Endpoint): "-",
 		string(tracing.Node):     b.gw.ID,
 	}, attributes, cmpopts.IgnoreMapEntries(own)); diff != "" {
 		t.Errorf("attributes (-want +got):\n%s", diff)

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // Weights say how each gateway spreads the requests of each function over its endpoints,
@@ -127,6 +129,63 @@ func (p pool) split(gateway string) (weights []uint32, why string) {
 		return nil, why
 	}
 	return weights, why
+}
+
+// expect returns what the gateway's filter reckons with for each address; nil: there is
+// nothing to pick from, or nothing known to pick by. weights are of split. An endpoint
+// without a column counts as average, as there. why says what could not be used.
+func (p pool) expect(gateway string, weights []uint32) (expected []filterapi.RouteEndpoint, why string) {
+	if p.matrix == nil || len(p.addresses) < 2 {
+		return nil, ""
+	}
+	row := p.matrix.Rows[gateway]
+	switch {
+	case row.Expected == nil:
+		return nil, ""
+	case len(row.Expected) != len(p.matrix.Endpoints):
+		return nil, fmt.Sprintf("%d expectations for %d endpoints; weights alone say where requests go", len(row.Expected), len(p.matrix.Endpoints))
+	case len(p.addresses) > filterapi.MaxRouteEndpoints:
+		return nil, fmt.Sprintf("%d endpoints, of more than %d no filter picks one; weights alone say where requests go", len(p.addresses), filterapi.MaxRouteEndpoints)
+	}
+	average, ok := p.average(row.Expected)
+	if !ok {
+		return nil, "" // split has said so
+	}
+	expected = make([]filterapi.RouteEndpoint, len(p.addresses))
+	for i, c := range p.columns {
+		e := average
+		if c >= 0 {
+			e = row.Expected[c]
+		}
+		expected[i] = filterapi.RouteEndpoint{Address: p.addresses[i], Weight: 1, RTT: e.RTT, Service: e.Service, Workers: e.Workers, Others: e.Others}
+		if weights != nil {
+			expected[i].Weight = weights[i]
+		}
+	}
+	return expected, ""
+}
+
+// average is of the endpoints that are ready; ok is false if none of them has a column.
+func (p pool) average(of []Expected) (e Expected, ok bool) {
+	n := 0
+	for _, c := range p.columns {
+		if c >= 0 {
+			n++
+		}
+	}
+	if n == 0 {
+		return e, false
+	}
+	// Each is divided before it is added: durations can be as large as they are.
+	for _, c := range p.columns {
+		if c >= 0 {
+			e.RTT += of[c].RTT / time.Duration(n)
+			e.Service += of[c].Service / time.Duration(n)
+			e.Workers += of[c].Workers / n
+			e.Others += of[c].Others / float64(n)
+		}
+	}
+	return e, true
 }
 
 // Problem is what of the Weights, or of what was sent to a gateway, could not be used.

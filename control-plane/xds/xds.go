@@ -28,6 +28,7 @@ const (
 	listenerName   = "gateway"
 	routesName     = "functions"
 	prefetchName   = "headstart.prefetch"
+	routeName      = "headstart.route"
 	ingressCluster = "headstart-ingress"
 	hintCluster    = "headstart-hints"
 	otlpCluster    = "headstart-otlp"
@@ -44,6 +45,8 @@ type Config struct {
 	// FilterPath is the prefetch filter's .wasm file on the gateways. Empty: gateways
 	// without the filter; requests work, inputs are not prefetched.
 	FilterPath string
+	// RouteFilterPath is the route filter's. Empty: weights alone say where requests go.
+	RouteFilterPath string
 	// OTLPSocket is the unix socket that takes the gateways' spans (OTLP over gRPC).
 	// Empty: gateways make no spans.
 	OTLPSocket string
@@ -87,25 +90,32 @@ func Resources(cfg Config, gw Gateway, st platform.State, w Weights) (_ *cache.S
 	if err != nil {
 		return nil, nil, fmt.Errorf("plugin configuration: %w", err)
 	}
-	assignments, unused, err := assignments(gw, functions, st.Instances, w)
+	serving, err := serve(gw, functions, st.Instances, w)
 	if err != nil {
 		return nil, nil, err
+	}
+	expectations, err := filterapi.MarshalRoute(serving.perRequest)
+	if err != nil {
+		return nil, nil, fmt.Errorf("route filter's configuration: %w", err)
 	}
 	var p packer
 	resources := map[resource.Type][]types.Resource{
 		resource.ListenerType: {listener(cfg, gw, &p)},
-		resource.RouteType:    {routes(cfg, functions, &p)},
+		resource.RouteType:    {routes(cfg, functions, serving.perRequest, &p)},
 		resource.ClusterType:  clusters(cfg, gw, functions, &p),
-		resource.EndpointType: assignments,
+		resource.EndpointType: serving.assignments,
 	}
 	if cfg.FilterPath != "" {
-		resources[resource.ExtensionConfigType] = []types.Resource{prefetchFilter(cfg.FilterPath, plugin, &p)}
+		resources[resource.ExtensionConfigType] = append(resources[resource.ExtensionConfigType], prefetchFilter(cfg).filter(plugin, &p))
+	}
+	if cfg.RouteFilterPath != "" {
+		resources[resource.ExtensionConfigType] = append(resources[resource.ExtensionConfigType], routeFilter(cfg).filter(expectations, &p))
 	}
 	if p.err != nil {
 		return nil, nil, fmt.Errorf("packing resources: %w", p.err)
 	}
 	snapshot, err := cache.NewSnapshot("", resources)
-	return snapshot, unused, err
+	return snapshot, serving.unused, err
 }
 
 func pluginConfig(functions []platform.Function) ([]byte, error) {

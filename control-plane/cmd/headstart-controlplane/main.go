@@ -24,6 +24,7 @@ type config struct {
 	listen, metrics  string
 	cert, key, ca    string
 	stores, filter   string
+	routeFilter      string
 	gatewayPort      uint32
 	traceSampling    float64
 	otlpForward      string
@@ -98,6 +99,7 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	f.StringVar(&c.ca, "ca", "", "certificate authority of nodes and gateways (PEM)")
 	f.StringVar(&c.stores, "stores", "", "the operator's list of stores that inputs may come from (YAML); empty: none")
 	f.StringVar(&c.filter, "prefetch-filter", "", "the prefetch filter's .wasm file, on the gateways' file system; empty: gateways without it")
+	f.StringVar(&c.routeFilter, "route-filter", "", "the route filter's .wasm file, there too; empty: weights alone say where requests go")
 	f.Uint32Var(&c.gatewayPort, "gateway-port", 8080, "port of each node's gateway")
 	f.Float64Var(&c.traceSampling, "trace-sampling", 100, "percentage of requests that start a trace")
 	f.StringVar(&c.otlpForward, "otlp-forward", "", "gRPC target of your own collector, which gets all traces too; empty for none")

@@ -89,6 +89,8 @@ const (
 const (
 	// Request is the value of x-headstart-request: 32 lower-case hexadecimal digits.
 	Request = attribute.Key("headstart.request")
+	// Endpoint is ip:port of the instance that the gateway's filter picked.
+	Endpoint = attribute.Key("headstart.endpoint")
 	// Function is the function's namespace/name.
 	Function = attribute.Key("headstart.function")
 	// Node is the name of the node that the span is about.
