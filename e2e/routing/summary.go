@@ -21,6 +21,7 @@ const (
 	CoordinatesP95   = "rtt_err_p95"
 	FilterMicros     = "filter_p50_us"
 	FilterRPS        = "filter_rps_ratio"
+	FilterMemory     = "filter_memory_growth"
 	XDSMillis        = "xds_p99_ms"
 	ProbesPerNode    = "probes_per_node_s"
 )
@@ -30,7 +31,8 @@ var Limits = []result.Limit{
 	{Name: P95VsFaaSt, Limit: 0.5}, {Name: P99VsFaaSt, Limit: 0.5}, {Name: OverloadVsOracle, Limit: 1.1}, {Name: P50VsBest, Limit: 1.05},
 	{Name: GoodputVsDefault, Limit: 1.15, AtLeast: true}, {Name: OracleRatio, Limit: 1.05}, {Name: OracleBurstRatio, Limit: 1.5},
 	{Name: DrainSeconds, Limit: 1}, {Name: SteadyRebuilds, Counts: true}, {Name: CoordinatesP50, Limit: 0.1}, {Name: CoordinatesP95, Limit: 0.25},
-	{Name: ProbesPerNode, Limit: 8}, {Name: FilterMicros, Limit: 30}, {Name: FilterRPS, Limit: 0.85, AtLeast: true}, {Name: XDSMillis, Limit: 500},
+	{Name: ProbesPerNode, Limit: 8}, {Name: FilterMicros, Limit: 30}, {Name: FilterRPS, Limit: 0.85, AtLeast: true},
+	{Name: FilterMemory, Limit: 0.05}, {Name: XDSMillis, Limit: 500},
 }
 
 // Part is what one part of the benchmark has measured.

@@ -24,10 +24,13 @@ const (
 // controlled is a variant whose gateways are Headstart's own: Envoys that have all from its
 // control plane, which has the function's instances as hot.
 type controlled struct {
-	name   string
-	config xds.Config
-	// balance asks for balanced weights; otherwise they stay even.
+	name string
+	// filter has the gateways pick for each request.
+	filter bool
+	// balance asks for weights and expectations of what is measured; otherwise they stay as
+	// weights has them, nil: even.
 	balance bool
+	weights func(*Set) xds.Weights
 }
 
 func (v controlled) Name() string { return v.name }
@@ -39,14 +42,21 @@ func (v controlled) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	v.config.ListenPort = Port
-	server, err := ads.Open(filepath.Join(b.RunDir(), "ads"), netip.AddrPortFrom(b.Host(), controlPort), v.config)
+	config := xds.Config{ListenPort: Port}
+	if v.filter {
+		config.RouteFilterPath = filepath.Join(b.BinDir(), "route.wasm")
+	}
+	server, err := ads.Open(filepath.Join(b.RunDir(), "ads"), netip.AddrPortFrom(b.Host(), controlPort), config)
 	if err != nil {
 		return nil, err
 	}
 	s.onClose(func(context.Context) error { server.Close(); return nil })
 	state, gateways := s.state()
-	if err := server.Update(state, nil, gateways); err != nil {
+	var w xds.Weights
+	if v.weights != nil {
+		w = v.weights(s)
+	}
+	if err := server.Update(state, w, gateways); err != nil {
 		return nil, err
 	}
 	for _, n := range b.Nodes {
@@ -81,7 +91,36 @@ func (s *Set) state() (platform.State, []xds.Gateway) {
 // Even is Headstart's gateways without anybody who tells them how to route.
 func Even() Variant { return controlled{name: "even"} }
 
-// Balanced is Headstart's gateways with balanced weights, and with the filters of config.
-func Balanced(name string, config xds.Config) Variant {
-	return controlled{name: name, config: config, balance: true}
+// Headstart is its gateways with all that they have: balanced weights, and the filter that
+// picks for each request.
+func Headstart() Variant { return controlled{name: "Headstart", filter: true, balance: true} }
+
+// Own is gateways that send every request to their own node, because weights say so or because
+// the filter picks it each time: what is different between the two is what the filter costs.
+func Own(filter bool) Variant {
+	v := controlled{name: "own node by weight", filter: filter, weights: (*Set).own}
+	if filter {
+		v.name = "own node by filter"
+	}
+	return v
+}
+
+// plenty is more workers than any number of requests needs.
+const plenty = 1000
+
+func (s *Set) own() xds.Weights {
+	m := &xds.Matrix{Rows: map[string]xds.Row{}}
+	for i, gateway := range s.bed.Nodes {
+		m.Endpoints = append(m.Endpoints, gateway.Function)
+		row := xds.Row{}
+		for j := range s.bed.Nodes {
+			weight, there := uint32(0), xds.Expected{RTT: time.Second, Service: time.Millisecond, Workers: plenty}
+			if i == j {
+				weight, there.RTT = 1, 0
+			}
+			row.Weights, row.Expected = append(row.Weights, weight), append(row.Expected, there)
+		}
+		m.Rows[gateway.Name] = row
+	}
+	return xds.Weights{functionName: m}
 }

@@ -143,6 +143,25 @@ func (s *Set) counter(ctx context.Context, n bed.Node, name string) (value float
 	return value, err
 }
 
+// Memory is what a node's Envoy has in memory, in bytes.
+func (s *Set) Memory(n bed.Node) (bytes int64, err error) {
+	for _, p := range s.envoys.Status() {
+		if p.Name != "gateway-"+n.Name {
+			continue
+		}
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID))
+		if err != nil {
+			return 0, err
+		}
+		var size, resident int64
+		if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
+			return 0, fmt.Errorf("statm of %s: %w", p.Name, err)
+		}
+		return resident * int64(os.Getpagesize()), nil
+	}
+	return 0, fmt.Errorf("%s has no gateway", n.Name)
+}
+
 func get(by http.RoundTripper, r *http.Request, read func(*http.Response) error) error {
 	resp, err := by.RoundTrip(r)
 	if err != nil {

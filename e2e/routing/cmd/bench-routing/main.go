@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/e2e/result"
 	"github.com/headstart-mesh/headstart/e2e/routing"
 	"github.com/headstart-mesh/headstart/e2e/routing/gateways"
@@ -67,7 +66,7 @@ func progress(step string) { fmt.Fprintln(os.Stderr, "·", time.Now().Format(tim
 // variants are all that are compared.
 func variants() []gateways.Variant {
 	return []gateways.Variant{gateways.RoundRobin(), gateways.LeastRequest(), gateways.LocalityFailover(), gateways.FaaSt(),
-		gateways.Balanced("balanced", xds.Config{})}
+		gateways.Headstart()}
 }
 
 func variantNames() []string {
@@ -86,6 +85,7 @@ var parts = []struct {
 	{"cases", (*bench).cases},
 	{"drain", (*bench).drain},
 	{"steady", (*bench).steady},
+	{"filter", (*bench).filter},
 }
 
 func partNames() []string {
