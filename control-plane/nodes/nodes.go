@@ -65,6 +65,7 @@ type Server struct {
 	latest    map[process]*stream  // of each daemon, until the handler knows that it has left
 	joined    map[string][]*stream // those that messages can be sent by, by node; the newest last
 	functions *nodeapi.Functions
+	inCharge  bool
 }
 
 // process is one daemon of a node.
@@ -210,6 +211,9 @@ func (s *Server) join(st *stream) {
 	s.mu.Lock()
 	s.joined[st.node] = append(s.joined[st.node], st)
 	st.outbox <- &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}} // there is room: it is the first
+	if s.inCharge {
+		_ = st.send(inCharge(true)) // the second
+	}
 	s.mu.Unlock()
 	s.log.Info("node joined", "node", st.node, "version", st.register.GetVersion(), "process", st.name, "instances", len(st.register.GetInstances()))
 	s.handler.Joined(st.node, st.register)
@@ -310,6 +314,26 @@ func (s *Server) SetFunctions(f *nodeapi.Functions) {
 			_ = st.send(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: f}})
 		}
 	}
+}
+
+// SetInCharge tells all nodes, and those that join later, whether this control plane is the one
+// of several that they follow.
+func (s *Server) SetInCharge(held bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inCharge == held {
+		return
+	}
+	s.inCharge = held
+	for _, of := range s.joined {
+		for _, st := range of {
+			_ = st.send(inCharge(held)) // as above
+		}
+	}
+}
+
+func inCharge(held bool) *nodeapi.ControlMessage {
+	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_InCharge{InCharge: &nodeapi.InCharge{Held: held}}}
 }
 
 // Send sends one message to one node, after those sent before. Of two daemons the newer

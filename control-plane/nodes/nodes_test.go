@@ -528,3 +528,27 @@ func TestSendingToANodeThatIsNotThere(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// Nodes are told which control plane is in charge, after the functions, and when it is not any
+// more. One that never is says nothing.
+func TestNodesAreToldWhoIsInCharge(t *testing.T) {
+	cp := serve(t)
+	early := cp.connect(t, "early", "v1")
+	early.wantFunctions()
+	cp.SetInCharge(false) // it is not, anyway
+	cp.SetInCharge(true)
+	cp.SetInCharge(true)
+	late := cp.connect(t, "late", "v1")
+	late.wantFunctions()
+	for _, n := range []*node{early, late} {
+		if m := n.receive(); !m.GetInCharge().GetHeld() {
+			t.Errorf("told %v", m)
+		}
+	}
+	cp.SetInCharge(false)
+	for _, n := range []*node{early, late} {
+		if m := n.receive(); m.GetInCharge() == nil || m.GetInCharge().GetHeld() {
+			t.Errorf("told %v", m)
+		}
+	}
+}

@@ -355,6 +355,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Instances
 	//	*ControlMessage_Triggers
 	//	*ControlMessage_Neighbours
+	//	*ControlMessage_InCharge
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -478,6 +479,15 @@ func (x *ControlMessage) GetNeighbours() *Neighbours {
 	return nil
 }
 
+func (x *ControlMessage) GetInCharge() *InCharge {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_InCharge); ok {
+			return x.InCharge
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -518,6 +528,10 @@ type ControlMessage_Neighbours struct {
 	Neighbours *Neighbours `protobuf:"bytes,9,opt,name=neighbours,proto3,oneof"`
 }
 
+type ControlMessage_InCharge struct {
+	InCharge *InCharge `protobuf:"bytes,80,opt,name=in_charge,json=inCharge,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -535,6 +549,8 @@ func (*ControlMessage_Instances) isControlMessage_Kind() {}
 func (*ControlMessage_Triggers) isControlMessage_Kind() {}
 
 func (*ControlMessage_Neighbours) isControlMessage_Kind() {}
+
+func (*ControlMessage_InCharge) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -1218,6 +1234,52 @@ func (x *Neighbour) GetPeerAddress() string {
 	return ""
 }
 
+// InCharge says whether this control plane is the one, of several, that does what only one may
+// do; it replaces the word before. One that never says so may be the only one.
+type InCharge struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Held          bool                   `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InCharge) Reset() {
+	*x = InCharge{}
+	mi := &file_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InCharge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InCharge) ProtoMessage() {}
+
+func (x *InCharge) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
+func (*InCharge) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *InCharge) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
 // Coordinate is a place in a space in which distances are round-trip times (Vivaldi), in
 // seconds. A probe is answered with it.
 type Coordinate struct {
@@ -1234,7 +1296,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1308,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1321,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{13}
+	return file_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -1303,7 +1365,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1377,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1390,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -1358,7 +1420,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1432,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1445,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -1421,7 +1483,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1495,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1508,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -1475,7 +1537,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1549,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1562,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -1533,7 +1595,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1607,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1620,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -1609,7 +1671,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1683,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1696,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -1683,7 +1745,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1757,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1770,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -1772,7 +1834,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +1846,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1859,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Function) GetName() string {
@@ -1968,7 +2030,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2042,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2055,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Store) GetName() string {
@@ -2070,7 +2132,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2144,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2157,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -2125,7 +2187,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2199,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2212,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -2201,7 +2263,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2275,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2288,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StartInstance) GetId() string {
@@ -2267,7 +2329,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2279,7 +2341,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2292,7 +2354,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StopInstance) GetId() string {
@@ -2323,7 +2385,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2397,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2410,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Expect) GetRequest() string {
@@ -2408,7 +2470,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2482,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2495,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Bound) GetRequest() string {
@@ -2499,7 +2561,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2573,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2586,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Refused) GetRequest() string {
@@ -2575,7 +2637,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2649,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2662,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -2638,7 +2700,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2712,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2725,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -2704,7 +2766,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2778,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +2791,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -2754,7 +2816,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2766,7 +2828,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2779,7 +2841,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 type StageRequest struct {
@@ -2792,7 +2854,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2866,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2879,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -2842,7 +2904,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +2916,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +2929,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 type DescribeResponse struct {
@@ -2883,7 +2945,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2895,7 +2957,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2908,7 +2970,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -2951,7 +3013,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3025,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3038,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Mount) GetSource() string {
@@ -3020,7 +3082,7 @@ const file_node_proto_rawDesc = "" +
 	"\vround_trips\x18\x06 \x01(\v2\x1d.headstart.node.v1.RoundTripsH\x00R\n" +
 	"roundTrips\x126\n" +
 	"\asignals\x18\a \x01(\v2\x1a.headstart.node.v1.SignalsH\x00R\asignalsB\x06\n" +
-	"\x04kind\"\xa0\x04\n" +
+	"\x04kind\"\xdc\x04\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -3032,7 +3094,8 @@ const file_node_proto_rawDesc = "" +
 	"\btriggers\x18\b \x01(\v2\x1b.headstart.node.v1.TriggersH\x00R\btriggers\x12?\n" +
 	"\n" +
 	"neighbours\x18\t \x01(\v2\x1d.headstart.node.v1.NeighboursH\x00R\n" +
-	"neighboursB\x06\n" +
+	"neighbours\x12:\n" +
+	"\tin_charge\x18P \x01(\v2\x1b.headstart.node.v1.InChargeH\x00R\binChargeB\x06\n" +
 	"\x04kind\"\x9e\x02\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
@@ -3090,7 +3153,9 @@ const file_node_proto_rawDesc = "" +
 	"neighbours\"B\n" +
 	"\tNeighbour\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12!\n" +
-	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\"r\n" +
+	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\"\x1e\n" +
+	"\bInCharge\x12\x12\n" +
+	"\x04held\x18\x01 \x01(\bR\x04held\"r\n" +
 	"\n" +
 	"Coordinate\x12\x16\n" +
 	"\x06vector\x18\x01 \x03(\x01R\x06vector\x12\x16\n" +
@@ -3274,7 +3339,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -3290,39 +3355,40 @@ var file_node_proto_goTypes = []any{
 	(*Event)(nil),                 // 11: headstart.node.v1.Event
 	(*Neighbours)(nil),            // 12: headstart.node.v1.Neighbours
 	(*Neighbour)(nil),             // 13: headstart.node.v1.Neighbour
-	(*Coordinate)(nil),            // 14: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 15: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 16: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 17: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 18: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 19: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 20: headstart.node.v1.FunctionSignals
-	(*Functions)(nil),             // 21: headstart.node.v1.Functions
-	(*Function)(nil),              // 22: headstart.node.v1.Function
-	(*Store)(nil),                 // 23: headstart.node.v1.Store
-	(*Triggers)(nil),              // 24: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 25: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 26: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 27: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 28: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 29: headstart.node.v1.Bound
-	(*Refused)(nil),               // 30: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 31: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 32: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 33: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 34: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 35: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 36: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 37: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 38: headstart.node.v1.Mount
-	nil,                           // 39: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 40: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 41: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 42: headstart.node.v1.Function.EnvEntry
-	nil,                           // 43: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 44: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(*InCharge)(nil),              // 14: headstart.node.v1.InCharge
+	(*Coordinate)(nil),            // 15: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 16: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 17: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 18: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 19: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 20: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 21: headstart.node.v1.FunctionSignals
+	(*Functions)(nil),             // 22: headstart.node.v1.Functions
+	(*Function)(nil),              // 23: headstart.node.v1.Function
+	(*Store)(nil),                 // 24: headstart.node.v1.Store
+	(*Triggers)(nil),              // 25: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 26: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 27: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 28: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 29: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 30: headstart.node.v1.Bound
+	(*Refused)(nil),               // 31: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 32: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 33: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 34: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 35: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 36: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 37: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 38: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 39: headstart.node.v1.Mount
+	nil,                           // 40: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 41: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 42: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 43: headstart.node.v1.Function.EnvEntry
+	nil,                           // 44: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 45: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -3330,64 +3396,65 @@ var file_node_proto_depIdxs = []int32{
 	7,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
 	10, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
 	11, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	15, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	17, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	21, // 7: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	26, // 8: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	27, // 9: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	28, // 10: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	29, // 11: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	30, // 12: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	16, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	18, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	22, // 7: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	27, // 8: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	28, // 9: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	29, // 10: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	30, // 11: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	31, // 12: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	8,  // 13: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	24, // 14: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	25, // 14: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	12, // 15: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	7,  // 16: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	0,  // 17: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 18: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 19: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	45, // 20: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	30, // 21: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	39, // 22: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	46, // 23: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	13, // 24: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	14, // 25: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	16, // 26: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	45, // 27: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	20, // 28: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	18, // 29: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	19, // 30: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	40, // 31: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	41, // 32: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	22, // 33: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	23, // 34: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	42, // 35: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	45, // 36: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	45, // 37: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	25, // 38: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	22, // 39: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 40: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	45, // 41: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	43, // 42: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	32, // 43: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	32, // 44: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	32, // 45: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	38, // 46: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	44, // 47: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 48: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 49: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	31, // 50: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	33, // 51: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	35, // 52: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 53: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 54: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	37, // 55: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	34, // 56: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	36, // 57: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	53, // [53:58] is the sub-list for method output_type
-	48, // [48:53] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	14, // 16: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	7,  // 17: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	0,  // 18: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 19: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	9,  // 20: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	46, // 21: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	31, // 22: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	40, // 23: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	47, // 24: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	13, // 25: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	15, // 26: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	17, // 27: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	46, // 28: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	21, // 29: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	19, // 30: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	20, // 31: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	41, // 32: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	42, // 33: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	23, // 34: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	24, // 35: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	43, // 36: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	46, // 37: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	46, // 38: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	26, // 39: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	23, // 40: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 41: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	46, // 42: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	44, // 43: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	33, // 44: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	33, // 45: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	33, // 46: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	39, // 47: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	45, // 48: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 49: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 50: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	32, // 51: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	34, // 52: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	36, // 53: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 54: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 55: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	38, // 56: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	35, // 57: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	37, // 58: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	54, // [54:59] is the sub-list for method output_type
+	49, // [49:54] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -3414,6 +3481,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Instances)(nil),
 		(*ControlMessage_Triggers)(nil),
 		(*ControlMessage_Neighbours)(nil),
+		(*ControlMessage_InCharge)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3421,7 +3489,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -4,15 +4,24 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
+// askOthersAfter is how long the followed control plane has a question for itself. One that
+// hangs is noticed only later, and the request does not have that much time. A cluster places
+// an instance within a second or two; when it takes longer, a second answer does no harm.
+const askOthersAfter = 3 * time.Second
+
 // activation is a question that waits for its answer, over as many streams as it takes.
 type activation struct {
 	message *nodeapi.NodeMessage
-	sent    bool        // on the present stream
+	asked   []*stream   // those that have the question on their present connection
+	anybody bool        // it is not for the followed one only
+	refused error       // by one that is not followed
 	answer  chan answer // holds one
 }
 
@@ -31,16 +40,25 @@ func (u *Uplink) Activate(ctx context.Context, a *nodeapi.Activate) (*nodeapi.Bo
 	if !u.ask(a.GetRequest(), act) {
 		return nil, problem.New(http.StatusConflict, "DuplicateRequest", "x-headstart-request", "a request with this id is being activated")
 	}
-	select {
-	case ans := <-act.answer:
-		return ans.bound, ans.err
-	case <-ctx.Done():
-		u.withdraw(a.GetRequest(), act)
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	others := time.NewTimer(askOthersAfter)
+	defer others.Stop()
+	for {
+		select {
+		case ans := <-act.answer:
+			return ans.bound, ans.err
+		case <-others.C:
+			u.askAnybody(act)
+		case <-ctx.Done():
+			refused := u.withdraw(a.GetRequest(), act)
+			switch {
+			case !errors.Is(ctx.Err(), context.DeadlineExceeded):
+				return nil, ctx.Err()
+			case refused != nil:
+				return nil, refused
+			}
 			return nil, problem.New(http.StatusGatewayTimeout, "ActivationTimeout", "",
 				"the control plane placed no instance in time; `headstart status` shows whether it runs and has nodes")
 		}
-		return nil, ctx.Err()
 	}
 }
 
@@ -51,36 +69,61 @@ func (u *Uplink) ask(request string, act *activation) bool {
 		return false
 	}
 	u.open[request] = act
-	signal(u.asked)
+	u.wake()
 	return true
 }
 
-// withdraw forgets a question that nobody waits for any more. Another of the same
-// request stays: it came after this one's answer.
-func (u *Uplink) withdraw(request string, act *activation) {
+func (u *Uplink) askAnybody(act *activation) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	act.anybody = true
+	u.wake()
+}
+
+// withdraw forgets a question that nobody waits for any more, and returns why it was refused,
+// if it was. Another of the same request stays: it came after this one's answer.
+func (u *Uplink) withdraw(request string, act *activation) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.open[request] == act {
 		delete(u.open, request)
 	}
+	return act.refused
 }
 
-// askAnew begins a stream, which has heard no question yet.
-func (u *Uplink) askAnew() {
+// askAnew begins a connection, on which no question has been heard yet.
+func (u *Uplink) askAnew(s *stream) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, act := range u.open {
-		act.sent = false
+		act.ask(s)
 	}
 }
 
-// unasked returns the questions that the present stream is to hear.
-func (u *Uplink) unasked() (all []*nodeapi.NodeMessage) {
+// askFollowed has a control plane that is followed from now on asked what is open, also what it
+// may have refused before, when that did not count; the caller holds mu.
+func (u *Uplink) askFollowed(s *stream) {
+	for _, act := range u.open {
+		if act.refused != nil {
+			act.ask(s)
+		}
+	}
+	signal(s.news)
+}
+
+// ask has the stream asked, as if it had not been.
+func (a *activation) ask(s *stream) {
+	a.asked = slices.DeleteFunc(a.asked, func(other *stream) bool { return other == s })
+}
+
+// unasked returns the questions that a stream is to hear now. Before any control plane is
+// followed, each hears them that may be.
+func (u *Uplink) unasked(s *stream) (all []*nodeapi.NodeMessage) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, act := range u.open {
-		if !act.sent {
-			act.sent = true
+		if (u.followed == s || u.followed == nil || act.anybody) && !slices.Contains(act.asked, s) {
+			act.asked = append(act.asked, s)
 			all = append(all, act.message)
 		}
 	}
@@ -93,6 +136,21 @@ func (u *Uplink) settle(request string, a answer) {
 	if act, ok := u.open[request]; ok {
 		delete(u.open, request)
 		act.answer <- a
+	}
+}
+
+// refused takes a control plane's refusal. That of one that is not followed may be wrong: it
+// may not see all of the cluster. It counts when no better word comes.
+func (u *Uplink) refused(s *stream, r *nodeapi.Refused) {
+	u.mu.Lock()
+	act, ok := u.open[r.GetRequest()]
+	wait := ok && u.followed != nil && u.followed != s
+	if wait {
+		act.refused = refusal(r)
+	}
+	u.mu.Unlock()
+	if !wait {
+		u.settle(r.GetRequest(), answer{err: refusal(r)})
 	}
 }
 

@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +42,56 @@ type controlPlane struct {
 	nodeapi.UnimplementedControlPlaneServer
 	t       *testing.T
 	streams chan *stream
+	dial    func() (uplink.Conn, error)
+}
+
+// serveControlPlane serves one until the test's end.
+func serveControlPlane(t *testing.T) *controlPlane {
+	t.Helper()
+	l := bufconn.Listen(1 << 16)
+	c := &controlPlane{t: t, streams: make(chan *stream)}
+	server := grpc.NewServer()
+	nodeapi.RegisterControlPlaneServer(server, c)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	c.dial = func() (uplink.Conn, error) {
+		return grpc.NewClient("passthrough:///control-plane", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}, MinConnectTimeout: patience}),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	}
+	return c
+}
+
+// directory has the control planes by their addresses.
+type directory struct {
+	mu    sync.Mutex
+	all   map[string]func() (uplink.Conn, error)
+	spare string // leads to any
+}
+
+func (d *directory) Addresses(context.Context) ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(d.all)), func(a string) bool { return a == d.spare }), nil
+}
+
+func (d *directory) Any() string { return d.spare }
+
+func (d *directory) Dial(address string) (uplink.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.all[address]()
+}
+
+// only is a directory of one control plane.
+func only(dial func() (uplink.Conn, error)) *directory {
+	return &directory{all: map[string]func() (uplink.Conn, error){"one": dial}}
 }
 
 func (c *controlPlane) Connect(s nodeapi.ControlPlane_ConnectServer) error {
@@ -68,22 +122,17 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	l := bufconn.Listen(1 << 16)
-	r := &rig{t: t, handler: &handler{calls: make(chan string, 100)}, cp: &controlPlane{t: t, streams: make(chan *stream)}, stopped: make(chan struct{})}
-	server := grpc.NewServer()
-	nodeapi.RegisterControlPlaneServer(server, r.cp)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	conn, err := grpc.NewClient("passthrough:///control-plane", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Millisecond, MaxDelay: time.Millisecond}, MinConnectTimeout: patience}),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	registrations := 0
-	r.Uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register {
-		registrations++
-		reg := registration(registrations)
+	cp := serveControlPlane(t)
+	return newRigOf(t, cp, only(cp.dial))
+}
+
+// newRigOf is a rig whose cp is one of the directory's.
+func newRigOf(t *testing.T, cp *controlPlane, d uplink.Directory) *rig {
+	t.Helper()
+	r := &rig{t: t, handler: &handler{calls: make(chan string, 100)}, cp: cp, stopped: make(chan struct{})}
+	var registrations atomic.Int64
+	r.Uplink = uplink.New(d, func() *nodeapi.Register {
+		reg := registration(int(registrations.Add(1)))
 		reg.Version += r.version
 		return reg
 	}, r.handler, slog.New(slog.DiscardHandler))
@@ -91,13 +140,6 @@ func newRig(t *testing.T) *rig {
 		if r.stop != nil {
 			r.stop()
 			<-r.stopped
-		}
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
 		}
 	})
 	return r

@@ -1,35 +1,35 @@
-// Package uplink is the node's side of its one stream with the control plane.
+// Package uplink is the node's side of its streams with the control planes. There are several
+// of those, or one; each has a stream of its own and hears all that the node has to say. What
+// the node is to do and to know it takes from one of them at a time, the followed one.
 package uplink
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 const (
-	// The control plane is on this machine or a few milliseconds away, and requests
-	// are parked while it is gone: try again soon, and settle at once a second.
-	reconnectFirst   = 50 * time.Millisecond
-	reconnectLongest = time.Second
-	// outboxSize is how many messages wait for the stream before status reports are
-	// dropped; a reconnect's registration states everything anew.
-	outboxSize = 1024
+	// findEvery is how often it is looked which control planes there are, while all that are
+	// known are connected: a new one is of use when another one goes, which nobody waits for.
+	findEvery = 10 * time.Second
+	// most is the number of control planes that a node has streams with: a name that resolves
+	// to half of the network is no control plane's.
+	most = 8
 )
 
-// Handler acts on what the control plane says. Its methods are called one after the
-// other, in the order of the messages, and must not block.
+// Handler acts on what the followed control plane says. Its methods are called one after the
+// other, in the order of the messages, and must not block. When another control plane is
+// followed they are called with what that one has said so far.
 type Handler interface {
 	Functions(*nodeapi.Functions)
 	Start(*nodeapi.StartInstance)
@@ -40,159 +40,149 @@ type Handler interface {
 	Neighbours(*nodeapi.Neighbours)
 }
 
-// Uplink keeps one stream open, and the node's open activations across streams.
+// Conn is a connection to a control plane, such as a *grpc.ClientConn.
+type Conn interface {
+	grpc.ClientConnInterface
+	Close() error
+}
+
+// Directory says which control planes there are.
+type Directory interface {
+	// Addresses returns them, those to be tried first in front.
+	Addresses(ctx context.Context) ([]string, error)
+	// Any is an address that leads to one of them, whichever; empty: there is none such. It is
+	// used while none of Addresses can be reached: they may be those of a while ago.
+	Any() string
+	// Dial returns a connection, which need not be open yet.
+	Dial(address string) (Conn, error)
+}
+
+// Uplink keeps the streams open, and the node's open activations across them.
 type Uplink struct {
-	client   nodeapi.ControlPlaneClient
-	register func() *nodeapi.Register
-	handler  Handler
-	log      *slog.Logger
+	directory Directory
+	register  func() *nodeapi.Register
+	handler   Handler
+	log       *slog.Logger
+	broken    chan struct{} // holds a token when a stream has ended
 
-	outbox chan *nodeapi.NodeMessage // reports and events
-	// Each holds one token when there is something to send.
-	asked, loadChanged chan struct{}
-	// Each holds the newest of its kind.
-	roundTrips, signals chan *nodeapi.NodeMessage
+	// handling is held while the handler is called, and before mu.
+	handling sync.Mutex
 
-	mu   sync.Mutex
-	open map[string]*activation
-	load map[string]int32
-	seen map[string]bool // functions that requests pass by the daemon to
+	mu      sync.Mutex
+	streams []*stream // in the order in which they were found
+	// alone is how many times in a row none was connected when it was looked which there are.
+	alone    int
+	followed *stream // nil: none is connected
+	term     context.Context
+	endTerm  context.CancelFunc // ends term: another one is followed, or none
+	claims   int                // how often a control plane has said that it is in charge
+	open     map[string]*activation
+	journal  journal
+	load     map[string]int32
+	seen     map[string]bool // functions that requests pass by the daemon to
+	// loads counts the changes of load and seen.
+	loads               int
+	roundTrips, signals measured
 }
 
-// New returns an uplink; register states what the node is and runs, anew for each
-// stream.
-func New(client nodeapi.ControlPlaneClient, register func() *nodeapi.Register, handler Handler, log *slog.Logger) *Uplink {
-	return &Uplink{client: client, register: register, handler: handler, log: log,
-		outbox: make(chan *nodeapi.NodeMessage, outboxSize), asked: make(chan struct{}, 1), loadChanged: make(chan struct{}, 1),
-		roundTrips: make(chan *nodeapi.NodeMessage, 1), signals: make(chan *nodeapi.NodeMessage, 1),
+// measured is the newest of a kind.
+type measured struct {
+	message *nodeapi.NodeMessage
+	told    bool // to some control plane
+}
+
+// New returns an uplink; register states what the node is and runs, anew for each stream, and
+// may be called for several at a time.
+func New(d Directory, register func() *nodeapi.Register, handler Handler, log *slog.Logger) *Uplink {
+	u := &Uplink{directory: d, register: register, handler: handler, log: log, broken: make(chan struct{}, 1),
 		open: map[string]*activation{}, load: map[string]int32{}, seen: map[string]bool{}}
+	u.term, u.endTerm = context.WithCancel(context.Background())
+	return u
 }
 
-// Run keeps the stream open until ctx ends.
+// Run keeps a stream open to each control plane until ctx ends.
 func (u *Uplink) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = reconnectFirst, reconnectLongest
+	level := slog.LevelWarn
 	for {
-		began := time.Now()
-		err := u.connect(ctx)
-		if ctx.Err() != nil {
+		again := findEvery
+		switch err := u.find(ctx, &running); {
+		case ctx.Err() != nil:
 			return
-		}
-		u.log.Warn("the control plane is away; parked requests wait for it", "error", err)
-		if time.Since(began) > reconnectLongest {
+		case err != nil:
+			u.log.Log(ctx, level, "it is not known which control planes there are; those of before are used", "error", err)
+			level = slog.LevelDebug // one warning until it is
+			again = wait.NextBackOff()
+		default:
 			wait.Reset()
+			level = slog.LevelWarn
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait.NextBackOff()):
-		}
-	}
-}
-
-// connect is one stream, until it ends. A direction that fails takes the other along:
-// gRPC ends the stream with it.
-func (u *Uplink) connect(ctx context.Context) error {
-	stream, err := u.client.Connect(ctx)
-	if err != nil {
-		return fmt.Errorf("opening the stream: %w", err)
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return u.receive(stream) })
-	g.Go(func() error {
-		if err := u.send(ctx, stream); !errors.Is(err, io.EOF) {
-			return err
-		}
-		return nil // the stream is broken: receive learns why
-	})
-	return g.Wait()
-}
-
-// send sends the registration and what is open, then what comes.
-func (u *Uplink) send(ctx context.Context, stream nodeapi.ControlPlane_ConnectClient) error {
-	u.dropReports()
-	if err := stream.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: u.register()}}); err != nil {
-		return fmt.Errorf("registering: %w", err)
-	}
-	if err := stream.Send(u.loadMessage()); err != nil {
-		return fmt.Errorf("sending the load: %w", err)
-	}
-	u.askAnew()
-	for {
-		// What was reported before a question is told before it: the question may come
-		// of it. Hence the questions are taken first.
-		asks := u.unasked()
-		for _, m := range append(u.waiting(), asks...) {
-			if err := stream.Send(m); err != nil {
-				return fmt.Errorf("sending: %w", err)
+		case <-time.After(again):
+		case <-u.broken:
+			// It may be there under another address by now, or another one in its place.
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(min(again, reconnectLongest)):
 			}
 		}
-		var m *nodeapi.NodeMessage
-		select {
-		case <-u.asked:
-			continue
-		case <-u.loadChanged:
-			m = u.loadMessage()
-		case m = <-u.roundTrips:
-		case m = <-u.signals:
-		case m = <-u.outbox:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if err := stream.Send(m); err != nil {
-			return fmt.Errorf("sending: %w", err)
-		}
 	}
 }
 
-// dropReports forgets what instances were said to be: the registration says it anew.
-// It is silent on why some ended, so that goes on as an event.
-func (u *Uplink) dropReports() {
-	for _, m := range u.waiting() {
-		switch s := m.GetInstance(); {
-		case s == nil:
-			u.post(m)
-		case s.GetReason() != "":
-			u.Event(&nodeapi.Event{Function: s.GetFunction(), Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), At: timestamppb.Now()})
+// find begins streams with control planes that are new. Those that are not there any more are
+// let go when their stream ends.
+func (u *Uplink) find(ctx context.Context, running *sync.WaitGroup) error {
+	addresses, err := u.directory.Addresses(ctx)
+	if err == nil && len(addresses) == 0 {
+		err = errors.New("there is none")
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.alone++; slices.ContainsFunc(u.streams, func(s *stream) bool { return s.up }) {
+		u.alone = 0
+	}
+	// Not at once: at the start, or when one has just ended, the others are on their way.
+	if spare := u.directory.Any(); spare != "" && u.alone > 1 {
+		err = errors.Join(err, u.begin(ctx, spare, true, running))
+	}
+	if err != nil {
+		return err
+	}
+	addresses = addresses[:min(len(addresses), most)]
+	for _, s := range u.streams {
+		if s.gone = !s.spare && !slices.Contains(addresses, s.address); s.gone && !s.up {
+			s.end()
 		}
 	}
+	for _, address := range addresses {
+		if err := u.begin(ctx, address, false, running); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// waiting takes what is in the outbox; only send does.
-func (u *Uplink) waiting() (all []*nodeapi.NodeMessage) {
-	for range len(u.outbox) {
-		all = append(all, <-u.outbox)
+// begin begins a stream with the control plane at an address, if there is none; the caller holds
+// mu.
+func (u *Uplink) begin(ctx context.Context, address string, spare bool, running *sync.WaitGroup) error {
+	if slices.ContainsFunc(u.streams, func(s *stream) bool { return s.address == address && s.spare == spare && !s.gone }) {
+		return nil
 	}
-	return all
-}
-
-func (u *Uplink) receive(stream nodeapi.ControlPlane_ConnectClient) error {
-	for {
-		m, err := stream.Recv()
-		if err != nil {
-			return fmt.Errorf("receiving: %w", err)
-		}
-		switch k := m.GetKind().(type) {
-		case *nodeapi.ControlMessage_Functions:
-			u.handler.Functions(k.Functions)
-		case *nodeapi.ControlMessage_Start:
-			u.handler.Start(k.Start)
-		case *nodeapi.ControlMessage_Stop:
-			u.handler.Stop(k.Stop)
-		case *nodeapi.ControlMessage_Expect:
-			u.handler.Expect(k.Expect)
-		case *nodeapi.ControlMessage_Instances:
-			u.handler.Instances(k.Instances)
-		case *nodeapi.ControlMessage_Triggers:
-			u.handler.Triggers(k.Triggers)
-		case *nodeapi.ControlMessage_Neighbours:
-			u.handler.Neighbours(k.Neighbours)
-		case *nodeapi.ControlMessage_Bound:
-			u.settle(k.Bound.GetRequest(), answer{bound: k.Bound})
-		case *nodeapi.ControlMessage_Refused:
-			u.settle(k.Refused.GetRequest(), answer{err: refusal(k.Refused)})
-		}
+	conn, err := u.directory.Dial(address)
+	if err != nil {
+		return err
 	}
+	s := u.newStream(ctx, address, conn)
+	s.spare = spare
+	u.streams = append(u.streams, s)
+	running.Go(s.run)
+	return nil
 }
 
 // Report tells of an instance's change. It never blocks.
@@ -206,52 +196,72 @@ func (u *Uplink) Event(e *nodeapi.Event) {
 }
 
 // Hold adds delta to the number of requests that the node has in its hands for the
-// function and tells the control plane, which stops no instance meanwhile.
+// function and tells the control planes, which stop no instance meanwhile.
 func (u *Uplink) Hold(function string, delta int32) {
 	u.mu.Lock()
+	defer u.mu.Unlock()
 	if u.load[function] += delta; u.load[function] <= 0 {
 		delete(u.load, function)
 	}
-	u.mu.Unlock()
-	signal(u.loadChanged)
+	u.loads++
+	u.wake()
 }
 
 // Seen tells whether gateways of this node have requests of the function that pass the
 // daemon by. Such a function counts as one request more in the node's load, however many
-// there are: the control plane only asks whether it is idle. The function has to be one
-// that the control plane named: what a request says could be anything, and any number.
+// there are: the control planes only ask whether it is idle. The function has to be one
+// that a control plane named: what a request says could be anything, and any number.
 func (u *Uplink) Seen(function string, active bool) {
 	u.mu.Lock()
-	changed := u.seen[function] != active
+	defer u.mu.Unlock()
+	if u.seen[function] == active {
+		return
+	}
 	if active {
 		u.seen[function] = true
 	} else {
 		delete(u.seen, function)
 	}
-	u.mu.Unlock()
-	if changed {
-		signal(u.loadChanged)
-	}
+	u.loads++
+	u.wake()
 }
 
 // RoundTrips tells what the node measured. It never blocks; what still waits to be told is
-// out of date with it. One of a time without control plane is told when that is back.
+// out of date with it. One of a time without control plane is told when one is back.
 func (u *Uplink) RoundTrips(m *nodeapi.RoundTrips) {
-	replace(u.roundTrips, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_RoundTrips{RoundTrips: m}})
+	u.measure(&u.roundTrips, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_RoundTrips{RoundTrips: m}})
 }
 
 // Signals tells of the requests that instances got, likewise.
 func (u *Uplink) Signals(m *nodeapi.Signals) {
-	replace(u.signals, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Signals{Signals: m}})
+	u.measure(&u.signals, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Signals{Signals: m}})
 }
 
-// replace puts a message where one has room. Only one goroutine may do so for a channel.
-func replace(in chan *nodeapi.NodeMessage, m *nodeapi.NodeMessage) {
-	select {
-	case <-in:
-	default:
+func (u *Uplink) measure(kind *measured, m *nodeapi.NodeMessage) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	*kind = measured{message: m}
+	u.wake()
+}
+
+// Connected is how many control planes the node has a stream with.
+func (u *Uplink) Connected() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := 0
+	for _, s := range u.streams {
+		if s.up {
+			n++
+		}
 	}
-	in <- m
+	return n
+}
+
+// wake has all streams look at what is new; the caller holds mu.
+func (u *Uplink) wake() {
+	for _, s := range u.streams {
+		signal(s.news)
+	}
 }
 
 // signal leaves a token: whoever takes it finds all that is new by then.
@@ -262,9 +272,8 @@ func signal(token chan struct{}) {
 	}
 }
 
+// loadMessage is the load as it is now; the caller holds mu.
 func (u *Uplink) loadMessage() *nodeapi.NodeMessage {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	l := &nodeapi.Load{InFlight: make(map[string]int32, len(u.load)+len(u.seen))}
 	for f, n := range u.load {
 		l.InFlight[f] = n
@@ -284,12 +293,13 @@ func sendable(m *nodeapi.NodeMessage) bool {
 
 func (u *Uplink) post(m *nodeapi.NodeMessage) {
 	if !sendable(m) {
-		u.log.Error("a message to the control plane is not UTF-8; it was dropped")
+		u.log.Error("a message to the control planes is not UTF-8; it was dropped")
 		return
 	}
-	select {
-	case u.outbox <- m:
-	default:
-		u.log.Warn("the control plane does not take messages; one was dropped")
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.journal.add(m) {
+		u.log.Warn("no control plane takes messages; one was dropped")
 	}
+	u.wake()
 }

@@ -200,7 +200,13 @@ type away struct {
 	lasts    func(attempt int) time.Duration
 }
 
-func (a *away) Connect(context.Context, ...grpc.CallOption) (nodeapi.ControlPlane_ConnectClient, error) {
+func (a *away) Invoke(context.Context, string, any, any, ...grpc.CallOption) error {
+	return errors.New("away")
+}
+
+func (a *away) Close() error { return nil }
+
+func (a *away) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	a.tried <- time.Now()
 	a.attempts++
 	time.Sleep(a.lasts(a.attempts))
@@ -216,7 +222,7 @@ func TestReconnectsArePaced(t *testing.T) {
 			}
 			return 0
 		}}
-		u := uplink.New(cp, nil, nil, slog.New(slog.DiscardHandler))
+		u := uplink.New(only(func() (uplink.Conn, error) { return cp, nil }), nil, nil, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

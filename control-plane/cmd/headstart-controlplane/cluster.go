@@ -125,6 +125,14 @@ func (c *cluster) publishChanges(ctx context.Context) {
 	}
 }
 
+// lead does what only one control plane may do, as long as it is this one's turn. All nodes
+// follow it meanwhile: it knows which instances it withdraws.
+func (c *cluster) lead(ctx context.Context) {
+	c.nodes.SetInCharge(true)
+	defer c.nodes.SetInCharge(false)
+	c.mesh.Run(ctx)
+}
+
 // gather waits until the nodes are back, before it is said which of them consume streams.
 func (c *cluster) gather(ctx context.Context) {
 	select {

@@ -87,9 +87,9 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, stopTracing)) }()
 
 	// The cluster -> platform -> nodes, and by them the gateways; the mesh's configuration.
-	name, err := os.Hostname() // the pod's: a process that follows another in it goes on as that one
+	name, err := c.ownName()
 	if err != nil {
-		return fmt.Errorf("the control plane's own name: %w", err)
+		return err
 	}
 	turn := lease.New(clients.Kubernetes, c.namespace, name, log)
 	cp := newCluster(clients, kube.Config{Stores: allowed, InCharge: turn.Held}, traces, registry, log)
@@ -107,7 +107,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 		return g.Wait()
 	}
 	g.Go(func() error { cp.publishChanges(ctx); return nil })
-	g.Go(func() error { return turn.Run(ctx, cp.mesh.Run) })
+	g.Go(func() error { return turn.Run(ctx, cp.lead) })
 	g.Go(func() error { cp.gather(ctx); return nil })
 	g.Go(func() error { cp.survey.Run(ctx); return nil })
 
@@ -126,6 +126,19 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	}
 	log.Info("control plane is up", "platform", c.platform, "listen", c.listen, "version", nodeapi.Version)
 	return g.Wait()
+}
+
+// ownName is the pod's, if nobody says otherwise: a process that follows another in it goes on
+// as that one.
+func (c config) ownName() (string, error) {
+	if c.name != "" {
+		return c.name, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("the control plane's own name: %w", err)
+	}
+	return name, nil
 }
 
 // newCluster joins what needs no network.

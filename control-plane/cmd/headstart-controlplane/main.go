@@ -32,7 +32,7 @@ type config struct {
 
 	platform                                string
 	identityListen, otlpListen, adminListen string
-	namespace, kubeconfig                   string
+	name, namespace, kubeconfig             string
 	istioRoot, istioRevision                string
 }
 
@@ -108,6 +108,7 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	f.StringVar(&c.identityListen, "identity-listen", ":7444", "ip:port where nodes get their certificates (kubernetes)")
 	f.StringVar(&c.otlpListen, "otlp-listen", ":4317", "ip:port of the collector of traces (kubernetes)")
 	f.StringVar(&c.adminListen, "admin-listen", "127.0.0.1:9466", "ip:port of the CLI's door; keep it on loopback, it is reached by port forwarding (kubernetes)")
+	f.StringVar(&c.name, "name", "", "name that tells this control plane from the others; empty: the host's, which is the pod's (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.namespace, "namespace", "headstart-system", "the control plane's own namespace (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster to follow; empty: the one it runs in (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.istioRoot, "istio-root-namespace", "istio-system", "Istio's root namespace (kubernetes)")

@@ -26,8 +26,10 @@ const (
 	// It may also keep them, if it was not fast enough to notice.
 	doomedFor = 5 * time.Second
 	// startGrace is how long nodes have to connect after a start, before they are taken as
-	// silent because they have nothing to say.
-	startGrace = 10 * time.Second
+	// silent because they have nothing to say. Those that have another control plane find this
+	// one by its name: name servers remember for half a minute who was there, and daemons ask
+	// every 10 s.
+	startGrace = 45 * time.Second
 	// awayMost is how long a daemon that is away keeps the idle windows from running: its
 	// gateway's requests are not reported, which does not mean that there are none.
 	awayMost = time.Minute

@@ -24,7 +24,7 @@ const (
 	drained = 4 * time.Second
 	moment  = 500 * time.Millisecond
 	// graceful is how long after a start nothing counts as idle.
-	graceful = 10 * time.Second
+	graceful = 45 * time.Second
 )
 
 // hot has a ready instance of fire on node edge, idle from now on.

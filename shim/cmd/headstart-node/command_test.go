@@ -64,6 +64,8 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"peer, local":      {append(complete, "--peer-listen", ":9461"), []string{`--peer-listen ":9461"`}},
 		"pod":              {append(onKubernetes, "--peer-listen", ":9461", "--pod-ip", "edge-1"), []string{`--peer-listen "edge-1:9461"`}},
 		"control plane":    {append(complete, "--control-plane", "10.201.0.1"), []string{`--control-plane "10.201.0.1"`, "host:port"}},
+		"one of several":   {append(complete, "--control-plane", "10.201.0.1:7443,10.201.0.2"), []string{`--control-plane "10.201.0.2"`, "host:port"}},
+		"any":              {append(complete, "--control-plane-any", "10.201.0.1"), []string{`--control-plane-any "10.201.0.1"`, "host:port"}},
 		"metrics":          {append(complete, "--metrics-listen", "9464"), []string{`--metrics-listen "9464"`}},
 		"limit":            {append(complete, "--buffer-limit", "0"), []string{`--buffer-limit "0"`}},
 		"memory":           {append(complete, "--buffer-memory", "-1"), []string{`--buffer-memory "-1"`, "0 for none"}},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/headstart-mesh/headstart/shim/buffer/remote"
 )
@@ -18,6 +19,7 @@ type config struct {
 	platform                     string
 	stateDir, runDir, secretsDir string
 	controlPlane, controlName    string
+	controlPlaneAny              string
 	ca                           string
 	peerListen, metricsListen    string
 	bufferLimit, bufferMemory    int64
@@ -68,8 +70,13 @@ func (c config) check() error {
 			wrong(flag, dir, "an absolute path")
 		}
 	}
-	if !isAddress(c.controlPlane) {
-		wrong("control-plane", c.controlPlane, "host:port")
+	for _, name := range strings.Split(c.controlPlane, ",") {
+		if !isAddress(name) {
+			wrong("control-plane", name, "host:port, several with commas between")
+		}
+	}
+	if c.controlPlaneAny != "" && !isAddress(c.controlPlaneAny) {
+		wrong("control-plane-any", c.controlPlaneAny, "host:port, or nothing")
 	}
 	// Other nodes dial it as it is here.
 	if a, err := netip.ParseAddrPort(c.peerListen); err != nil || a.Port() == 0 || a.Addr().IsUnspecified() {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"github.com/headstart-mesh/headstart/shim/identity"
 	"github.com/headstart-mesh/headstart/shim/mesh"
@@ -32,7 +31,7 @@ func issuedParty(c config, log *slog.Logger) (party, error) {
 
 // openPods follows the pods that Kubernetes runs on the node, and stands between the
 // control plane and the node's gateways.
-func openPods(ctx context.Context, c config, n *node, name string, controlPlane *grpc.ClientConn, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
+func openPods(ctx context.Context, c config, n *node, name string, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
 	if err := makeOpen(c.gateway("")); err != nil {
 		return nil, err
 	}
@@ -41,7 +40,7 @@ func openPods(ctx context.Context, c config, n *node, name string, controlPlane 
 		return nil, err
 	}
 	n.pods = set
-	n.relay = relay.New(relay.Config{Node: name, ControlPlane: controlPlane, StateFile: c.state("endpoints.pb"), Activity: n.uplink,
+	n.relay = relay.New(relay.Config{Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("endpoints.pb"), Activity: n.uplink,
 		Metrics: relay.NewMetrics(registry), Log: log})
 	p := &platform{instances: set, shims: pods.Shims{Pods: set}}
 	p.serve = func(ctx context.Context, g *errgroup.Group) {

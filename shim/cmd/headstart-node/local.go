@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
@@ -43,7 +42,7 @@ func localParty(c config) (party, error) {
 
 // openLocal runs the node's instances itself, by containerd. Its relay stands in for the control
 // plane while that is away.
-func openLocal(ctx context.Context, c config, n *node, name string, controlPlane *grpc.ClientConn, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
+func openLocal(ctx context.Context, c config, n *node, name string, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
 	subnet, err := c.subnet()
 	if err != nil {
 		return nil, err
@@ -61,7 +60,7 @@ func openLocal(ctx context.Context, c config, n *node, name string, controlPlane
 			log.Warn("functions do not find each other by their hosts", "error", err)
 		}
 	}
-	standIn := relay.New(relay.Config{Whole: true, Node: name, ControlPlane: controlPlane, StateFile: c.state("gateway.pb"), Activity: n.uplink,
+	standIn := relay.New(relay.Config{Whole: true, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("gateway.pb"), Activity: n.uplink,
 		Metrics: relay.NewMetrics(registry), Log: log})
 	return &platform{
 		instances: localInstances{n.set},

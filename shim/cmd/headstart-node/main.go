@@ -42,7 +42,7 @@ func command(do func(context.Context, config) error) *cobra.Command {
 		Long: `headstart-node parks requests for cold functions, fetches their inputs while
 their sandboxes start, and delivers the requests when both are there.
 
-It registers with the control plane over one stream (mutual TLS; the node's name is
+It registers with each control plane over one stream (mutual TLS; the node's name is
 the common name of its certificate) and serves, in --run-dir, unix sockets of mode 0600:
   ingress.sock  requests from this node's Envoy
   hints.sock    hints from the prefetch filter
@@ -82,7 +82,8 @@ func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.stateDir, "state-dir", "/var/lib/headstart", "directory for buffered inputs, instances and logs; it outlives restarts")
 	f.StringVar(&c.runDir, "run-dir", "/run/headstart", "directory for the daemon's unix sockets")
 	f.StringVar(&c.secretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the stores' secret files, one per name")
-	f.StringVar(&c.controlPlane, "control-plane", "", "host:port of the control plane")
+	f.StringVar(&c.controlPlane, "control-plane", "", "host:port of the control planes, several with commas between; each address of a host is one")
+	f.StringVar(&c.controlPlaneAny, "control-plane-any", "", "host:port that leads to any control plane, for when none of --control-plane can be reached; empty for none")
 	f.StringVar(&c.controlName, "control-plane-name", "headstart-controlplane", "name in the control plane's certificate")
 	f.StringVar(&c.cert, "cert", "", "this node's certificate (PEM); its common name is the node's name")
 	f.StringVar(&c.key, "key", "", "private key of --cert (PEM)")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/uplink"
 )
 
 // observeFetches returns what counts the engine's fetches; docs/reference/metrics.md
@@ -32,6 +33,13 @@ func observeFetches(r prometheus.Registerer) func(engine.Outcome) {
 		bytes.WithLabelValues(o.Store).Add(float64(o.Bytes))
 		seconds.WithLabelValues(o.Store).Observe(o.Ended.Sub(o.Began).Seconds())
 	}
+}
+
+// connectedControlPlanes counts them when asked.
+func connectedControlPlanes(u *uplink.Uplink) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "headstart_control_planes_connected", Help: "Control planes that the daemon has a stream with."},
+		func() float64 { return float64(u.Connected()) })
 }
 
 var (

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 )
 
 // Images are to be built with the tag kubernetes: containerd's client, which only the local
@@ -17,6 +16,6 @@ var errNoLocal = errors.New("--platform " + platformLocal + ": this build is for
 
 func localParty(config) (party, error) { return party{}, errNoLocal }
 
-func openLocal(context.Context, config, *node, string, *grpc.ClientConn, prometheus.Registerer, *slog.Logger) (*platform, error) {
+func openLocal(context.Context, config, *node, string, prometheus.Registerer, *slog.Logger) (*platform, error) {
 	return nil, errNoLocal
 }

@@ -14,8 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
@@ -32,19 +30,9 @@ import (
 const (
 	// shutdownTimeout bounds the end of the daemon: requests under way get this long.
 	shutdownTimeout = 5 * time.Second
-	// gRPC's own back-off goes up to two minutes; parked requests do not wait that long
-	// for a control plane that is back. The uplink paces its attempts itself.
-	redialFirst, redialLongest = 50 * time.Millisecond, time.Second
-	// redialTimeout is for a TLS handshake over a slow edge link.
-	redialTimeout = 5 * time.Second
 	// drainTimeout is how long a daemon that another has taken over from has for the requests
 	// that wait in it. The chart's terminationGracePeriodSeconds is longer.
 	drainTimeout = 25 * time.Second
-	// streamWindow is fixed, as gRPC would measure the way by a ping for each message
-	// otherwise. It has the endpoints of a large cluster come in some tens of round trips.
-	streamWindow = 1 << 20
-	// streamKeepalive finds a control plane that went without a word.
-	streamKeepalive = 10 * time.Second
 )
 
 // run is the node, from the stores to the gateway: first what fetches and starts,
@@ -84,27 +72,19 @@ func run(ctx context.Context, c config) (err error) {
 	fetches := engine.New(stores.source, buf.Buffer, observeFetches(registry))
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
-	// The control plane. It is told of the instances from their adoption on.
+	// The control planes. They are told of the instances from their adoption on.
 	me, err := c.party(log)
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+c.controlPlane, grpc.WithTransportCredentials(me.controlPlane),
-		grpc.WithInitialWindowSize(streamWindow), grpc.WithInitialConnWindowSize(streamWindow),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: streamKeepalive, Timeout: streamKeepalive}),
-		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: redialTimeout,
-			Backoff: backoff.Config{BaseDelay: redialFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialLongest}}))
-	if err != nil {
-		return fmt.Errorf("connecting to the control plane: %w", err)
-	}
-	defer conn.Close()
 	streams := newStreams(stores.secrets)
 	defer streams.Close()
 	node := &node{functions: ingress.NewFunctions(), stores: stores, streams: streams, process: c.process(), inputs: buf}
-	node.uplink = uplink.New(nodeapi.NewControlPlaneClient(conn), func() *nodeapi.Register {
+	node.uplink = uplink.New(newControlPlanes(c.controlPlane, c.controlPlaneAny, me.controlPlane), func() *nodeapi.Register {
 		node.prober.Plan.Again() // the control plane may know nothing
 		return node.register(c)
 	}, node, log)
+	registry.MustRegister(connectedControlPlanes(node.uplink))
 
 	// The functions' own sockets, which instances are made with.
 	node.sockets = functionapi.New(functionapi.Config{Function: node.functions.Get, Job: node.awaitJob, Succeeds: buf.succeeds, Metrics: functionapi.NewMetrics(registry), Log: log})
@@ -113,7 +93,7 @@ func run(ctx context.Context, c config) (err error) {
 	defer node.jobs.Close()
 
 	// Instances: those that containerd runs for us, or Kubernetes.
-	platform, err := c.open(ctx, node, me.name, conn, registry, log)
+	platform, err := c.open(ctx, node, me.name, registry, log)
 	if err != nil {
 		return err
 	}
@@ -171,9 +151,9 @@ func (c config) party(log *slog.Logger) (party, error) {
 	return localParty(c)
 }
 
-func (c config) open(ctx context.Context, n *node, name string, controlPlane *grpc.ClientConn, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
+func (c config) open(ctx context.Context, n *node, name string, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
 	if c.platform == platformKubernetes {
-		return openPods(ctx, c, n, name, controlPlane, registry, log)
+		return openPods(ctx, c, n, name, registry, log)
 	}
-	return openLocal(ctx, c, n, name, controlPlane, registry, log)
+	return openLocal(ctx, c, n, name, registry, log)
 }

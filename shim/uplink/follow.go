@@ -1,0 +1,185 @@
+package uplink
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// heard acts on a control plane's word. What the node is to know it takes from the followed
+// one; what another one says is kept until that is followed. Requests and instances have keys,
+// and are the same whoever names them.
+func (s *stream) heard(m *nodeapi.ControlMessage) {
+	u := s.u
+	u.handling.Lock()
+	defer u.handling.Unlock()
+	switch k := m.GetKind().(type) {
+	case *nodeapi.ControlMessage_Start:
+		u.handler.Start(k.Start)
+	case *nodeapi.ControlMessage_Stop:
+		u.handler.Stop(k.Stop)
+	case *nodeapi.ControlMessage_Expect:
+		u.handler.Expect(k.Expect)
+	case *nodeapi.ControlMessage_Bound:
+		u.settle(k.Bound.GetRequest(), answer{bound: k.Bound})
+	case *nodeapi.ControlMessage_Refused:
+		u.refused(s, k.Refused)
+	case *nodeapi.ControlMessage_InCharge:
+		s.takes(k.InCharge.GetHeld())
+	default:
+		news := said{functions: m.GetFunctions(), instances: m.GetInstances(), triggers: m.GetTriggers(), neighbours: m.GetNeighbours()}
+		s.said.add(news)
+		if u.isFollowed(s) {
+			news.tell(u.handler)
+			return
+		}
+	}
+	u.mu.Lock()
+	s.up = true
+	u.mu.Unlock()
+	u.choose()
+}
+
+// takes says whether the control plane is in charge.
+func (s *stream) takes(charge bool) {
+	s.u.mu.Lock()
+	defer s.u.mu.Unlock()
+	if s.charge = 0; charge {
+		s.u.claims++
+		s.charge = s.u.claims
+	}
+}
+
+func (u *Uplink) isFollowed(s *stream) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.followed == s
+}
+
+// choose follows the control plane that was the last to say that it is in charge or, while none
+// does, the one that is followed already, or the first that is there. The caller holds handling.
+func (u *Uplink) choose() {
+	u.mu.Lock()
+	var best *stream
+	for _, s := range u.streams {
+		if s.up && (best == nil || s.charge > best.charge || s.charge == best.charge && s == u.followed) {
+			best = s
+		}
+	}
+	changed := best != u.followed
+	if changed {
+		u.endTerm()
+		u.followed = best
+		u.term, u.endTerm = context.WithCancel(context.Background())
+	}
+	if changed && best != nil {
+		u.askFollowed(best)
+	}
+	u.mu.Unlock()
+	if changed && best != nil {
+		u.log.Info("following a control plane", "address", best.address)
+		best.said.tell(u.handler)
+	}
+}
+
+// add replaces what there is news of.
+func (k *said) add(news said) {
+	if news.functions != nil {
+		k.functions = news.functions
+	}
+	if news.instances != nil {
+		k.instances = news.instances
+	}
+	if news.triggers != nil {
+		k.triggers = news.triggers
+	}
+	if news.neighbours != nil {
+		k.neighbours = news.neighbours
+	}
+}
+
+// tell says all of it in the order in which it depends on each other.
+func (k said) tell(h Handler) {
+	if k.functions != nil {
+		h.Functions(k.functions)
+	}
+	if k.instances != nil {
+		h.Instances(k.instances)
+	}
+	if k.triggers != nil {
+		h.Triggers(k.triggers)
+	}
+	if k.neighbours != nil {
+		h.Neighbours(k.neighbours)
+	}
+}
+
+// Followed is a connection to the control plane that is followed; calls wait until there is one.
+// What is open on it ends when another one is followed.
+func (u *Uplink) Followed() grpc.ClientConnInterface { return followed{u} }
+
+type followed struct{ u *Uplink }
+
+// current returns the connection, and a context that ends when another one is followed.
+func (f followed) current(ctx context.Context) (Conn, context.Context, error) {
+	for {
+		f.u.mu.Lock()
+		now, term := f.u.followed, f.u.term
+		f.u.mu.Unlock()
+		if now != nil {
+			return now.conn, term, nil
+		}
+		select {
+		case <-term.Done():
+		case <-ctx.Done():
+			return nil, nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (f followed) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	conn, term, err := f.current(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(term, cancel)()
+	return conn.Invoke(ctx, method, args, reply, opts...)
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (f followed) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	conn, term, err := f.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	forget := context.AfterFunc(term, cancel)
+	release := func() { forget(); cancel() }
+	s, err := conn.NewStream(ctx, desc, method, opts...)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &termed{ClientStream: s, release: release}, nil
+}
+
+// termed is a stream of a term, which it need not wait for when it has ended before.
+type termed struct {
+	grpc.ClientStream
+	release func()
+}
+
+// RecvMsg implements grpc.ClientStream: its error is the stream's end.
+func (t *termed) RecvMsg(m any) error {
+	err := t.ClientStream.RecvMsg(m)
+	if err != nil {
+		t.release()
+	}
+	return err
+}
