@@ -31,9 +31,14 @@ type Applied struct {
 type Status struct {
 	Version string `json:"version"`
 	// Platform is Kubernetes, or empty for the embedded one.
-	Platform  string     `json:"platform,omitempty"`
-	Nodes     []Node     `json:"nodes"`
-	Functions []Function `json:"functions"`
+	Platform string `json:"platform,omitempty"`
+	// InCharge: it is this control plane, of several, that scales to zero and writes the
+	// mesh's configuration.
+	InCharge bool `json:"inCharge,omitempty"`
+	// ControlPlanes are all that were asked, in the answer of a Client of several.
+	ControlPlanes []ControlPlane `json:"controlPlanes,omitempty"`
+	Nodes         []Node         `json:"nodes"`
+	Functions     []Function     `json:"functions"`
 	// Routing is what of the weights cannot be used, and what gateways have refused.
 	Routing []RoutingProblem `json:"routing,omitempty"`
 	// Mesh is how far the mesh's configuration has come, on Kubernetes.
@@ -77,6 +82,8 @@ type Node struct {
 	// Kubernetes, where gateways are the mesh's.
 	Gateway   string `json:"gateway"`
 	Instances int    `json:"instances"`
+	// Away are those of Status.ControlPlanes that it is not connected to.
+	Away []string `json:"away,omitempty"`
 }
 
 // Function is one function with its instances and its recent past.

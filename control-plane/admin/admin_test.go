@@ -40,6 +40,8 @@ type backend struct {
 	trace  trace.Trace
 	// weights are default/fire's.
 	weights routing.Explanation
+	// request is an id that the trace is known by, too.
+	request string
 
 	applied []byte
 	deleted string
@@ -76,7 +78,9 @@ func (b *backend) Weights(function string) (routing.Explanation, bool) {
 	return b.weights, function == b.weights.Function
 }
 
-func (b *backend) Trace(id string) (trace.Trace, bool) { return b.trace, id == b.trace.ID }
+func (b *backend) Trace(id string) (trace.Trace, bool) {
+	return b.trace, id == b.trace.ID || id == b.request
+}
 
 // serve returns the path of a socket that b answers at.
 func serve(t *testing.T, b admin.Backend) string {

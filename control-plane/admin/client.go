@@ -26,11 +26,13 @@ const callTimeout = 30 * time.Second
 // Dial opens a connection to a control plane.
 type Dial func(ctx context.Context) (net.Conn, error)
 
-// Client calls one control plane.
+// Client calls one control plane, or those of a cluster.
 type Client struct {
 	http http.Client
 	// explain says what to do about a call that got no answer.
 	explain func(error) error
+	// replicas are called instead, if there may be several.
+	replicas *replicas
 }
 
 // NewClient returns a client of the control plane that serves a unix socket.
@@ -55,7 +57,13 @@ func NewClientOver(dial Dial) *Client {
 }
 
 // Close lets go of the connection. Calls after it open another one.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	if c.replicas != nil {
+		c.replicas.close()
+		return
+	}
+	c.http.CloseIdleConnections()
+}
 
 func newClient(dial Dial, keep bool, explain func(error) error) *Client {
 	over := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -105,7 +113,7 @@ func (c *Client) RunJob(ctx context.Context, manifest io.Reader) (JobOutcome, er
 	if err != nil {
 		return o, err
 	}
-	patient := Client{explain: c.explain, http: http.Client{Transport: c.http.Transport}}
+	patient := Client{explain: c.explain, replicas: c.replicas, http: http.Client{Transport: c.http.Transport}}
 	err = patient.call(ctx, http.MethodPost, "/v1/jobs", bytes.NewReader(b), &o)
 	return o, err
 }
@@ -126,6 +134,9 @@ func (c *Client) Weights(ctx context.Context, function string) (routing.Explanat
 
 // Status returns nodes, functions, instances and events.
 func (c *Client) Status(ctx context.Context) (Status, error) {
+	if c.replicas != nil {
+		return c.replicas.status(ctx)
+	}
 	var s Status
 	err := c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
 	return s, err
@@ -133,12 +144,18 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 
 // Trace returns a trace by its id or by its request's.
 func (c *Client) Trace(ctx context.Context, id string) (trace.Trace, error) {
+	if c.replicas != nil {
+		return c.replicas.trace(ctx, id)
+	}
 	var t trace.Trace
 	err := c.call(ctx, http.MethodGet, "/v1/traces/"+url.PathEscape(id), nil, &t)
 	return t, err
 }
 
 func (c *Client) call(ctx context.Context, method, path string, body io.Reader, into any) error {
+	if c.replicas != nil {
+		return c.replicas.first(ctx, method == http.MethodGet, func(one *Client) error { return one.call(ctx, method, path, body, into) })
+	}
 	req, err := http.NewRequestWithContext(ctx, method, "http://headstart"+path, body)
 	if err != nil {
 		return err
@@ -170,7 +187,7 @@ func (c *Client) noAnswer(err error) error {
 	if errors.As(err, &call) { // it repeats method and address, which mean nothing here
 		err = call.Err
 	}
-	return c.explain(err)
+	return unanswered{c.explain(err)}
 }
 
 // unreachable says what to do about a socket that does not answer.

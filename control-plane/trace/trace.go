@@ -5,6 +5,7 @@ package trace
 
 import (
 	"cmp"
+	"maps"
 	"regexp"
 	"slices"
 	"time"
@@ -201,6 +202,24 @@ func (t Trace) Of(request string) Trace {
 		}
 	}
 	return part
+}
+
+// Merge puts together what several collectors have of one trace, that of the first.
+func Merge(parts ...Trace) Trace {
+	spans := map[string]Span{}
+	dropped := 0
+	for _, part := range parts {
+		if part.ID != parts[0].ID {
+			continue
+		}
+		for _, s := range part.Spans {
+			spans[s.ID] = s
+		}
+		dropped += part.Dropped
+	}
+	t := New(parts[0].ID, slices.Collect(maps.Values(spans)))
+	t.Dropped = dropped
+	return t
 }
 
 // depths returns each span's distance from its root.

@@ -248,7 +248,7 @@ func (c *cluster) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id)
 // Status is all that the control plane knows, as of now.
 func (c *cluster) Status() admin.Status {
 	state := c.platform.State()
-	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus(), Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(time.Now()))}
+	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, InCharge: c.inCharge(), Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus(), Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(time.Now()))}
 	connected := c.nodes.Connected()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{Name: name, Version: connected[name].GetVersion()}

@@ -112,7 +112,7 @@ func contexts(raw clientcmdapi.Config) string {
 	return strings.Join(names, ", ")
 }
 
-// client returns a client of the cluster's control plane.
+// client returns a client of the cluster's control planes.
 func (k *cluster) client() (*admin.Client, error) {
 	config, err := k.config()
 	if err != nil {
@@ -122,11 +122,14 @@ func (k *cluster) client() (*admin.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig: %w", err)
 	}
-	return admin.NewClientOver(func(ctx context.Context) (net.Conn, error) {
-		pod, err := k.controlPlane(ctx, reader)
+	find := func(ctx context.Context) ([]string, error) {
+		pods, err := k.controlPlanes(ctx, reader)
 		if err != nil {
 			return nil, k.explain(config, err)
 		}
+		return pods, nil
+	}
+	return admin.NewClientOfAll(find, func(ctx context.Context, pod string) (net.Conn, error) {
 		c, err := tunnel.Dial(ctx, config, k.system, pod, adminPort)
 		if err != nil {
 			return nil, k.explain(config, err)
@@ -135,14 +138,14 @@ func (k *cluster) client() (*admin.Client, error) {
 	}), nil
 }
 
-// controlPlane is the name of a pod of the control plane that is ready.
-func (k *cluster) controlPlane(ctx context.Context, r *objects.Reader) (string, error) {
+// controlPlanes are the names of the control plane's pods that are ready.
+func (k *cluster) controlPlanes(ctx context.Context, r *objects.Reader) ([]string, error) {
 	d, err := objects.Get[appsv1.Deployment](ctx, r, objects.Deployments, k.system, controlPlaneName)
 	if apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("this cluster has no Headstart in namespace %s: install it (docs/operations/install.md), or name its namespace by --headstart-namespace", k.system)
+		return nil, fmt.Errorf("this cluster has no Headstart in namespace %s: install it (docs/operations/install.md), or name its namespace by --headstart-namespace", k.system)
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var selector []string
 	for key, value := range d.Spec.Selector.MatchLabels {
@@ -150,14 +153,18 @@ func (k *cluster) controlPlane(ctx context.Context, r *objects.Reader) (string, 
 	}
 	pods, err := objects.List[corev1.Pod](ctx, r, objects.Pods, k.system, strings.Join(selector, ","))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
+	var names []string
 	for _, p := range pods {
 		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && ready(p) {
-			return p.Name, nil
+			names = append(names, p.Name)
 		}
 	}
-	return "", fmt.Errorf("the control plane has no pod that is ready; see `kubectl -n %s get pods`, or `headstart check`", k.system)
+	if len(names) == 0 {
+		return nil, fmt.Errorf("the control plane has no pod that is ready; see `kubectl -n %s get pods`, or `headstart check`", k.system)
+	}
+	return names, nil
 }
 
 func ready(p corev1.Pod) bool {

@@ -86,6 +86,7 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 		none = "\nNo functions; a Service becomes one by an annotation (docs/reference/annotations.md)."
 	}
 	err := errors.Join(
+		printControlPlanes(out, s.ControlPlanes),
 		printTable(out, "No node is connected; the log of headstart-node says why.", nodes, "NODE", "GATEWAY", "INSTANCES", "VERSION"),
 		printTable(out, none, functions, header...),
 		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"),
@@ -97,6 +98,26 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 	}
 	_, e := fmt.Fprintf(out, "\nTo call a function, name its host to any gateway:\n  curl -H 'Host: %s' %s/\n", printable(host(s.Functions[i])), printable(s.Nodes[0].Gateway))
 	return errors.Join(err, e)
+}
+
+// printControlPlanes writes which there are, if there is more to say than that one is.
+func printControlPlanes(out io.Writer, all []admin.ControlPlane) error {
+	if len(all) < 2 {
+		return nil
+	}
+	rows := [][]string{}
+	for _, c := range all {
+		role := ""
+		if c.InCharge {
+			role = "yes"
+		}
+		rows = append(rows, []string{c.Name, role, fmt.Sprint(c.Nodes), c.Version, c.Problem})
+	}
+	if err := printTable(out, "", rows, "CONTROL PLANE", "IN CHARGE", "NODES", "VERSION", "PROBLEM"); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(out)
+	return err
 }
 
 // shownGateways is how many names fit a line.

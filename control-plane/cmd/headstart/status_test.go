@@ -125,3 +125,27 @@ func TestStatusJSONNames(t *testing.T) {
 }
 `, "status", "-o", "json", "--run-dir", serve(t, &backend{status: s}))
 }
+
+// Of several control planes it is said which there are.
+func TestStatusOfSeveralControlPlanes(t *testing.T) {
+	var out bytes.Buffer
+	s := admin.Status{Platform: admin.Kubernetes, Nodes: []admin.Node{{Name: "edge", Version: "v1"}},
+		ControlPlanes: []admin.ControlPlane{{Name: "cp-a", InCharge: true, Nodes: 1, Version: "v1"}, {Name: "cp-b", Problem: "it does not answer"}}}
+	if err := printStatus(&out, s, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	const want = `CONTROL PLANE   IN CHARGE   NODES   VERSION   PROBLEM
+cp-a            yes         1       v1        -
+cp-b            -           0       -         it does not answer
+
+NODE   GATEWAY   INSTANCES   VERSION
+`
+	if !strings.HasPrefix(out.String(), want) {
+		t.Error(out.String())
+	}
+	out.Reset()
+	s.ControlPlanes = s.ControlPlanes[:1]
+	if err := printStatus(&out, s, time.Now()); err != nil || !strings.HasPrefix(out.String(), "NODE") {
+		t.Errorf("%v, of one:\n%s", err, out.String())
+	}
+}
