@@ -111,6 +111,19 @@ func TestAfterTheInstallation(t *testing.T) {
 		"not installed": {"control-plane", check.Fail, "Headstart is not installed: namespace headstart-system has no Deployment headstart-controlplane", func(t *testing.T, c *cluster) {
 			delete(c.objects, "Deployment headstart-controlplane")
 		}},
+		"one control plane": {"control-plane", check.Warn, "one replica|Deployment headstart-system/headstart-controlplane: while its pod is away, cold requests wait", func(t *testing.T, c *cluster) {
+			c.change(t, "Deployment headstart-controlplane", int64(1), "spec", "replicas")
+		}},
+		"one control plane by default": {"control-plane", check.Warn, "one replica", func(t *testing.T, c *cluster) {
+			c.change(t, "Deployment headstart-controlplane", nil, "spec", "replicas")
+		}},
+		"a control plane is away": {"control-plane", check.Warn, "1 of 2 available|Pod headstart-system/controlplane-1: it is pending", func(t *testing.T, c *cluster) {
+			c.change(t, "Deployment headstart-controlplane", int64(1), "status", "availableReplicas")
+			c.add(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: controlplane-1, namespace: headstart-system, labels: {app: controlplane}}\nstatus: {phase: Pending}")
+		}},
+		"a daemon with one of two": {"connected", check.Warn, "2 connected, 1 not to all control planes|Node node-2: its daemon is not connected to control plane b", func(t *testing.T, c *cluster) {
+			c.status.Nodes[1].Away = []string{"b"}
+		}},
 		"control plane starting": {"control-plane", check.Fail, "Deployment headstart-system/headstart-controlplane has no available replica|Pod headstart-system/controlplane-1: it is pending on node node-1; container controlplane: ImagePullBackOff Back-off pulling", func(t *testing.T, c *cluster) {
 			c.change(t, "Deployment headstart-controlplane", nil, "status", "availableReplicas")
 			c.add(t, `{apiVersion: v1, kind: Pod, metadata: {name: controlplane-1, namespace: headstart-system, labels: {app: controlplane}}, spec: {nodeName: node-1, containers: [{name: controlplane}]},

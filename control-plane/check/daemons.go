@@ -80,17 +80,19 @@ func lookConnected(ctx context.Context, l *look) Outcome {
 	if err != nil {
 		return unknown("the daemons", err)
 	}
-	versions := map[string]string{}
+	versions, partly := map[string]string{}, map[string][]string{}
 	for _, n := range s.Nodes {
-		versions[n.Name] = n.Version
+		versions[n.Name], partly[n.Name] = n.Version, n.Away
 	}
-	var away, other []Problem
+	var away, half, other []Problem
 	for _, p := range pods {
 		v, connected := versions[p.Spec.NodeName]
 		switch {
 		case !podReady(p): // another check's
 		case !connected:
 			away = append(away, Problem{Object: "Node " + p.Spec.NodeName, Message: "its daemon is not connected to the control plane"})
+		case len(partly[p.Spec.NodeName]) > 0:
+			half = append(half, Problem{Object: "Node " + p.Spec.NodeName, Message: "its daemon is not connected to control plane " + strings.Join(partly[p.Spec.NodeName], ", ")})
 		case v != s.Version:
 			other = append(other, Problem{Object: "Node " + p.Spec.NodeName, Message: "its daemon is version " + v + ", the control plane " + s.Version})
 		}
@@ -98,6 +100,8 @@ func lookConnected(ctx context.Context, l *look) Outcome {
 	switch {
 	case len(away) > 0:
 		return fail("%d %s", len(s.Nodes), plural(len(s.Nodes), "is", "are")).with(away)
+	case len(half) > 0:
+		return warn("%d connected, %d not to all control planes", len(s.Nodes), len(half)).with(half)
 	case len(other) > 0:
 		return warn("%d connected, %d of another version", len(s.Nodes), len(other)).with(other)
 	case len(s.Nodes) == 0:

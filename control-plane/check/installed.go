@@ -27,10 +27,23 @@ func lookControlPlane(ctx context.Context, l *look) Outcome {
 	if err != nil {
 		return unknown("the control plane", err)
 	}
-	if d.Status.AvailableReplicas > 0 {
-		return pass("%d of %d available", d.Status.AvailableReplicas, d.Status.Replicas)
+	// The API server fills in 1 for a Deployment that does not say how many.
+	wanted := int32(1)
+	if d.Spec.Replicas != nil {
+		wanted = *d.Spec.Replicas
 	}
-	o := fail("Deployment %s/%s has no available replica", l.Namespace, controlPlaneName)
+	var o Outcome
+	switch available := d.Status.AvailableReplicas; {
+	case available == 0:
+		o = fail("Deployment %s/%s has no available replica", l.Namespace, controlPlaneName)
+	case wanted < 2:
+		return warn("one replica").with([]Problem{{Object: "Deployment " + l.Namespace + "/" + controlPlaneName,
+			Message: "while its pod is away, cold requests wait and nothing is scaled; set the chart's controlplane.replicas to 2"}})
+	case available < wanted:
+		o = warn("%d of %d available", available, wanted)
+	default:
+		return pass("%d of %d available", available, wanted)
+	}
 	selector := labels(d.Spec.Selector.MatchLabels)
 	pods, err := objects.List[corev1.Pod](ctx, l.Objects, objects.Pods, l.Namespace, selector)
 	if err != nil || selector == "" {

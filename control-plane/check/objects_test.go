@@ -25,6 +25,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: headstart-controlplane, namespace: headstart-system}
 spec:
+  replicas: 2
   selector: {matchLabels: {app: controlplane}}
   template:
     spec:
@@ -33,7 +34,7 @@ spec:
           args: [--platform=kubernetes, --stores=/etc/headstart/stores/stores.yaml]
           volumeMounts: [{name: stores, mountPath: /etc/headstart/stores}]
       volumes: [{name: stores, configMap: {name: headstart-stores}}]
-status: {replicas: 1, availableReplicas: 1}
+status: {replicas: 2, availableReplicas: 2}
 ---
 apiVersion: v1
 kind: Pod
