@@ -37,6 +37,8 @@ var scenarios = []scenario{
 	{name: "annotations_conflicting", do: annotationsConflicting},
 	{name: "filter_absent", do: filterAbsent},
 	{name: "controlplane_restarted", do: restarted("deployment", "headstart-controlplane", world.System)},
+	{name: "controlplane_killed", do: leaderKilled},
+	{name: "controlplanes_killed", do: controlPlanesKilled},
 	{name: "daemons_restarted", do: restarted("daemonset", "headstart-node", world.System)},
 	{name: "gateways_restarted", do: restarted("deployment", gatewayName, meshNamespace)},
 	{name: "istiod_restarted", do: restarted("deployment", "istiod", meshNamespace)},

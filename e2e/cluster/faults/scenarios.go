@@ -22,7 +22,10 @@ const (
 	// betweenNodes lets a cold request meet each restart.
 	betweenNodes = 5 * time.Second
 	// recoveryMost bounds how long cold requests may still be refused when the fault is over.
-	recoveryMost   = 15 * time.Second
+	recoveryMost = 15 * time.Second
+	// leaseMost bounds how long nobody is in charge: the Lease has to run out, which takes 15 s,
+	// and the next one tries for it every 2 s.
+	leaseMost      = 30 * time.Second
 	rolloutTimeout = 3 * time.Minute
 	drainTimeout   = time.Minute
 )
@@ -37,6 +40,61 @@ func restarted(kind, name, namespace string) func(context.Context, *rig, *Outcom
 		}
 		return r.kubectl(ctx, "-n", namespace, "rollout", "status", kind+"/"+name, "--timeout", rolloutTimeout.String())
 	}
+}
+
+// leaderKilled ends the control plane that is in charge without a word. The other one goes on at
+// once, and is in charge when the Lease has run out.
+func leaderKilled(ctx context.Context, r *rig, o *Outcome) error {
+	before, err := r.inCharge(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.kill(ctx, "pod", before); err != nil {
+		return err
+	}
+	err = testbed.Poll(ctx, leaseMost, func(ctx context.Context) error {
+		now, err := r.inCharge(ctx)
+		if err == nil && now == before {
+			err = errors.New("it is still " + before)
+		}
+		return err
+	})
+	if err != nil {
+		o.broken("no other control plane is in charge: %v", err)
+	}
+	return r.controlPlanesAreBack(ctx)
+}
+
+// controlPlanesKilled ends all of them: cold requests wait for the next ones.
+func controlPlanesKilled(ctx context.Context, r *rig, _ *Outcome) error {
+	return errors.Join(r.kill(ctx, "pod", "-l", "app.kubernetes.io/name=headstart-controlplane"), r.controlPlanesAreBack(ctx))
+}
+
+func (r *rig) kill(ctx context.Context, what ...string) error {
+	return r.kubectl(ctx, append([]string{"-n", world.System, "delete", "--force", "--grace-period=0"}, what...)...)
+}
+
+func (r *rig) controlPlanesAreBack(ctx context.Context) error {
+	return r.kubectl(ctx, "-n", world.System, "rollout", "status", "deployment/headstart-controlplane", "--timeout", rolloutTimeout.String())
+}
+
+// inCharge is the name of the control plane that is, among several.
+func (r *rig) inCharge(ctx context.Context) (string, error) {
+	client, err := r.Admin()
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	s, err := client.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range s.ControlPlanes {
+		if c.InCharge {
+			return c.Name, nil
+		}
+	}
+	return "", fmt.Errorf("none of %d control planes is in charge", len(s.ControlPlanes))
 }
 
 // containerdRestarted ends each node's containerd once.

@@ -99,18 +99,18 @@ func (w *World) CLI(ctx context.Context, into any, args ...string) error {
 // adminPort is where the control plane's pod serves its operator, on its loopback.
 const adminPort = 9466
 
-// Admin is the control plane's door, as the CLI opens it. The caller closes it.
+// Admin is the control planes' door, as the CLI opens it. The caller closes it.
 func (w *World) Admin() (*admin.Client, error) {
 	server, err := w.REST()
 	if err != nil {
 		return nil, err
 	}
-	return admin.NewClientOver(func(ctx context.Context) (net.Conn, error) {
-		pod, err := w.Output(ctx, nil, "kubectl", "-n", System, "get", "pods", "-l", "app.kubernetes.io/name=headstart-controlplane",
-			"--field-selector=status.phase=Running", "-o", "jsonpath={.items[0].metadata.name}")
-		if err != nil {
-			return nil, err
-		}
+	pods := func(ctx context.Context) ([]string, error) {
+		names, err := w.Output(ctx, nil, "kubectl", "-n", System, "get", "pods", "-l", "app.kubernetes.io/name=headstart-controlplane",
+			"--field-selector=status.phase=Running", "-o", "jsonpath={.items[*].metadata.name}")
+		return strings.Fields(names), err
+	}
+	return admin.NewClientOfAll(pods, func(ctx context.Context, pod string) (net.Conn, error) {
 		return tunnel.Dial(ctx, server, System, pod, adminPort)
 	}), nil
 }
