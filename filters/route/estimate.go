@@ -16,8 +16,12 @@ const (
 	inFlightLimit = 100 * workersLimit
 
 	// memory is, in times of service, after what time half of what was heard of the other
-	// gateways' requests is forgotten: queues change as fast as requests are served.
-	memory = 8
+	// gateways' requests is forgotten: queues change as fast as requests are served, and one
+	// that is longer for longer shows in the average.
+	memory = 1
+	// chance is the square of what a normal distribution's positive part has on average if its
+	// mean is 0, 1/sqrt(2 pi) of the deviation, times 4: see positive.
+	chance = 2 / math.Pi
 	// regard is how often a request's wait counts: once for itself, and by half for those who
 	// will wait because of it. If each had an eye to itself only, the near queue would fill
 	// until it is as bad as the far way is long, for everybody (Naor, "The regulation of queue
@@ -97,7 +101,8 @@ func (e *endpoint) said(said Endpoint) {
 // All own requests in flight count as if they were on the node, also those on their way: so
 // many more may be on their way from other gateways, of which nobody has heard.
 func (e *endpoint) expect(now time.Duration) (expected, cost float64) {
-	ahead := max(0, float64(e.sent+e.elsewhere)+e.othersNow(now)+1-e.workers)
+	others, forgotten := e.othersNow(now)
+	ahead := positive(float64(e.sent+e.elsewhere)+others+1-e.workers, forgotten)
 	wait := ahead / e.workers * e.turn
 	expected = e.rtt + e.service + wait
 	cost = expected + (regard-1)*wait
@@ -120,11 +125,22 @@ func (e *endpoint) slowNow(now time.Duration) float64 {
 }
 
 // othersNow is how many requests of other gateways it has: what it said last, as far as that
-// still counts, and what it usually says.
-func (e *endpoint) othersNow(now time.Duration) float64 {
+// still counts, and what it usually says. The variance of that is what was not heard of, or is
+// forgotten: as many as chance has it, which is a Poisson distribution, whose variance is its
+// mean.
+func (e *endpoint) othersNow(now time.Duration) (mean, variance float64) {
 	half := memory * e.turn
 	fresh := half / (half + max(0, (now-e.heard).Seconds()))
-	return e.usual + (e.others-e.usual)*fresh
+	mean = e.usual + (e.others-e.usual)*fresh
+	return mean, mean * (1 - fresh)
+}
+
+// positive is the average of what a normal distribution has above 0, about: who may find a
+// free worker or a queue has to expect more than the wait behind an average number of
+// requests. It is exact where the mean is 0 or far from it, and else too much by at most 0.071
+// of the deviation.
+func positive(mean, variance float64) float64 {
+	return max(0, mean+math.Sqrt(mean*mean+chance*variance)) / 2
 }
 
 func (e *endpoint) begin(now time.Duration) {

@@ -144,6 +144,35 @@ func (w *world) land(now time.Duration) {
 	w.flying = left
 }
 
+// Of two endpoints whose workers are as many as have work on average, one is known to have a
+// worker free this moment. The other may have one, or a queue.
+func TestWhatIsKnownToHaveRoomIsPreferred(t *testing.T) {
+	full := func(address string) route.Endpoint {
+		return route.Endpoint{Address: address, Service: 4 * ms, Workers: 8, Others: 7}
+	}
+	table := table(full("10.0.0.1:8080"), full("10.0.0.2:8080"))
+	now := time.Minute
+	table.Hear(0, 0, route.Load{InFlight: 7, Workers: 8})
+	table.Hear(1, now, route.Load{InFlight: 7, Workers: 8})
+	for range 20 {
+		if i := pick(t, table, now); i != 1 {
+			t.Fatal("the endpoint is picked of which nothing was heard for a minute")
+		}
+	}
+}
+
+// What was heard of a queue counts for as long as a queue lasts.
+func TestWhatWasHeardIsForgotten(t *testing.T) {
+	table := table(near(), far())
+	table.Hear(0, 0, route.Load{InFlight: 40, Workers: 2})
+	if i := pick(t, table, ms); i != 1 {
+		t.Error("the near endpoint is picked a millisecond after it had a long queue")
+	}
+	if i := pick(t, table, time.Second); i != 0 {
+		t.Error("the far endpoint is picked a second after the near one had a long queue")
+	}
+}
+
 // An endpoint that no longer answers at all gets no further requests, though Envoy has not
 // found out yet.
 func TestASilentEndpointIsLeftAlone(t *testing.T) {

@@ -47,11 +47,11 @@ func TestTheSameSeedGivesTheSameFigures(t *testing.T) {
 	}
 }
 
-// What the cases claim, on networks of 3 and 6 nodes: steady load is routed as by an oracle
+// What the cases claim, on networks of 3, 6 and 12 nodes: steady load is routed as by an oracle
 // that knows every queue, bursts nearly so, and the paper's testbed in at most half of the
 // time that FaaSt takes.
 func TestBoundsHold(t *testing.T) {
-	for _, c := range simulator.Cases(requests, []int{3, 6}, 1) {
+	for _, c := range simulator.Cases(requests, []int{3, 6, 12}, 1) {
 		t.Run(fmt.Sprint(c.Kind, "/", c.World.Name), func(t *testing.T) {
 			if c.Kind == simulator.Beyond || c.Kind == simulator.Faulty {
 				return // no bound is claimed; what is, of faults, has tests of its own
