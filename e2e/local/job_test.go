@@ -153,7 +153,7 @@ func TestAJobEndsWithItsCaller(t *testing.T) {
 	eventually(t, "the job's input", func() error {
 		files, err := filepath.Glob(filepath.Join(instances, "default-job-ended-*", "input", "job"))
 		if len(files) != 1 {
-			return fmt.Errorf("there is %v, %v", files, err)
+			return errors.Join(fmt.Errorf("there is %v", files), err)
 		}
 		return nil
 	})
@@ -204,11 +204,11 @@ func TestAJobAndAKilledDaemon(t *testing.T) {
 				}
 				found, err := filepath.Glob(filepath.Join(bed.StateDir(testbed.Edge), "instances", "default-"+full+"-*", c.until))
 				if err != nil || len(found) != 1 {
-					return fmt.Errorf("there is %v, %v", found, err)
+					return errors.Join(fmt.Errorf("there is %v", found), err)
 				}
 				dir = filepath.Dir(found[0])
 				if info, err := os.Stat(found[0]); err != nil || info.Size() == 0 {
-					return fmt.Errorf("%s is empty: %v", found[0], err)
+					return errors.Join(fmt.Errorf("%s is empty", found[0]), err)
 				}
 				return nil
 			})
