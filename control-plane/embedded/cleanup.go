@@ -135,7 +135,7 @@ func (p *Platform) sweepNodes(ctx context.Context) error {
 	}
 	errs = append(errs, containerd.SweepMounts(p.o.RunDir), containerd.SweepMounts(p.o.StateDir))
 	for _, n := range nodes {
-		for _, transient := range []string{"buffer", "instances", "netns", "ipam", "cni", "logs"} {
+		for _, transient := range []string{"buffer", "instances", "netns", "ipam", "cni", "hosts", "logs"} {
 			errs = append(errs, os.RemoveAll(filepath.Join(p.state(n), transient)))
 		}
 	}
