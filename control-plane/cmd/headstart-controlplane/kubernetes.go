@@ -92,6 +92,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 		return err
 	}
 	turn := lease.New(clients.Kubernetes, c.namespace, name, log)
+	registry.MustRegister(inCharge(turn))
 	cp := newCluster(clients, kube.Config{Stores: allowed, InCharge: turn.Held}, traces, registry, log)
 	cp.inCharge = turn.Held
 	cp.gateways = xds.NewMesh(xds.MeshConfig{IngressSocket: ingressSocket, Verify: verifyGateway}, log)
@@ -126,6 +127,17 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	}
 	log.Info("control plane is up", "platform", c.platform, "listen", c.listen, "version", nodeapi.Version)
 	return g.Wait()
+}
+
+// inCharge tells whose turn it is when asked.
+func inCharge(turn *lease.Lease) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "headstart_in_charge", Help: "1 while it is this control plane that scales to zero and writes the mesh's configuration."}, func() float64 {
+		if turn.Held() {
+			return 1
+		}
+		return 0
+	})
 }
 
 // ownName is the pod's, if nobody says otherwise: a process that follows another in it goes on
