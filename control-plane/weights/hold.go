@@ -87,6 +87,9 @@ func (p *problem) load(w Matrix) {
 // latency is the expected one of a request of source i with the shares of row, in seconds.
 func (p *problem) latency(i int, row []float64) (latency float64) {
 	for j := range p.queues {
+		if row[j] == 0 { // of hundreds of nodes a row uses a few
+			continue
+		}
 		q := &p.queues[j]
 		latency += row[j] * (p.rtts[i*len(p.queues)+j] + q.service + q.wait(p.loads[j]))
 	}
