@@ -343,7 +343,7 @@ func (b *Book) Demand(gateway string, now time.Time) (rps map[string]float64, kn
 	defer b.mu.Unlock()
 	for _, who := range b.gateways[gateway] {
 		said := b.speakers[who]
-		if said == nil || now.Sub(said.last) > patience*said.interval {
+		if now.Sub(said.last) > patience*said.interval {
 			continue
 		}
 		if !known {
@@ -362,7 +362,7 @@ func (b *Book) Overdue(node string, now time.Time) (d time.Duration, known bool)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, process := range b.daemons[node] {
-		said := b.speakers[source{name: node, process: process}]
+		said := b.speakers[source{byDaemon, node, process}]
 		if said == nil {
 			continue
 		}

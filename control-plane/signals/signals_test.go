@@ -40,6 +40,12 @@ func newBook(nodes ...string) *book {
 	return b
 }
 
+// demand is what a gateway sends to fire.
+func (b *book) demand(gateway string) float64 {
+	of, _ := b.Demand(gateway, b.now)
+	return of[fire]
+}
+
 // daemons say the same each second.
 func (b *book) daemons(d time.Duration, reports map[string]signals.Report) {
 	for until := b.now.Add(d); b.now.Before(until); b.now = b.now.Add(time.Second) {
@@ -239,7 +245,7 @@ func TestDaemonsSpeakForGateways(t *testing.T) {
 	if !near(e.RPS, 100) || !near(e.EPS, 1) || !near(e.InFlight, 2) || !near(e.SojournTime.Seconds(), 0.02) || !near(e.ServiceTime.Seconds(), 0.02) || e.Trust != 1 {
 		t.Errorf("%+v", e)
 	}
-	if got := []float64{b.Demand(fire, "edge", b.now), b.Demand(fire, "cloud", b.now), b.Of(fire, "edge", b.now).RPS}; !near(got[0], 100) || got[1] != 0 || !near(got[2], 3) {
+	if got := []float64{b.demand("edge"), b.demand("cloud"), b.Of(fire, "edge", b.now).RPS}; !near(got[0], 100) || got[1] != 0 || !near(got[2], 3) {
 		t.Errorf("demand at the edge and in the cloud, requests on the edge: %v", got)
 	}
 	for range 20 { // and then there are none, which is said seldom
@@ -271,19 +277,19 @@ func TestDaemonsOfOneNameSpeakForGateways(t *testing.T) {
 		}
 	}
 	say("old", "new")
-	if d := b.Demand(fire, "edge", b.now); !near(d, 20) {
+	if d := b.demand("edge"); !near(d, 20) {
 		t.Errorf("a demand of %g by both", d)
 	}
 	b.Leave("edge", "old")
-	if d := b.Demand(fire, "edge", b.now); !near(d, 10) {
+	if d := b.demand("edge"); !near(d, 10) {
 		t.Errorf("a demand of %g by the new one", d)
 	}
 	b.Leave("edge", "new")
-	if d := b.Demand(fire, "edge", b.now); !near(d, 10) {
+	if d := b.demand("edge"); !near(d, 10) {
 		t.Errorf("a demand of %g: the last word goes at once", d)
 	}
 	b.Join("edge", "third")
-	if d := b.Demand(fire, "edge", b.now); d != 0 {
+	if d := b.demand("edge"); d != 0 {
 		t.Errorf("a demand of %g by none", d)
 	}
 	b.Expire(b.now.Add(time.Hour))
