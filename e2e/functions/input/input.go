@@ -79,9 +79,15 @@ type Reader struct {
 	Limit int64
 }
 
+// Words is the type of bodies that are no input, but beside one that the headers name.
+const Words = "application/json"
+
 // Read returns the request's input: its body, or else what its headers name. Errors that are
 // the caller's are a *Refusal. The caller closes the input.
 func (r *Reader) Read(req *http.Request) (*Input, error) {
+	if req.Header.Get("Content-Type") == Words {
+		return r.named(req)
+	}
 	data, err := r.readBody(req)
 	if err != nil {
 		return nil, err
@@ -89,13 +95,13 @@ func (r *Reader) Read(req *http.Request) (*Input, error) {
 	if len(data) > 0 {
 		return &Input{Data: data, From: Body}, nil
 	}
-	return r.Named(req)
+	return r.named(req)
 }
 
-// Named returns the input that a request's headers name, whatever its body is. A named file
+// named returns the input that a request's headers name, whatever its body is. A named file
 // that is not there counts as none, since a file may still be on its way when the function
 // could fetch for itself.
-func (r *Reader) Named(req *http.Request) (*Input, error) {
+func (r *Reader) named(req *http.Request) (*Input, error) {
 	if path := req.Header.Get(HeaderFile); path != "" {
 		in, err := r.mapFile(path)
 		if !errors.Is(err, fs.ErrNotExist) {

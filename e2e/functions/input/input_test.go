@@ -82,6 +82,8 @@ func TestReadTakesTheFirstInput(t *testing.T) {
 		{"body before all", strings.NewReader("from the body"), with(stored, HeaderFile, "DIR/request"), "from the body", Body},
 		{"file before store", nil, with(stored, HeaderFile, "DIR/request"), "from the file", File},
 		{"file after an empty stream", streamed(""), with(stored, HeaderFile, "DIR/request"), "from the file", File},
+		{"words beside a file", strings.NewReader("{}"), with(with(stored, HeaderFile, "DIR/request"), "Content-Type", Words), "from the file", File},
+		{"words beside what is in a store", strings.NewReader("{}"), with(stored, "Content-Type", Words), "from the store", Store},
 		{"file in the node's memory", nil, with(stored, HeaderFile, "DIR/in-memory"), "from the memory", File},
 		{"an empty file is a file", nil, with(stored, HeaderFile, "DIR/empty"), "", File},
 		{"store", nil, stored, "from the store", Store},

@@ -87,18 +87,10 @@ func (h *handler) made(o step.Order) ([]byte, error) {
 	return h.data, nil
 }
 
-// read takes the input from where the request says that it is.
-func (h *handler) read(r *http.Request) (*input.Input, error) {
-	if r.Header.Get("Content-Type") == orders {
-		return h.input.Named(r)
-	}
-	return h.input.Read(r)
-}
-
 // receive has all of its input before it looks at it.
 func (h *handler) receive(r *http.Request, header http.Header) (any, error) {
 	began := time.Now()
-	in, err := h.read(r)
+	in, err := h.input.Read(r)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +105,7 @@ func (h *handler) receive(r *http.Request, header http.Header) (any, error) {
 // and putting the parts into the store.
 func (h *handler) decode(r *http.Request, header http.Header) (any, error) {
 	began := time.Now()
-	in, err := h.read(r)
+	in, err := h.input.Read(r)
 	if err != nil {
 		return nil, err
 	}

@@ -65,16 +65,14 @@ type request struct {
 	held                    bool
 }
 
-// orders is the type of bodies that are no data.
-const orders = "application/json"
-
 // send calls the next function: with the data, or with the name that it has in the store, and
-// a word of its own, beside which the function finds a stored input as a file only. Data that is held is sent when the function is ready, as by a gateway that waits for that:
-// Knative's activator.
+// words of its own, beside which the function finds a stored input as a file only. Data that is
+// held is sent when the function is ready, as by a gateway that waits for that: Knative's
+// activator.
 func (p *passer) send(ctx context.Context, passing step.Passing, q request) (s step.Sent, err error) {
 	body := io.Reader(bytes.NewReader(q.data))
 	if passing != step.Direct {
-		q.contentType, body = orders, strings.NewReader("{}")
+		q.contentType, body = input.Words, strings.NewReader("{}")
 	}
 	if passing == step.Direct && q.held {
 		ready := q
