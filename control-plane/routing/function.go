@@ -117,16 +117,21 @@ func (p *Planner) measure(f *function, passed time.Duration, now time.Time) weig
 	for _, gateway := range f.gateways {
 		m.Function.Demand = append(m.Function.Demand, p.demandOf(f.name, gateway, now))
 		away := p.distances.from(gateway, now)
-		found := false
+		unknown, others := 0, 0
 		for _, name := range f.nodes {
 			rtt := math.NaN()
-			if e := away.to(name, now); e.Source != topology.Unknown {
+			e := away.to(name, now)
+			if e.Source == topology.Unknown {
+				unknown++
+			} else {
 				rtt = e.RTT.Seconds()
-				found = found || e.Source != topology.Itself
+			}
+			if e.Source != topology.Itself {
+				others++
 			}
 			rtts = append(rtts, rtt)
 		}
-		if !found {
+		if others > 0 && unknown == others {
 			f.lost = append(f.lost, gateway)
 		}
 	}

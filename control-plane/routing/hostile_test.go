@@ -156,6 +156,9 @@ func TestHostileReportsDoNoHarm(t *testing.T) {
 			s.Came(liar, "")
 			s.Signals(liar, "", signal(liar, 1, 0, service, service, 7))
 		},
+		"endless demand": func(s *site) {
+			s.Gateway(liar, []xds.Load{{Function: fire, Endpoints: []xds.EndpointLoad{{Address: "10.0.2.1:8080", Succeeded: 9e5, InFlight: 10}}}})
+		},
 		"loads of nobody's": func(s *site) {
 			s.Gateway(liar, []xds.Load{{Function: fire, Endpoints: []xds.EndpointLoad{{Address: "10.0.0.1:8080", Succeeded: math.NaN(), InFlight: math.MaxUint64}, {Address: "x", Succeeded: 1}}}, {Function: "x/y"}})
 		},

@@ -265,6 +265,12 @@ func TestEndpointsOfANodeShareWhatItHas(t *testing.T) {
 	if row.Expected[0].Workers != 1 || row.Expected[1].Workers != 1 || row.Expected[2].Workers != 7 {
 		t.Errorf("workers %+v", row.Expected)
 	}
+	r.state.Instances = slices.DeleteFunc(slices.Clone(r.state.Instances), func(in platform.Instance) bool { return in.Node != "edge" })
+	r.gateways = []string{"edge"}
+	if row := r.plan().Rows["edge"]; row.Weights[0] != total/2 || row.Weights[1] != total/2 {
+		t.Errorf("on the only node %v", row.Weights)
+	}
+	r.problems(t)
 }
 
 // The annotation decides. FaaSt's weights rule alone; evenly is no weights at all.
