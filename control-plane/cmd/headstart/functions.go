@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -48,9 +47,7 @@ have, and are stopped. Without a namespace, a name is in the namespace default.`
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			deleted := []admin.Applied{}
 			for _, name := range args {
-				if !strings.Contains(name, "/") {
-					name = "default/" + name
-				}
+				name = c.functionName(name)
 				if err = c.client().Delete(cmd.Context(), name); err != nil {
 					break
 				}
