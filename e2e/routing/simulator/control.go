@@ -31,7 +31,6 @@ type control struct {
 	functions []controlled
 	rtts      map[[2]int]float64 // between nodes, in seconds, as it takes them to be
 	last      []heardReport
-	decided   time.Duration
 }
 
 // controlled is what it knows of one function.
