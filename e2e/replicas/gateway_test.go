@@ -1,0 +1,55 @@
+//go:build integration
+
+package replicas
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// object is JSON.
+type object = map[string]any
+
+// bootstrap is a mesh's gateway, with what Headstart's EnvoyFilters add to it: endpoints from
+// the daemon, and a report to it of each request. Its retries are Istio's.
+func bootstrap(n *node) object {
+	daemon := func(name string) object { return object{"pipe": object{"path": filepath.Join(n.dir, "gateway", name)}} }
+	var hosts, clusters []object
+	names := []string{hot}
+	for i := range coldOnes {
+		names = append(names, cold(i))
+	}
+	for _, name := range names {
+		hosts = append(hosts, object{"name": name, "domains": []string{name + ".test"}, "routes": []object{{
+			"match": object{"prefix": "/"},
+			"route": object{"cluster": name, "timeout": "0s", "retry_policy": object{"num_retries": 2,
+				"retry_on": "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes", "retriable_status_codes": []int{503}}},
+			"request_headers_to_add": []object{{"header": object{"key": "x-headstart-function", "value": functions + "/" + name}}},
+		}}})
+		clusters = append(clusters, object{"name": name, "type": "EDS", "connect_timeout": "10s",
+			"metadata": object{"filter_metadata": object{"headstart": object{"function": functions + "/" + name}}},
+			"eds_cluster_config": object{"service_name": fmt.Sprintf("%s/%s:80", functions, name), "eds_config": object{"resource_api_version": "V3", "initial_fetch_timeout": "0s",
+				"api_config_source": object{"api_type": "DELTA_GRPC", "transport_api_version": "V3", "grpc_services": []object{{"envoy_grpc": object{"cluster_name": "headstart-gateway"}}}}}}})
+	}
+	clusters = append(clusters, object{"name": "headstart-gateway", "type": "STATIC", "connect_timeout": "1s",
+		"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
+			"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": object{"http2_protocol_options": object{}}}},
+		"load_assignment": object{"cluster_name": "headstart-gateway", "endpoints": []object{{"lb_endpoints": []object{{"endpoint": object{"address": daemon("gateway.sock")}}}}}}})
+	report := object{"name": "headstart",
+		"filter": object{"log_type_filter": object{"types": []string{"UpstreamPoolReady", "UpstreamPeriodic"}}},
+		"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig", "common_config": object{
+			"log_name": "headstart", "transport_api_version": "V3", "grpc_service": object{"envoy_grpc": object{"cluster_name": "headstart-gateway"}}, "buffer_flush_interval": "0.2s",
+			"custom_tags": []object{{"tag": "headstart.function", "metadata": object{"kind": object{"cluster": object{}}, "metadata_key": object{"key": "headstart", "path": []object{{"key": "function"}}}}}}}}}
+	return object{
+		"node": object{"id": n.name, "cluster": "gateways"},
+		"static_resources": object{"clusters": clusters, "listeners": []object{{"name": "gateway",
+			"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": n.port}},
+			"filter_chains": []object{{"filters": []object{{"name": "envoy.filters.network.http_connection_manager", "typed_config": object{
+				"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+				"stat_prefix": "gateway", "route_config": object{"virtual_hosts": hosts},
+				"http_filters": []object{{"name": "envoy.filters.http.router", "typed_config": object{
+					"@type":                "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+					"upstream_log_options": object{"flush_upstream_log_on_upstream_stream": true, "upstream_log_flush_interval": "1s"},
+					"upstream_log":         []object{report}}}}}}}}}}}},
+	}
+}
