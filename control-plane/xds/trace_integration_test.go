@@ -5,6 +5,8 @@ package xds
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
+	"net/netip"
 	"path/filepath"
 	"testing"
 	"time"
@@ -45,7 +47,7 @@ func TestSpans(t *testing.T) {
 	collector.RegisterTraceServiceServer(g, s)
 	serveGRPC(t, g, "unix", socket)
 	b := start(t, coldState(), func(c *Config) {
-		c.OTLPSocket, c.TraceSampling, c.FilterPath = socket, 100, binary(t, "prefetch.wasm")
+		c.OTLPSocket, c.TraceSampling, c.FilterPath, c.RouteFilterPath = socket, 100, binary(t, "prefetch.wasm"), binary(t, "route.wasm")
 	})
 	daemon := b.listen("unix", b.gw.IngressSocket, "cold")
 
@@ -69,7 +71,6 @@ func TestSpans(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{
 		string(tracing.Function): video().Name,
 		string(tracing.Request):  r.Header.Get(filterapi.HeaderRequest),
-		string(tracing.Endpoint): "-",
 		string(tracing.Node):     b.gw.ID,
 	}, attributes, cmpopts.IgnoreMapEntries(own)); diff != "" {
 		t.Errorf("attributes (-want +got):\n%s", diff)
@@ -77,6 +78,28 @@ func TestSpans(t *testing.T) {
 
 	if got := attributes["http.url"]; got != "http://"+video().Hosts[0]+"/" {
 		t.Errorf("http.url is %s", got)
+	}
+
+	// Of a function with several instances it is told which one was picked.
+	st := coldState()
+	places := &Matrix{Rows: map[string]Row{b.gw.ID: {Weights: []uint32{1, 1}, Expected: []Expected{faraway, nearby}}}}
+	for i := range places.Rows[b.gw.ID].Weights {
+		place := b.listen("tcp", "127.0.0.1:0", "hot")
+		places.Endpoints = append(places.Endpoints, netip.MustParseAddrPort(place.address))
+		st.Instances = append(st.Instances, ready(thumbs(), fmt.Sprint(i), place.address))
+	}
+	b.weights = Weights{thumbs().Name: places}
+	b.update(st)
+	b.settle()
+	b.get(thumbs().Hosts[0])
+	picked := ""
+	for _, a := range s.next(t).GetAttributes() {
+		if a.GetKey() == string(tracing.Endpoint) {
+			picked = a.GetValue().GetStringValue()
+		}
+	}
+	if want := places.Endpoints[1].String(); picked != want {
+		t.Errorf("the span says that %q was picked, want %q", picked, want)
 	}
 
 	b.get("nobody.example.com")

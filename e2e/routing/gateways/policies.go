@@ -2,7 +2,6 @@ package gateways
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
@@ -32,89 +31,47 @@ const (
 	// decideEvery is how often weights are looked at, over averages of decideOver.
 	decideEvery = 2 * time.Second
 	decideOver  = 30 * time.Second
-	// outdatedBy is by how much a node's time of service may differ from what a gateway that
-	// sends there was told last.
-	outdatedBy = 0.25
 )
 
-// balancing is what the gateways have been told.
-type balancing struct {
-	rows weights.Matrix
-	// expected is what their filters reckon with, by gateway and node.
-	expected [][]xds.Expected
-}
-
-// balance gives the gateways the weights that are best for what was measured, if that is
-// worth a change, and tells their filters what to expect.
+// balance has the control plane's own loop decide on what was measured, and tells the
+// gateways what is worth it: weights, and what their filters are to expect.
 func (s *Set) balance(ctx context.Context, publish func(xds.Weights) error) {
 	scraper := &scraper{set: s, window: decideOver}
-	told := balancing{expected: make([][]xds.Expected, len(s.bed.Nodes))}
+	loop := weights.NewLoop(weights.ByLatency)
 	s.repeat(ctx, decideEvery, func(ctx context.Context) error {
 		m, err := scraper.measure(ctx)
-		if err != nil || !told.decide(m) {
+		if err != nil {
 			return err
 		}
-		return publish(xds.Weights{functionName: s.matrix(told)})
+		if !s.decide(loop, m) {
+			return nil
+		}
+		return publish(xds.Weights{functionName: s.matrix(loop)})
 	})
 }
 
 // decide returns whether there is something to tell.
-func (b *balancing) decide(m Measured) (changed bool) {
-	f := m.Function()
-	f.Over = m.Over
-	wanted := weights.Balanced(f)
-	replace := weights.Hold(f, b.rows, wanted)
-	if b.rows == nil {
-		b.rows = slices.Clone(wanted)
+func (s *Set) decide(loop *weights.Loop, m Measured) bool {
+	var names []string
+	for _, n := range s.bed.Nodes {
+		names = append(names, n.Name)
 	}
-	for i := range b.rows {
-		if replace[i] {
-			b.rows[i] = wanted[i]
-		} else if !b.outdated(m, i) {
-			continue
-		}
-		changed = true
-	}
-	if changed {
-		for i := range b.rows {
-			b.expected[i] = b.expect(m, i)
-		}
-	}
-	return changed
+	changes := loop.Decide(weights.Measured{Sources: names, Nodes: names, Function: m.Function(), Passed: min(m.Over, decideEvery)})
+	return slices.ContainsFunc(changes, func(c weights.Change) bool { return c != weights.Held })
 }
-
-// outdated says whether a gateway reckons with times of service that are no longer so.
-func (b *balancing) outdated(m Measured, gateway int) bool {
-	for j, e := range b.expected[gateway] {
-		if told := e.Service.Seconds(); b.rows[gateway][j] > 0 && m.Service[j] > 0 && math.Abs(m.Service[j]-told) > outdatedBy*told {
-			return true
-		}
-	}
-	return false
-}
-
-func (b *balancing) expect(m Measured, gateway int) []xds.Expected {
-	row := make([]xds.Expected, len(m.Workers))
-	for j := range row {
-		others := 0.0
-		for i := range b.rows {
-			if i != gateway {
-				others += m.Demand[i] * b.rows[i][j] * m.Service[j]
-			}
-		}
-		row[j] = xds.Expected{RTT: duration(m.RTT[gateway][j]), Service: duration(m.Service[j]), Workers: m.Workers[j], Others: others}
-	}
-	return row
-}
-
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 // matrix is what the control plane takes.
-func (s *Set) matrix(b balancing) *xds.Matrix {
+func (s *Set) matrix(loop *weights.Loop) *xds.Matrix {
 	m := &xds.Matrix{Rows: map[string]xds.Row{}}
 	for i, n := range s.bed.Nodes {
 		m.Endpoints = append(m.Endpoints, n.Function)
-		m.Rows[n.Name] = xds.Row{Weights: weights.Integers(b.rows[i], weightSum), Expected: b.expected[i]}
+		row := xds.Row{Weights: weights.Integers(loop.Shares(i), weightSum)}
+		for _, e := range loop.Expect(i) {
+			row.Expected = append(row.Expected, xds.Expected{RTT: duration(e.RTT), Service: duration(e.Service), Workers: int(e.Workers), Others: e.Others})
+		}
+		m.Rows[n.Name] = row
 	}
 	return m
 }
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

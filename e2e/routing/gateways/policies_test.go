@@ -1,11 +1,12 @@
 package gateways
 
 import (
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/weights"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/e2e/routing/bed"
 )
 
 // calm is the test bed with room everywhere.
@@ -15,24 +16,30 @@ func calm() Measured {
 }
 
 func TestGatewaysAreToldWhatToExpect(t *testing.T) {
-	b := balancing{expected: make([][]xds.Expected, 3)}
-	if !b.decide(calm()) {
+	s := &Set{bed: &bed.Bed{}}
+	for _, name := range []string{"edge", "cloud-1", "cloud-2"} {
+		s.bed.Nodes = append(s.bed.Nodes, bed.Node{Spec: bed.Spec{Name: name}})
+	}
+	loop := weights.NewLoop(weights.ByLatency)
+	if !s.decide(loop, calm()) {
 		t.Fatal("there is nothing to tell at the start")
 	}
-	want := xds.Expected{RTT: 50 * time.Millisecond, Service: 4 * time.Millisecond, Workers: 7, Others: 0.1}
-	if got := b.expected[0][1]; got != want {
-		t.Errorf("the edge expects %+v of the cloud, want %+v", got, want)
+	row := s.matrix(loop).Rows["edge"]
+	if want := []uint32{weightSum, 0, 0}; row.Weights[0] != want[0] {
+		t.Errorf("the edge's weights are %v, want %v", row.Weights, want)
 	}
-	if b.decide(calm()) {
+	if got := row.Expected[1]; got.RTT != 50*time.Millisecond || got.Service != 4*time.Millisecond || got.Workers != 7 || got.Others < 0.05 || got.Others > 0.15 {
+		t.Errorf("the edge expects %+v of the cloud", got)
+	}
+	if s.decide(loop, calm()) {
 		t.Error("nothing has changed, and there is something to tell")
 	}
-	rows := slices.Clone(b.rows)
 	slow := calm()
 	slow.Service[0], slow.Sojourn[0] = 0.0055, 0.0055
-	if !b.decide(slow) || b.expected[0][0].Service != 5500*time.Microsecond {
-		t.Errorf("of a node that takes longer the edge expects %+v", b.expected[0][0])
+	if !s.decide(loop, slow) {
+		t.Error("a node takes longer, and there is nothing to tell")
 	}
-	if !slices.EqualFunc(rows, b.rows, slices.Equal[[]float64]) {
-		t.Error("its weights are others, too, for no good reason")
+	if got, want := s.matrix(loop).Rows["edge"].Expected[0], (xds.Expected{Service: 5500 * time.Microsecond, Workers: 1}); got != want {
+		t.Errorf("of a node that takes longer the edge expects %+v, want %+v", got, want)
 	}
 }

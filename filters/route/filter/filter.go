@@ -1,7 +1,8 @@
 // Package filter has a proxy do what package route picks: it names the endpoint of each
 // request in a header, which the load balancing policy of the function's cluster reads
-// (override_host). An endpoint that is ejected or gone is then not taken; whatever the filter
-// cannot do, the cluster's own policy decides by weight.
+// (override_host). That policy takes an endpoint however it fares, so the configuration must
+// have only those that are ready; where one is gone, and for whatever the filter cannot do, the
+// cluster's own policy decides by weight.
 package filter
 
 import (
@@ -137,7 +138,7 @@ func (r *request) OnHttpResponseHeaders(int, bool) types.Action {
 	now := clock()
 	address, err := proxywasm.GetProperty(upstreamProperty)
 	if err == nil && string(address) != r.to {
-		// It is ejected, gone, or could not be reached.
+		// It is gone, or could not be reached.
 		f.avoid(r.to, now)
 		r.plugin.avoided().Increment(1)
 		return types.ActionContinue

@@ -126,7 +126,7 @@ func TestLoadReportsCount(t *testing.T) {
 // One that the proxy cannot send to, or that fails, is left alone.
 func TestAnEndpointThatIsNoneIsAvoided(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome){
-		"ejected": func(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome) { answer(t, p, o, far, "200") },
+		"gone":    func(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome) { answer(t, p, o, far, "200") },
 		"failing": func(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome) { answer(t, p, o, near, "503") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAnEndpointThatIsNoneIsAvoided(t *testing.T) {
 				if tried > 2 {
 					t.Errorf("of 20 requests, %d were meant for it", tried)
 				}
-				if name != "ejected" {
+				if name != "gone" {
 					return
 				}
 				if n, err := p.GetCounterMetric(avoidedMetric); err != nil || n == 0 {
