@@ -321,16 +321,17 @@ func between(a, b *node, now time.Time) Estimate {
 
 // detour is what the shortest way by a third says, if that is less than e: coordinates of
 // nodes within one site are further apart than the nodes.
-func (a *node) detour(b *node, e Estimate, now time.Time) Estimate {
-	if len(a.ways) > len(b.ways) {
-		a, b = b, a
+func (n *node) detour(to *node, e Estimate, now time.Time) Estimate {
+	few, many := n, to
+	if len(few.ways) > len(many.ways) {
+		few, many = many, few
 	}
-	for third := range a.ways {
-		first, fresh := a.way(third, now)
+	for third := range few.ways {
+		first, fresh := few.way(third, now)
 		if !fresh {
 			continue
 		}
-		second, fresh := b.way(third, now)
+		second, fresh := many.way(third, now)
 		if !fresh {
 			continue
 		}

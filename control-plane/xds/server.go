@@ -56,12 +56,11 @@ const readBuffer = 4 << 10
 const window = 64 << 10
 
 // ServerOptions are what a gRPC server for gateways needs: pings, so that a gateway that
-// fell silent counts as disconnected, leave for theirs, which are more frequent than
-// gRPC by itself would bear, and no buffers for connections that rest.
+// fell silent counts as disconnected, and leave for theirs, which are more frequent than
+// gRPC by itself would bear.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ReadBufferSize(readBuffer),
-		grpc.SharedWriteBuffer(true),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveInterval, Timeout: keepaliveTimeout}),

@@ -123,7 +123,7 @@ func (r *rig) pass(t *testing.T, address string, client func(string) (*tls.Confi
 		if m, ok := plan.RTT("cloud", now); ok {
 			return m.RTT
 		}
-		if now.Sub(time.Now()) > time.Minute {
+		if time.Until(now) > time.Minute {
 			t.Fatal("thirty requests show nothing")
 		}
 	}

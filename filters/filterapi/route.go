@@ -17,9 +17,10 @@ const (
 	MaxRouteEndpoints = 4096
 	// MaxRouteTime bounds a round trip and a time of service.
 	MaxRouteTime = time.Hour
-	// MaxRouteWorkers bounds how many requests an endpoint works on, MaxRouteOthers how many it
-	// has of other gateways.
-	MaxRouteWorkers, MaxRouteOthers = 1_000_000, 1_000_000
+	// MaxRouteWorkers bounds how many requests an endpoint works on.
+	MaxRouteWorkers = 1_000_000
+	// MaxRouteOthers bounds how many requests of other gateways it has.
+	MaxRouteOthers = 1_000_000
 )
 
 // RouteFunction is what the route filter reckons with for one function.

@@ -25,8 +25,9 @@ import (
 )
 
 const (
-	// Port is every gateway's, Host the function's name there.
+	// Port is every gateway's.
 	Port = 8080
+	// Host is the function's name there.
 	Host = "worker.default.headstart.local"
 	// readyTimeout is many times what an Envoy takes to start, with a filter to compile.
 	readyTimeout = 60 * time.Second

@@ -36,7 +36,6 @@ type count struct {
 	from             []int // by source
 	done             int
 	service, sojourn time.Duration
-	busy             time.Duration
 }
 
 // recentSamples is how many latencies a server keeps for each number of requests in flight.
