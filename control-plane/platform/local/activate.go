@@ -126,7 +126,7 @@ func startMessage(id string, f platform.Function, traceparent string) *nodeapi.C
 // Message is the function as nodes know it.
 func Message(f platform.Function) *nodeapi.Function {
 	return &nodeapi.Function{
-		Name: f.Name, Generation: f.Generation, Image: f.Image, Command: f.Command, Args: f.Args, Env: f.Env, Port: f.Port, ProbePath: f.ProbePath,
+		Name: f.Name, Hosts: f.Hosts, Generation: f.Generation, Image: f.Image, Command: f.Command, Args: f.Args, Env: f.Env, Port: f.Port, ProbePath: f.ProbePath,
 		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
 		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit,
 		HasInput: f.Policy.Input != "", BodyInput: f.Policy.BodyInput,
