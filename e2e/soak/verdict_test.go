@@ -198,6 +198,8 @@ func (r *run) clear(o outcome, may verdict) error {
 	switch p := o.problem; {
 	case err != nil:
 		return err
+	case o.broken != nil && may.breaks: // what breaks an answer off does so to one that says why there is none
+		return nil
 	case o.broken != nil:
 		return fmt.Errorf("status %d without a whole problem: %w", o.status, o.broken)
 	case p.Status != o.status || p.Detail == "" || !known[p.Title]:
