@@ -158,10 +158,11 @@ type place struct{ resource, namespace, name, sub string }
 
 func parse(path string) (p place) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
+	group := ""
 	if parts[0] == "api" {
 		parts = parts[min(2, len(parts)):]
 	} else {
-		parts = parts[min(3, len(parts)):]
+		group, parts = parts[min(1, len(parts)-1)], parts[min(3, len(parts)):]
 	}
 	if len(parts) > 2 && parts[0] == "namespaces" {
 		p.namespace, parts = parts[1], parts[2:]
@@ -170,6 +171,9 @@ func parse(path string) (p place) {
 		if i < len(parts) {
 			*into = parts[i]
 		}
+	}
+	if kinds[p.resource].Group != group {
+		p.resource += "." + group // not installed: Knative has services too, which would hide these
 	}
 	return p
 }
