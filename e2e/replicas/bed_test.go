@@ -139,16 +139,22 @@ type program struct {
 	over chan struct{} // closed when it has ended
 }
 
-// start starts one, with its log in a file that a failed test shows.
+// start starts one.
 func (b *bed) start(what, name string, args ...string) *program {
+	b.t.Helper()
+	return b.run(what, exec.Command(binary(b.t, name), args...), &syscall.SysProcAttr{})
+}
+
+// run runs a command, with its log in a file that a failed test shows.
+func (b *bed) run(what string, cmd *exec.Cmd, how *syscall.SysProcAttr) *program {
 	b.t.Helper()
 	file, err := os.OpenFile(filepath.Join(b.dir, what+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	p := &program{cmd: exec.Command(binary(b.t, name), args...), over: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = file, file
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p := &program{cmd: cmd, over: make(chan struct{})}
+	how.Pdeathsig = syscall.SIGKILL
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.SysProcAttr = file, file, how
 	if err := p.cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
@@ -216,7 +222,12 @@ func (b *bed) startDaemon(n *node) {
 	})
 }
 
-// startGateway starts an Envoy with nothing but what a mesh and its node's daemon give it.
+// mounted runs what follows where its first argument is at its second, which it makes: in a mount
+// namespace of its own, where nobody else sees that.
+const mounted = `mount -t tmpfs none /run && mkdir -p "$2" && mount --bind "$1" "$2" && shift 2 && exec "$@"`
+
+// startGateway starts an Envoy with nothing but what a mesh and its node's daemon give it. As in
+// its pod, the daemon's directory is where it is on every node.
 func (b *bed) startGateway(n *node) {
 	b.t.Helper()
 	config, err := json.Marshal(bootstrap(n))
@@ -227,7 +238,8 @@ func (b *bed) startGateway(n *node) {
 	if err := os.WriteFile(file, config, 0o600); err != nil {
 		b.t.Fatal(err)
 	}
-	n.gateway = b.start("gateway-"+n.name, "envoy", "-c", file, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
+	n.gateway = b.run("gateway-"+n.name, exec.Command("sh", "-c", mounted, "sh", filepath.Join(n.dir, "gateway"), gatewayDir,
+		binary(b.t, "envoy"), "-c", file, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"), &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
 	b.eventually("gateway "+n.name, func() error {
 		_, err := ask(b.t.Context(), n, hot)
 		return err

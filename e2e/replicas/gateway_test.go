@@ -10,10 +10,12 @@ import (
 // object is JSON.
 type object = map[string]any
 
+// gatewayDir is where gateways have their node's daemon, each its own.
+const gatewayDir = "/run/headstart/gateway"
+
 // bootstrap is a mesh's gateway, with what Headstart's EnvoyFilters add to it: endpoints from
 // the daemon, and a report to it of each request. Its retries are Istio's.
 func bootstrap(n *node) object {
-	daemon := func(name string) object { return object{"pipe": object{"path": filepath.Join(n.dir, "gateway", name)}} }
 	var hosts, clusters []object
 	names := []string{hot}
 	for i := range coldOnes {
@@ -34,7 +36,7 @@ func bootstrap(n *node) object {
 	clusters = append(clusters, object{"name": "headstart-gateway", "type": "STATIC", "connect_timeout": "1s",
 		"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
 			"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": object{"http2_protocol_options": object{}}}},
-		"load_assignment": object{"cluster_name": "headstart-gateway", "endpoints": []object{{"lb_endpoints": []object{{"endpoint": object{"address": daemon("gateway.sock")}}}}}}})
+		"load_assignment": object{"cluster_name": "headstart-gateway", "endpoints": []object{{"lb_endpoints": []object{{"endpoint": object{"address": object{"pipe": object{"path": filepath.Join(gatewayDir, "gateway.sock")}}}}}}}}})
 	report := object{"name": "headstart",
 		"filter": object{"log_type_filter": object{"types": []string{"UpstreamPoolReady", "UpstreamPeriodic"}}},
 		"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig", "common_config": object{
