@@ -117,14 +117,10 @@ func newControlPlanes(t *testing.T) *bed {
 	for i := range coldOnes {
 		b.kubelet.deploy(cold(i), 0, idleWindow)
 	}
-	var identities []string
 	for _, name := range []string{"first", "second"} {
-		p := &controlPlane{name: name, listen: b.address(), identity: b.address(), admin: b.address()}
-		p.link = newLink(t, p.listen)
-		b.controlPlanes = append(b.controlPlanes, p)
-		identities = append(identities, p.identity)
+		b.controlPlanes = append(b.controlPlanes, &controlPlane{name: name, link: newLink(t)})
 	}
-	b.identity, b.service = newLink(t, identities...), newLink(t, b.controlPlanes[0].listen, b.controlPlanes[1].listen)
+	b.identity, b.service = newLink(t), newLink(t)
 	for _, p := range b.controlPlanes {
 		b.startControlPlane(p)
 	}
@@ -183,10 +179,22 @@ func (b *bed) logs() {
 	}
 }
 
+// startControlPlane starts one, where it was or for the first time. What it listens on is new:
+// somebody else may have taken the ports of before. The ways to it lead there.
 func (b *bed) startControlPlane(p *controlPlane) {
 	b.t.Helper()
+	p.listen, p.identity, p.admin = b.address(), b.address(), b.address()
 	p.program = b.start(p.name, "headstart-controlplane", "--platform=kubernetes", "--kubeconfig="+b.kubeconfig, "--namespace="+system, "--name="+p.name,
 		"--listen="+p.listen, "--identity-listen="+p.identity, "--admin-listen="+p.admin, "--otlp-listen="+b.address(), "--metrics-listen=")
+	var all, identities []string
+	for _, each := range b.controlPlanes {
+		if each.program != nil {
+			all, identities = append(all, each.listen), append(identities, each.identity)
+		}
+	}
+	p.link.leadTo(p.listen)
+	b.service.leadTo(all...)
+	b.identity.leadTo(identities...)
 }
 
 // authority gives the daemons the control planes' certificate, if it is there.

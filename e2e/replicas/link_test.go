@@ -12,23 +12,23 @@ import (
 // the first of its ends that takes the connection, as a Service does.
 type link struct {
 	address string
-	ends    []string
 	l       net.Listener
 	running sync.WaitGroup
 
 	mu     sync.Mutex
+	ends   []string
 	gate   chan struct{} // closed while bytes pass
 	conns  map[net.Conn]bool
 	closed bool
 }
 
-func newLink(t *testing.T, ends ...string) *link {
+func newLink(t *testing.T) *link {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &link{address: l.Addr().String(), ends: ends, l: l, gate: make(chan struct{}), conns: map[net.Conn]bool{}}
+	k := &link{address: l.Addr().String(), l: l, gate: make(chan struct{}), conns: map[net.Conn]bool{}}
 	close(k.gate)
 	k.running.Go(func() {
 		for {
@@ -41,6 +41,13 @@ func newLink(t *testing.T, ends ...string) *link {
 	})
 	t.Cleanup(k.close)
 	return k
+}
+
+// leadTo has connections from now on go to these ends.
+func (k *link) leadTo(ends ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ends = ends
 }
 
 // stall has nothing pass any more, and nobody told so, until pass is called.
@@ -86,7 +93,10 @@ func (k *link) connect(from net.Conn) {
 		return
 	}
 	defer k.drop(from)
-	for _, end := range k.ends {
+	k.mu.Lock()
+	ends := k.ends
+	k.mu.Unlock()
+	for _, end := range ends {
 		to, err := net.Dial("tcp", end)
 		if err != nil {
 			continue
