@@ -63,8 +63,9 @@ type endpoint struct {
 	others, usual float64
 	heard         time.Duration
 	// slow is how many times longer than expected its answers take, slowAt when the last was.
-	slow   float64
-	slowAt time.Duration
+	// tried is when it got a request though it was slow.
+	slow          float64
+	slowAt, tried time.Duration
 	// silentSince is the last sign of life while requests are in flight.
 	silentSince time.Duration
 	out         bool
@@ -85,10 +86,13 @@ func believed(e Endpoint) Endpoint {
 }
 
 func (e *endpoint) said(said Endpoint) {
+	before := e.rtt + e.service
 	e.Endpoint = said
-	e.rtt, e.workers = said.RTT.Seconds(), float64(said.Workers)
-	if service := said.Service.Seconds(); service != e.service {
-		e.service, e.slow = service, 1 // what it was slower than is no longer expected
+	e.rtt, e.service, e.workers = said.RTT.Seconds(), said.Service.Seconds(), float64(said.Workers)
+	if e.slowAt == 0 { // no answer has been seen
+		e.slow = 1
+	} else { // the answers have taken as long as they have, whatever is expected now
+		e.slow = min(e.slow*before/(e.rtt+e.service), slowLimit)
 	}
 	if e.heard == 0 {
 		e.others, e.usual, e.turn = said.Others, said.Others, e.service
@@ -107,7 +111,11 @@ func (e *endpoint) expect(now time.Duration) (expected, cost float64) {
 	expected = e.rtt + e.service + wait
 	cost = expected + (regard-1)*wait
 	if e.slow > slower { // it is forgiven only
-		if slow := e.slowNow(now); slow > slower {
+		slow := e.slowNow(now)
+		if (now - e.tried).Seconds() < e.slow*expected { // one request tries it, and is not answered yet
+			slow = e.slow
+		}
+		if slow > slower {
 			cost *= slow
 		}
 	}
@@ -146,6 +154,9 @@ func positive(mean, variance float64) float64 {
 func (e *endpoint) begin(now time.Duration) {
 	if e.sent == 0 {
 		e.silentSince = now
+	}
+	if e.slow > slower {
+		e.tried = now
 	}
 	e.sent++
 }

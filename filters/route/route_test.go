@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -95,6 +96,60 @@ func TestASlowEndpointIsDrainedWithinASecond(t *testing.T) {
 	}
 }
 
+// However many requests come meanwhile, one finds out whether an endpoint that was slow is
+// well again; what the control plane says anew of what to expect does not have it forgotten.
+func TestASlowEndpointIsTriedByOneRequestAtATime(t *testing.T) {
+	other := near()
+	other.Address, other.RTT = "10.0.0.3:8080", ms
+	slow := near()
+	slow.Workers = 8
+	w := &world{table: table(slow, other), service: []time.Duration{4 * ms, 4 * ms}, rtt: []time.Duration{0, ms}}
+	w.run(0, time.Second, 200)
+	w.service[0] = 40 * ms
+	w.run(time.Second, time.Second, 200)
+	for k := range 20 {
+		slow.Service += 40 * time.Microsecond // as an average would
+		w.table.Set([]route.Endpoint{slow, other})
+		w.picked = [2]int{}
+		w.run(time.Duration(2+k)*time.Second, time.Second, 200)
+		if w.picked[0] > 2 {
+			t.Errorf("in second %d it gets %d of 200", 2+k, w.picked[0])
+		}
+	}
+}
+
+// An endpoint that is no slower than the way to the next one is long gets what it can do.
+func TestASlowEndpointThatIsStillTheSoonestServes(t *testing.T) {
+	alone := near()
+	alone.Workers = 1
+	w := &world{table: table(alone, far()), workers: 1, service: []time.Duration{40 * ms, 4 * ms}, rtt: []time.Duration{0, 50 * ms}, reports: true}
+	w.run(0, time.Second, 100)
+	w.picked = [2]int{}
+	w.run(time.Second, 4*time.Second, 100)
+	// Its one worker, as it says, does 25 per second.
+	if w.picked[0] < 60 || w.picked[0] > 110 {
+		t.Errorf("of 400 it gets %d", w.picked[0])
+	}
+}
+
+// What is expected may change by little or by much: how long answers took, which was seen, is
+// believed more.
+func TestWhatIsSaidAnewDoesNotHideASlowEndpoint(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := near(), near()
+		b.Address = "10.0.0.2:8080"
+		table := table(a, b)
+		for k := range 20 {
+			table.End(table.Begin(0, time.Duration(k+1)*ms), time.Duration(k+41)*ms, true, nil)
+		}
+		a.Service = time.Duration(rapid.Int64Range(int64(ms), int64(12*ms)).Draw(t, "service"))
+		table.Set([]route.Endpoint{a, b})
+		if i, _ := table.Pick(100*ms, rapid.Uint64().Draw(t, "random")); i != 1 {
+			t.Error("the slow endpoint is picked")
+		}
+	})
+}
+
 // world serves what a table picks: endpoints with one request after the other on each
 // of two workers.
 type world struct {
@@ -102,6 +157,7 @@ type world struct {
 	service []time.Duration
 	rtt     []time.Duration
 	reports bool
+	workers int // of endpoint 0, if not two
 	free    [2][2]time.Duration
 	flying  []flight
 	picked  [2]int
@@ -120,7 +176,7 @@ func (w *world) run(from, length time.Duration, perSecond int) {
 		i, _ := w.table.Pick(now, rand.Uint64())
 		w.picked[i]++
 		worker := 0
-		if w.free[i][1] < w.free[i][0] {
+		if w.free[i][1] < w.free[i][0] && !(i == 0 && w.workers == 1) {
 			worker = 1
 		}
 		w.free[i][worker] = max(w.free[i][worker], now+w.rtt[i]/2) + w.service[i]
@@ -137,7 +193,7 @@ func (w *world) land(now time.Duration) {
 		}
 		var load *route.Load
 		if w.reports {
-			load = &route.Load{Workers: 2}
+			load = &route.Load{Workers: cmp.Or(w.workers, 2), Service: w.service[f.to]}
 		}
 		w.table.End(f.sent, f.done, true, load)
 	}

@@ -14,8 +14,8 @@ import (
 const (
 	generationBytes = 8
 	// A record is the endpoint's id, the requests in flight, those of other gateways and when
-	// they were heard of, how slow it is and when that was seen.
-	recordBytes = 4 + 4 + 4 + 8 + 4 + 8
+	// they were heard of, how slow it is, when that was seen and when it was tried.
+	recordBytes = 4 + 4 + 4 + 8 + 4 + 8 + 8
 	// sharedMost is how many endpoints are told of that have no request.
 	sharedMost = 512
 	// sharedFor is how long it is told what was seen of an endpoint that has no request.
@@ -125,7 +125,8 @@ func (e *endpoint) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(e.others)))
 	b = binary.LittleEndian.AppendUint64(b, uint64(e.heard))
 	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(e.slow)))
-	return binary.LittleEndian.AppendUint64(b, uint64(e.slowAt))
+	b = binary.LittleEndian.AppendUint64(b, uint64(e.slowAt))
+	return binary.LittleEndian.AppendUint64(b, uint64(e.tried))
 }
 
 func (e *endpoint) join(record []byte, now time.Duration) {
@@ -143,4 +144,5 @@ func (e *endpoint) join(record []byte, now time.Duration) {
 	if at, slow := since(24), number(20); at > e.slowAt && slow >= 0 && slow <= slowLimit {
 		e.slow, e.slowAt = slow, at
 	}
+	e.tried = max(e.tried, since(32))
 }
