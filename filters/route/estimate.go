@@ -92,11 +92,22 @@ func (e *endpoint) said(said Endpoint) {
 	if e.slowAt == 0 { // no answer has been seen
 		e.slow = 1
 	} else { // the answers have taken as long as they have, whatever is expected now
-		e.slow = min(e.slow*before/(e.rtt+e.service), slowLimit)
+		e.slow = rescaled(e.slow, before/(e.rtt+e.service))
 	}
 	if e.heard == 0 {
 		e.others, e.usual, e.turn = said.Others, said.Others, e.service
 	}
+}
+
+// rescaled is slow by other expectations, which are so many times shorter. What is not enough
+// to be believed does not become it by that: it may be of few answers, and else what it began
+// with.
+func rescaled(slow, shorter float64) float64 {
+	after := min(slow*shorter, slowLimit)
+	if slow <= slower {
+		return min(after, max(1, slow))
+	}
+	return after
 }
 
 // expect returns in what time an answer is to be expected, and what the request costs, in

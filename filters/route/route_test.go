@@ -150,6 +150,22 @@ func TestWhatIsSaidAnewDoesNotHideASlowEndpoint(t *testing.T) {
 	})
 }
 
+// An endpoint that is answered sooner than was thought at first is not slow by what is known
+// then.
+func TestAnEndpointIsNotSlowBecauseLessIsExpected(t *testing.T) {
+	unknown, other := near(), near()
+	unknown.Service, other.RTT, other.Address = 0, 2*ms, "10.0.0.3:8080"
+	table := table(unknown, other)
+	for k := range 3 {
+		table.End(table.Begin(0, time.Duration(k+1)*ms), time.Duration(k+2)*ms, true, nil)
+	}
+	unknown.Service, other.Service = ms, ms
+	table.Set([]route.Endpoint{unknown, other})
+	if i := pick(t, table, 10*ms); i != 0 {
+		t.Error("the far one is picked")
+	}
+}
+
 // world serves what a table picks: endpoints with one request after the other on each
 // of two workers.
 type world struct {
