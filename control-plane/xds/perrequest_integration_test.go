@@ -135,6 +135,21 @@ func TestTheFilterStandsAside(t *testing.T) {
 	}
 }
 
+// An instance that is withdrawn gets no request once gateways have settled, though it was the
+// nearest and Envoy still has it as draining: whoever is named gets a request, however it fares.
+func TestTheFilterLeavesWhatIsWithdrawn(t *testing.T) {
+	p := pickFrom(t, nearby, Expected{RTT: time.Millisecond, Service: time.Millisecond, Workers: 2}, faraway)
+	if heard := p.ask(20); heard["0"] != 20 {
+		t.Fatalf("%v were answered by the three", heard)
+	}
+	p.st.Instances[0].Phase = platform.Stopping
+	p.bed.update(p.st)
+	p.settle()
+	if heard := p.ask(50); heard["1"] != 50 {
+		t.Errorf("with the nearest withdrawn, %v", heard)
+	}
+}
+
 // While expectations change, every request is answered, and the last ones rule.
 func TestExpectationsChangeUnderLoad(t *testing.T) {
 	p := pickFrom(t, nearby, faraway)

@@ -101,6 +101,22 @@ func TestTheRouteFilterIsToldWhatToExpect(t *testing.T) {
 	}
 }
 
+// Envoy sends a request to whichever of the cluster's endpoints is named, however that fares.
+// So no name is told of one that is withdrawn, and nothing ejects another meanwhile.
+func TestWhatIsNamedIsWell(t *testing.T) {
+	f := platform.Function{Name: "default/f", Hosts: []string{"f"}}
+	there := Expected{RTT: time.Millisecond, Service: time.Millisecond, Workers: 1}
+	st, w := routedState(f, Row{Weights: []uint32{1, 1, 1}, Expected: []Expected{there, there, there}}, 3)
+	st.Instances[0].Phase = platform.Stopping
+	config, _, _ := told(t, st, w)
+	if strings.Contains(config, "10.0.0.1:80") || !strings.Contains(config, "10.0.0.2:80") || !strings.Contains(config, "10.0.0.3:80") {
+		t.Errorf("the filter is told %q", config)
+	}
+	if c := functionCluster(f.Name, &packer{}); c.GetOutlierDetection() != nil || c.GetHealthChecks() != nil {
+		t.Error("the cluster may find endpoints unwell of which the filter is not told")
+	}
+}
+
 // What changes for the filter changes nothing else: no cluster is built anew for it.
 func TestNewExpectationsAreForTheFilterOnly(t *testing.T) {
 	row := Row{Weights: []uint32{1, 2}, Expected: []Expected{{}, {RTT: time.Second}}}
