@@ -100,3 +100,6 @@ const AheadMost = aheadMost
 
 // NotDialed is what a transport says that found nobody.
 var NotDialed = &net.OpError{Op: opDial, Net: "tcp", Err: errors.New("nobody is there")}
+
+// NewPeerConn is a connection to another node's daemon.
+func NewPeerConn(c *tls.Conn) net.Conn { return newPeerConn(c, func() {}) }

@@ -34,6 +34,9 @@ const (
 	// knows better what went wrong. With deliveryGrace it is less than the 5 s that the
 	// gateway waits longer still.
 	peerFirst = 2 * time.Second
+	// lastWords is how long a daemon without a core to spare may take to read what another one
+	// has said before it closed the connection.
+	lastWords = 2 * time.Second
 )
 
 // NewPeerTransport returns a transport to other nodes' daemons, which have their address
@@ -116,6 +119,22 @@ func (c *peerConn) carry(body int64) {
 func (c *peerConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.heard(err)
+	return n, err
+}
+
+// Write fails when all that came before the connection's end has been read, or after lastWords: a
+// transport takes a failed write for the request's end, and the other side may have answered
+// before it closed.
+func (c *peerConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		late := time.NewTimer(lastWords)
+		defer late.Stop()
+		select {
+		case <-c.over().Done():
+		case <-late.C:
+		}
+	}
 	return n, err
 }
 

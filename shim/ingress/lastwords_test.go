@@ -1,0 +1,108 @@
+package ingress_test
+
+import (
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+// tcpClosed is the state of a connection that has ended (net/tcp_states.h, TCP_CLOSE).
+const tcpClosed = 7
+
+// A daemon that answers in the middle of a body and closes the connection is heard, though the
+// body cannot be sent on.
+func TestTheLastWordsOfAPeerAreHeard(t *testing.T) {
+	ca := newAuthority(t)
+	serverTLS, _ := ca.node(t, "edge-2")
+	_, clientTLS := ca.node(t, "edge-1")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	const answer = "the function closed the connection"
+	served := make(chan error, 1)
+	go func() {
+		served <- func() error {
+			c, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			if _, err := tls.Server(c, serverTLS).Write([]byte(answer)); err != nil {
+				return err
+			}
+			_ = c.(*net.TCPConn).SetLinger(0)
+			return c.Close()
+		}()
+	}()
+	raw, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := tls.Client(raw, peertls.ClientFor(clientTLS, "127.0.0.1"))
+	if err := conn.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := ingress.NewPeerConn(conn)
+	t.Cleanup(func() { _ = c.Close() })
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the connection has ended", func() bool { return tcpState(t, raw) == tcpClosed })
+	heard := make(chan struct{})
+	failed := make(chan bool, 1)
+	go func() {
+		_, err := c.Write(make([]byte, 1<<10))
+		select {
+		case <-heard:
+			failed <- err != nil
+		default:
+			failed <- false
+		}
+	}()
+	got := make([]byte, len(answer))
+	if _, err := c.Read(got[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(got[1:]); err != nil || string(got) != answer {
+		t.Fatalf("%q: %v", got, err)
+	}
+	close(heard)
+	if _, err := c.Read(got); err == nil {
+		t.Error("there is more")
+	}
+	select {
+	case ok := <-failed:
+		if !ok {
+			t.Error("the write failed before all was read, or not at all")
+		}
+	case <-time.After(soon):
+		t.Error("the write does not end")
+	}
+}
+
+func tcpState(t *testing.T, c net.Conn) (state uint8) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		var info *unix.TCPInfo
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			state = info.State
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
