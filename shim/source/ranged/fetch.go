@@ -32,7 +32,9 @@ type fetch struct {
 	whole  bool
 	writer io.WriterAt
 
-	next atomic.Int64 // where the next part to claim begins
+	next    atomic.Int64 // where the next part to claim begins
+	claimed context.Context
+	all     context.CancelFunc // ends claimed: no part is left
 }
 
 // first reads the first part, which finds out how many there are, and then its share
@@ -47,14 +49,47 @@ func (f *fetch) first(ctx context.Context) error {
 // others claims parts in order, so that the prefix grows early, until none is left.
 func (f *fetch) others(ctx context.Context) error {
 	for {
-		at := f.next.Add(f.part) - f.part
-		if at >= f.known.Size {
+		at, ok := f.claim()
+		if !ok {
 			return nil
 		}
 		if err := f.read(ctx, at); err != nil {
 			return err
 		}
 	}
+}
+
+// claim returns where the next part begins, if one is left.
+func (f *fetch) claim() (at int64, ok bool) {
+	if at = f.next.Add(f.part) - f.part; at < f.known.Size {
+		return at, true
+	}
+	f.all()
+	return 0, false
+}
+
+// help is others by a connection that all fetches share, for a part at a time.
+func (f *fetch) help(ctx context.Context) error {
+	for {
+		select {
+		case f.helpers <- struct{}{}:
+		case <-f.claimed.Done():
+			return nil
+		}
+		more, err := f.helpOnce(ctx)
+		<-f.helpers
+		if !more || err != nil {
+			return err
+		}
+	}
+}
+
+func (f *fetch) helpOnce(ctx context.Context) (more bool, err error) {
+	at, ok := f.claim()
+	if !ok {
+		return false, nil
+	}
+	return true, f.read(ctx, at)
 }
 
 // read reads the part that begins at at. When an attempt breaks off, the next one goes
@@ -212,7 +247,7 @@ func (f *fetch) start(ctx context.Context, answer Answer) error {
 	f.next.Store(f.part)
 	parts := (answer.Object.Size + f.part - 1) / f.part
 	for range min(parts, Connections) - 1 {
-		f.group.Go(func() error { return f.others(ctx) })
+		f.group.Go(func() error { return f.help(ctx) })
 	}
 	return nil
 }

@@ -21,7 +21,9 @@ const (
 	// Connections is how many parts of one object are read at the same time. Eight windows
 	// fill the link three doublings earlier than one, and a lost packet halves an eighth of
 	// the rate. An object of fewer parts uses as many as it has parts, and the first one
-	// alone until the store has told the size.
+	// alone until the store has told the size. Each object has one connection to itself, the
+	// others are of all objects together: three times eight that begin at once lose so many
+	// packets in the link's queue that half of its rate is left.
 	Connections = 8
 
 	// Slots is how many parts of all objects of a store are read at the same time. It
@@ -99,18 +101,22 @@ type Fetcher struct {
 	store string
 	part  int64
 	slots chan struct{}
+	// helpers has one for each connection that reads a part beside an object's own.
+	helpers chan struct{}
 }
 
 // New returns a fetcher for the store of that name, which asks for at most part bytes at
 // once.
 func New(store string, part int64) *Fetcher {
-	return &Fetcher{store: store, part: part, slots: make(chan struct{}, Slots)}
+	return &Fetcher{store: store, part: part, slots: make(chan struct{}, Slots), helpers: make(chan struct{}, Connections-1)}
 }
 
 // Fetch reads an object as source.Source says.
 func (f *Fetcher) Fetch(ctx context.Context, ref source.Reference, from Object, begin func(source.Object) (io.WriterAt, error)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	one := &fetch{Fetcher: f, ref: ref, from: from, begin: begin, group: group}
+	one.claimed, one.all = context.WithCancel(ctx)
+	defer one.all()
 	group.Go(func() error { return one.first(ctx) })
 	return group.Wait()
 }

@@ -154,6 +154,57 @@ func TestParts(t *testing.T) {
 	})
 }
 
+// Fetches at the same time share their connections, but for one that each has, and a store that
+// gives nothing of one object holds up none of the others.
+func TestFetchesShareConnections(t *testing.T) {
+	const fetches, size = 5, 40 * part
+	text := strings.Repeat("x", size)
+	synctest.Test(t, func(t *testing.T) {
+		var open, most atomic.Int64
+		answer := func(ctx context.Context, at, end int64, known *source.Object) (ranged.Answer, error) {
+			if now := open.Add(1); now > most.Load() {
+				most.Store(now)
+			}
+			defer open.Add(-1)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			end = min(end, size)
+			return ranged.Answer{Object: source.Object{Size: size, Version: "v"}, From: at, Body: body(text[at:end])}, ctx.Err()
+		}
+		f := ranged.New("edge", part)
+		stuck, free := context.WithCancel(t.Context())
+		var all, others sync.WaitGroup
+		all.Go(func() {
+			o := &object{open: func(ctx context.Context, at, end int64, known *source.Object) (ranged.Answer, error) {
+				if known == nil {
+					return answer(ctx, at, end, known)
+				}
+				<-ctx.Done()
+				return ranged.Answer{}, ctx.Err()
+			}}
+			if err := f.Fetch(stuck, ref, o, (&sourcetest.Sink{}).Begin); err == nil {
+				t.Error("what does not come is there")
+			}
+		})
+		for range fetches {
+			others.Go(func() {
+				s := &sourcetest.Sink{}
+				if err := f.Fetch(t.Context(), ref, &object{open: answer}, s.Begin); err != nil || string(s.Content) != text {
+					t.Errorf("%d bytes, %v", len(s.Content), err)
+				}
+			})
+		}
+		others.Wait()
+		free()
+		all.Wait()
+		if most := most.Load(); most < fetches || most > fetches+ranged.Connections {
+			t.Errorf("%d parts are read at the same time", most)
+		}
+	})
+}
+
 // The second answer is of another object.
 func TestAnotherVersionIsAChange(t *testing.T) {
 	for name, second := range map[string]source.Object{"version": {Size: 20, Version: "w"}, "size": {Size: 21, Version: "v"}} {
