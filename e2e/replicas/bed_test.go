@@ -26,6 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
@@ -303,12 +304,8 @@ func (b *bed) roles() (leader, other *controlPlane) {
 
 func (b *bed) eventually(what string, is func() error) {
 	b.t.Helper()
-	err := is()
-	for deadline := time.Now().Add(patience); err != nil; err = is() {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("waited %v in vain for %s: %v", patience, what, err)
-		}
-		time.Sleep(50 * time.Millisecond)
+	if err := testbed.Poll(b.t.Context(), patience, func(context.Context) error { return is() }); err != nil {
+		b.t.Fatalf("waited %v in vain for %s: %v", patience, what, err)
 	}
 }
 

@@ -108,21 +108,7 @@ func (c *cluster) Event(node string, e *nodeapi.Event) {
 
 // publishChanges keeps nodes, gateways and the mesh up to date until ctx ends.
 func (c *cluster) publishChanges(ctx context.Context) {
-	changes := c.platform.Watch(ctx)
-	tick := time.NewTicker(weighEvery)
-	defer tick.Stop()
-	c.publish()
-	for {
-		select {
-		case _, open := <-changes:
-			if !open {
-				return
-			}
-			c.publish()
-		case <-tick.C:
-			c.weigh()
-		}
-	}
+	keepPublished(c.platform.Watch(ctx), c.publish, c.weigh)
 }
 
 // lead does what only one control plane may do, as long as it is this one's turn. All nodes

@@ -131,19 +131,24 @@ func (c *controlPlane) publishChanges(ctx context.Context) {
 		return
 	}
 	c.triggers.Begin(c.platform.State().Functions)
-	changes := c.platform.Watch(ctx)
+	keepPublished(c.platform.Watch(ctx), c.publish, c.weigh)
+}
+
+// keepPublished publishes at once and at each change, and weighs in between, until there are no
+// changes any more.
+func keepPublished(changes <-chan struct{}, publish, weigh func()) {
 	tick := time.NewTicker(weighEvery)
 	defer tick.Stop()
-	c.publish()
+	publish()
 	for {
 		select {
 		case _, open := <-changes:
 			if !open {
 				return
 			}
-			c.publish()
+			publish()
 		case <-tick.C:
-			c.weigh()
+			weigh()
 		}
 	}
 }
