@@ -3,8 +3,8 @@ package ingress
 import "sync"
 
 // aheadMost is how far a body's way into the buffer may be ahead of its way to another node, in
-// bytes: some times what is under way on a link of 1 Gbit/s and 30 ms, so that the link never
-// waits for the client.
+// bytes: what is under way on a link of 1 Gbit/s and 30 ms, so that the link never waits for the
+// client.
 const aheadMost = 4 << 20
 
 // pace holds a body back that another node gets: taken as fast as a client of the same machine

@@ -32,9 +32,9 @@ type fetch struct {
 	whole  bool
 	writer io.WriterAt
 
-	next    atomic.Int64 // where the next part to claim begins
-	claimed context.Context
-	all     context.CancelFunc // ends claimed: no part is left
+	next    atomic.Int64    // where the next part to claim begins
+	claimed context.Context // over when no part is left to claim
+	all     context.CancelFunc
 }
 
 // first reads the first part, which finds out how many there are, and then its share
