@@ -212,13 +212,26 @@ func TestOneRequestIsOneTrace(t *testing.T) {
 	}
 }
 
-// traceOf waits until the request's trace is whole.
+// traceOf waits until the request's trace is whole: it has the span of each phase, and each
+// span's parent, which another part of the platform may send later than its children.
 func traceOf(t *testing.T, id string) (tr trace.Trace) {
 	t.Helper()
 	eventually(t, "phases of trace "+id, func() error {
 		tr = spansOf(t, id)
-		_, err := tr.Phases()
-		return err
+		if _, err := tr.Phases(); err != nil {
+			return err
+		}
+		root, _ := tr.Root()
+		there := map[string]bool{root.Parent: true}
+		for _, s := range tr.Spans {
+			there[s.ID] = true
+		}
+		for _, s := range tr.Spans {
+			if !there[s.Parent] {
+				return fmt.Errorf("span %s has a parent, %s, that is not there", s.Name, s.Parent)
+			}
+		}
+		return nil
 	})
 	return tr
 }
