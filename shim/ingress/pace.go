@@ -2,10 +2,10 @@ package ingress
 
 import "sync"
 
-// aheadMost is how far a body's way into the buffer may be ahead of its way to another node, in
-// bytes: what is under way on a link of 1 Gbit/s and 30 ms, so that the link never waits for the
-// client.
-const aheadMost = 4 << 20
+// aheadMost is how far a body's way into the buffer may be ahead of its way into the socket to
+// another node, in bytes: 8 ms of a link of 1 Gbit/s, so that the link never waits for the
+// client. What is under way on the link, the socket itself holds.
+const aheadMost = 1 << 20
 
 // pace holds a body back that another node gets: taken as fast as a client of the same machine
 // can send, it would have the cores for itself at the very time in which they start a sandbox,
