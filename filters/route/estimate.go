@@ -38,6 +38,13 @@ const (
 	slower = 3
 	// slowLimit bounds how much slower.
 	slowLimit = 1000
+	// jump is how many times longer than already believed one answer may count for. When this
+	// gateway has stood still for a moment, all that was under way is late at once, which says
+	// little of the endpoint; one that is slow is believed to be after four answers.
+	jump = 2
+	// relief is how much an answer counts that comes sooner than a slow endpoint was believed
+	// to answer: it was alone when it tried that (see expect).
+	relief = 1.0 / 2
 	// failure is what a request that fails counts as, in times of what was expected: one that
 	// fails at once must not look like one that is answered at once. It is Envoy that ejects.
 	failure = 100
@@ -177,7 +184,7 @@ func (e *endpoint) over() { e.sent = max(0, e.sent-1) }
 // answer is of a request that is over.
 func (e *endpoint) answer(now time.Duration, sent Sent, answered bool, load *Load) {
 	if !answered {
-		e.took(now, failure)
+		e.learn(now, failure, learn) // no stall explains it
 		return
 	}
 	e.silentSince = now
@@ -189,10 +196,21 @@ func (e *endpoint) answer(now time.Duration, sent Sent, answered bool, load *Loa
 	}
 }
 
-// took counts a request that took so many times what was expected.
+// took counts an answer that took so many times what was expected.
 func (e *endpoint) took(now time.Duration, ratio float64) {
 	slow := e.slowNow(now)
-	e.slow, e.slowAt = slow+(ratio-slow)*learn, now
+	if slow > slower && ratio < slow {
+		e.learn(now, ratio, relief)
+		return
+	}
+	e.learn(now, min(ratio, jump*max(slow, slower)), learn)
+}
+
+// learn counts that a request took so many times what was expected, with a share of what is
+// believed.
+func (e *endpoint) learn(now time.Duration, ratio, share float64) {
+	slow := e.slowNow(now)
+	e.slow, e.slowAt = slow+(ratio-slow)*share, now
 }
 
 func (e *endpoint) hear(now time.Duration, load Load) {

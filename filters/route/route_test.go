@@ -96,6 +96,30 @@ func TestASlowEndpointIsDrainedWithinASecond(t *testing.T) {
 	}
 }
 
+// When the gateway itself, or the machine, has stood still for a moment, all that was under way
+// is late at once. That says little of the endpoint, and must not keep requests from it when
+// they need it.
+func TestOneStallMakesNoEndpointSlowForLong(t *testing.T) {
+	other := near()
+	other.Address, other.RTT = "10.0.0.3:8080", ms
+	w := &world{table: table(near(), other), service: []time.Duration{4 * ms, 4 * ms}, rtt: []time.Duration{0, ms}}
+	w.run(0, time.Second, 50)
+	var late []route.Sent
+	for range 5 {
+		late = append(late, w.table.Begin(1, time.Second))
+	}
+	for _, sent := range late {
+		w.table.End(sent, time.Second+200*ms, true, nil)
+	}
+	w.service[0] = 40 * ms
+	w.run(time.Second+200*ms, 800*ms, 50)
+	w.picked = [2]int{}
+	w.run(2*time.Second, time.Second, 50)
+	if w.picked[0] > 10 {
+		t.Errorf("the endpoint that is slow gets %d of 50", w.picked[0])
+	}
+}
+
 // However many requests come meanwhile, one finds out whether an endpoint that was slow is
 // well again; what the control plane says anew of what to expect does not have it forgotten.
 func TestASlowEndpointIsTriedByOneRequestAtATime(t *testing.T) {
