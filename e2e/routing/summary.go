@@ -26,6 +26,10 @@ const (
 	ProbesPerNode    = "probes_per_node_s"
 )
 
+// DrainAloneSeconds is drain_s of a node whose next one is far: no bound, as it may well keep
+// what it answers sooner nevertheless.
+const DrainAloneSeconds = "drain_alone_s"
+
 // Limits are those of all figures of the summary, in their order.
 var Limits = []result.Limit{
 	{Name: P95VsFaaSt, Limit: 0.5}, {Name: P99VsFaaSt, Limit: 0.5}, {Name: OverloadVsOracle, Limit: 1.1}, {Name: P50VsBest, Limit: 1.05},

@@ -22,20 +22,24 @@ const (
 	steadyFor   = 10 * time.Minute
 )
 
-// drain measures how soon a node that becomes ten times as slow has no more requests than it
-// is worth: one of the cloud, beside which there is another, and the edge, which is alone.
+// drain measures how soon a node that becomes ten times as slow has hardly any more requests:
+// one of the cloud, beside which there is another. What becomes of the edge, which is alone, is
+// told beside: its slow answers are still the soonest as long as one does not wait for another.
 func (b *bench) drain(ctx context.Context, part *routing.Part) error {
 	return b.at(ctx, b.paths[0], func(world *bed.Bed) error {
 		for round := range b.repetitions {
 			for _, v := range b.compared {
-				for _, slow := range []bed.Node{world.Nodes[0], world.Nodes[1]} {
-					took, err := b.drainOnce(ctx, world, v, slow, uint64(round))
+				for _, slow := range []struct {
+					node   bed.Node
+					figure string
+				}{{world.Nodes[0], routing.DrainAloneSeconds}, {world.Nodes[1], routing.DrainSeconds}} {
+					took, err := b.drainOnce(ctx, world, v, slow.node, uint64(round))
 					if err != nil {
-						return fmt.Errorf("%s, %s slow: %w", v.Name(), slow.Name, err)
+						return fmt.Errorf("%s, %s slow: %w", v.Name(), slow.node.Name, err)
 					}
-					name := figure(routing.DrainSeconds, v)
+					name := figure(slow.figure, v)
 					part.Figures[name] = max(part.Figures[name], took.Seconds())
-					progress(fmt.Sprintf("%s, %s slow: drained after %v", v.Name(), slow.Name, took))
+					progress(fmt.Sprintf("%s, %s slow: drained after %v", v.Name(), slow.node.Name, took))
 				}
 			}
 		}
