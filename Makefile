@@ -89,10 +89,11 @@ demo-cluster: setup build
 cluster:
 	@$(call CLUSTER_PROGRAM,cluster) up
 
-# Some of its parts, and more or fewer repetitions; docs/results tells.
+# Some of its parts, and more or fewer repetitions; docs/results tells, and has the figures of what
+# is measured whole.
 ONLY =
 REPETITIONS =
-FIGURES =
+FIGURES = $(if $(ONLY)$(REPETITIONS),,docs/results)
 BENCH_OPTIONS = -bin $(BIN) -out $(CURDIR)/out/bench $(if $(REPETITIONS),-repetitions $(REPETITIONS)) $(if $(ONLY),-only '$(ONLY)') $(if $(FIGURES),-figures '$(FIGURES)')
 ## bench-prefetch: measure what prefetching is worth, into out/bench (root; 90 minutes); ONLY=hot,chain REPETITIONS=3 FIGURES=docs/results
 bench-prefetch: setup build

@@ -22,13 +22,15 @@ const (
 	WrongBytes     = "wrong_bytes"
 )
 
-// What parts count beside: requests that failed, of many at once, and of workflows on each side.
+// What parts count beside: requests that failed, of many at once, of workflows on each side, and
+// of each hot gateway's.
 const (
 	ManyFailed   = "many_failed"
 	failedPrefix = "failed_"
 )
 
-// Failed is the figure of a side's workflows that failed and were measured again.
+// Failed is the figure of a side's workflows that failed and were measured again, or of a
+// gateway's requests that did.
 func Failed(side string) string { return failedPrefix + side }
 
 // Limits are those of all figures of the summary, in their order.

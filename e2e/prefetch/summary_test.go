@@ -45,6 +45,7 @@ func TestWrongAndFailedAnswersAreNoResult(t *testing.T) {
 		{map[string]float64{prefetch.WrongBytes: 3}, "3 bytes were wrong"},
 		{map[string]float64{prefetch.ManyFailed: 2}, "2 requests failed"},
 		{map[string]float64{prefetch.Failed("off"): 1, prefetch.Failed("on"): 4}, "5 requests failed"},
+		{map[string]float64{prefetch.Failed("hot_with"): 6, prefetch.Failed("hot_without"): 0}, "6 requests failed"},
 	} {
 		err := prefetch.Results{"a": {Part: figures(c.figures)}, "b": {Part: figures(map[string]float64{prefetch.HotP99: 2})}}.Sound()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -132,6 +132,20 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestConformanceOverTLS(t *testing.T) {
+	f := &fake{}
+	server := httptest.NewTLSServer(f)
+	t.Cleanup(server.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	sourcetest.Run(t, func(t *testing.T) sourcetest.Store {
+		store := f.store(t, strings.TrimPrefix(server.URL, "https://"))
+		store.Scheme = source.SchemeHTTPS
+		store.Source.(*Source).transport.TLSClientConfig.RootCAs = roots
+		return store
+	})
+}
+
 // noRanges hides that a server has ranges.
 type noRanges struct{ http.Handler }
 

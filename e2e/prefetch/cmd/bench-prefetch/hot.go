@@ -110,7 +110,7 @@ func (b *bench) hot(ctx context.Context, part *prefetch.Part) error {
 	for _, g := range all {
 		part.Figures["hot_"+g.name+"_rps"] = medianOf(g.rps)
 		part.Figures["hot_"+g.name+"_p99_ms"] = coldrun.Millis(coldrun.Median(g.p99))
-		part.Figures["hot_"+g.name+"_lost"] = float64(g.lost)
+		part.Figures[prefetch.Failed("hot_"+g.name)] = float64(g.lost)
 	}
 	ratios := func(g *gateway) (rps, p99 float64) {
 		return medianOf(g.rps) / medianOf(without.rps), float64(coldrun.Median(g.p99)) / float64(coldrun.Median(without.p99))
