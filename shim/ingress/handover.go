@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -82,7 +81,6 @@ type peerConn struct {
 	*tls.Conn
 	ending
 	closed func()
-	tells  atomic.Bool // the other side has told how far a request was: see progress
 }
 
 func newPeerConn(c *tls.Conn, closed func()) *peerConn {
@@ -159,7 +157,6 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 	connected := func(i httptrace.GotConnInfo) {
 		if c, is := i.Conn.(*peerConn); is {
 			c.carry(size)
-			there.on.Store(c)
 		}
 	}
 	return in.proxy(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: connected, WroteHeaders: head, Got1xxResponse: there.heard}), w, r, hop{

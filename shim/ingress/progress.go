@@ -33,38 +33,23 @@ func progressTo(w http.ResponseWriter, r *http.Request) func(progress string) {
 
 // progress is what the other daemon has told. Its methods may be called at the same time.
 type progress struct {
-	asked              bool
-	on                 atomic.Pointer[peerConn] // the connection that the request is on
-	parked, delivering atomic.Bool
+	asked      bool
+	delivering atomic.Bool
 }
 
 // heard takes an answer before the answer.
 func (p *progress) heard(_ int, header textproto.MIMEHeader) error {
-	switch header.Get(headerProgress) {
-	case progressParked:
-		p.parked.Store(true)
-		if on := p.on.Load(); on != nil {
-			on.tells.Store(true)
-		}
-	case progressDelivering:
+	if header.Get(headerProgress) == progressDelivering {
 		p.delivering.Store(true)
 	}
 	return nil
 }
 
 // undelivered tells whether nobody can have got the request, whose connection ended with err:
-// the other daemon would have said before it delivered it, and has ended. That it would is known
-// by its having said that it had the request, or one before on the connection: one that is kept
-// may end just as the next request is written. Of one that says nothing any more, nobody knows:
-// it may be alive and cut off.
+// the other daemon would have said before it delivered it, and has ended. Of one that says
+// nothing any more, nobody knows: it may be alive and cut off.
 func (p *progress) undelivered(err error) bool {
-	return p.tells() && !p.delivering.Load() && !isSilence(err)
-}
-
-// tells says whether the other daemon tells how far the request is.
-func (p *progress) tells() bool {
-	on := p.on.Load()
-	return p.parked.Load() || p.asked && on != nil && on.tells.Load()
+	return p.asked && !p.delivering.Load() && !isSilence(err)
 }
 
 // isSilence tells whether a connection failed because the other side cannot be heard.

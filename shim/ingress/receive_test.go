@@ -560,8 +560,9 @@ func TestARequestThatMayBeDeliveredIsNotPlacedAgain(t *testing.T) {
 		"ended while it parked":   {[]string{"parked"}, io.EOF, 2},
 		"silent while it parked":  {[]string{"parked"}, timeout{}, 1},
 		"ended while delivering":  {[]string{"parked", "delivering"}, io.EOF, 1},
-		"ended without a word":    {nil, io.EOF, 1}, // as a version does that knows none
-		"ended after other words": {[]string{"?"}, io.EOF, 1},
+		"ended without a word":    {nil, io.EOF, 2},
+		"silent without a word":   {nil, timeout{}, 1},
+		"ended after other words": {[]string{"?"}, io.EOF, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newNode(t, roundTripper(func(req *http.Request) (*http.Response, error) {
