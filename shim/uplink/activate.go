@@ -11,9 +11,9 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// askOthersAfter is how long the followed control plane has a question for itself. One that
-// hangs is noticed only later, and the request does not have that much time. A cluster places
-// an instance within a second or two; when it takes longer, a second answer does no harm.
+// askOthersAfter is how long the followed control plane has a question for itself, if it does not
+// hang: it may not see the cluster, and another one may. A cluster places an instance within a
+// second or two; when it takes longer, a second answer does no harm.
 const askOthersAfter = 3 * time.Second
 
 // activation is a question that waits for its answer, over as many streams as it takes.
@@ -40,12 +40,15 @@ func (u *Uplink) Activate(ctx context.Context, a *nodeapi.Activate) (*nodeapi.Bo
 	if !u.ask(a.GetRequest(), act) {
 		return nil, problem.New(http.StatusConflict, "DuplicateRequest", "x-headstart-request", "a request with this id is being activated")
 	}
-	others := time.NewTimer(askOthersAfter)
+	late, others := time.NewTimer(doubtAfter), time.NewTimer(askOthersAfter)
+	defer late.Stop()
 	defer others.Stop()
 	for {
 		select {
 		case ans := <-act.answer:
 			return ans.bound, ans.err
+		case <-late.C:
+			u.doubt()
 		case <-others.C:
 			u.askAnybody(act)
 		case <-ctx.Done():

@@ -36,6 +36,8 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 			news.tell(u.handler)
 			return
 		}
+		// They hear the same of the cluster: the followed one has it to say, too.
+		u.doubt()
 	}
 	u.mu.Lock()
 	s.up = true
@@ -60,12 +62,13 @@ func (u *Uplink) isFollowed(s *stream) bool {
 }
 
 // choose follows the control plane that was the last to say that it is in charge or, while none
-// does, the one that is followed already, or the first that is there. The caller holds handling.
+// does, the one that is followed already, or the first that is there. One that hangs is followed
+// only if all do. The caller holds handling.
 func (u *Uplink) choose() {
 	u.mu.Lock()
 	var best *stream
 	for _, s := range u.streams {
-		if s.up && (best == nil || s.charge > best.charge || s.charge == best.charge && s == u.followed) {
+		if s.up && (best == nil || u.isBetter(s, best)) {
 			best = s
 		}
 	}
@@ -83,6 +86,17 @@ func (u *Uplink) choose() {
 		u.log.Info("following a control plane", "address", best.address)
 		best.said.tell(u.handler)
 	}
+}
+
+// isBetter tells whether s is to be followed rather than other; the caller holds mu.
+func (u *Uplink) isBetter(s, other *stream) bool {
+	switch {
+	case u.isDoubtful(s) != u.isDoubtful(other):
+		return u.isDoubtful(other)
+	case s.charge != other.charge:
+		return s.charge > other.charge
+	}
+	return s == u.followed
 }
 
 // add replaces what there is news of.

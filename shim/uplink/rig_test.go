@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/testing/protocmp"
 
@@ -43,6 +44,41 @@ type controlPlane struct {
 	t       *testing.T
 	streams chan *stream
 	dial    func() (uplink.Conn, error)
+	pulse   pulse
+}
+
+// pulse says that a control plane is there, while it does not hang.
+type pulse struct {
+	health.UnimplementedHealthServer
+	mu    sync.Mutex
+	hangs chan struct{} // closed when it does not any more; nil: it does not
+}
+
+// hang has it hang until it is told to go on.
+func (p *pulse) hang() (goOn func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hangs := make(chan struct{})
+	p.hangs = hangs
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.hangs = nil
+		close(hangs)
+	}
+}
+
+func (p *pulse) Check(ctx context.Context, _ *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
+	p.mu.Lock()
+	hangs := p.hangs
+	p.mu.Unlock()
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+		}
+	}
+	return &health.HealthCheckResponse{}, nil
 }
 
 // serveControlPlane serves one until the test's end.
@@ -52,6 +88,7 @@ func serveControlPlane(t *testing.T) *controlPlane {
 	c := &controlPlane{t: t, streams: make(chan *stream)}
 	server := grpc.NewServer()
 	nodeapi.RegisterControlPlaneServer(server, c)
+	health.RegisterHealthServer(server, &c.pulse)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {

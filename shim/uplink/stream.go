@@ -35,10 +35,13 @@ type stream struct {
 	ctx   context.Context
 	end   context.CancelFunc
 	news  chan struct{} // holds a token when there is something to send
+	// doubted holds a token when it is to be found out whether the control plane hangs.
+	doubted chan struct{}
 
 	// What follows is guarded by the uplink's mu.
-	gone bool // the directory does not have it any more
-	up   bool // it has said something on this connection
+	gone  bool // the directory does not have it any more
+	up    bool // it has said something on this connection
+	state state
 	// charge is when it last said that it is in charge, by the uplink's count; 0: it is not.
 	charge int
 	place  int // in the journal
@@ -60,7 +63,7 @@ type said struct {
 
 // newStream is told what no other control plane was told before it; the caller holds mu.
 func (u *Uplink) newStream(ctx context.Context, address string, conn Conn) *stream {
-	s := &stream{u: u, address: address, conn: conn, news: make(chan struct{}, 1), place: u.journal.nextTold}
+	s := &stream{u: u, address: address, conn: conn, news: make(chan struct{}, 1), doubted: make(chan struct{}, 1), place: u.journal.nextTold}
 	s.ctx, s.end = context.WithCancel(ctx)
 	if u.roundTrips.told {
 		s.roundTrips = u.roundTrips.message
@@ -114,7 +117,7 @@ func (s *stream) down() (gone bool) {
 	defer s.u.handling.Unlock()
 	s.said = said{}
 	s.u.mu.Lock()
-	s.up, s.charge, gone = false, 0, s.gone
+	s.up, s.state, s.charge, gone = false, sound, 0, s.gone
 	s.u.mu.Unlock()
 	s.u.choose()
 	signal(s.u.broken)
@@ -132,6 +135,7 @@ func (s *stream) connect() error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.receive(c) })
+	g.Go(func() error { return s.resolve(ctx) })
 	g.Go(func() error {
 		if err := s.send(ctx, c); !errors.Is(err, io.EOF) {
 			return err

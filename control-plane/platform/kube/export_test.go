@@ -2,6 +2,7 @@ package kube
 
 import (
 	"slices"
+	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
 )
@@ -21,4 +22,11 @@ func (p *Platform) Problems() []catalog.Problem {
 		return 1
 	})
 	return all
+}
+
+// StoodStill has the last sweep be so much longer ago.
+func (p *Platform) StoodStill(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.swept = p.swept.Add(-d)
 }

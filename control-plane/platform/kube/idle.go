@@ -30,6 +30,9 @@ const (
 	// one by its name: name servers remember for half a minute who was there, and daemons ask
 	// every 10 s.
 	startGrace = 45 * time.Second
+	// stillMost is how late a sweep may be: from then on nodes may have taken this control plane
+	// for one that hangs (shim/uplink).
+	stillMost = time.Second
 	// awayMost is how long a daemon that is away keeps the idle windows from running: its
 	// gateway's requests are not reported, which does not mean that there are none.
 	awayMost = time.Minute
@@ -58,6 +61,7 @@ func (p *Platform) sweep() {
 	}
 	p.watchNodes()
 	p.watchCharge()
+	p.watchItself()
 	for _, w := range p.workloads {
 		p.forgetDoomed(w)
 		switch replicas, _ := p.desired(w); {
@@ -96,6 +100,17 @@ func (p *Platform) watchCharge() {
 	if p.charge = p.inCharge(); p.charge && !before {
 		p.activity.pause(startGrace)
 	}
+}
+
+// watchItself notices that this process has stood still. Nodes have followed another control plane
+// then, which does not know what is withdrawn, and what they said is yet to be heard. The caller
+// holds mu.
+func (p *Platform) watchItself() {
+	now := time.Now()
+	if !p.swept.IsZero() && now.Sub(p.swept) > stillMost {
+		p.activity.pause(0)
+	}
+	p.swept = now
 }
 
 // idle is how long no function of the workload has had a request; the caller holds mu.

@@ -97,6 +97,23 @@ func TestOnlyWhoIsInChargeScalesToZero(t *testing.T) {
 	})
 }
 
+// A process that stood still does not know what nodes have sent requests to meanwhile, by another
+// control plane's word.
+func TestWhoStoodStillTakesBackWhatItHasWithdrawn(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.hot()
+		time.Sleep(window + moment)
+		w.wantPhases(platform.Stopping)
+		w.p.StoodStill(2 * time.Second)
+		w.settle()
+		w.wantPhases(platform.Ready)
+		time.Sleep(window - 2*moment)
+		w.wantPhases(platform.Ready)
+		time.Sleep(drained + 3*moment)
+		wantScales(t, a, 1, 0)
+	})
+}
+
 func TestAnIdleFunctionIsWithdrawnThenScaledToZero(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
 		w.hot()

@@ -47,9 +47,10 @@ type Platform struct {
 
 	mu         sync.Mutex // guards all that follows
 	mirrors    mirrors
-	open       bool  // the mirrors had their first lists
-	charge     bool  // it was in charge at the last look
-	generation int64 // the last one given to a function
+	open       bool      // the mirrors had their first lists
+	charge     bool      // it was in charge at the last look
+	swept      time.Time // when that was
+	generation int64     // the last one given to a function
 	functions  map[string]*function
 	inside     map[string]map[string]*function // by namespace, then name
 	workloads  map[workloadKey]*workload
