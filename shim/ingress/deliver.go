@@ -62,7 +62,7 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 	delivered := time.Now()
 	end := in.tally.begin(p.function.GetName(), delivered.Sub(p.began))
 	defer func() { end(time.Since(delivered), err != nil && r.Context().Err() == nil) }()
-	return in.forward(ctx, w, r, p, at, file)
+	return in.forward(ctx, w, r, p, instance, at, file)
 }
 
 func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at Endpoint, err error) {

@@ -21,13 +21,13 @@ import (
 // fieldRequestTimeout is the manifest's field that bounds a request.
 const fieldRequestTimeout = "spec.template.spec.timeoutSeconds"
 
-// forward hands the request to the function and its answer to the caller. file tells
-// whether the function sees the input as a file, too.
-func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, at Endpoint, file bool) error {
+// forward hands the request to an instance of this node, and its answer to the caller. file
+// tells whether the function sees the input as a file, too.
+func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string, at Endpoint, file bool) error {
 	timeout := p.function.GetRequestTimeout().AsDuration()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	to := target{via: in.functionSide[protocol(r)], scheme: "http", address: at.Address.String(), file: file, explain: functionFailed}
+	to := target{instance: instance, via: in.functionSide[protocol(r)], scheme: "http", address: at.Address.String(), file: file, explain: functionFailed}
 	if at.MeshSNI != "" {
 		if in.mesh == nil {
 			return errors.New("the instance is in a mesh, and the node's daemon is not")
@@ -39,6 +39,8 @@ func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.R
 
 // target is who gets a request that is delivered.
 type target struct {
+	// instance is one of this node's; empty: it is none.
+	instance        string
 	via             http.RoundTripper
 	scheme, address string
 	// header is set on the request, over what it has.
@@ -69,8 +71,8 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		body: p.body,
 		via:  to.via,
 		heard: func(h http.Header) {
-			if l, ok := readLoad(h); ok && !to.relay {
-				in.tally.heard(p.function.GetName(), l)
+			if l, ok := readLoad(h); ok && to.instance != "" {
+				in.tally.heard(p.function.GetName(), to.instance, l)
 			}
 		},
 		prepare: func(out *http.Request) {

@@ -175,7 +175,12 @@ func (in *Ingress) Close() {
 
 // Signals is what there was since the call before of requests that the node's instances got
 // by way of the daemon. Those that gateways send to instances themselves it does not see.
-func (in *Ingress) Signals(now time.Time) *nodeapi.Signals { return in.tally.report(now) }
+func (in *Ingress) Signals(now time.Time) *nodeapi.Signals {
+	return in.tally.report(now, func(instance string) bool {
+		_, known := in.instances.Inputs(instance)
+		return known
+	})
+}
 
 // Gateway serves the requests that the node's Envoy sends.
 func (in *Ingress) Gateway() http.Handler {
