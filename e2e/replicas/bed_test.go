@@ -164,6 +164,14 @@ func (b *bed) run(what string, cmd *exec.Cmd, how *syscall.SysProcAttr) *program
 	return p
 }
 
+// signal sends a program a signal that does not end it.
+func (b *bed) signal(p *program, s syscall.Signal) {
+	b.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		b.t.Error(err)
+	}
+}
+
 // end has a program end by a signal, and waits for it.
 func (p *program) end(how syscall.Signal) {
 	_ = p.cmd.Process.Signal(how) // it may have ended

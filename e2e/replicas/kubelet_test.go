@@ -40,6 +40,7 @@ type kubelet struct {
 	mu   sync.Mutex
 	made int
 	pods map[string][]*pod // by Deployment
+	over bool              // no pod is made any more
 }
 
 type pod struct {
@@ -56,6 +57,7 @@ func newKubelet(c *cluster, nodes ...string) *kubelet {
 	c.scaled = k.look
 	c.t.Cleanup(func() {
 		k.mu.Lock()
+		k.over = true
 		for _, of := range k.pods {
 			for _, p := range of {
 				p.server.Close()
@@ -93,6 +95,7 @@ func (k *kubelet) fit(name string) (again bool) {
 	k.mu.Lock()
 	have := k.pods[name]
 	switch {
+	case k.over:
 	case len(have) < wanted:
 		k.made++
 		p := k.pod(name, k.made)
