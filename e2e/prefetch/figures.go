@@ -22,16 +22,16 @@ var passings = []step.Passing{step.Direct, step.Redis, step.S3}
 // Figures are the paper's figures 7 to 11 with what was measured, by file name.
 func (r Results) Figures() map[string][]chart.Panel {
 	figures := map[string][]chart.Panel{}
-	if rows := r[Chain].Rows(); len(rows) > 0 {
+	if rows := medians(r[Chain].Points); len(rows) > 0 {
 		largest := slices.MaxFunc(rows, func(a, b Row) int { return int(a.Size - b.Size) }).Size
 		figures["fig7.svg"] = []chart.Panel{phases(rows, largest)}
 		figures["fig8.svg"] = []chart.Panel{impact(rows, largest)}
 		figures["fig9.svg"] = bySize("Chained functions", rows)
 	}
-	if rows := r[Video].Rows(); len(rows) > 0 {
+	if rows := medians(r[Video].Points); len(rows) > 0 {
 		figures["fig10.svg"] = bySize("Video analytics", rows)
 	}
-	if rows := r[Delay].Rows(); len(rows) > 0 {
+	if rows := medians(r[Delay].Points); len(rows) > 0 {
 		figures["fig11.svg"] = byStartup(rows)
 	}
 	return figures

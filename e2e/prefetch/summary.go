@@ -41,18 +41,14 @@ var Limits = []result.Limit{
 }
 
 // Part is what one part of the benchmark has measured.
-type Part struct {
-	result.Part
-	Points []Point `json:"points,omitempty"`
-}
+type Part = result.Part[Point]
 
-// Rows are the medians of the part's points.
-func (p Part) Rows() []Row {
-	var rows []Row
-	for _, point := range p.Points {
-		rows = append(rows, point.Row())
+// medians are those of points' runs.
+func medians(points []Point) (all []Row) {
+	for _, point := range points {
+		all = append(all, point.Row())
 	}
-	return rows
+	return all
 }
 
 // Results are all parts by their names, measured together or one after the other.
@@ -62,7 +58,7 @@ type Results map[string]Part
 func (r Results) Summary() result.Summary {
 	s := result.Summary{}
 	for _, part := range r {
-		for _, row := range part.Rows() {
+		for _, row := range medians(part.Points) {
 			s.Take(BoundExcess, math.Max, row.Excess())
 			s.Take(TotalReduction, math.Max, row.Reduction())
 			if share, counts := row.IOReduction(); counts {
@@ -94,9 +90,3 @@ func (r Results) Sound() error {
 	}
 	return errors.Join(errs...)
 }
-
-// Load reads what Write has written; there are no results where there is no file.
-func Load(path string) (Results, error) { return result.Load[Part](path) }
-
-// Write replaces the file, in one step.
-func (r Results) Write(path string) error { return result.Write(path, r.Summary(), r) }

@@ -11,17 +11,17 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/result"
 )
 
-func figures(f map[string]float64) result.Part { return result.Part{Figures: f} }
+func figures(f map[string]float64) prefetch.Part { return prefetch.Part{Figures: f} }
 
 // results have a part of points and parts of figures, as they come from two calls.
 func results() prefetch.Results {
 	missed := point(10_000_000, []prefetch.Run{off(0, 1000*ms, 500*ms, 0)}, []prefetch.Run{on(1200*ms, 500*ms)})
 	good := point(32_000_000, []prefetch.Run{off(0, 1000*ms, 1000*ms, 0)}, []prefetch.Run{on(1000*ms, 1000*ms)})
 	return prefetch.Results{
-		prefetch.Chain: {Points: []prefetch.Point{missed, good}, Part: figures(map[string]float64{prefetch.WrongBytes: 5, "failed": 1})},
-		"many":         {Part: figures(map[string]float64{prefetch.WrongBytes: 2})},
-		"large":        {Part: figures(map[string]float64{prefetch.GatewayRSS: 3, prefetch.DaemonHeap: 9, prefetch.LinkFraction: 0.93, prefetch.WrongBytes: 0})},
-		"hot":          {Part: figures(map[string]float64{prefetch.HotRPS: 0.99, prefetch.HotP99: 1.02})},
+		prefetch.Chain: {Points: []prefetch.Point{missed, good}, Figures: map[string]float64{prefetch.WrongBytes: 5, "failed": 1}},
+		"many":         figures(map[string]float64{prefetch.WrongBytes: 2}),
+		"large":        figures(map[string]float64{prefetch.GatewayRSS: 3, prefetch.DaemonHeap: 9, prefetch.LinkFraction: 0.93, prefetch.WrongBytes: 0}),
+		"hot":          figures(map[string]float64{prefetch.HotRPS: 0.99, prefetch.HotP99: 1.02}),
 	}
 }
 
@@ -47,7 +47,7 @@ func TestWrongAndFailedAnswersAreNoResult(t *testing.T) {
 		{map[string]float64{prefetch.Failed("off"): 1, prefetch.Failed("on"): 4}, "5 requests failed"},
 		{map[string]float64{prefetch.Failed("hot_with"): 6, prefetch.Failed("hot_without"): 0}, "6 requests failed"},
 	} {
-		err := prefetch.Results{"a": {Part: figures(c.figures)}, "b": {Part: figures(map[string]float64{prefetch.HotP99: 2})}}.Sound()
+		err := prefetch.Results{"a": figures(c.figures), "b": figures(map[string]float64{prefetch.HotP99: 2})}.Sound()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("of %v: %v, want %q", c.figures, err, c.want)
 		}
@@ -55,7 +55,7 @@ func TestWrongAndFailedAnswersAreNoResult(t *testing.T) {
 }
 
 func TestWhatIsNotMeasuredIsNotInTheSummary(t *testing.T) {
-	got := prefetch.Results{"many": {Part: figures(map[string]float64{prefetch.WrongBytes: 0})}}.Summary()
+	got := prefetch.Results{"many": figures(map[string]float64{prefetch.WrongBytes: 0})}.Summary()
 	if d := cmp.Diff(result.Summary{"wrong_bytes": 0}, got); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
 )
 
-// Table prints rows, in ms.
-func Table(w io.Writer, rows []Row) error {
+// Table prints points, in ms.
+func Table(w io.Writer, points []Point) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "passing\tsize\tadded start\talpha\tbeta\tdelta\tgamma\toff\ton\tbound\texcess\tI/O less\ttotal less\t")
-	for _, r := range rows {
+	for _, r := range medians(points) {
 		less := ""
 		if share, counts := r.IOReduction(); counts {
 			less = fmt.Sprintf("%.1f %%", 100*share)

@@ -17,8 +17,8 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/host"
 )
 
-// Part is what is known of each part of a benchmark.
-type Part struct {
+// Part is what is known of a part of a benchmark.
+type Part[Point any] struct {
 	At          time.Time      `json:"at"` // its end
 	Took        float64        `json:"took_s"`
 	Machine     map[string]any `json:"machine"`
@@ -27,17 +27,18 @@ type Part struct {
 	// Figures are the part's own; those that have a limit go into the summary.
 	Figures map[string]float64 `json:"figures,omitempty"`
 	Notes   []string           `json:"notes,omitempty"`
+	Points  []Point            `json:"points,omitempty"`
 
 	began time.Time
 }
 
 // Begin returns a part that begins now.
-func Begin(seed uint64, repetitions int) Part {
-	return Part{began: time.Now(), Machine: host.Describe(), Seed: seed, Repetitions: repetitions, Figures: map[string]float64{}}
+func Begin[Point any](seed uint64, repetitions int) Part[Point] {
+	return Part[Point]{began: time.Now(), Machine: host.Describe(), Seed: seed, Repetitions: repetitions, Figures: map[string]float64{}}
 }
 
 // End says that it is done.
-func (p *Part) End() { p.At, p.Took = time.Now().UTC(), time.Since(p.began).Seconds() }
+func (p *Part[Point]) End() { p.At, p.Took = time.Now().UTC(), time.Since(p.began).Seconds() }
 
 // Summary has one value of each figure, by its name.
 type Summary map[string]float64
@@ -86,15 +87,15 @@ func (l Limit) Holds(got float64) bool {
 }
 
 // file is how results are kept.
-type file[P any] struct {
-	Summary Summary      `json:"summary"`
-	Parts   map[string]P `json:"parts"`
+type file[Point any] struct {
+	Summary Summary                `json:"summary"`
+	Parts   map[string]Part[Point] `json:"parts"`
 }
 
 // Load reads what Write has written: parts by their names. There are none where there is no
 // file.
-func Load[P any](path string) (map[string]P, error) {
-	f := file[P]{Parts: map[string]P{}}
+func Load[Point any](path string) (map[string]Part[Point], error) {
+	f := file[Point]{Parts: map[string]Part[Point]{}}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f.Parts, nil
@@ -106,8 +107,8 @@ func Load[P any](path string) (map[string]P, error) {
 }
 
 // Write replaces the file, in one step.
-func Write[P any](path string, summary Summary, parts map[string]P) error {
-	b, err := json.MarshalIndent(file[P]{Summary: summary, Parts: parts}, "", " ")
+func Write[Point any](path string, summary Summary, parts map[string]Part[Point]) error {
+	b, err := json.MarshalIndent(file[Point]{Summary: summary, Parts: parts}, "", " ")
 	if err != nil {
 		return err
 	}

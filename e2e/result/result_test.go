@@ -1,14 +1,18 @@
 package result_test
 
 import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headstart-mesh/headstart/e2e/chart"
 	"github.com/headstart-mesh/headstart/e2e/result"
@@ -45,43 +49,85 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// part is a benchmark's own.
-type part struct {
-	result.Part
-	Points []int `json:"points"`
+// results are a benchmark's own.
+type results map[string]result.Part[int]
+
+func (r results) Summary() result.Summary {
+	s := result.Summary{}
+	for _, p := range r {
+		s.TakeFigures(limits, p.Figures)
+	}
+	return s
 }
 
-// Parts that are measured one by one come together in the file.
+func (r results) Figures() map[string][]chart.Panel {
+	return map[string][]chart.Panel{"fig1.svg": {chart.Bars{Title: "t"}}}
+}
+
+// Parts that are measured one by one come together in the file. Those that were measured before
+// one that failed are not lost.
 func TestPartsAreMerged(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bench", "results.json")
-	if first, err := result.Load[part](path); err != nil || len(first) != 0 {
-		t.Fatalf("%v, %v", first, err)
+	dir := t.TempDir()
+	broken := errors.New("broken")
+	step := func(name string, points []int, err error) result.Step[string, int] {
+		return result.Step[string, int]{Name: name, Run: func(shared string, _ context.Context, p *result.Part[int]) error {
+			p.Points, p.Figures["slower"], p.Notes = points, float64(points[0]), []string{"of " + shared}
+			return err
+		}}
 	}
-	want := map[string]part{}
-	for n, name := range []string{"one", "two"} {
-		got, err := result.Load[part](path)
-		if err != nil {
+	bench := result.Bench[string, int, results]{Name: "results", Limits: limits,
+		Parts: []result.Step[string, int]{step("one", []int{1}, nil), step("two", []int{2, 3}, nil), step("three", []int{4}, broken)},
+		Table: func(w io.Writer, points []int) error { _, err := fmt.Fprintln(w, "points", points); return err }}
+	opened, ended := 0, 0
+	run := func(args ...string) (results, string, error) {
+		t.Helper()
+		o := result.Options{Repetitions: 3, Seed: 7}
+		flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+		bench.Flags(flags, &o)
+		if err := flags.Parse(append([]string{"-out", dir}, args...)); err != nil {
 			t.Fatal(err)
 		}
-		p := part{Part: result.Begin(7, 3), Points: []int{n}}
-		p.Figures["slower"] = 1
-		p.End()
-		p.Machine = map[string]any{"cpus": 2.0}
-		got[name], want[name] = p, p
-		if err := result.Write(path, result.Summary{"slower": 1}, got); err != nil {
-			t.Fatal(err)
+		var shown strings.Builder
+		r, err := bench.Run(t.Context(), &shown, o, func(o result.Options) (string, func() error, error) {
+			opened++
+			if !filepath.IsAbs(o.Bin) || o.Figures != dir {
+				t.Errorf("%+v", o)
+			}
+			return "bed", func() error { ended++; return nil }, nil
+		})
+		return r, shown.String(), err
+	}
+	if r, _, err := run("-only", "two"); err != nil || len(r) != 1 {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, _, err := run("-only", "one,three"); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "three: ") {
+		t.Error(err)
+	}
+	if _, _, err := run("-only", "four"); err == nil {
+		t.Error("an unknown part is taken")
+	}
+	r, shown, err := run("-redraw")
+	if err != nil || opened != 2 || ended != 2 {
+		t.Errorf("opened %d times, ended %d times: %v", opened, ended, err)
+	}
+	for name, p := range r {
+		if p.Repetitions != 3 || p.Seed != 7 || p.At.IsZero() || len(p.Machine) == 0 || !slices.Equal(p.Notes, []string{"of bed"}) {
+			t.Errorf("%s: %+v", name, p)
 		}
 	}
-	got, err := result.Load[part](path)
-	if err != nil {
-		t.Fatal(err)
+	if !slices.Equal(r["one"].Points, []int{1}) || !slices.Equal(r["two"].Points, []int{2, 3}) || len(r) != 2 {
+		t.Errorf("%v", r)
 	}
-	if d := cmp.Diff(want, got, cmpopts.IgnoreUnexported(result.Part{}), cmpopts.EquateApproxTime(time.Microsecond)); d != "" {
-		t.Errorf("-want +got\n%s", d)
+	for _, want := range []string{"one, 3 repetitions", "points [1]\n", "slower 1.000\n", "of bed", "points [2 3]\n", "slower  2.000  <= 1.5  MISSED"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("no %q in %q", want, shown)
+		}
 	}
-	b, err := os.ReadFile(path)
-	if err != nil || !strings.HasPrefix(string(b), "{\n \"summary\": {\n  \"slower\": 1\n },") {
+	if b, err := os.ReadFile(filepath.Join(dir, "results.json")); err != nil || !strings.HasPrefix(string(b), "{\n \"summary\": {\n  \"slower\": 2\n },") {
 		t.Errorf("%v: %.100s", err, b)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "fig1.svg")); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -95,19 +141,6 @@ func TestPartsAreChosen(t *testing.T) {
 	}
 	if _, err := result.Choose(all, "hot,chains"); err == nil {
 		t.Error("an unknown part is taken")
-	}
-}
-
-func TestAPartIsShownWithAllThatItSays(t *testing.T) {
-	p := result.Begin(7, 3)
-	p.Figures["slower"], p.Notes = 1.5, []string{"one failed"}
-	var b strings.Builder
-	p.Head(&b, "chain")
-	p.Tail(&b)
-	for _, want := range []string{"chain, 3 repetitions", "slower 1.500\n", "one failed"} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in %q", want, b.String())
-		}
 	}
 }
 

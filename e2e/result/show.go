@@ -14,13 +14,13 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/chart"
 )
 
-// Head prints what part was measured when.
-func (p Part) Head(w io.Writer, name string) {
+// head prints what part was measured when.
+func (p Part[Point]) head(w io.Writer, name string) {
 	fmt.Fprintf(w, "\n%s, %d repetitions, %s, %.0f s\n\n", name, p.Repetitions, p.At.Format(time.DateTime), p.Took)
 }
 
-// Tail prints the part's figures and notes.
-func (p Part) Tail(w io.Writer) {
+// tail prints the part's figures and notes.
+func (p Part[Point]) tail(w io.Writer) {
 	for _, figure := range slices.Sorted(maps.Keys(p.Figures)) {
 		fmt.Fprintf(w, "%s %.3f\n", figure, p.Figures[figure])
 	}

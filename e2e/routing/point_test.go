@@ -116,8 +116,8 @@ func results() routing.Results {
 			point(crowded, routing.Default, 50, 1000, 1000, 600), point(crowded, routing.FaaSt, 30, 100, 200, 990), point(crowded, routing.Ours, 24, 70, 110, 900),
 		}},
 		"simulation": {Points: []routing.Point{point(crowded, routing.Oracle, 20, 60, 100, 1000)},
-			Part: result.Part{Figures: map[string]float64{routing.OracleRatio: 1.01}}},
-		"drain": {Part: result.Part{Figures: map[string]float64{routing.DrainSeconds: 0.3, "drain_s_FaaSt": 10}}},
+			Figures: map[string]float64{routing.OracleRatio: 1.01}},
+		"drain": {Figures: map[string]float64{routing.DrainSeconds: 0.3, "drain_s_FaaSt": 10}},
 	}
 }
 

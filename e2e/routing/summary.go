@@ -40,10 +40,7 @@ var Limits = []result.Limit{
 }
 
 // Part is what one part of the benchmark has measured.
-type Part struct {
-	result.Part
-	Points []Point `json:"points,omitempty"`
-}
+type Part = result.Part[Point]
 
 // Results are all parts by their names, measured together or one after the other.
 type Results map[string]Part
@@ -101,9 +98,3 @@ func bestP50(points []Point) (best float64, ok bool) {
 	}
 	return best, ok
 }
-
-// Load reads what Write has written; there are no results where there is no file.
-func Load(path string) (Results, error) { return result.Load[Part](path) }
-
-// Write replaces the file, in one step.
-func (r Results) Write(path string) error { return result.Write(path, r.Summary(), r) }

@@ -9,35 +9,26 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/host"
+	"github.com/headstart-mesh/headstart/e2e/result"
 )
 
-// bounds are those of the issue that this benchmark answers; a figure above its bound is
-// said plainly.
-var bounds = map[string]float64{
-	"total_to_bound_max":          1.15,
-	"ready_to_envoy_p99_ms":       50,
-	"annotation_to_effect_p99_ms": 1000,
-	"install_s":                   60,
-	"uninstall_residue":           0,
-	"daemon_rss_mib":              40,
-	"daemon_cpu_percent":          0.5,
-	"controlplane_rss_mib":        64,
-	"requests_lost":               0,
-	"promises_broken":             0,
-	"answers_wrong":               0,
+// limits are those of the issue that this benchmark answers; a figure beyond its limit is said
+// plainly.
+var limits = []result.Limit{
+	{Name: "total_to_bound_max", Limit: 1.15}, {Name: "ready_to_envoy_p99_ms", Limit: 50}, {Name: "annotation_to_effect_p99_ms", Limit: 1000},
+	{Name: "install_s", Limit: 60}, {Name: "uninstall_residue"}, {Name: "daemon_rss_mib", Limit: 40}, {Name: "daemon_cpu_percent", Limit: 0.5},
+	{Name: "controlplane_rss_mib", Limit: 64}, {Name: "requests_lost"}, {Name: "promises_broken"}, {Name: "answers_wrong"},
 }
 
 func main() {
@@ -60,13 +51,13 @@ type options struct {
 	reuse             bool
 }
 
-func progress(step string) { fmt.Fprintln(os.Stderr, "·", step) }
+var progress = result.Progress
 
 // bench is what the parts share.
 type bench struct {
 	*world.World
 	options
-	summary map[string]float64
+	summary result.Summary
 	rows    []coldrun.Row
 	notes   []string
 }
@@ -93,6 +84,10 @@ func partNames() []string {
 }
 
 func run(ctx context.Context, o options) (err error) {
+	names, err := result.Choose(partNames(), o.only)
+	if err != nil {
+		return err
+	}
 	if o.source, err = filepath.Abs(o.source); err != nil {
 		return err
 	}
@@ -103,7 +98,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{World: w, options: o, summary: map[string]float64{"seed": coldrun.Seed, "link_delay_ms": float64(world.LinkDelay.Milliseconds()), "link_rate_mbit_s": world.LinkRate / 1e6}}
+	b := &bench{World: w, options: o, summary: result.Summary{"seed": coldrun.Seed, "link_delay_ms": float64(world.LinkDelay.Milliseconds()), "link_rate_mbit_s": world.LinkRate / 1e6}}
 	defer func() {
 		progress("removing everything")
 		if closed := w.Close(); err == nil {
@@ -118,7 +113,7 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	for _, p := range parts {
-		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), p.name) {
+		if !slices.Contains(names, p.name) {
 			continue
 		}
 		if err := p.run(b, ctx); err != nil {
@@ -194,19 +189,7 @@ func (b *bench) show() error {
 		return err
 	}
 	fmt.Println()
-	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	for _, name := range slices.Sorted(maps.Keys(bounds)) {
-		got, measured := b.summary[name]
-		verdict := "holds"
-		switch {
-		case !measured:
-			verdict = "not measured"
-		case got > bounds[name]:
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(t, "%s\t%.2f\t<= %g\t%s\n", name, got, bounds[name], verdict)
-	}
-	if err := t.Flush(); err != nil {
+	if err := result.Verdicts(os.Stdout, limits, b.summary); err != nil {
 		return err
 	}
 	for _, n := range b.notes {

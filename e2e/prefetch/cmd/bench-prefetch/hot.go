@@ -70,7 +70,7 @@ func (b *bench) hot(ctx context.Context, part *prefetch.Part) error {
 			return err
 		}
 	}
-	stop, err := plain.Start(ctx, b.Bed, b.bin, hotFunction)
+	stop, err := plain.Start(ctx, b.Bed, b.Bin, hotFunction)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (b *bench) hot(ctx context.Context, part *prefetch.Part) error {
 			return err
 		}
 	}
-	for n := range b.repetitions {
+	for n := range b.Repetitions {
 		for k := range all {
 			g := all[(n+k)%len(all)]
 			rps, err := b.throughput(ctx, g, hotTime)
@@ -94,10 +94,10 @@ func (b *bench) hot(ctx context.Context, part *prefetch.Part) error {
 			g.rps = append(g.rps, rps)
 		}
 		progress(fmt.Sprintf("hot, throughput, round %d of %d: %.0f/s with, %.0f/s without, %.0f/s through the filter",
-			n+1, b.repetitions, with.rps[n], without.rps[n], filtered.rps[n]))
+			n+1, b.Repetitions, with.rps[n], without.rps[n], filtered.rps[n]))
 	}
 	rate := halfLoad * medianOf(without.rps)
-	for n := range b.repetitions * latencyWindows {
+	for n := range b.Repetitions * latencyWindows {
 		for k := range all {
 			g := all[(n+k)%len(all)]
 			if err := b.latency(ctx, g, rate); err != nil {
@@ -105,7 +105,7 @@ func (b *bench) hot(ctx context.Context, part *prefetch.Part) error {
 			}
 		}
 		progress(fmt.Sprintf("hot, p99 at %.0f/s, round %d of %d: %v with, %v without, %v through the filter",
-			rate, n+1, b.repetitions*latencyWindows, with.p99[n], without.p99[n], filtered.p99[n]))
+			rate, n+1, b.Repetitions*latencyWindows, with.p99[n], without.p99[n], filtered.p99[n]))
 	}
 	for _, g := range all {
 		part.Figures["hot_"+g.name+"_rps"] = medianOf(g.rps)

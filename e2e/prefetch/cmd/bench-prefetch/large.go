@@ -42,7 +42,7 @@ func (b *bench) large(ctx context.Context, part *prefetch.Part) error {
 		return err
 	}
 	check := whole(content.Noise, largeSize)
-	part.Repetitions = min(b.repetitions, largeRepetitions)
+	part.Repetitions = min(b.Repetitions, largeRepetitions)
 	for _, passing := range passings {
 		var rates []time.Duration
 		for n := range part.Repetitions {
@@ -72,7 +72,7 @@ func (b *bench) largeOnce(ctx context.Context, part *prefetch.Part, passing step
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	var sent step.Sent
-	order := step.Order{Content: content.Noise, Size: largeSize, Seed: b.seed, Passing: passing, Bucket: testbed.Bucket, Key: name,
+	order := step.Order{Content: content.Noise, Size: largeSize, Seed: b.Seed, Passing: passing, Bucket: testbed.Bucket, Key: name,
 		To: name + ".default.headstart.local", Path: "/receive"}
 	grown, err := b.growth(ctx, func() (err error) {
 		sent, err = b.send(ctx, order)
@@ -92,7 +92,7 @@ func (b *bench) largeOnce(ctx context.Context, part *prefetch.Part, passing step
 	if err := json.Unmarshal(sent.Answer, &got); err != nil {
 		return 0, err
 	}
-	if err := check(b.seed, got); err != nil {
+	if err := check(b.Seed, got); err != nil {
 		part.Figures[prefetch.WrongBytes] += largeSize
 		part.Notes = append(part.Notes, "WRONG: "+err.Error())
 	}

@@ -13,8 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -40,26 +38,18 @@ const (
 )
 
 type options struct {
-	bin, out, figures, only, sizes string
-	repetitions                    int
-	seed                           uint64
-	startup                        time.Duration
-	redraw                         bool
+	result.Options
+	sizes   string
+	startup time.Duration
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	var o options
-	flag.StringVar(&o.bin, "bin", "out/bin", "directory of what `make build` made")
-	flag.StringVar(&o.out, "out", "out/bench", "directory for prefetch.json, the logs and, unless -figures, the figures")
-	flag.StringVar(&o.figures, "figures", "", "directory for the figures, like docs/results")
-	flag.StringVar(&o.only, "only", "", "comma-separated parts: "+strings.Join(partNames(), ",")+"; empty: all")
+	o := options{Options: result.Options{Repetitions: repetitions, Seed: coldrun.Seed}}
+	benchmark.Flags(flag.CommandLine, &o.Options)
 	flag.StringVar(&o.sizes, "sizes", "", "comma-separated sizes in bytes instead of the workflows' own, to try something out")
-	flag.IntVar(&o.repetitions, "repetitions", repetitions, "of each point; the results are medians")
-	flag.Uint64Var(&o.seed, "seed", coldrun.Seed, "of the data")
 	flag.DurationVar(&o.startup, "startup", startup, "what the functions of chain and video take to start beyond their own")
-	flag.BoolVar(&o.redraw, "redraw", false, "measure nothing; show what prefetch.json has")
 	flag.Parse()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-prefetch:", err)
@@ -67,7 +57,33 @@ func main() {
 	}
 }
 
-func progress(step string) { fmt.Fprintln(os.Stderr, "·", time.Now().Format(time.TimeOnly), step) }
+var progress = result.Progress
+
+// benchmark has the parts in their order.
+var benchmark = result.Bench[*bench, prefetch.Point, prefetch.Results]{
+	Name: "prefetch",
+	Parts: []result.Step[*bench, prefetch.Point]{
+		{Name: "hot", Run: (*bench).hot},
+		{Name: "many", Run: (*bench).many},
+		{Name: "large", Run: (*bench).large},
+		{Name: prefetch.Chain, Run: (*bench).chain},
+		{Name: prefetch.Video, Run: (*bench).video},
+		{Name: prefetch.Delay, Run: (*bench).delay},
+	},
+	Limits: prefetch.Limits,
+	Table:  prefetch.Table,
+}
+
+func run(ctx context.Context, o options) error {
+	results, err := benchmark.Run(ctx, os.Stdout, o.Options, func(common result.Options) (*bench, func() error, error) {
+		o.Options = common
+		return open(ctx, o)
+	})
+	if err != nil {
+		return err
+	}
+	return results.Sound()
+}
 
 // bench is what the parts share.
 type bench struct {
@@ -75,116 +91,27 @@ type bench struct {
 	options
 }
 
-// parts in their order.
-var parts = []struct {
-	name string
-	run  func(*bench, context.Context, *prefetch.Part) error
-}{
-	{"hot", (*bench).hot},
-	{"many", (*bench).many},
-	{"large", (*bench).large},
-	{prefetch.Chain, (*bench).chain},
-	{prefetch.Video, (*bench).video},
-	{prefetch.Delay, (*bench).delay},
-}
-
-func partNames() []string {
-	var names []string
-	for _, p := range parts {
-		names = append(names, p.name)
-	}
-	return names
-}
-
-func run(ctx context.Context, o options) (err error) {
-	for _, dir := range []*string{&o.bin, &o.out} {
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return err
-		}
-	}
-	if o.figures == "" {
-		o.figures = o.out
-	}
-	results, err := prefetch.Load(o.file())
-	if err != nil {
-		return fmt.Errorf("the results so far: %w", err)
-	}
-	if !o.redraw {
-		if err := o.measure(ctx, results); err != nil {
-			return err
-		}
-	}
-	if err := result.Draw(o.figures, results.Figures()); err != nil {
-		return err
-	}
-	if err := o.show(results); err != nil {
-		return err
-	}
-	return results.Sound()
-}
-
-func (o options) file() string { return filepath.Join(o.out, "prefetch.json") }
-
-// measure adds the chosen parts to the results, and writes these after each.
-func (o options) measure(ctx context.Context, results prefetch.Results) (err error) {
-	names, err := result.Choose(partNames(), o.only)
-	if err != nil {
-		return err
-	}
+func open(ctx context.Context, o options) (_ *bench, end func() error, err error) {
 	if os.Geteuid() != 0 {
-		return errors.New("network namespaces and containers need root")
+		return nil, nil, errors.New("network namespaces and containers need root")
 	}
-	work := filepath.Join(o.out, "prefetch")
+	work := filepath.Join(o.Out, "prefetch")
 	if err := os.MkdirAll(work, 0o755); err != nil {
-		return err
+		return nil, nil, err
 	}
-	bed, err := testbed.Open(ctx, testbed.Config{Name: "hsbench", BinDir: o.bin, WorkDir: work, Subnet: netip.MustParsePrefix("10.221.0.0/16"),
+	bed, err := testbed.Open(ctx, testbed.Config{Name: "hsbench", BinDir: o.Bin, WorkDir: work, Subnet: netip.MustParsePrefix("10.221.0.0/16"),
 		Delay: linkDelay, Rate: linkRate, BufferMemory: bufferMemory, Redis: true, Progress: progress})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer func() {
+	end = func() error {
 		progress("removing everything")
-		err = errors.Join(err, bed.Close())
-	}()
+		return bed.Close()
+	}
 	for _, image := range []string{testbed.Workflow, testbed.Fire} {
 		if err := bed.ImportImage(ctx, image); err != nil {
-			return err
+			return nil, nil, errors.Join(err, end())
 		}
 	}
-	b := &bench{Bed: bed, options: o}
-	for _, p := range parts {
-		if !slices.Contains(names, p.name) {
-			continue
-		}
-		progress("part " + p.name)
-		part := prefetch.Part{Part: result.Begin(o.seed, o.repetitions)}
-		if err := p.run(b, ctx, &part); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		part.End()
-		results[p.name] = part
-		if err := results.Write(o.file()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (o options) show(results prefetch.Results) error {
-	for _, name := range partNames() {
-		part, ok := results[name]
-		if !ok {
-			continue
-		}
-		part.Head(os.Stdout, name)
-		if rows := part.Rows(); len(rows) > 0 {
-			if err := prefetch.Table(os.Stdout, rows); err != nil {
-				return err
-			}
-		}
-		part.Tail(os.Stdout)
-	}
-	fmt.Println()
-	return result.Verdicts(os.Stdout, prefetch.Limits, results.Summary())
+	return &bench{Bed: bed, options: o}, end, nil
 }

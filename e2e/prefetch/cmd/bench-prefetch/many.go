@@ -47,17 +47,17 @@ func (b *bench) many(ctx context.Context, part *prefetch.Part) error {
 	if err := b.prepare(ctx, functions); err != nil {
 		return err
 	}
-	random := rand.New(rand.NewPCG(b.seed, manyRequests))
+	random := rand.New(rand.NewPCG(b.Seed, manyRequests))
 	requests := make([]oneOfMany, manyRequests)
 	for n := range requests {
 		function := n % manyFunctions
 		requests[n] = oneOfMany{function: manyName(function), key: fmt.Sprintf("many/%d", n), passing: passings[function%len(passings)],
-			size: manyLeast + random.Int64N(manyMost-manyLeast), seed: b.seed + uint64(n)}
+			size: manyLeast + random.Int64N(manyMost-manyLeast), seed: b.Seed + uint64(n)}
 	}
 	var took []time.Duration
 	var failed float64
-	for n := range b.repetitions {
-		progress(fmt.Sprintf("%d cold requests at once, round %d of %d", manyRequests, n+1, b.repetitions))
+	for n := range b.Repetitions {
+		progress(fmt.Sprintf("%d cold requests at once, round %d of %d", manyRequests, n+1, b.Repetitions))
 		for i := range requests {
 			requests[i].seed += manyRequests // no input comes twice
 			if err := b.store(ctx, &requests[i]); err != nil {

@@ -95,8 +95,8 @@ func (b *bench) measure(ctx context.Context, part *prefetch.Part, workflows []wo
 	for _, side := range sides {
 		part.Figures[prefetch.Failed(side)] = 0
 	}
-	for n := range b.repetitions {
-		progress(fmt.Sprintf("round %d of %d, %.0f s so far", n+1, b.repetitions, time.Since(began).Seconds()))
+	for n := range b.Repetitions {
+		progress(fmt.Sprintf("round %d of %d, %.0f s so far", n+1, b.Repetitions, time.Since(began).Seconds()))
 		for i, w := range workflows {
 			runs := map[string]prefetch.Run{}
 			for k := range sides {
@@ -126,7 +126,7 @@ func (b *bench) measure(ctx context.Context, part *prefetch.Part, workflows []wo
 func (b *bench) once(ctx context.Context, part *prefetch.Part, w workflow, side string, round int) (run prefetch.Run, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	seed := b.seed + uint64(round)
+	seed := b.Seed + uint64(round)
 	for _, f := range w.cold {
 		if err := b.cold().AwaitCold(ctx, f+"-"+side); err != nil {
 			return run, err
@@ -223,7 +223,7 @@ func (b *bench) branch(ctx context.Context, name string, s step.Sent, passing st
 
 // keep writes a trace for whoever wants to know where its time went.
 func (b *bench) keep(name string, t trace.Trace, timing string) error {
-	dir := filepath.Join(b.out, "prefetch", "traces")
+	dir := filepath.Join(b.Out, "prefetch", "traces")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -41,8 +41,8 @@ func (b *bench) cases(ctx context.Context, part *routing.Part) error {
 func (b *bench) compare(ctx context.Context, world *bed.Bed, c routing.Case) ([]routing.Point, error) {
 	samples, held := make([][]routing.Sample, len(b.compared)), make([]bed.State, len(b.compared))
 	perSecond := 2 * c.Users * routing.UserRate
-	each := time.Duration(float64(b.requests) / float64(b.repetitions*perSecond) * float64(time.Second))
-	for round := range b.repetitions {
+	each := time.Duration(float64(b.requests) / float64(b.Repetitions*perSecond) * float64(time.Second))
+	for round := range b.Repetitions {
 		for k := range b.compared {
 			i := (k + round) % len(b.compared)
 			err := with(ctx, world, b.compared[i], func(set *gateways.Set) error {
@@ -50,7 +50,7 @@ func (b *bench) compare(ctx context.Context, world *bed.Bed, c routing.Case) ([]
 				if err != nil {
 					return err
 				}
-				got, err := crowd{users: c.Users, duration: each, number: uint64(round), seed: b.seed}.run(ctx, world, set)
+				got, err := crowd{users: c.Users, duration: each, number: uint64(round), seed: b.Seed}.run(ctx, world, set)
 				samples[i] = append(samples[i], got...)
 				after, askErr := done(ctx, world)
 				held[i].Served += after.Served - before.Served

@@ -11,11 +11,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/result"
 	"github.com/headstart-mesh/headstart/e2e/routing"
@@ -32,36 +29,41 @@ const (
 )
 
 type options struct {
-	bin, out, figures, only string
-	users, rtts, variants   string
-	repetitions, requests   int
-	seed                    uint64
-	redraw                  bool
+	result.Options
+	users, rtts, variants string
+	requests              int
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	var o options
-	flag.StringVar(&o.bin, "bin", "out/bin", "directory of what `make build` made")
-	flag.StringVar(&o.out, "out", "out/bench", "directory for routing.json, the logs and, unless -figures, the figures")
-	flag.StringVar(&o.figures, "figures", "", "directory for the figures, like docs/results")
-	flag.StringVar(&o.only, "only", "", "comma-separated parts: "+strings.Join(partNames(), ",")+"; empty: all")
+	o := options{Options: result.Options{Repetitions: repetitions, Seed: seed}}
+	benchmark.Flags(flag.CommandLine, &o.Options)
 	flag.StringVar(&o.users, "users", "", "comma-separated numbers of users on each side instead of the paper's, to try something out")
 	flag.StringVar(&o.rtts, "rtts", "", "comma-separated round trips in ms, of the paper's; empty: all")
 	flag.StringVar(&o.variants, "variants", "", "comma-separated variants: "+strings.Join(variantNames(), ",")+"; empty: all")
-	flag.IntVar(&o.repetitions, "repetitions", repetitions, "of each point")
 	flag.IntVar(&o.requests, "requests", requests, "of each point, over all repetitions")
-	flag.Uint64Var(&o.seed, "seed", seed, "of the requests and of the links' jitter")
-	flag.BoolVar(&o.redraw, "redraw", false, "measure nothing; show what routing.json has")
 	flag.Parse()
-	if err := run(ctx, o); err != nil {
+	if _, err := benchmark.Run(ctx, os.Stdout, o.Options, o.open); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-routing:", err)
 		os.Exit(1)
 	}
 }
 
-func progress(step string) { fmt.Fprintln(os.Stderr, "·", time.Now().Format(time.TimeOnly), step) }
+var progress = result.Progress
+
+// benchmark has the parts in their order.
+var benchmark = result.Bench[*bench, routing.Point, routing.Results]{
+	Name: "routing",
+	Parts: []result.Step[*bench, routing.Point]{
+		{Name: "cases", Run: (*bench).cases},
+		{Name: "drain", Run: (*bench).drain},
+		{Name: "steady", Run: (*bench).steady},
+		{Name: "filter", Run: (*bench).filter},
+	},
+	Limits: routing.Limits,
+	Table:  routing.Table,
+}
 
 // variants are all that are compared.
 func variants() []gateways.Variant {
@@ -77,102 +79,21 @@ func variantNames() []string {
 	return names
 }
 
-// parts in their order.
-var parts = []struct {
-	name string
-	run  func(*bench, context.Context, *routing.Part) error
-}{
-	{"cases", (*bench).cases},
-	{"drain", (*bench).drain},
-	{"steady", (*bench).steady},
-	{"filter", (*bench).filter},
-}
-
-func partNames() []string {
-	var names []string
-	for _, p := range parts {
-		names = append(names, p.name)
-	}
-	return names
-}
-
-func run(ctx context.Context, o options) (err error) {
-	for _, dir := range []*string{&o.bin, &o.out} {
-		if *dir, err = filepath.Abs(*dir); err != nil {
-			return err
-		}
-	}
-	if o.figures == "" {
-		o.figures = o.out
-	}
-	results, err := routing.Load(o.file())
-	if err != nil {
-		return fmt.Errorf("the results so far: %w", err)
-	}
-	if !o.redraw {
-		if err := o.measure(ctx, results); err != nil {
-			return err
-		}
-	}
-	if err := result.Draw(o.figures, results.Figures()); err != nil {
-		return err
-	}
-	return o.show(results)
-}
-
-func (o options) file() string { return filepath.Join(o.out, "routing.json") }
-
-// measure adds the chosen parts to the results, and writes these after each.
-func (o options) measure(ctx context.Context, results routing.Results) (err error) {
-	names, err := result.Choose(partNames(), o.only)
-	if err != nil {
-		return err
-	}
-	b := &bench{options: o}
+// open reads what is to be compared. Each part has a bed of its own.
+func (o options) open(common result.Options) (b *bench, end func() error, err error) {
+	o.Options = common
+	b = &bench{options: o}
 	if b.compared, err = o.chosenVariants(); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if b.users, err = o.chosenUsers(); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if b.paths, err = o.chosenPaths(); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("network namespaces need root")
+		return nil, nil, errors.New("network namespaces need root")
 	}
-	for _, p := range parts {
-		if !slices.Contains(names, p.name) {
-			continue
-		}
-		progress("part " + p.name)
-		part := routing.Part{Part: result.Begin(o.seed, o.repetitions)}
-		if err := p.run(b, ctx, &part); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
-		}
-		part.End()
-		results[p.name] = part
-		if err := results.Write(o.file()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (o options) show(results routing.Results) error {
-	for _, name := range partNames() {
-		part, ok := results[name]
-		if !ok {
-			continue
-		}
-		part.Head(os.Stdout, name)
-		if len(part.Points) > 0 {
-			if err := routing.Table(os.Stdout, part.Points); err != nil {
-				return err
-			}
-		}
-		part.Tail(os.Stdout)
-	}
-	fmt.Println()
-	return result.Verdicts(os.Stdout, routing.Limits, results.Summary())
+	return b, func() error { return nil }, nil
 }

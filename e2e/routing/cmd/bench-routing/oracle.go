@@ -10,7 +10,7 @@ import (
 // oracle is the simulator's in the same case, on the same nodes: what a gateway could do that
 // knew every queue.
 func (b *bench) oracle(c routing.Case) routing.Point {
-	w := simulator.Testbed(c.Users, c.RTT, c.Jitter, b.requests, b.seed)
+	w := simulator.Testbed(c.Users, c.RTT, c.Jitter, b.requests, b.Seed)
 	for i, n := range nodes {
 		w.Nodes[i].Workers = n.Workers
 	}

@@ -27,7 +27,7 @@ const (
 // told beside: its slow answers are still the soonest as long as one does not wait for another.
 func (b *bench) drain(ctx context.Context, part *routing.Part) error {
 	return b.at(ctx, b.paths[0], func(world *bed.Bed) error {
-		for round := range b.repetitions {
+		for round := range b.Repetitions {
 			for _, v := range b.compared {
 				for _, slow := range []struct {
 					node   bed.Node
@@ -57,7 +57,7 @@ func (b *bench) drainOnce(ctx context.Context, world *bed.Bed, v gateways.Varian
 			after = time.Since(began) - warm
 			slowed <- err
 		})
-		samples, err := crowd{users: slowUsers, duration: slowAfter + slowFor, number: number, seed: b.seed}.run(ctx, world, set)
+		samples, err := crowd{users: slowUsers, duration: slowAfter + slowFor, number: number, seed: b.Seed}.run(ctx, world, set)
 		if timer.Stop() {
 			return err // it ended before
 		}
@@ -109,14 +109,14 @@ func (b *bench) rebuilds(ctx context.Context, world *bed.Bed, v gateways.Variant
 		return sum, nil
 	}
 	err = with(ctx, world, v, func(set *gateways.Set) error {
-		if _, err := (crowd{users: steadyUsers, seed: b.seed}).run(ctx, world, set); err != nil {
+		if _, err := (crowd{users: steadyUsers, seed: b.Seed}).run(ctx, world, set); err != nil {
 			return err
 		}
 		before, err := count(set)
 		if err != nil {
 			return err
 		}
-		if _, err := (crowd{users: steadyUsers, duration: steadyFor, number: 1, seed: b.seed}).run(ctx, world, set); err != nil {
+		if _, err := (crowd{users: steadyUsers, duration: steadyFor, number: 1, seed: b.Seed}).run(ctx, world, set); err != nil {
 			return err
 		}
 		after, err := count(set)

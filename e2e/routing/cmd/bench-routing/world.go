@@ -56,8 +56,8 @@ type bench struct {
 // open makes the bed with a path between edge and cloud.
 func (b *bench) open(ctx context.Context, path bed.Path) (*bed.Bed, error) {
 	progress(fmt.Sprintf("nodes and links, %v +- %v", path.RTT, path.Jitter))
-	return bed.Open(ctx, bed.Config{Name: "hsroute", BinDir: b.bin, WorkDir: filepath.Join(b.out, "routing"),
-		Subnet: netip.MustParsePrefix("10.225.0.0/16"), Nodes: nodes, Seed: b.seed, Path: func(x, y bed.Spec) bed.Path {
+	return bed.Open(ctx, bed.Config{Name: "hsroute", BinDir: b.Bin, WorkDir: filepath.Join(b.Out, "routing"),
+		Subnet: netip.MustParsePrefix("10.225.0.0/16"), Nodes: nodes, Seed: b.Seed, Path: func(x, y bed.Spec) bed.Path {
 			if x.Region == y.Region {
 				return bed.Path{RTT: within}
 			}
