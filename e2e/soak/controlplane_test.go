@@ -4,16 +4,10 @@ package soak
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -36,6 +30,7 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 )
 
 // controlPlaneName is what the daemons expect in its certificate.
@@ -47,8 +42,7 @@ type controlPlane struct {
 	nodeapi.UnimplementedIdentityServer
 	nodeapi.UnimplementedControlPlaneServer
 	w                   *world
-	ca                  *x509.Certificate
-	key                 *ecdsa.PrivateKey
+	ca                  *peertlstest.Authority
 	authority           string // its file
 	address, identity   string
 	placements, serving sync.WaitGroup
@@ -70,51 +64,21 @@ type session struct {
 
 func newControlPlane(w *world) *controlPlane {
 	w.t.Helper()
-	c := &controlPlane{w: w, nodes: map[string]*session{"edge": {}, "cloud": {}}, authority: filepath.Join(w.dir, "ca.pem")}
+	c := &controlPlane{w: w, ca: peertlstest.New(w.t), nodes: map[string]*session{"edge": {}, "cloud": {}}, authority: filepath.Join(w.dir, "ca.pem")}
 	var cancel context.CancelFunc
 	c.over, cancel = context.WithCancel(context.Background())
 	w.t.Cleanup(func() { cancel(); c.placements.Wait(); c.serving.Wait() })
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(1000 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if c.ca, err = x509.ParseCertificate(der); err != nil {
-		w.t.Fatal(err)
-	}
-	c.key = key
-	if err := os.WriteFile(c.authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+	if err := os.WriteFile(c.authority, c.ca.PEM(), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 	c.address, c.identity = c.serve(w.t, tls.RequireAndVerifyClientCert), c.serve(w.t, tls.NoClientCert)
 	return c
 }
 
-func (c *controlPlane) sign(public any, name string, ips []net.IP) ([]byte, error) {
-	return x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		IPAddresses: ips, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(1000 * time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, c.ca, public, c.key)
-}
-
 func (c *controlPlane) serve(t *testing.T, auth tls.ClientAuthType) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := c.sign(key.Public(), controlPlaneName, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(c.ca)
 	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13,
-		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, ClientAuth: auth, ClientCAs: pool})))
+		Certificates: []tls.Certificate{c.ca.Party(t, controlPlaneName)}, ClientAuth: auth, ClientCAs: c.ca.Pool()})))
 	nodeapi.RegisterIdentityServer(s, c)
 	nodeapi.RegisterControlPlaneServer(s, c)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -134,8 +98,8 @@ func (c *controlPlane) Issue(ctx context.Context, r *nodeapi.IssueRequest) (*nod
 	if err != nil || !bearer {
 		return nil, status.Error(codes.InvalidArgument, "no token, or no certificate request")
 	}
-	der, err := c.sign(csr.PublicKey, name, csr.IPAddresses)
-	return &nodeapi.IssueResponse{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, err
+	certificate, err := c.ca.Sign(csr.PublicKey, name, csr.IPAddresses...)
+	return &nodeapi.IssueResponse{Certificate: certificate}, err
 }
 
 // Connect implements nodeapi.ControlPlaneServer.

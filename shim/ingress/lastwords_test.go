@@ -10,6 +10,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 )
 
 // tcpClosed is the state of a connection that has ended (net/tcp_states.h, TCP_CLOSE).
@@ -21,9 +22,9 @@ const enough = 20 * time.Millisecond
 // A daemon that answers in the middle of a body and closes the connection is heard, though the
 // body cannot be sent on.
 func TestTheLastWordsOfAPeerAreHeard(t *testing.T) {
-	ca := newAuthority(t)
-	serverTLS, _ := ca.node(t, "edge-2")
-	_, clientTLS := ca.node(t, "edge-1")
+	ca := peertlstest.New(t)
+	serverTLS, _ := ca.Load(t, "edge-2", localhost)
+	_, clientTLS := ca.Load(t, "edge-1", localhost)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

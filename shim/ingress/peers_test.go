@@ -2,24 +2,15 @@ package ingress_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/netip"
 	"net/textproto"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,67 +21,12 @@ import (
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
-// authority issues the certificates of a test's nodes.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	dir  string
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{dir: t.TempDir()}
-	a.key, a.cert = a.issue(t, "authority", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	return a
-}
-
-func (a *authority) issue(t *testing.T, name string, c *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = c, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "PRIVATE KEY", Bytes: keyDER}} {
-		if err := os.WriteFile(filepath.Join(a.dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, cert
-}
-
-// node returns the configurations of the node called name, at 127.0.0.1.
-func (a *authority) node(t *testing.T, name string) (server, client *tls.Config) {
-	t.Helper()
-	a.issue(t, name, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
-	path := func(file string) string { return filepath.Join(a.dir, file) }
-	server, client, err := peertls.Load(path(name+".pem"), path(name+".key"), path("authority.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return server, client
-}
+// localhost is where a test's nodes are.
+var localhost = net.IPv4(127, 0, 0, 1)
 
 // pair is a gateway's node and the node that has the instance.
 type pair struct {
@@ -119,9 +55,9 @@ func (p *pair) hearing(peers http.RoundTripper) http.RoundTripper {
 // newPair returns two nodes. All requests that come in at gateway are bound to target.
 func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	t.Helper()
-	ca := newAuthority(t)
-	serverTLS, _ := ca.node(t, "edge-2")
-	_, clientTLS := ca.node(t, "edge-1")
+	ca := peertlstest.New(t)
+	serverTLS, _ := ca.Load(t, "edge-2", localhost)
+	_, clientTLS := ca.Load(t, "edge-1", localhost)
 	p := &pair{target: newNode(t, http.DefaultTransport), parked: make(chan struct{}, 1)}
 	if function != nil {
 		p.target.instances.run(t, function)
@@ -246,7 +182,7 @@ func TestAPeerThatFails(t *testing.T) {
 	})
 	t.Run("another authority's", func(t *testing.T) {
 		p := newPair(t, nil)
-		other, _ := newAuthority(t).node(t, "edge-2")
+		other, _ := peertlstest.New(t).Load(t, "edge-2", localhost)
 		s := httptest.NewUnstartedServer(http.NotFoundHandler())
 		s.Listener = tls.NewListener(s.Listener, other)
 		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -188,7 +189,7 @@ func TestAConnectionThatIsNotSecuredHasNoRequest(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	strange, _ := newAuthority(t).node(t, "edge-3")
+	strange, _ := peertlstest.New(t).Load(t, "edge-3", localhost)
 	another := httptest.NewUnstartedServer(http.NotFoundHandler())
 	another.Listener = tls.NewListener(another.Listener, strange)
 	another.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

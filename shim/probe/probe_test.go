@@ -2,15 +2,9 @@ package probe_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
 	"log/slog"
-	"math/big"
 	stdnet "net"
 	"net/http"
 	"strings"
@@ -23,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/probe"
 )
@@ -33,55 +29,10 @@ var discard = slog.New(slog.DiscardHandler)
 
 const localhost = "127.0.0.1"
 
-// authority issues the certificates of a test's nodes.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t testing.TB) *authority {
-	a := &authority{}
-	own := a.issue(t, "authority", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	a.cert, a.key = own.Leaf, own.PrivateKey.(*ecdsa.PrivateKey)
-	return a
-}
-
-func (a *authority) issue(t testing.TB, name string, c *x509.Certificate) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = c, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
-}
-
-func (a *authority) pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
-}
-
-func (a *authority) node(t testing.TB, name string) (server *tls.Config, client func(string) (*tls.Config, error)) {
-	cert := a.issue(t, name, &x509.Certificate{IPAddresses: []stdnet.IP{stdnet.ParseIP(localhost)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
-	server = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: a.pool()}
-	return server, func(host string) (*tls.Config, error) {
-		return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, RootCAs: a.pool(), ServerName: host}, nil
-	}
+// node returns the configurations of the node called name.
+func node(t testing.TB, a *peertlstest.Authority, name string) (server *tls.Config, client func(string) (*tls.Config, error)) {
+	server, own := a.Load(t, name, stdnet.ParseIP(localhost))
+	return server, func(host string) (*tls.Config, error) { return peertls.ClientFor(own, host), nil }
 }
 
 // daemon serves what a node's daemon does on its port for peers, until the test ends, and
@@ -110,9 +61,9 @@ func daemon(t testing.TB, conf *tls.Config, options ...func(*http.Server)) strin
 }
 
 func TestProbesGoBetweenDaemons(t *testing.T) {
-	a := newAuthority(t)
-	server, _ := a.node(t, "edge")
-	_, client := a.node(t, "cloud")
+	a := peertlstest.New(t)
+	server, _ := node(t, a, "edge")
+	_, client := node(t, a, "cloud")
 	there := coordinate.New("edge").Point()
 	// A server that chooses its certificate at each handshake, as one on Kubernetes does.
 	chooses := &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return server, nil }}
@@ -140,9 +91,9 @@ func TestProbesGoBetweenDaemons(t *testing.T) {
 
 // Requests that are handed over use the same port.
 func TestPortStillTakesRequests(t *testing.T) {
-	a := newAuthority(t)
-	server, _ := a.node(t, "edge")
-	_, client := a.node(t, "cloud")
+	a := peertlstest.New(t)
+	server, _ := node(t, a, "edge")
+	_, client := node(t, a, "cloud")
 	address := daemon(t, probe.Offer(server), probe.NewResponder(func() coordinate.Point { return coordinate.Point{} }).Register)
 	for name, protocols := range map[string][]string{"that name no protocol": nil, "of HTTP/1.1": {"http/1.1"}, "that would like HTTP/2": {"h2", "http/1.1"}} {
 		conf, _ := client(localhost)
@@ -162,10 +113,10 @@ func TestPortStillTakesRequests(t *testing.T) {
 }
 
 func TestPeersThatAreNotAskedTwice(t *testing.T) {
-	ours, theirs := newAuthority(t), newAuthority(t)
-	server, _ := ours.node(t, "edge")
-	foreign, _ := theirs.node(t, "edge")
-	_, client := ours.node(t, "cloud")
+	ours, theirs := peertlstest.New(t), peertlstest.New(t)
+	server, _ := node(t, ours, "edge")
+	foreign, _ := node(t, theirs, "edge")
+	_, client := node(t, ours, "cloud")
 	responder := probe.NewResponder(func() coordinate.Point { return coordinate.New("edge").Point() })
 	nowhere := probe.NewResponder(func() coordinate.Point { return coordinate.Point{} })
 	for name, c := range map[string]struct {
@@ -193,9 +144,9 @@ func TestPeersThatAreNotAskedTwice(t *testing.T) {
 
 // A peer that does not behave is hung up on, and costs nothing more.
 func TestResponderHangsUp(t *testing.T) {
-	a := newAuthority(t)
-	server, _ := a.node(t, "edge")
-	_, client := a.node(t, "cloud")
+	a := peertlstest.New(t)
+	server, _ := node(t, a, "edge")
+	_, client := node(t, a, "cloud")
 	address := daemon(t, probe.Offer(server), probe.NewResponder(func() coordinate.Point { return coordinate.New("edge").Point() }).Register)
 	dial := func(t *testing.T) *tls.Conn {
 		conf, _ := client(localhost)
@@ -234,16 +185,16 @@ func TestResponderHangsUp(t *testing.T) {
 // A prober finds out how far its peers are, and where it is itself; when it ends, nothing is
 // left.
 func TestProber(t *testing.T) {
-	a := newAuthority(t)
+	a := peertlstest.New(t)
 	plans := map[string]*probe.Plan{}
 	var peers []probe.Peer
 	for _, name := range []string{"one", "two", "three"} {
-		server, _ := a.node(t, name)
+		server, _ := node(t, a, name)
 		plans[name] = probe.NewPlan(name)
 		peers = append(peers, probe.Peer{Name: name, Address: daemon(t, probe.Offer(server), probe.NewResponder(plans[name].Point).Register)})
 	}
 	peers = append(peers, probe.Peer{Name: "gone", Address: localhost + ":1"})
-	_, client := a.node(t, "me")
+	_, client := node(t, a, "me")
 	told := make(chan probe.Report, 100)
 	registry := prometheus.NewRegistry()
 	p := probe.NewProber(probe.Config{Plan: probe.NewPlan("me"), Asker: probe.NewConnections(client), Traffic: probe.NewTraffic(),
@@ -268,9 +219,9 @@ func TestProber(t *testing.T) {
 
 // What connections with traffic show, without a probe.
 func TestTraffic(t *testing.T) {
-	a := newAuthority(t)
-	server, _ := a.node(t, "edge")
-	_, client := a.node(t, "cloud")
+	a := peertlstest.New(t)
+	server, _ := node(t, a, "edge")
+	_, client := node(t, a, "cloud")
 	address := daemon(t, server)
 	conf, _ := client(localhost)
 	traffic, plan := probe.NewTraffic(), probe.NewPlan("cloud")
@@ -305,9 +256,9 @@ func TestTraffic(t *testing.T) {
 
 // What a probe costs both daemons together.
 func BenchmarkAsk(b *testing.B) {
-	a := newAuthority(b)
-	server, _ := a.node(b, "edge")
-	_, client := a.node(b, "cloud")
+	a := peertlstest.New(b)
+	server, _ := node(b, a, "edge")
+	_, client := node(b, a, "cloud")
 	there := coordinate.New("edge").Point()
 	address := daemon(b, probe.Offer(server), probe.NewResponder(func() coordinate.Point { return there }).Register)
 	asks := probe.NewConnections(client)

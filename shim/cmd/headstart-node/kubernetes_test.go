@@ -2,18 +2,12 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -32,6 +26,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
@@ -47,8 +42,7 @@ type cluster struct {
 	nodeapi.UnimplementedControlPlaneServer
 	coltracepb.UnimplementedTraceServiceServer
 	t       *testing.T
-	ca      *x509.Certificate
-	caKey   *ecdsa.PrivateKey
+	ca      *peertlstest.Authority
 	pod     string // address
 	news    chan *nodeapi.ControlMessage
 	names   chan string
@@ -58,29 +52,9 @@ type cluster struct {
 
 func newCluster(t *testing.T, pod string) *cluster {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &cluster{t: t, ca: ca, caKey: key, pod: pod, news: make(chan *nodeapi.ControlMessage, 1), names: make(chan string, 8), spans: make(chan string, 1024)}
+	c := &cluster{t: t, ca: peertlstest.New(t), pod: pod, news: make(chan *nodeapi.ControlMessage, 1), names: make(chan string, 8), spans: make(chan string, 1024)}
 	t.Cleanup(c.running.Wait)
 	return c
-}
-
-func (c *cluster) sign(public any, name string, ips []net.IP) ([]byte, error) {
-	return x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		IPAddresses: ips, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, c.ca, public, c.caKey)
 }
 
 func (c *cluster) Issue(_ context.Context, r *nodeapi.IssueRequest) (*nodeapi.IssueResponse, error) {
@@ -88,8 +62,8 @@ func (c *cluster) Issue(_ context.Context, r *nodeapi.IssueRequest) (*nodeapi.Is
 	if err != nil {
 		return nil, err
 	}
-	der, err := c.sign(csr.PublicKey, "edge-1", csr.IPAddresses)
-	return &nodeapi.IssueResponse{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, err
+	certificate, err := c.ca.Sign(csr.PublicKey, "edge-1", csr.IPAddresses...)
+	return &nodeapi.IssueResponse{Certificate: certificate}, err
 }
 
 func (c *cluster) Connect(s nodeapi.ControlPlane_ConnectServer) error {
@@ -163,18 +137,8 @@ func (c *cluster) serve(options ...grpc.ServerOption) string {
 // tls is the control plane's own side.
 func (c *cluster) tls(auth tls.ClientAuthType) grpc.ServerOption {
 	c.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	der, err := c.sign(key.Public(), "headstart-controlplane", nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(c.ca)
-	return grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		ClientAuth: auth, ClientCAs: pool}))
+	return grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.ca.Party(c.t, "headstart-controlplane")},
+		ClientAuth: auth, ClientCAs: c.ca.Pool()}))
 }
 
 // daemonDir has what daemons of a node find on it.
@@ -187,7 +151,7 @@ func daemonDir(t *testing.T, cp *cluster) (in func(string) string) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	in = func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.WriteFile(in("token"), []byte("token"), 0o600),
-		os.WriteFile(in("ca"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cp.ca.Raw}), 0o600)); err != nil {
+		os.WriteFile(in("ca"), cp.ca.PEM(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return in

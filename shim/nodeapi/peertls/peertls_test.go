@@ -2,97 +2,22 @@ package peertls_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 )
-
-// authority is a test's own; the package must not depend on who issues.
-type authority struct {
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func sign(t *testing.T, tmpl, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) []byte {
-	t.Helper()
-	tmpl.SerialNumber = big.NewInt(time.Now().UnixNano())
-	tmpl.NotBefore, tmpl.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, key.Public(), parentKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func write(t *testing.T, path, kind string, der []byte) string {
-	t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key := newKey(t)
-	tmpl := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der := sign(t, tmpl, tmpl, key, key)
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{dir: t.TempDir(), cert: cert, key: key}
-	write(t, filepath.Join(a.dir, "ca.pem"), "CERTIFICATE", der)
-	return a
-}
-
-func (a *authority) load(t *testing.T, name string) (server, client *tls.Config) {
-	t.Helper()
-	key := newKey(t)
-	der := sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, a.cert, key, a.key)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, client, err = peertls.Load(
-		write(t, filepath.Join(a.dir, name+".pem"), "CERTIFICATE", der),
-		write(t, filepath.Join(a.dir, name+".key"), "PRIVATE KEY", private),
-		filepath.Join(a.dir, "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return server, client
-}
 
 // handshake connects the two and returns whom the server saw and what each side says.
 func handshake(t *testing.T, server, client *tls.Config) (name string, serverErr, clientErr error) {
@@ -137,9 +62,9 @@ func handshake(t *testing.T, server, client *tls.Config) (name string, serverErr
 }
 
 func TestServerKnowsItsClientByItsCertificate(t *testing.T) {
-	a := newAuthority(t)
-	server, _ := a.load(t, "controlplane")
-	_, client := a.load(t, "edge-1")
+	a := peertlstest.New(t)
+	server, _ := a.Load(t, "controlplane")
+	_, client := a.Load(t, "edge-1")
 	name, serverErr, clientErr := handshake(t, server, peertls.ClientFor(client, "controlplane"))
 	if name != "edge-1" || serverErr != nil || clientErr != nil {
 		t.Errorf("name %q, server %v, client %v", name, serverErr, clientErr)
@@ -147,9 +72,9 @@ func TestServerKnowsItsClientByItsCertificate(t *testing.T) {
 }
 
 func TestStrangersAreRefused(t *testing.T) {
-	ours, theirs := newAuthority(t), newAuthority(t)
-	server, client := ours.load(t, "controlplane")
-	_, stranger := theirs.load(t, "edge-1")
+	ours, theirs := peertlstest.New(t), peertlstest.New(t)
+	server, client := ours.Load(t, "controlplane")
+	_, stranger := theirs.Load(t, "edge-1")
 
 	// A stranger that does not mind who we are, so that only our refusal counts.
 	careless := peertls.ClientFor(stranger, "controlplane")
@@ -177,10 +102,10 @@ func TestStrangersAreRefused(t *testing.T) {
 }
 
 func TestClientRefusesTheWrongServer(t *testing.T) {
-	ours, theirs := newAuthority(t), newAuthority(t)
-	_, client := ours.load(t, "edge-1")
-	named, _ := ours.load(t, "edge-2")
-	foreign, _ := theirs.load(t, "controlplane")
+	ours, theirs := peertlstest.New(t), peertlstest.New(t)
+	_, client := ours.Load(t, "edge-1")
+	named, _ := ours.Load(t, "edge-2")
+	foreign, _ := theirs.Load(t, "controlplane")
 
 	var wrongName x509.HostnameError
 	if _, _, err := handshake(t, named, peertls.ClientFor(client, "controlplane")); !errors.As(err, &wrongName) {
@@ -228,9 +153,9 @@ func TestPeerOfAGRPCContext(t *testing.T) {
 }
 
 func TestLoadNamesTheFileAtFault(t *testing.T) {
-	a := newAuthority(t)
-	a.load(t, "edge-1")
-	file := func(n string) string { return filepath.Join(a.dir, n) }
+	dir := t.TempDir()
+	peertlstest.New(t).Write(t, dir, "edge-1")
+	file := func(n string) string { return filepath.Join(dir, n) }
 	if err := os.WriteFile(file("empty.pem"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
