@@ -30,6 +30,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
 
 // daemon is the part of a node's daemon that gateways talk to.
@@ -232,10 +233,6 @@ type gateway struct{ admin, url, dir string }
 func (s *mesh) startEnvoy(t *testing.T, listen, name, metadata string) *gateway {
 	t.Helper()
 	secrets := filepath.Join(s.dir, "gateway.sock")
-	path := os.Getenv("HEADSTART_BIN")
-	if path == "" {
-		t.Fatal("HEADSTART_BIN must name the directory that holds envoy")
-	}
 	dir := filepath.Join(s.dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -277,7 +274,7 @@ static_resources:
         explicit_http_config: {http2_protocol_options: {}}
     load_assignment: {cluster_name: sds-grpc, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: %[5]s}}}}]}]}
 `, admin, s.pilot, name, metadata, secrets))
-	apiservertest.Run(t, dir, nil, filepath.Join(path, "envoy"), "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "--file-flush-interval-msec", "50")
+	apiservertest.Run(t, dir, nil, programtest.Path(t, "envoy"), "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "--file-flush-interval-msec", "50")
 	return &gateway{admin: "http://127.0.0.1:" + admin, url: "http://127.0.0.1:" + listen, dir: dir}
 }
 
@@ -487,10 +484,7 @@ spec: {host: `+fireHost+`, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}
 func TestFilterOfARealIstio(t *testing.T) {
 	s := startMesh(t)
 	dir, d := s.dir, s.daemon
-	wasm, err := filepath.Abs(filepath.Join(os.Getenv("HEADSTART_BIN"), "prefetch.wasm"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	wasm := programtest.Path(t, "prefetch.wasm")
 	extension := shipped(t, "traffic-extension.yaml", dir)[0]
 	set := func(value any, fields ...string) {
 		if err := unstructured.SetNestedField(extension.Object, value, append([]string{"spec", "wasm"}, fields...)...); err != nil {

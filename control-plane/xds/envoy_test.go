@@ -29,6 +29,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
 
 // patience is how long a test waits for what must happen.
@@ -48,23 +49,6 @@ type bed struct {
 	files            pki.Files
 	address          string
 	stopControlPlane func()
-}
-
-// binary finds what HEADSTART_BIN holds.
-func binary(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("HEADSTART_BIN")
-	if dir == "" {
-		t.Fatal("HEADSTART_BIN must name the directory that holds envoy and prefetch.wasm")
-	}
-	path, err := filepath.Abs(filepath.Join(dir, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("HEADSTART_BIN lacks %s: %v", name, err)
-	}
-	return path
 }
 
 // start brings up the bed with a first state; edit may change the configuration.
@@ -185,7 +169,7 @@ func (b *bed) run(dir string, cfg BootstrapConfig) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	envoy := exec.Command(binary(b.t, "envoy"), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
+	envoy := exec.Command(programtest.Path(b.t, "envoy"), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
 	envoy.Stdout, envoy.Stderr = logFile, logFile
 	if err := envoy.Start(); err != nil {
 		b.t.Fatal(err)

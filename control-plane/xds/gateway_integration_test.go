@@ -17,6 +17,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
 
 func coldState() platform.State {
@@ -146,7 +147,7 @@ func TestPrefetchFilter(t *testing.T) {
 		st.Instances = []platform.Instance{ready(f, "one", address)}
 		return st
 	}
-	b := start(t, coldState(), func(c *Config) { c.FilterPath = binary(t, "prefetch.wasm") })
+	b := start(t, coldState(), func(c *Config) { c.FilterPath = programtest.Path(t, "prefetch.wasm") })
 	daemon := b.listen("unix", b.gw.IngressSocket, "daemon")
 	hints := b.listen("unix", b.gw.HintSocket, "")
 	instance := b.listen("tcp", "127.0.0.1:0", "instance")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
 
 // picking is a bed with the route filter, and a function that is ready in some places.
@@ -32,7 +33,7 @@ func pickFrom(t *testing.T, expected ...Expected) *picking {
 	t.Helper()
 	f := thumbs()
 	p := &picking{f: f, st: platform.State{Functions: []platform.Function{f}}, m: &Matrix{}}
-	p.bed = start(t, p.st, func(c *Config) { c.RouteFilterPath = binary(t, "route.wasm") })
+	p.bed = start(t, p.st, func(c *Config) { c.RouteFilterPath = programtest.Path(t, "route.wasm") })
 	row := Row{Expected: expected}
 	for i := range expected {
 		slow := &atomic.Int64{}

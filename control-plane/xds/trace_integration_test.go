@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
@@ -47,7 +48,7 @@ func TestSpans(t *testing.T) {
 	collector.RegisterTraceServiceServer(g, s)
 	serveGRPC(t, g, "unix", socket)
 	b := start(t, coldState(), func(c *Config) {
-		c.OTLPSocket, c.TraceSampling, c.FilterPath, c.RouteFilterPath = socket, 100, binary(t, "prefetch.wasm"), binary(t, "route.wasm")
+		c.OTLPSocket, c.TraceSampling, c.FilterPath, c.RouteFilterPath = socket, 100, programtest.Path(t, "prefetch.wasm"), programtest.Path(t, "route.wasm")
 	})
 	daemon := b.listen("unix", b.gw.IngressSocket, "cold")
 

@@ -31,6 +31,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 	"github.com/headstart-mesh/headstart/shim/relay"
 )
 
@@ -229,18 +230,8 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	return g.write(b.t)
 }
 
-// binary finds what HEADSTART_BIN holds.
-func binary(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join(os.Getenv("HEADSTART_BIN"), name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("HEADSTART_BIN must name the directory that holds envoy and prefetch.wasm: %v", err)
-	}
-	return path
-}
+// binary is where a program or a filter is.
+func binary(t *testing.T, name string) string { return programtest.Path(t, name) }
 
 // backend serves on an address and says its name; it keeps the last request.
 type backend struct {

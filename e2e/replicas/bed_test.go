@@ -28,6 +28,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
 
 // patience is how long a test waits for what must happen.
@@ -139,7 +140,7 @@ type program struct {
 // start starts one.
 func (b *bed) start(what, name string, args ...string) *program {
 	b.t.Helper()
-	return b.run(what, exec.Command(binary(b.t, name), args...), &syscall.SysProcAttr{})
+	return b.run(what, exec.Command(programtest.Path(b.t, name), args...), &syscall.SysProcAttr{})
 }
 
 // run runs a command, with its log in a file that a failed test shows.
@@ -256,7 +257,7 @@ func (b *bed) startGateway(n *node) {
 		b.t.Fatal(err)
 	}
 	n.gateway = b.run("gateway-"+n.name, exec.Command("sh", "-c", mounted, "sh", filepath.Join(n.dir, "gateway"), gatewayDir,
-		binary(b.t, "envoy"), "-c", file, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"), &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
+		programtest.Path(b.t, "envoy"), "-c", file, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"), &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
 	b.eventually("gateway "+n.name, func() error {
 		_, err := ask(b.t.Context(), n, hot)
 		return err
@@ -315,18 +316,6 @@ func (b *bed) eventually(what string, is func() error) {
 	if err := testbed.Poll(b.t.Context(), patience, func(context.Context) error { return is() }); err != nil {
 		b.t.Fatalf("waited %v in vain for %s: %v", patience, what, err)
 	}
-}
-
-func binary(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join(os.Getenv("HEADSTART_BIN"), name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("HEADSTART_BIN must name the directory of the programs: %v", err)
-	}
-	return path
 }
 
 // client keeps connections open, as busy clients do.

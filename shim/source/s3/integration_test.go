@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
@@ -35,10 +36,6 @@ type gateway struct {
 
 func startGateway(t *testing.T) *gateway {
 	t.Helper()
-	bin := filepath.Join(os.Getenv("HEADSTART_BIN"), "versitygw")
-	if _, err := os.Stat(bin); err != nil || os.Getenv("HEADSTART_BIN") == "" {
-		t.Fatalf("HEADSTART_BIN must name a directory with versitygw in it: %v", err)
-	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +49,7 @@ func startGateway(t *testing.T) *gateway {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	cmd := exec.Command(bin, "--port", g.address, "posix", dir)
+	cmd := exec.Command(programtest.Path(t, "versitygw"), "--port", g.address, "posix", dir)
 	cmd.Env = []string{"ROOT_ACCESS_KEY=" + testKeyID, "ROOT_SECRET_KEY=" + testSecret}
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
