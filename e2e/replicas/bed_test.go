@@ -41,7 +41,7 @@ const (
 	hot        = "hot"
 	hotPods    = 2
 	idleWindow = 4 * time.Second
-	coldOnes   = 300
+	coldOnes   = 400
 )
 
 func cold(i int) string { return fmt.Sprintf("cold-%d", i%coldOnes) }
