@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
@@ -86,10 +87,10 @@ func connectionManager(cfg Config, gw Gateway, p *packer) *hcm.HttpConnectionMan
 		m.Tracing = tracer(cfg, gw, p)
 	}
 	if cfg.FilterPath != "" {
-		m.HttpFilters = append(m.HttpFilters, prefetchFilter(cfg).discovery(p))
+		m.HttpFilters = append(m.HttpFilters, discovered(module.PrefetchName, p))
 	}
 	if cfg.RouteFilterPath != "" {
-		m.HttpFilters = append(m.HttpFilters, routeFilter(cfg).discovery(p))
+		m.HttpFilters = append(m.HttpFilters, discovered(module.RouteName, p))
 	}
 	m.HttpFilters = append(m.HttpFilters, &hcm.HttpFilter{
 		Name:       "envoy.filters.http.router",

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
 // expectations of edge for a function that is ready at addresses 10.0.0.1 and up.
@@ -43,7 +44,7 @@ func told(t *testing.T, st platform.State, w Weights) (config string, without []
 		t.Fatal(err)
 	}
 	var filter wasmfilter.Wasm
-	if err := get[*core.TypedExtensionConfig](s, resource.ExtensionConfigType, routeName).GetTypedConfig().UnmarshalTo(&filter); err != nil {
+	if err := get[*core.TypedExtensionConfig](s, resource.ExtensionConfigType, module.RouteName).GetTypedConfig().UnmarshalTo(&filter); err != nil {
 		t.Fatal(err)
 	}
 	var text wrapperspb.StringValue
@@ -51,7 +52,7 @@ func told(t *testing.T, st platform.State, w Weights) (config string, without []
 		t.Fatal(err)
 	}
 	routes := get[*routev3.RouteConfiguration](s, resource.RouteType, routesName)
-	for _, name := range []string{prefetchName, routeName} {
+	for _, name := range []string{module.PrefetchName, module.RouteName} {
 		if routes.GetVirtualHosts()[0].GetTypedPerFilterConfig()[name] != nil {
 			without = append(without, name)
 		}
@@ -62,8 +63,8 @@ func told(t *testing.T, st platform.State, w Weights) (config string, without []
 func TestTheRouteFilterIsToldWhatToExpect(t *testing.T) {
 	near := Expected{RTT: 200 * time.Microsecond, Service: 4 * time.Millisecond, Workers: 2, Others: 0.5}
 	far := Expected{RTT: 50 * time.Millisecond, Service: 4 * time.Millisecond, Workers: 8}
-	only := []string{prefetchName}
-	neither := []string{prefetchName, routeName}
+	only := []string{module.PrefetchName}
+	neither := []string{module.PrefetchName, module.RouteName}
 	for _, c := range []struct {
 		name    string
 		f       platform.Function
@@ -83,7 +84,7 @@ func TestTheRouteFilterIsToldWhatToExpect(t *testing.T) {
 		{"cold", thumbs(), Row{Weights: []uint32{1, 1}, Expected: []Expected{near, far}}, 0, "", neither, ""},
 		{"weights only", thumbs(), Row{Weights: []uint32{1, 2}}, 2, "", neither, ""},
 		{"too few", thumbs(), Row{Weights: []uint32{1, 2}, Expected: []Expected{near}}, 2, "", neither, "1 expectations for 2 endpoints"},
-		{"with an input", video(), Row{Weights: []uint32{1, 2}, Expected: []Expected{near, far}}, 2, "", []string{routeName}, ""},
+		{"with an input", video(), Row{Weights: []uint32{1, 2}, Expected: []Expected{near, far}}, 2, "", []string{module.RouteName}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			st, w := routedState(c.f, c.row, c.places)
@@ -136,11 +137,11 @@ func TestNewExpectationsAreForTheFilterOnly(t *testing.T) {
 	before := versions(row)
 	row.Expected = []Expected{{RTT: time.Minute}, {}}
 	after := versions(row)
-	delete(before[resource.ExtensionConfigType], routeName)
-	if after[resource.ExtensionConfigType][routeName] == "" {
+	delete(before[resource.ExtensionConfigType], module.RouteName)
+	if after[resource.ExtensionConfigType][module.RouteName] == "" {
 		t.Error("the filter is not there")
 	}
-	delete(after[resource.ExtensionConfigType], routeName)
+	delete(after[resource.ExtensionConfigType], module.RouteName)
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("versions (-before +after):\n%s", diff)
 	}

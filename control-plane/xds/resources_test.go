@@ -27,6 +27,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
 var full = Config{ListenPort: 8080, FilterPath: "/opt/headstart/prefetch.wasm", OTLPSocket: "/run/headstart/otlp.sock", TraceSampling: 100}
@@ -178,7 +179,7 @@ func TestPluginConfiguration(t *testing.T) {
 	s := mustResources(t, full, platform.State{Functions: []platform.Function{video(), thumbs()}})
 	var w wasmfilter.Wasm
 	var text wrapperspb.StringValue
-	if err := get[*core.TypedExtensionConfig](s, resource.ExtensionConfigType, prefetchName).GetTypedConfig().UnmarshalTo(&w); err != nil {
+	if err := get[*core.TypedExtensionConfig](s, resource.ExtensionConfigType, module.PrefetchName).GetTypedConfig().UnmarshalTo(&w); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.GetConfig().GetConfiguration().UnmarshalTo(&text); err != nil {

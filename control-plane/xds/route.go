@@ -12,6 +12,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
 const (
@@ -47,10 +48,10 @@ func routes(cfg Config, functions []platform.Function, perRequest []filterapi.Ro
 		v := virtualHost(f, p)
 		without := make(map[string]*anypb.Any)
 		if cfg.FilterPath != "" && f.Policy.Input == "" {
-			without[prefetchName] = withoutFilter(p)
+			without[module.PrefetchName] = withoutFilter(p)
 		}
 		if cfg.RouteFilterPath != "" && !picked[f.Name] {
-			without[routeName] = withoutFilter(p)
+			without[module.RouteName] = withoutFilter(p)
 		}
 		if len(without) > 0 {
 			v.TypedPerFilterConfig = without

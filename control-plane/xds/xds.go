@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
 // Names that appear in Envoy's admin interface and statistics. A function's cluster,
@@ -27,8 +29,6 @@ import (
 const (
 	listenerName   = "gateway"
 	routesName     = "functions"
-	prefetchName   = "headstart.prefetch"
-	routeName      = "headstart.route"
 	ingressCluster = "headstart-ingress"
 	hintCluster    = "headstart-hints"
 	otlpCluster    = "headstart-otlp"
@@ -106,10 +106,10 @@ func Resources(cfg Config, gw Gateway, st platform.State, w Weights) (_ *cache.S
 		resource.EndpointType: serving.assignments,
 	}
 	if cfg.FilterPath != "" {
-		resources[resource.ExtensionConfigType] = append(resources[resource.ExtensionConfigType], prefetchFilter(cfg).filter(plugin, &p))
+		resources[resource.ExtensionConfigType] = append(resources[resource.ExtensionConfigType], p.load(module.Prefetch(cfg.FilterPath), plugin))
 	}
 	if cfg.RouteFilterPath != "" {
-		resources[resource.ExtensionConfigType] = append(resources[resource.ExtensionConfigType], routeFilter(cfg).filter(expectations, &p))
+		resources[resource.ExtensionConfigType] = append(resources[resource.ExtensionConfigType], p.load(module.Route(cfg.RouteFilterPath), expectations))
 	}
 	if p.err != nil {
 		return nil, nil, fmt.Errorf("packing resources: %w", p.err)
@@ -144,4 +144,12 @@ func (p *packer) pack(m proto.Message) *anypb.Any {
 		p.err = err
 	}
 	return &a
+}
+
+func (p *packer) load(m module.Module, config []byte) *core.TypedExtensionConfig {
+	filter, err := m.Filter(config)
+	if err != nil && p.err == nil {
+		p.err = err
+	}
+	return filter
 }

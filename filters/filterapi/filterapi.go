@@ -25,6 +25,9 @@ const (
 	// Config.IngressEndpoint, if the request has an input. The cluster's load balancing
 	// policy (override_host) reads it.
 	HeaderEndpoint = "x-headstart-endpoint"
+	// HeaderSession is the endpoint, in base64 (RFC 4648), that is to have the request if it is
+	// well: Envoy's stateful_session filter reads it, where clusters may eject endpoints.
+	HeaderSession = "x-headstart-session"
 	// HeaderInputFile tells the function where its input lies as a file.
 	HeaderInputFile = "x-headstart-input-file"
 	// HeaderReason and HeaderField are the title and the field of a Problem that a

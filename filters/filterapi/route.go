@@ -35,7 +35,8 @@ const (
 //	default/fire 10.0.0.1:8080,600,250,4000,2,1500 10.0.0.2:8080,400,50000,4000,8,0
 //
 // They are the address, the weight, round trip and time of service in microseconds, the
-// workers and the thousandths of requests of others.
+// workers and the thousandths of requests of others. Where the first line is "v1 session", the
+// filter names endpoints in HeaderSession, else in HeaderEndpoint.
 type RouteFunction struct {
 	// Cluster is what Envoy calls the function's cluster.
 	Cluster string
@@ -57,36 +58,75 @@ type RouteEndpoint struct {
 	Others float64
 }
 
+// RouteConfig is the route filter's configuration.
+type RouteConfig struct {
+	// Session says that the gateway's clusters may eject endpoints: it is HeaderSession then
+	// that names the endpoint, which Envoy passes over while it is not well.
+	Session bool
+	// Lines are the functions', each of another cluster.
+	Lines []string
+}
+
+// sessionWord follows the version, if HeaderSession names endpoints.
+const sessionWord = " session"
+
 // MarshalRoute returns the configuration of functions, always the same for the same ones. It
-// refuses what ParseRoute would refuse; numbers beyond their limits are taken for these, and
-// those that are none for 0.
+// refuses what a filter would refuse.
 func MarshalRoute(functions []RouteFunction) ([]byte, error) {
-	if len(functions) > MaxFunctions {
-		return nil, fmt.Errorf("has %d functions, at most %d are allowed", len(functions), MaxFunctions)
+	if err := checkFunctions(len(functions)); err != nil {
+		return nil, err
 	}
-	b := append([]byte(Version), '\n')
-	seen := make(map[string]bool, len(functions))
+	c := RouteConfig{Lines: make([]string, 0, len(functions))}
 	for _, f := range functions {
-		if err := checkRoute(f.Cluster, len(f.Endpoints)); err != nil {
+		line, err := f.Line()
+		if err != nil {
 			return nil, err
 		}
-		if seen[f.Cluster] {
-			return nil, fmt.Errorf("%s: is there twice", f.Cluster)
+		c.Lines = append(c.Lines, line)
+	}
+	return c.Marshal()
+}
+
+// Marshal writes it, always the same for the same lines in the same order. It looks at no
+// endpoint: ParseRouteFunction does.
+func (c RouteConfig) Marshal() ([]byte, error) {
+	if err := checkFunctions(len(c.Lines)); err != nil {
+		return nil, err
+	}
+	b := []byte(Version)
+	if c.Session {
+		b = append(b, sessionWord...)
+	}
+	b = append(b, '\n')
+	seen := make(map[string]bool, len(c.Lines))
+	for _, line := range c.Lines {
+		cluster := RouteCluster(line)
+		if seen[cluster] {
+			return nil, fmt.Errorf("%.80s: is there twice", cluster)
 		}
-		seen[f.Cluster] = true
-		b = append(b, f.Cluster...)
-		for _, e := range f.Endpoints {
-			if !isRouteAddress(e.Address) {
-				return nil, fmt.Errorf("%s: %q is no address of an endpoint", f.Cluster, e.Address)
-			}
-			b = e.append(append(b, ' '))
-		}
-		b = append(b, '\n')
+		seen[cluster] = true
+		b = append(append(b, line...), '\n')
 	}
 	if len(b) > MaxConfigBytes {
 		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(b), MaxConfigBytes)
 	}
 	return b, nil
+}
+
+// Line writes a function. It refuses what ParseRouteFunction would refuse; numbers beyond
+// their limits are taken for these, and those that are none for 0.
+func (f RouteFunction) Line() (string, error) {
+	if err := checkRoute(f.Cluster, len(f.Endpoints)); err != nil {
+		return "", err
+	}
+	b := []byte(f.Cluster)
+	for _, e := range f.Endpoints {
+		if !isRouteAddress(e.Address) {
+			return "", fmt.Errorf("%s: %q is no address of an endpoint", f.Cluster, e.Address)
+		}
+		b = e.append(append(b, ' '))
+	}
+	return string(b), nil
 }
 
 func (e RouteEndpoint) append(b []byte) []byte {
@@ -103,29 +143,28 @@ func (e RouteEndpoint) append(b []byte) []byte {
 	return b
 }
 
-// RouteLines splits a configuration into its functions' lines. It looks at no endpoint:
+// ParseRoute splits a configuration into its functions' lines. It looks at no endpoint:
 // ParseRouteFunction does.
-func RouteLines(data []byte) ([]string, error) {
+func ParseRoute(data []byte) (c RouteConfig, err error) {
 	if len(data) > MaxConfigBytes {
-		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
+		return c, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
 	}
 	first, rest, ended := bytes.Cut(data, []byte{'\n'})
-	if err := checkVersion(string(first)); err != nil {
-		return nil, err
+	version, session := strings.CutSuffix(string(first), sessionWord)
+	if err := checkVersion(version); err != nil {
+		return c, err
 	}
+	c.Session = session
 	switch {
 	case !ended:
-		return nil, errors.New("the first line has no end")
+		return c, errors.New("the first line has no end")
 	case len(rest) == 0:
-		return nil, nil
+		return c, nil
 	case rest[len(rest)-1] != '\n':
-		return nil, errors.New("the last line has no end")
+		return c, errors.New("the last line has no end")
 	}
-	lines := strings.Split(string(rest[:len(rest)-1]), "\n")
-	if len(lines) > MaxFunctions {
-		return nil, fmt.Errorf("has %d functions, at most %d are allowed", len(lines), MaxFunctions)
-	}
-	return lines, nil
+	c.Lines = strings.Split(string(rest[:len(rest)-1]), "\n")
+	return c, checkFunctions(len(c.Lines))
 }
 
 // RouteCluster is whose line it is.
@@ -193,6 +232,13 @@ func checkRoute(cluster string, endpoints int) error {
 	}
 	if endpoints < 1 || endpoints > MaxRouteEndpoints {
 		return fmt.Errorf("%s: has %d endpoints, must have 1 to %d", cluster, endpoints, MaxRouteEndpoints)
+	}
+	return nil
+}
+
+func checkFunctions(n int) error {
+	if n > MaxFunctions {
+		return fmt.Errorf("has %d functions, at most %d are allowed", n, MaxFunctions)
 	}
 	return nil
 }

@@ -23,12 +23,12 @@ func routed() []RouteFunction {
 
 // parseRoute reads all lines.
 func parseRoute(data []byte) ([]RouteFunction, error) {
-	lines, err := RouteLines(data)
+	c, err := ParseRoute(data)
 	if err != nil {
 		return nil, err
 	}
 	var list []RouteFunction
-	for _, line := range lines {
+	for _, line := range c.Lines {
 		f, err := ParseRouteFunction(line)
 		if err != nil {
 			return nil, err
@@ -62,6 +62,23 @@ func TestRouteIsForPeopleToo(t *testing.T) {
 	want := "v1\nshop/fire 10.0.0.1:8080,600,250,4000,2,1500 [fd00::1]:80,0,50000,0,0,0\noutbound|80||fire.shop.svc.cluster.local 10.0.0.1:8080,1,0,0,0,0\n"
 	if string(data) != want {
 		t.Errorf("text\n%s, want\n%s", data, want)
+	}
+}
+
+// The first line says how endpoints are named.
+func TestRouteNamesBySession(t *testing.T) {
+	for _, want := range []RouteConfig{{}, {Session: true}, {Session: true, Lines: []string{"a/b 10.0.0.1:80,1,0,0,0,0"}}} {
+		data, err := want.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ParseRoute(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", data, diff)
+		}
 	}
 }
 
@@ -118,6 +135,7 @@ func TestParseRouteRefuses(t *testing.T) {
 	for _, c := range []struct{ name, data, want string }{
 		{"empty", "", `version: is ""`},
 		{"other version", "v2\na/b 10.0.0.1:80,1,2,3,4,5\n", `version: is "v2"`},
+		{"other naming", "v1 sessions\n", `version: is "v1 sessions"`},
 		{"no end", "v1", "no end"},
 		{"cut off", "v1\na/b 10.0.0.1:80,1,2,3,4,5", "no end"},
 		{"empty line", "v1\n\n", "cluster"},

@@ -1,11 +1,13 @@
 // Package filter has a proxy do what package route picks: it names the endpoint of each
 // request in a header, which the load balancing policy of the function's cluster reads
 // (override_host). That policy takes an endpoint however it fares, so the configuration must
-// have only those that are ready; where one is gone, and for whatever the filter cannot do, the
-// cluster's own policy decides by weight.
+// have only those that are ready; or it says that a filter of the proxy's own reads the name
+// (stateful_session), which passes over what is not well. Where one is gone, or is passed over,
+// and for whatever the filter cannot do, the cluster's own policy decides by weight.
 package filter
 
 import (
+	"encoding/base64"
 	"fmt"
 	"sync"
 
@@ -39,6 +41,8 @@ type plugin struct {
 	vm *VM
 	// functions are those of this configuration.
 	functions map[string]*function
+	// session: HeaderSession names the endpoint.
+	session bool
 	// avoided is made when it is first needed: the proxy keeps each that is made for ever.
 	avoided func() proxywasm.MetricCounter
 }
@@ -57,15 +61,15 @@ func (p *plugin) load() error {
 	if err != nil {
 		return fmt.Errorf("reading it: %w", err)
 	}
-	lines, err := filterapi.RouteLines(data)
+	config, err := filterapi.ParseRoute(data)
 	if err != nil {
 		return err
 	}
 	// All of it is read before any of it counts.
 	changed := make(map[string]filterapi.RouteFunction)
-	functions := make(map[string]*function, len(lines))
-	texts := make(map[string]string, len(lines))
-	for _, line := range lines {
+	functions := make(map[string]*function, len(config.Lines))
+	texts := make(map[string]string, len(config.Lines))
+	for _, line := range config.Lines {
 		cluster := filterapi.RouteCluster(line)
 		if _, twice := functions[cluster]; twice {
 			return fmt.Errorf("%.80s: is there twice", cluster)
@@ -84,7 +88,7 @@ func (p *plugin) load() error {
 	for cluster, said := range changed {
 		functions[cluster].set(texts[cluster], said)
 	}
-	p.functions, p.vm.functions = functions, functions
+	p.functions, p.vm.functions, p.session = functions, functions, config.Session
 	return nil
 }
 
@@ -123,10 +127,19 @@ func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
 		return types.ActionContinue
 	}
 	r.function, r.sent, r.to = f, sent, to
-	if err := proxywasm.ReplaceHttpRequestHeader(filterapi.HeaderEndpoint, to); err != nil {
+	header, name := r.plugin.named(to)
+	if err := proxywasm.ReplaceHttpRequestHeader(header, name); err != nil {
 		proxywasm.LogWarnf("route: %s: naming the endpoint: %v", f.cluster, err)
 	}
 	return types.ActionContinue
+}
+
+// named is how the proxy is told of an endpoint.
+func (p *plugin) named(endpoint string) (header, value string) {
+	if p.session {
+		return filterapi.HeaderSession, base64.StdEncoding.EncodeToString([]byte(endpoint))
+	}
+	return filterapi.HeaderEndpoint, endpoint
 }
 
 // OnHttpResponseHeaders learns from the answer, also from one that the proxy gives itself.

@@ -1,7 +1,9 @@
 package filter
 
 import (
+	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +66,20 @@ func TestARequestHasTheEndpointThatIsBest(t *testing.T) {
 		o := ask(t, p, cluster)
 		if got := endpoint(o); got != near {
 			t.Errorf("endpoint %q, want %q", got, near)
+		}
+		answer(t, p, o, near, "200")
+	})
+}
+
+// Where endpoints may be ejected, who reads the name takes none such.
+func TestTheNameIsASession(t *testing.T) {
+	cluster, text := config(t)
+	filter.Run(t, strings.Replace(text, "v1\n", "v1 session\n", 1), func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		o := ask(t, p, cluster)
+		want := [2]string{filterapi.HeaderSession, base64.StdEncoding.EncodeToString([]byte(near))}
+		if !slices.Contains(o.Headers, want) || endpoint(o) != "" {
+			t.Errorf("headers %q, want %q among them", o.Headers, want)
 		}
 		answer(t, p, o, near, "200")
 	})

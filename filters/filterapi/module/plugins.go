@@ -1,13 +1,19 @@
-package xds
+package module
 
 import "slices"
 
-func prefetchFilter(cfg Config) wasmPlugin {
-	return wasmPlugin{name: prefetchName, path: cfg.FilterPath}
-}
+// Names of the filters.
+const (
+	PrefetchName = "headstart.prefetch"
+	RouteName    = "headstart.route"
+)
 
-func routeFilter(cfg Config) wasmPlugin {
-	return wasmPlugin{name: routeName, path: cfg.RouteFilterPath, may: slices.Concat(routeCallbacks, routeCalls, goRuntime)}
+// Prefetch is filters/prefetch.
+func Prefetch(path string) Module { return Module{Name: PrefetchName, Path: path} }
+
+// Route is filters/route.
+func Route(path string) Module {
+	return Module{Name: RouteName, Path: path, may: slices.Concat(routeCallbacks, routeCalls, goRuntime)}
 }
 
 var (
