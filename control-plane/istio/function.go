@@ -1,7 +1,6 @@
 package istio
 
 import (
-	"fmt"
 	"time"
 
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -55,7 +54,7 @@ func envoyFilter(cfg Config, f Function) (*unstructured.Unstructured, error) {
 				Context: networking.EnvoyFilter_GATEWAY,
 				Proxy:   &networking.EnvoyFilter_ProxyMatch{Metadata: map[string]string{MetadataKey: MetadataValue}},
 				ObjectTypes: &networking.EnvoyFilter_EnvoyConfigObjectMatch_Cluster{Cluster: &networking.EnvoyFilter_ClusterMatch{
-					Name: fmt.Sprintf("outbound|%d||%s", s.Port, s.Host),
+					Name: s.cluster(),
 				}},
 			},
 			Patch: &networking.EnvoyFilter_Patch{Operation: networking.EnvoyFilter_Patch_MERGE, Value: value},

@@ -102,6 +102,18 @@ type Function struct {
 	Services []Service
 }
 
+// ClusterOf is what gateways call a function's cluster, empty if Istio's registry does not know
+// the function.
+func ClusterOf(f platform.Function) string {
+	if f.Service == "" || f.ServicePort == 0 {
+		return ""
+	}
+	return Service{Host: f.Service, Port: f.ServicePort}.cluster()
+}
+
+// cluster is Istio's name for it, without a subset.
+func (s Service) cluster() string { return fmt.Sprintf("outbound|%d||%s", s.Port, s.Host) }
+
 // Service is one port of a service in Istio's registry.
 type Service struct {
 	// Host is the service's full name, such as fire.default.svc.cluster.local.

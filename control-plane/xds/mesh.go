@@ -54,9 +54,12 @@ func AssignmentName(f platform.Function) string {
 // meshFunction is where one function is ready, as the gateways of a mesh get it: each of
 // them its own split over the same endpoints. It is never changed, only replaced.
 type meshFunction struct {
-	name  string // AssignmentName
-	ready addresses
-	pool  pool
+	name string // AssignmentName
+	// cluster is what gateways call the function's cluster, if their route filter may pick its
+	// endpoints.
+	cluster string
+	ready   addresses
+	pool    pool
 	// endpoints has the LbEndpoint of each of pool's addresses, encoded, and below that of
 	// the daemon. A function has up to thousands of endpoints, and each gateway its own
 	// weights for them: what is the same for all of them is encoded once.
@@ -66,21 +69,21 @@ type meshFunction struct {
 	sum [sha256.Size]byte
 }
 
-// newMeshFunction takes over what it can of old, which may be nil: all of it, if nothing is
-// different.
-func newMeshFunction(name string, ready addresses, m *Matrix, below []byte, old *meshFunction) (*meshFunction, error) {
-	if old != nil && maps.Equal(old.ready, ready) && bytes.Equal(old.below, below) {
+// with is the function by a matrix. It takes over what it can of old, which may be nil: all
+// of it, if nothing is different.
+func (f meshFunction) with(m *Matrix, old *meshFunction) (*meshFunction, error) {
+	if old != nil && old.cluster == f.cluster && maps.Equal(old.ready, f.ready) && bytes.Equal(old.below, f.below) {
 		if old.pool.matrix == m {
 			return old, nil
 		}
-		f := *old
+		f = *old
 		f.pool = newPool(old.pool.addresses, m)
 		return &f, nil
 	}
-	f := &meshFunction{name: name, ready: ready, pool: newPool(slices.SortedFunc(maps.Keys(ready), netip.AddrPort.Compare), m), below: below}
+	f.pool = newPool(slices.SortedFunc(maps.Keys(f.ready), netip.AddrPort.Compare), m)
 	for _, a := range f.pool.addresses {
 		e := lbEndpoint(socketAddress(a.Addr().String(), uint32(a.Port())), core.HealthStatus_UNKNOWN)
-		if ready[a] {
+		if f.ready[a] {
 			e.Metadata = overMesh
 		}
 		b, err := encodeEndpoint(e)
@@ -96,7 +99,7 @@ func newMeshFunction(name string, ready addresses, m *Matrix, below []byte, old 
 		sample[i] = uint32(i)
 	}
 	f.sum = sha256.Sum256(append(f.encode(nil), f.encode(sample)...))
-	return f, nil
+	return &f, nil
 }
 
 // version is the same for the same content, also in another control plane.
@@ -106,7 +109,11 @@ func (f *meshFunction) version(weights []uint32) string {
 	for _, w := range weights {
 		b = protowire.AppendFixed32(b, w)
 	}
-	sum := sha256.Sum256(b)
+	return versionOf(b)
+}
+
+func versionOf(content []byte) string {
+	sum := sha256.Sum256(content)
 	return base64.RawURLEncoding.EncodeToString(sum[:versionBytes])
 }
 

@@ -10,8 +10,8 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 )
@@ -20,6 +20,9 @@ import (
 type MeshConfig struct {
 	// IngressSocket is the daemon's unix socket for requests, the same on every node.
 	IngressSocket string
+	// Cluster is what the gateways call a function's cluster, empty if they have none. nil:
+	// they pick no endpoint per request.
+	Cluster func(platform.Function) string
 	// Verify returns an error if the peer of ctx may not speak for the node nodeID.
 	Verify func(ctx context.Context, nodeID string) error
 }
@@ -29,8 +32,8 @@ type MeshConfig struct {
 const maxChanges = 4096
 
 // MeshServer serves the functions' endpoints to the nodes' daemons, which relay them to
-// their gateways: to each node its own split. The gateways' other resources are the mesh's
-// own control plane's.
+// their gateways, and what to expect of them: to each node its own split. The gateways' other
+// resources are the mesh's own control plane's.
 //
 // A change costs what the functions that it is of have endpoints, for each node; all other
 // functions cost nothing.
@@ -51,11 +54,11 @@ type MeshServer struct {
 	streams map[*meshStream]struct{} // that are verified
 }
 
-// served is a function with what its endpoints are for each node that has asked.
+// served is a function with what it is for each node that has asked.
 type served struct {
 	*meshFunction
 	function string // namespace/name
-	nodes    map[string]split
+	nodes    [contents]map[string]split
 }
 
 // split is one node's.
@@ -64,13 +67,15 @@ type split struct {
 	why     string // what of its weights could not be used
 }
 
-func (s *served) of(node string) split {
-	if v, ok := s.nodes[node]; ok {
+func (s *served) of(c content, node string) split {
+	if v, ok := s.nodes[c][node]; ok {
 		return v
 	}
-	weights, why := s.pool.split(node)
-	v := split{version: s.version(weights), why: why}
-	s.nodes[node] = v
+	v := s.split(c, node)
+	if s.nodes[c] == nil {
+		s.nodes[c] = map[string]split{}
+	}
+	s.nodes[c][node] = v
 	return v
 }
 
@@ -87,10 +92,12 @@ func NewMesh(cfg MeshConfig, logger *slog.Logger) *MeshServer {
 	}
 }
 
-// Register adds the discovery service (ADS, delta only, endpoints only). Its streams stay
-// open until the peer closes them or g stops: use g.Stop, and ServerOptions.
+// Register adds the discovery services (delta only): ADS, of endpoints, and ECDS, of what to
+// expect of them. Their streams stay open until the peer closes them or g stops: use g.Stop,
+// and ServerOptions.
 func (m *MeshServer) Register(g *grpc.Server) {
-	discovery.RegisterAggregatedDiscoveryServiceServer(g, &meshService{server: m})
+	discovery.RegisterAggregatedDiscoveryServiceServer(g, &meshEndpoints{server: m})
+	extension.RegisterExtensionConfigDiscoveryServiceServer(g, &meshExpectations{server: m})
 }
 
 // Update publishes what is different in st and w: each node's daemon hears of what is
@@ -121,7 +128,7 @@ func (m *MeshServer) Update(st platform.State, w Weights) error {
 		if old != nil {
 			before = old.meshFunction
 		}
-		now, err := newMeshFunction(name, hot[f.Name], w[f.Name], below, before)
+		now, err := meshFunction{name: name, cluster: m.cluster(f), ready: hot[f.Name], below: below}.with(w[f.Name], before)
 		if err != nil {
 			wrong = errors.Join(wrong, fmt.Errorf("%s: %w", f.Name, err))
 			now = before
@@ -131,7 +138,7 @@ func (m *MeshServer) Update(st platform.State, w Weights) error {
 		case now == before:
 			next[name] = old
 		default:
-			next[name] = &served{meshFunction: now, function: f.Name, nodes: map[string]split{}}
+			next[name] = &served{meshFunction: now, function: f.Name}
 			changed = append(changed, name)
 		}
 	}
@@ -144,6 +151,15 @@ func (m *MeshServer) Update(st platform.State, w Weights) error {
 	m.tell(changed)
 	m.first.Do(func() { close(m.published) })
 	return wrong
+}
+
+// cluster is empty if no filter picks the function's endpoint: requests with an input go to
+// the daemon.
+func (m *MeshServer) cluster(f platform.Function) string {
+	if m.cfg.Cluster == nil || f.Policy.Input != "" {
+		return ""
+	}
+	return m.cfg.Cluster(f)
 }
 
 // tell lets all streams look through what changed; m.mu is held.
@@ -178,7 +194,7 @@ func (m *MeshServer) forget(s *meshStream) {
 	defer m.mu.Unlock()
 	delete(m.streams, s)
 	for _, f := range m.functions {
-		delete(f.nodes, s.peer.id)
+		delete(f.nodes[s.content], s.peer.id)
 	}
 }
 
@@ -190,10 +206,10 @@ func (m *MeshServer) Problems() []Problem {
 	found := problems{}
 	for s := range m.streams {
 		if s.refused != "" {
-			found.add("", s.peer.id, "refused its endpoints, and keeps those that it has: "+s.refused)
+			found.add("", s.peer.id, fmt.Sprintf("refused its %s, and keeps those that it has: %s", s.content, s.refused))
 		}
 		for _, f := range m.functions {
-			if why := f.of(s.peer.id).why; why != "" {
+			if why := f.of(s.content, s.peer.id).why; why != "" {
 				found.add(f.function, s.peer.id, why)
 			}
 		}
@@ -201,17 +217,21 @@ func (m *MeshServer) Problems() []Problem {
 	return found.sorted()
 }
 
-// meshService lets streams wait for the first state.
-type meshService struct {
+// meshEndpoints and meshExpectations let streams wait for the first state.
+type meshEndpoints struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	server *MeshServer
 }
 
-func (s *meshService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	select {
-	case <-s.server.published:
-		return s.server.serve(str)
-	case <-str.Context().Done():
-		return status.FromContextError(str.Context().Err()).Err()
-	}
+func (s *meshEndpoints) DeltaAggregatedResources(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.server.serve(str, itsEndpoints)
+}
+
+type meshExpectations struct {
+	extension.UnimplementedExtensionConfigDiscoveryServiceServer
+	server *MeshServer
+}
+
+func (s *meshExpectations) DeltaExtensionConfigs(str extension.ExtensionConfigDiscoveryService_DeltaExtensionConfigsServer) error {
+	return s.server.serve(str, itsExpectations)
 }

@@ -8,15 +8,19 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/google/go-cmp/cmp"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 )
 
@@ -24,7 +28,7 @@ import (
 // and connects to it.
 func dialMesh(t *testing.T, nodes ...string) (*MeshServer, *grpc.ClientConn) {
 	t.Helper()
-	m := NewMesh(MeshConfig{IngressSocket: ingressPath, Verify: func(_ context.Context, id string) error {
+	m := NewMesh(MeshConfig{IngressSocket: ingressPath, Cluster: istio.ClusterOf, Verify: func(_ context.Context, id string) error {
 		if id != edge.ID && !slices.Contains(nodes, id) {
 			return errors.New("another's certificate")
 		}
@@ -281,5 +285,126 @@ func TestMeshProblems(t *testing.T) {
 	edge.changes()
 	if got := m.Problems(); len(got) > 0 {
 		t.Errorf("after it took one: %v", got)
+	}
+}
+
+// reckon has a node hear what its gateways' filter is to reckon with.
+func reckon(t *testing.T, conn *grpc.ClientConn, node string) *envoy {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	t.Cleanup(cancel)
+	stream, err := extension.NewExtensionConfigDiscoveryServiceClient(conn).DeltaExtensionConfigs(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &envoy{t, stream, cancel}
+	e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: node}, TypeUrl: resource.ExtensionConfigType, ResourceNamesSubscribe: []string{"*"}})
+	return e
+}
+
+// lines receives the next response and acknowledges it: each line by its name, and what is
+// removed.
+func (e *envoy) lines() (lines map[string]string, removed []string) {
+	e.t.Helper()
+	r, err := e.stream.Recv()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()})
+	lines = map[string]string{}
+	for _, res := range r.GetResources() {
+		var c core.TypedExtensionConfig
+		var line wrapperspb.StringValue
+		if err := errors.Join(res.GetResource().UnmarshalTo(&c), c.GetTypedConfig().UnmarshalTo(&line)); err != nil {
+			e.t.Fatal(err)
+		}
+		if c.GetName() != res.GetName() {
+			e.t.Errorf("%q is named %q inside", res.GetName(), c.GetName())
+		}
+		lines[res.GetName()] = line.GetValue()
+	}
+	return lines, r.GetRemovedResources()
+}
+
+func (e *envoy) wantLines(want map[string]string, wantRemoved ...string) {
+	e.t.Helper()
+	lines, removed := e.lines()
+	if diff := cmp.Diff(want, lines); diff != "" || !slices.Equal(removed, wantRemoved) {
+		e.t.Errorf("removed %q, want %q; lines (-want +got):\n%s", removed, wantRemoved, diff)
+	}
+}
+
+// thumbsAt is thumbs at two addresses, with a row for each of the nodes.
+func thumbsAt(rows map[string]Row) (platform.State, Weights) {
+	st := meshState(ready(thumbs(), "a", "10.0.0.1:80"), ready(thumbs(), "b", "10.0.0.2:80"), ready(video(), "c", "10.0.0.1:80"), ready(video(), "d", "10.0.0.2:80"))
+	m := &Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: rows}
+	return st, Weights{thumbs().Name: m, video().Name: m}
+}
+
+// Each node hears what its own gateways are to expect, by the name that they have for the
+// cluster. Nobody picks an endpoint for requests with an input.
+func TestMeshExpectationsReachTheirNode(t *testing.T) {
+	m, conn := dialMesh(t, "cloud")
+	near, far := Expected{RTT: 200 * time.Microsecond, Service: 4 * time.Millisecond, Workers: 2, Others: 0.5}, Expected{RTT: 50 * time.Millisecond}
+	rows := func(edge ...Expected) map[string]Row {
+		return map[string]Row{"edge": {Weights: []uint32{900, 0}, Expected: edge}, "cloud": {Weights: []uint32{1, 2}}}
+	}
+	st, w := thumbsAt(rows(near, far))
+	edge, cloud, endpoints := reckon(t, conn, "edge"), reckon(t, conn, "cloud"), follow(t, conn, "edge")
+	if err := m.Update(st, w); err != nil {
+		t.Fatal(err)
+	}
+	const name, cluster = "default/thumbs:80", "outbound|80||default.thumbs.svc.cluster.local"
+	edge.wantLines(map[string]string{name: cluster + " 10.0.0.1:80,900,200,4000,2,500 10.0.0.2:80,0,50000,0,0,0"})
+	cloud.wantLines(map[string]string{})
+	endpoints.wantChanged("default/thumbs:80", "default/video:80")
+
+	_, w = thumbsAt(rows(far, near))
+	if err := m.Update(st, w); err != nil {
+		t.Fatal(err)
+	}
+	edge.wantLines(map[string]string{name: cluster + " 10.0.0.1:80,900,50000,0,0,0 10.0.0.2:80,0,200,4000,2,500"})
+	// One place: nothing to pick from.
+	st.Instances = slices.DeleteFunc(st.Instances, func(i platform.Instance) bool { return i.ID == "b" })
+	if err := m.Update(st, w); err != nil {
+		t.Fatal(err)
+	}
+	edge.wantLines(map[string]string{}, name)
+	endpoints.wantChanged("default/thumbs:80") // and had heard of no expectation
+
+	if got := reckon(t, conn, "nobody").refused(); got != codes.PermissionDenied {
+		t.Errorf("another node: %v", got)
+	}
+}
+
+// What of the expectations cannot be used, and what a node refuses, shows.
+func TestMeshExpectationProblems(t *testing.T) {
+	m, conn := dialMesh(t)
+	st, w := thumbsAt(map[string]Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]Expected, 1)}})
+	if err := m.Update(st, w); err != nil {
+		t.Fatal(err)
+	}
+	e := reckon(t, conn, "edge")
+	e.wantLines(map[string]string{})
+	want := []Problem{{Function: "default/thumbs", Gateways: []string{"edge"}, Message: "1 expectations for 2 endpoints; weights alone say where requests go"}}
+	if diff := cmp.Diff(want, m.Problems()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	w[thumbs().Name] = &Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: map[string]Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]Expected, 2)}}}
+	if err := m.Update(st, w); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room"}})
+	updateMesh(t, m, meshState())
+	if _, err = e.stream.Recv(); err != nil { // the server has read what was sent before
+		t.Fatal(err)
+	}
+	want = []Problem{{Gateways: []string{"edge"}, Message: "refused its expectations, and keeps those that it has: no room"}}
+	if diff := cmp.Diff(want, m.Problems()); diff != "" {
+		t.Errorf("after a refusal (-want +got):\n%s", diff)
 	}
 }

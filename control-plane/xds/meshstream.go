@@ -13,6 +13,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	deltastream "github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -23,9 +24,10 @@ import (
 // one has the same for all nodes, the snapshot cache hashes everything of every node for
 // each change.
 type meshStream struct {
-	server *MeshServer
-	peer   *caller
-	names  int // it has asked for, one by one
+	server  *MeshServer
+	content content
+	peer    *caller
+	names   int // it has asked for, one by one
 
 	// Of the server's mu.
 	upTo    uint64    // the change up to which the node was told
@@ -44,9 +46,14 @@ type question struct {
 	out     chan<- cache.DeltaResponse
 }
 
-// serve is one stream, from its beginning to its end.
-func (m *MeshServer) serve(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	s := &meshStream{server: m, peer: m.peers.open(str.Context())}
+// serve is one stream, from its beginning to its end. It waits for the first state.
+func (m *MeshServer) serve(str deltastream.DeltaStream, c content) error {
+	select {
+	case <-m.published:
+	case <-str.Context().Done():
+		return status.FromContextError(str.Context().Err()).Err()
+	}
+	s := &meshStream{server: m, content: c, peer: m.peers.open(str.Context())}
 	return delta.NewServer(context.Background(), s, s).DeltaStreamHandler(str, resource.AnyType)
 }
 
@@ -66,7 +73,7 @@ func (s *meshStream) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRe
 	if err != nil {
 		return err
 	}
-	if r.GetTypeUrl() != resource.EndpointType {
+	if r.GetTypeUrl() != s.content.typeURL() {
 		return status.Error(codes.InvalidArgument, "resources of this type are not served")
 	}
 	if s.names += len(r.GetResourceNamesSubscribe()); s.names > maxNames {
@@ -75,7 +82,7 @@ func (s *meshStream) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRe
 	r.Node = nil // it says no more, and the library would keep it
 	words := refusalText(r)
 	if words != "" {
-		s.server.log.Error("node refused its endpoints", "node", s.peer.id, "error", words)
+		s.server.log.Error("node refused its "+s.content.String(), "node", s.peer.id, "error", words)
 	}
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
@@ -158,15 +165,16 @@ func (s *meshStream) answer(q *question, names []string, shared payloads, always
 			continue
 		}
 		version, has := q.has.ReturnedResources()[name]
+		now := ""
 		f := s.server.functions[name]
-		if f == nil {
-			if has {
-				a.removed = append(a.removed, name)
-			}
-			continue
+		if f != nil {
+			now = f.of(s.content, s.peer.id).version
 		}
-		if now := f.of(s.peer.id).version; !has || version != now {
-			a.updated = append(a.updated, shared.of(f.meshFunction, s.peer.id, now))
+		switch {
+		case now == "" && has:
+			a.removed = append(a.removed, name)
+		case now != "" && (!has || version != now):
+			a.updated = append(a.updated, shared.of(payloadKey{s.content, name, now}, f.meshFunction, s.peer.id))
 		}
 	}
 	if len(a.updated)+len(a.removed) == 0 && !always {
@@ -176,26 +184,30 @@ func (s *meshStream) answer(q *question, names []string, shared payloads, always
 	return true
 }
 
-// payload is one assignment. The first stream that sends it encodes it, so that this is
-// done by all cores, and not within an Update.
+// payload is one resource. The first stream that sends it encodes it, so that this is done by
+// all cores, and not within an Update.
 type payload struct {
+	payloadKey
 	function *meshFunction
 	node     string // one of those that it is for
-	version  string
 	once     sync.Once
 	bytes    []byte
 }
 
-// payloads are those of one Update by name and version: nodes with equal rows share one.
-// They are not kept any longer, because with a row for each node they are many.
-type payloads map[[2]string]*payload
+type payloadKey struct {
+	content       content
+	name, version string
+}
 
-func (p payloads) of(f *meshFunction, node, version string) *payload {
-	k := [2]string{f.name, version}
+// payloads are those of one Update: nodes with equal rows share one. They are not kept any
+// longer, because with a row for each node they are many.
+type payloads map[payloadKey]*payload
+
+func (p payloads) of(k payloadKey, f *meshFunction, node string) *payload {
 	if found := p[k]; found != nil {
 		return found
 	}
-	made := &payload{function: f, node: node, version: version}
+	made := &payload{payloadKey: k, function: f, node: node}
 	if p != nil {
 		p[k] = made
 	}
@@ -203,11 +215,8 @@ func (p payloads) of(f *meshFunction, node, version string) *payload {
 }
 
 func (p *payload) resource() *discovery.Resource {
-	p.once.Do(func() {
-		weights, _ := p.function.pool.split(p.node)
-		p.bytes = p.function.encode(weights)
-	})
-	return &discovery.Resource{Name: p.function.name, Version: p.version, Resource: &anypb.Any{TypeUrl: resource.EndpointType, Value: p.bytes}}
+	p.once.Do(func() { p.bytes = p.function.resource(p.content, p.node) })
+	return &discovery.Resource{Name: p.name, Version: p.version, Resource: &anypb.Any{TypeUrl: p.content.typeURL(), Value: p.bytes}}
 }
 
 // meshAnswer is what the library sends, and then believes that the node has.
@@ -222,7 +231,7 @@ type meshAnswer struct {
 
 // GetDeltaDiscoveryResponse implements cache.DeltaResponse, as all methods below.
 func (a *meshAnswer) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryResponse, error) {
-	r := &discovery.DeltaDiscoveryResponse{TypeUrl: resource.EndpointType, SystemVersionInfo: a.GetResponseVersion(), RemovedResources: a.removed}
+	r := &discovery.DeltaDiscoveryResponse{TypeUrl: a.stream.content.typeURL(), SystemVersionInfo: a.GetResponseVersion(), RemovedResources: a.removed}
 	for _, p := range a.updated {
 		r.Resources = append(r.Resources, p.resource())
 	}
@@ -236,7 +245,7 @@ func (a *meshAnswer) GetReturnedResources() map[string]string {
 	defer a.stream.server.mu.Unlock()
 	has := a.has.ReturnedResources()
 	for _, p := range a.updated {
-		has[p.function.name] = p.version
+		has[p.name] = p.version
 	}
 	for _, name := range a.removed {
 		delete(has, name)

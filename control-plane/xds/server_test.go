@@ -61,11 +61,17 @@ func dialTo(t *testing.T, register func(*grpc.Server)) *grpc.ClientConn {
 	return conn
 }
 
-// envoy is the gateway's side of one ADS stream.
+// envoy is the gateway's side of one stream.
 type envoy struct {
 	t      *testing.T
-	stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
+	stream deltaStream
 	close  func()
+}
+
+// deltaStream is one of ADS, or of a single type.
+type deltaStream interface {
+	Send(*discovery.DeltaDiscoveryRequest) error
+	Recv() (*discovery.DeltaDiscoveryResponse, error)
 }
 
 func connect(t *testing.T, conn *grpc.ClientConn) *envoy {

@@ -95,7 +95,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	registry.MustRegister(inCharge(turn))
 	cp := newCluster(clients, kube.Config{Stores: allowed, InCharge: turn.Held}, traces, registry, log)
 	cp.inCharge = turn.Held
-	cp.gateways = xds.NewMesh(xds.MeshConfig{IngressSocket: ingressSocket, Verify: verifyGateway}, log)
+	cp.gateways = xds.NewMesh(xds.MeshConfig{IngressSocket: ingressSocket, Cluster: istio.ClusterOf, Verify: verifyGateway}, log)
 	cp.mesh = istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)
 	cp.activator = activation.New(cp.platform, cp.nodes, registry, log)
 
