@@ -9,6 +9,7 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
@@ -27,7 +28,17 @@ type edsService struct {
 }
 
 func (s *edsService) DeltaEndpoints(str endpointservice.EndpointDiscoveryService_DeltaEndpointsServer) error {
-	return s.relay.serve(str, resource.EndpointType)
+	return s.relay.serve(str, resource.EndpointType, s.relay.kind(resource.EndpointType))
+}
+
+// ecdsService serves Envoys whose listeners name the relay as their source of a filter.
+type ecdsService struct {
+	extension.UnimplementedExtensionConfigDiscoveryServiceServer
+	relay *Relay
+}
+
+func (s *ecdsService) DeltaExtensionConfigs(str extension.ExtensionConfigDiscoveryService_DeltaExtensionConfigsServer) error {
+	return s.relay.serve(str, resource.ExtensionConfigType, s.relay.kind(resource.ExtensionConfigType))
 }
 
 // adsService serves the same over one stream for all clusters.
@@ -37,13 +48,13 @@ type adsService struct {
 }
 
 func (s *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.relay.serve(str, resource.AnyType)
+	return s.relay.serve(str, resource.AnyType, s.relay.sources[0].kinds...)
 }
 
-// serve is one stream of an Envoy. It says nothing while the relay knows nothing: an
+// serve is one stream of an Envoy. It says nothing while the relay knows nothing of kinds: an
 // Envoy that has endpoints shall not be told that there are none. A relay that stands in
 // for the control plane ends it when that is back.
-func (r *Relay) serve(str stream.DeltaStream, typeURL string) error {
+func (r *Relay) serve(str stream.DeltaStream, typeURL string, kinds ...*resources) error {
 	leave, err := r.limits.enter()
 	if err != nil {
 		return err
@@ -55,7 +66,7 @@ func (r *Relay) serve(str stream.DeltaStream, typeURL string) error {
 		ctx, cancel = r.absence.context()
 		defer cancel()
 	}
-	for _, k := range r.kinds {
+	for _, k := range kinds {
 		select {
 		case <-k.primed:
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type Metrics struct {
 	connected   prometheus.Gauge
 	assignments prometheus.Gauge
+	picked      prometheus.Gauge
 	updates     *prometheus.CounterVec
 	streams     prometheus.Gauge
 	uncounted   prometheus.Counter
@@ -24,8 +25,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "headstart_relay_connected", Help: "1 while the control plane sends endpoints, 0 while it is away."}),
 		assignments: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "headstart_relay_functions", Help: "Functions whose endpoints the node has for its gateways."}),
+		picked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "headstart_relay_picked_functions", Help: "Functions whose instance the node's gateways are to pick for each request."}),
 		updates: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "headstart_relay_updates_total", Help: "Updates of the endpoints by the control plane: accepted or refused."}, []string{"result"}),
+			Name: "headstart_relay_updates_total", Help: "Updates by the control plane of the endpoints, and of what to expect of them: accepted or refused."}, []string{"result"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "headstart_relay_streams", Help: "Streams over which gateways hear of endpoints."}),
 		uncounted: prometheus.NewCounter(prometheus.CounterOpts{
@@ -34,6 +37,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	for _, result := range []string{updateAccepted, updateRefused} {
 		m.updates.WithLabelValues(result) // the first one refused is an increase, too
 	}
-	r.MustRegister(m.connected, m.assignments, m.updates, m.streams, m.uncounted)
+	r.MustRegister(m.connected, m.assignments, m.picked, m.updates, m.streams, m.uncounted)
 	return m
 }

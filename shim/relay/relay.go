@@ -1,8 +1,9 @@
 // Package relay stands between the control plane and the gateways of its node: it keeps
 // what the control plane said last, on disk too, and serves it to each Envoy, so that a
 // gateway starts and goes on while the control plane is away. In a mesh that is the
-// functions' endpoints, and in return the gateways' access logs tell it which functions are
-// in use, and how their instances do. Elsewhere it is all that a gateway needs.
+// functions' endpoints and what the gateways' route filter is to expect of them, and in return
+// the gateways' access logs tell it which functions are in use, and how their instances do.
+// Elsewhere it is all that a gateway needs.
 package relay
 
 import (
@@ -19,7 +20,9 @@ import (
 
 	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -47,12 +50,15 @@ type Activity interface {
 	Seen(function string, active bool)
 }
 
-// Config is what a relay needs; all fields but Whole and StateFile must be set.
+// Config is what a relay needs; all fields but Whole, RouteFilter and StateFile must be set.
 type Config struct {
 	// Whole: the gateways have all of their configuration from the control plane, and ask
 	// it themselves. The relay keeps all of it and serves them only while the control plane
 	// is away, as the second source that Envoy goes to (xDS failover).
 	Whole bool
+	// RouteFilter picks endpoints per request in a mesh's gateways, as these load it. The zero
+	// value: there is none.
+	RouteFilter module.Module
 	// Node is the node's name, which the control plane knows the connection by.
 	Node string
 	// ControlPlane is the connection to the control plane.
@@ -68,29 +74,33 @@ type Config struct {
 type Relay struct {
 	cfg      Config
 	kinds    []*resources // by type
+	sources  []source
 	changed  chan struct{}
 	absence  absence
 	activity *activity
 	limits   *limits
 }
 
-// endpointTypes and wholeTypes are what is kept, and asked for in this order: Envoy learns
-// of a cluster before its endpoints, and of a listener before its routes.
-var (
-	endpointTypes = []string{resource.EndpointType}
-	wholeTypes    = []string{resource.ClusterType, resource.EndpointType, resource.ExtensionConfigType, resource.ListenerType, resource.RouteType}
-)
+// wholeTypes are what is kept of everything, and asked for in this order: Envoy learns of a
+// cluster before its endpoints, and of a listener before its routes.
+var wholeTypes = []string{resource.ClusterType, resource.EndpointType, resource.ExtensionConfigType, resource.ListenerType, resource.RouteType}
 
 // New returns a relay that serves what StateFile has until the control plane says more.
 // A file that cannot be used is logged and ignored.
 func New(cfg Config) *Relay {
 	r := &Relay{cfg: cfg, changed: make(chan struct{}, 1), activity: newActivity(cfg.Activity, newSent(cfg.Metrics, time.Now())), limits: &limits{}}
-	types := endpointTypes
 	if cfg.Whole {
-		types = wholeTypes
-	}
-	for _, t := range types {
-		r.kinds = append(r.kinds, newResources(t, r.changed))
+		for _, t := range wholeTypes {
+			r.kinds = append(r.kinds, newResources(t, r.changed))
+		}
+		r.sources = []source{r.aggregated(r.kinds...)}
+	} else {
+		endpoints, expectations := newResources(resource.EndpointType, r.changed), newExpectations(cfg, r.changed)
+		r.kinds = []*resources{endpoints, expectations}
+		r.sources = []source{r.aggregated(endpoints)}
+		if cfg.RouteFilter.Name != "" {
+			r.sources = append(r.sources, r.expected(expectations))
+		}
 	}
 	if cfg.StateFile != "" {
 		if err := r.load(); err != nil {
@@ -168,11 +178,12 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Register adds discovery (delta, by ADS, and by EDS what is of endpoints) and Envoy's
-// access log service.
+// Register adds discovery (delta, by ADS, by EDS what is of endpoints, and by ECDS the route
+// filter) and Envoy's access log service.
 // Their streams stay open until the peer closes them or g stops: use g.Stop.
 func (r *Relay) Register(g *grpc.Server) {
 	endpointservice.RegisterEndpointDiscoveryServiceServer(g, &edsService{relay: r})
+	extension.RegisterExtensionConfigDiscoveryServiceServer(g, &ecdsService{relay: r})
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, &adsService{relay: r})
 	accesslog.RegisterAccessLogServiceServer(g, &logService{relay: r})
 }
@@ -186,7 +197,9 @@ func (r *Relay) Signals(now time.Time) []*nodeapi.RoutedSignals { return r.activ
 // Run follows the control plane and keeps StateFile up to date until ctx ends.
 func (r *Relay) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { r.follow(ctx) })
+	for _, s := range r.sources {
+		wg.Go(func() { r.follow(ctx, s) })
+	}
 	wg.Go(func() { r.activity.expire(ctx) })
 	if r.cfg.StateFile != "" {
 		wg.Go(func() { r.keep(ctx) })

@@ -27,9 +27,16 @@ const (
 // resources are those of one type that the gateways are to have.
 type resources struct {
 	typeURL string
-	cache   *cache.LinearCache
-	primed  chan struct{} // closed when something is known, if only that there is nothing
-	once    sync.Once
+	cache   *cache.LinearCache // has what gateways get
+	// publish hands on what has changed; mu is held.
+	publish func(added map[string]types.Resource, removed []string) error
+	// check, if there is one, is of more than the type says.
+	check func(types.Resource) error
+	// most and mostBytes are how much of it is taken.
+	most, mostBytes int
+
+	primed chan struct{} // closed when something is known, if only that there is nothing
+	once   sync.Once
 	// changed holds a token when there is something to save, of this or another type.
 	changed chan struct{}
 
@@ -39,7 +46,10 @@ type resources struct {
 }
 
 func newResources(typeURL string, changed chan struct{}) *resources {
-	return &resources{typeURL: typeURL, cache: cache.NewLinearCache(typeURL), primed: make(chan struct{}), changed: changed, byName: map[string]*discovery.Resource{}}
+	e := &resources{typeURL: typeURL, cache: cache.NewLinearCache(typeURL), most: maxResources, mostBytes: maxBytes,
+		primed: make(chan struct{}), changed: changed, byName: map[string]*discovery.Resource{}}
+	e.publish = e.cache.UpdateResources
+	return e
 }
 
 // apply takes over what a response changes, or nothing of it.
@@ -60,7 +70,7 @@ func (e *resources) apply(r *discovery.DeltaDiscoveryResponse) error {
 		return err
 	}
 	if len(added)+len(removed) > 0 {
-		if err := e.cache.UpdateResources(messages, removed); err != nil {
+		if err := e.publish(messages, removed); err != nil {
 			return fmt.Errorf("handing resources on: %w", err)
 		}
 		select {
@@ -87,8 +97,8 @@ func (e *resources) replace(added map[string]*discovery.Resource, removed []stri
 		forget(name)
 		count, bytes = count+1, bytes+proto.Size(res)
 	}
-	if count > maxResources || bytes > maxBytes {
-		return fmt.Errorf("%d resources of %d bytes, at most %d of %d are taken", count, bytes, maxResources, maxBytes)
+	if count > e.most || bytes > e.mostBytes {
+		return fmt.Errorf("%d resources of %d bytes, at most %d of %d are taken", count, bytes, e.most, e.mostBytes)
 	}
 	for _, name := range removed {
 		delete(e.byName, name)
@@ -116,6 +126,11 @@ func (e *resources) message(res *discovery.Resource) (types.Resource, error) {
 	}
 	if v, ok := m.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
+			return nil, fmt.Errorf("%s %q: %w", kind, name, err)
+		}
+	}
+	if e.check != nil {
+		if err := e.check(m); err != nil {
 			return nil, fmt.Errorf("%s %q: %w", kind, name, err)
 		}
 	}

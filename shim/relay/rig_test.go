@@ -14,7 +14,9 @@ import (
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	deltastream "github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -32,24 +34,34 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long the machine may take for what takes it milliseconds.
 const patience = 30 * time.Second
 
-// controlPlane is the other end of the relay's stream, spoken for by the test.
+// controlPlane is the other end of the relay's streams, spoken for by the test.
 type controlPlane struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
-	streams chan *upstream
-	readers sync.WaitGroup
+	extension.UnimplementedExtensionConfigDiscoveryServiceServer
+	streams, expectations chan *upstream
+	readers               sync.WaitGroup
 }
 
 // upstream is one stream that the relay has opened.
 type upstream struct {
 	t        *testing.T
+	typeURL  string // of what send sends
 	requests chan *discovery.DeltaDiscoveryRequest
-	stream   discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+	stream   deltastream.DeltaStream
 	end      chan error
 	nonce    int
 }
 
 func (c *controlPlane) DeltaAggregatedResources(s discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	u := &upstream{requests: make(chan *discovery.DeltaDiscoveryRequest, 16), stream: s, end: make(chan error, 1)}
+	return c.serve(s, resource.EndpointType, c.streams)
+}
+
+func (c *controlPlane) DeltaExtensionConfigs(s extension.ExtensionConfigDiscoveryService_DeltaExtensionConfigsServer) error {
+	return c.serve(s, resource.ExtensionConfigType, c.expectations)
+}
+
+func (c *controlPlane) serve(s deltastream.DeltaStream, typeURL string, streams chan<- *upstream) error {
+	u := &upstream{typeURL: typeURL, requests: make(chan *discovery.DeltaDiscoveryRequest, 16), stream: s, end: make(chan error, 1)}
 	c.readers.Go(func() {
 		defer close(u.requests)
 		for {
@@ -60,7 +72,7 @@ func (c *controlPlane) DeltaAggregatedResources(s discovery.AggregatedDiscoveryS
 			u.requests <- r
 		}
 	})
-	c.streams <- u
+	streams <- u
 	select {
 	case err := <-u.end:
 		return err
@@ -72,8 +84,13 @@ func (c *controlPlane) DeltaAggregatedResources(s discovery.AggregatedDiscoveryS
 // accept waits for the relay's next stream.
 func (c *controlPlane) accept(t *testing.T) *upstream {
 	t.Helper()
+	return next(t, c.streams)
+}
+
+func next(t *testing.T, streams <-chan *upstream) *upstream {
+	t.Helper()
 	select {
-	case u := <-c.streams:
+	case u := <-streams:
 		u.t = t
 		return u
 	case <-time.After(patience):
@@ -101,11 +118,11 @@ func (u *upstream) send(removed []string, added ...*discovery.Resource) *discove
 	u.t.Helper()
 	u.nonce++
 	nonce := strconv.Itoa(u.nonce)
-	if err := u.stream.Send(&discovery.DeltaDiscoveryResponse{TypeUrl: resource.EndpointType, Nonce: nonce, Resources: added, RemovedResources: removed}); err != nil {
+	if err := u.stream.Send(&discovery.DeltaDiscoveryResponse{TypeUrl: u.typeURL, Nonce: nonce, Resources: added, RemovedResources: removed}); err != nil {
 		u.t.Fatal(err)
 	}
 	r := u.recv()
-	if r.GetResponseNonce() != nonce || r.GetTypeUrl() != resource.EndpointType {
+	if r.GetResponseNonce() != nonce || r.GetTypeUrl() != u.typeURL {
 		u.t.Fatalf("the relay's word is on %q of %q", r.GetResponseNonce(), r.GetTypeUrl())
 	}
 	return r
@@ -169,9 +186,12 @@ func newRig(t *testing.T, stateFile string) *rig {
 // rigOf is of a relay with this configuration, as far as it says something.
 func rigOf(t *testing.T, c Config) *rig {
 	t.Helper()
-	r := &rig{t: t, controlPlane: &controlPlane{streams: make(chan *upstream, 16)}, activities: &activities{}}
+	r := &rig{t: t, controlPlane: &controlPlane{streams: make(chan *upstream, 16), expectations: make(chan *upstream, 16)}, activities: &activities{}}
 	t.Cleanup(r.controlPlane.readers.Wait)
-	conn := connect(t, func(g *grpc.Server) { discovery.RegisterAggregatedDiscoveryServiceServer(g, r.controlPlane) }, grpc.WaitForHandlers(true))
+	conn := connect(t, func(g *grpc.Server) {
+		discovery.RegisterAggregatedDiscoveryServiceServer(g, r.controlPlane)
+		extension.RegisterExtensionConfigDiscoveryServiceServer(g, r.controlPlane)
+	}, grpc.WaitForHandlers(true))
 	c.ControlPlane, c.Activity = conn, r.activities
 	r.relay = relayOf(t, c)
 	r.gateway = connect(t, r.relay.Register, ServerOptions()...)
