@@ -29,6 +29,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
@@ -47,14 +48,22 @@ type bed struct {
 
 	controlPlane *xds.MeshServer
 	relay        *relay.Relay
+	// module is the route filter's file; empty: the gateways have no such filter. weights are
+	// what update publishes, and outliers is how the function's cluster ejects endpoints.
+	module   string
+	weights  xds.Weights
+	outliers string
 	// The ends of what runs.
 	stopControlPlane, stopDaemon, stopEnvoy func()
 	url                                     string
 }
 
-func newBed(t *testing.T) *bed {
+func newBed(t *testing.T, options ...func(*bed)) *bed {
 	t.Helper()
 	b := &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0"}
+	for _, o := range options {
+		o(b)
+	}
 	b.startControlPlane()
 	b.startDaemon()
 	return b
@@ -82,7 +91,7 @@ func (b *bed) serve(g *grpc.Server, network, address string) (string, func()) {
 
 func (b *bed) startControlPlane() {
 	b.t.Helper()
-	b.controlPlane = xds.NewMesh(xds.MeshConfig{IngressSocket: b.socket("ingress.sock"), Verify: func(_ context.Context, node string) error {
+	b.controlPlane = xds.NewMesh(xds.MeshConfig{IngressSocket: b.socket("ingress.sock"), Cluster: istio.ClusterOf, Verify: func(_ context.Context, node string) error {
 		if node != "edge" {
 			return errors.New("another's certificate")
 		}
@@ -101,7 +110,11 @@ func (b *bed) startDaemon() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	r := relay.New(relay.Config{Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity,
+	var filter module.Module
+	if b.module != "" {
+		filter = module.Route(b.module)
+	}
+	r := relay.New(relay.Config{RouteFilter: filter, Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity,
 		Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: b.log("daemon")})
 	b.relay = r
 	r.SetFunctions([]*nodeapi.Function{{Name: "default/fire", Hosts: []string{fireHost}}})
@@ -117,7 +130,7 @@ func (b *bed) startDaemon() {
 
 func (b *bed) update(st platform.State) {
 	b.t.Helper()
-	if err := b.controlPlane.Update(st, nil); err != nil {
+	if err := b.controlPlane.Update(st, b.weights); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -210,7 +223,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, binary(b.t, "prefetch.wasm"), plugin)
 	}
 	var g gateway
-	g.read(b.t, []byte(strings.NewReplacer("20000", fmt.Sprint(port), "# FILTER", filter).Replace(string(text))))
+	g.read(b.t, []byte(strings.NewReplacer("20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers).Replace(string(text))))
 	manifest, err := os.ReadFile("../../manifests/istio/gateways.yaml")
 	if err != nil {
 		b.t.Fatal(err)

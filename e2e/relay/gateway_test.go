@@ -4,6 +4,7 @@ package relay
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -18,8 +19,12 @@ import (
 	// Types that a gateway's configuration has in it.
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/header/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
@@ -105,6 +110,8 @@ func (g *gateway) apply(t *testing.T, envoyFilter []byte) {
 			var m hcm.HttpConnectionManager
 			p.typedConfig(t, &m)
 			proto.Merge(&g.manager, &m)
+		case "HTTP_FILTER INSERT_BEFORE":
+			g.insert(t, p)
 		case "HTTP_FILTER MERGE":
 			g.mergeRouter(t, p)
 		}
@@ -122,6 +129,17 @@ func (g *gateway) mergeCluster(t *testing.T, p patch) {
 		}
 	}
 	t.Fatalf("the gateway has no cluster %q", p.Match.Cluster.Name)
+}
+
+// insert puts a filter right before the router.
+func (g *gateway) insert(t *testing.T, p patch) {
+	t.Helper()
+	if name := p.Match.Listener.FilterChain.Filter.SubFilter.Name; name != routerFilter {
+		t.Fatalf("a filter goes before %q", name)
+	}
+	var f hcm.HttpFilter
+	unmarshal(t, p.Patch.Value, &f)
+	g.manager.HttpFilters = slices.Insert(g.manager.GetHttpFilters(), len(g.manager.GetHttpFilters())-1, &f)
 }
 
 func (g *gateway) mergeRouter(t *testing.T, p patch) {

@@ -33,12 +33,18 @@ const (
 	repository = "headstart-mesh"
 	shim       = "shim/cmd/containerd-shim-headstart-v2"
 	installer  = "shim/cmd/headstart-installer"
+	node       = "shim/cmd/headstart-node"
 	filter     = "filters/prefetch/wasm"
 	filterName = "headstart-prefetch"
+	// routeFilter is in the node's image: its daemon hands it to the gateways.
+	routeFilter     = "filters/route/wasm"
+	routeFilterName = "route.wasm"
+	// data is where programs look for what else is in their image: ko sets KO_DATA_PATH to it.
+	data = "var/run/ko/"
 )
 
 // programs are the main packages that get an image each, named as the package.
-var programs = []string{"control-plane/cmd/headstart", "control-plane/cmd/headstart-controlplane", "shim/cmd/headstart-node", installer}
+var programs = []string{"control-plane/cmd/headstart", "control-plane/cmd/headstart-controlplane", node, installer}
 
 // build is what is asked for.
 type build struct {
@@ -132,13 +138,17 @@ func (b *build) values(digests map[string]digest.Digest) []byte {
 // program builds one image with ko, and pushes it if there is a registry.
 func (b *build) program(ctx context.Context, pkg string) (digest.Digest, error) {
 	file, content := "", []byte(nil)
-	if pkg == installer {
-		var err error
-		if content, err = b.shim(ctx); err != nil {
-			return "", err
-		}
-		// Where the installer looks: ko sets KO_DATA_PATH to this directory.
-		file = "var/run/ko/" + filepath.Base(shim)
+	var err error
+	switch pkg {
+	case installer:
+		file = data + filepath.Base(shim)
+		content, err = b.shim(ctx)
+	case node:
+		file = data + routeFilterName
+		content, err = b.wasm(ctx, routeFilter)
+	}
+	if err != nil {
+		return "", err
 	}
 	layout, err := os.MkdirTemp("", "headstart-image")
 	if err != nil {
@@ -189,26 +199,36 @@ func (b *build) shim(ctx context.Context) ([]byte, error) {
 // filter makes the artefact that Istio's agent pulls: an OCI image whose one layer has the
 // file plugin.wasm.
 func (b *build) filter(ctx context.Context) (digest.Digest, error) {
+	code, err := b.wasm(ctx, filter)
+	if err != nil {
+		return "", err
+	}
 	dir, err := os.MkdirTemp("", "headstart-filter")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	wasm := filepath.Join(dir, "plugin.wasm")
-	cmd := b.command(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-buildmode=c-shared", "-o", wasm, "./"+filter)
-	cmd.Env = append(cmd.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("building the filter: %w", err)
-	}
-	code, err := os.ReadFile(wasm)
-	if err != nil {
-		return "", err
-	}
 	layout := filepath.Join(dir, "layout")
 	if err := wasmLayout(code, layout); err != nil {
 		return "", err
 	}
 	return b.finish(ctx, layout, filterName)
+}
+
+// wasm builds a filter's module.
+func (b *build) wasm(ctx context.Context, pkg string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "headstart-wasm")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "plugin.wasm")
+	cmd := b.command(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-buildmode=c-shared", "-o", file, "./"+pkg)
+	cmd.Env = append(cmd.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("building the filter %s: %w", pkg, err)
+	}
+	return os.ReadFile(file)
 }
 
 func (b *build) ldflags() string {

@@ -4,8 +4,10 @@ package istio_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,11 +20,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	grpclog "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
 	headermutation "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	session "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	headersession "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/header/v3"
 
 	// What the patches name by their types.
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
@@ -32,6 +37,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
 // document is one object as it is shipped.
@@ -113,6 +119,8 @@ func TestPatchesAreWhatEnvoyReads(t *testing.T) {
 			switch f.GetTypedConfig().MessageName() {
 			case (&headermutation.HeaderMutation{}).ProtoReflect().Descriptor().FullName():
 				checkMutation(t, f)
+			case (&session.StatefulSession{}).ProtoReflect().Descriptor().FullName():
+				checkSession(t, f)
 			default:
 				checkLog(t, f)
 			}
@@ -136,6 +144,66 @@ func checkMutation(t *testing.T, f *hcm.HttpFilter) {
 	}
 	if key := m.GetMutations().GetRequestMutations()[0].GetAppend().GetHeader().GetKey(); key != filterapi.HeaderFunction {
 		t.Errorf("the daemon is told of the function by %s", key)
+	}
+	if name := m.GetMutations().GetResponseMutations()[0].GetRemove(); name != filterapi.HeaderSession {
+		t.Errorf("clients are not told of %s", name)
+	}
+}
+
+// A strict session would have a request fail whose instance is not well.
+func checkSession(t *testing.T, f *hcm.HttpFilter) {
+	t.Helper()
+	var s session.StatefulSession
+	var by headersession.HeaderBasedSessionState
+	if err := errors.Join(f.GetTypedConfig().UnmarshalTo(&s), s.ValidateAll(), s.GetSessionState().GetTypedConfig().UnmarshalTo(&by)); err != nil {
+		t.Fatal(err)
+	}
+	if by.GetName() != filterapi.HeaderSession || s.GetStrict() {
+		t.Errorf("the endpoint is named by %s, strictly: %v", by.GetName(), s.GetStrict())
+	}
+}
+
+// The route filter is the daemon's to say. No listener waits for it, and a chain without it
+// lets everything pass.
+func TestTheRouteFilterHasAStandIn(t *testing.T) {
+	var names []string
+	for _, p := range gateways(t) {
+		if p.Patch.Operation != networking.EnvoyFilter_Patch_INSERT_BEFORE {
+			continue
+		}
+		var f hcm.HttpFilter
+		value, err := protojson.Marshal(p.Patch.Value)
+		if err == nil {
+			err = protojson.Unmarshal(value, &f)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, f.GetName())
+		if f.GetName() != module.RouteName {
+			continue
+		}
+		d := f.GetConfigDiscovery()
+		from := d.GetConfigSource().GetApiConfigSource()
+		if !d.GetApplyDefaultConfigWithoutWarming() || from.GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName() != istio.GatewayCluster || from.GetApiType() != core.ApiConfigSource_DELTA_GRPC {
+			t.Errorf("it is discovered so: %v", d)
+		}
+		filter, err := module.Route("/m").Filter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, typeURL := range []string{filter.GetTypedConfig().GetTypeUrl(), d.GetDefaultConfig().GetTypeUrl()} {
+			if !slices.Contains(d.GetTypeUrls(), typeURL) {
+				t.Errorf("a %s is refused", typeURL)
+			}
+		}
+		if v := d.GetDefaultConfig().GetValue(); len(v) > 0 {
+			t.Errorf("the stand-in has rules: %q", v)
+		}
+	}
+	// The router comes after them: who names an endpoint, before who reads the name.
+	if d := cmp.Diff([]string{"headstart-function", module.RouteName, "headstart-session"}, names); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -39,13 +39,14 @@ type config struct {
 	nodeName, podIP              string
 	identity, token              string
 	gatewayUID                   int
+	routeFilter                  string
 	meshCA, meshToken, meshRoot  string
 	meshTrustDomain, meshCluster string
 }
 
 // foreign are the flags that have no meaning on a platform.
 var foreign = map[string][]string{
-	platformLocal:      {"node-name", "pod-ip", "identity", "token", "gateway-uid", "mesh-ca", "mesh-token", "mesh-root", "mesh-trust-domain", "mesh-cluster"},
+	platformLocal:      {"node-name", "pod-ip", "identity", "token", "gateway-uid", "route-filter", "mesh-ca", "mesh-token", "mesh-root", "mesh-trust-domain", "mesh-cluster"},
 	platformKubernetes: {"cert", "key", "containerd", "cni-plugins", "bridge", "pod-subnet"},
 }
 

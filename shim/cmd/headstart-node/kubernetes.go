@@ -35,12 +35,16 @@ func openPods(ctx context.Context, c config, n *node, name string, registry prom
 	if err := makeOpen(c.gateway("")); err != nil {
 		return nil, err
 	}
+	filter, err := c.installRouteFilter()
+	if err != nil {
+		log.Error("the node's gateways pick no endpoint per request: weights alone say where requests go", "error", err)
+	}
 	set, err := pods.Open(pods.Config{Dir: c.state("instances"), Memory: n.inputs.memory, Succeeds: n.inputs.succeeds, Functions: n.functions.Lookup, Sockets: n.sockets, Jobs: n.jobs, OTLP: c.shimsOTLP(), Log: log})
 	if err != nil {
 		return nil, err
 	}
 	n.pods = set
-	n.relay = relay.New(relay.Config{Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("endpoints.pb"), Activity: n.uplink,
+	n.relay = relay.New(relay.Config{RouteFilter: filter, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("endpoints.pb"), Activity: n.uplink,
 		Metrics: relay.NewMetrics(registry), Log: log})
 	p := &platform{instances: set, shims: pods.Shims{Pods: set}}
 	p.serve = func(ctx context.Context, g *errgroup.Group) {

@@ -108,6 +108,7 @@ func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.identity, "identity", "", "kubernetes: host:port where the control plane issues this node's certificate")
 	f.StringVar(&c.token, "token", "/var/run/secrets/headstart/token", "kubernetes: file with the service account's token for --identity")
 	f.IntVar(&c.gatewayUID, "gateway-uid", -1, "kubernetes: user of the gateways, who may open their sockets; -1 leaves them to the daemon's")
+	f.StringVar(&c.routeFilter, "route-filter", "", "kubernetes: the route filter's .wasm file, which the node's gateways get; empty: weights alone say where requests go")
 	f.StringVar(&c.meshCA, "mesh-ca", "", "kubernetes: host:port of the mesh's authority (istiod), empty for no mesh")
 	f.StringVar(&c.meshToken, "mesh-token", "/var/run/secrets/tokens/istio-token", "kubernetes: file with the token for --mesh-ca")
 	f.StringVar(&c.meshRoot, "mesh-root", "/var/run/secrets/istio/root-cert.pem", "kubernetes: file with the mesh's root certificate (PEM)")

@@ -1,0 +1,162 @@
+//go:build integration
+
+package relay
+
+import (
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+)
+
+// picked is a bed whose gateway picks one of two places for each request: weights have the far
+// one only get requests, and expectations are in favour of the near one.
+type picked struct {
+	*bed
+	near, far *backend
+	// status is what the near one answers.
+	status atomic.Int32
+}
+
+// pickedState is at without an input.
+func pickedState(addresses ...string) platform.State {
+	st := at(addresses...)
+	st.Functions[0].Policy = policy.Policy{}
+	return st
+}
+
+func withRouteFilter(b *bed) { b.module = binary(b.t, "route.wasm") }
+
+func newPicked(t *testing.T, options ...func(*bed)) *picked {
+	t.Helper()
+	p := &picked{bed: newBed(t, options...)}
+	p.status.Store(http.StatusOK)
+	p.near = p.listen("tcp", "127.0.0.1:0", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(p.status.Load()))
+		_, _ = io.WriteString(w, "near")
+	})
+	p.far = p.listen("tcp", "127.0.0.1:0", says("far"))
+	expected := []xds.Expected{{Service: time.Millisecond, Workers: 8}, {RTT: 50 * time.Millisecond, Service: time.Millisecond, Workers: 8}}
+	p.weights = xds.Weights{"default/fire": {
+		Endpoints: []netip.AddrPort{netip.MustParseAddrPort(p.near.address), netip.MustParseAddrPort(p.far.address)},
+		Rows:      map[string]xds.Row{"edge": {Weights: []uint32{0, 1000}, Expected: expected}},
+	}}
+	p.update(pickedState(p.near.address, p.far.address))
+	return p
+}
+
+// ask sends requests, one after the other, and returns how many each place has answered.
+func (p *picked) ask(requests int) map[string]int {
+	p.t.Helper()
+	heard := map[string]int{}
+	for range requests {
+		heard[p.get()]++
+	}
+	return heard
+}
+
+// settles waits until all of some requests are answered by one.
+func (p *picked) settles(by string) {
+	p.t.Helper()
+	p.eventually("all are answered by "+by, func() bool { return p.ask(10)[by] == 10 })
+}
+
+// A mesh's gateway picks per request, by its own node's row, with what the daemon hands it.
+func TestAMeshsGatewayPicksPerRequest(t *testing.T) {
+	p := newPicked(t, withRouteFilter)
+	p.startEnvoy(p.plugin())
+	p.settles("near")
+	r, _ := p.near.request()
+	if got := r.Header.Get("x-headstart-function"); got != "default/fire" {
+		t.Errorf("the instance is told of the function %q", got)
+	}
+	answer, err := client.Get(p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	for name := range answer.Header {
+		if strings.HasPrefix(strings.ToLower(name), "x-headstart") {
+			t.Errorf("the client is told %s", name)
+		}
+	}
+	// A client cannot name one.
+	for range 10 {
+		if got := p.get("x-headstart-session", "MTI3LjAuMC4xOjE="); got != "near" {
+			t.Errorf("a forged name: %s", got)
+		}
+	}
+
+	// What is gone gets nothing, and what changes counts.
+	p.update(pickedState(p.far.address))
+	p.settles("far")
+	p.update(pickedState(p.near.address, p.far.address))
+	p.settles("near")
+
+	// Without the control plane, a fresh gateway and a fresh daemon have it, too.
+	p.stopControlPlane()
+	p.stopEnvoy()
+	p.stopDaemon()
+	p.startDaemon()
+	p.startEnvoy(p.plugin())
+	p.settles("near")
+	// And without the daemon it goes on.
+	p.stopDaemon()
+	if heard := p.ask(50); heard["near"] != 50 {
+		t.Errorf("without the daemon, %v", heard)
+	}
+}
+
+// No listener waits for the filter, and no request fails because it is not there.
+func TestAMeshsGatewayWithoutTheRouteFilter(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "route.wasm")
+	if err := os.WriteFile(broken, []byte("no module"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, module := range map[string]string{"none": "", "no file": "/nonexistent/route.wasm", "a broken file": broken} {
+		t.Run(name, func(t *testing.T) {
+			p := newPicked(t, func(b *bed) { b.module = module })
+			p.startEnvoy(nil)
+			p.settles("far") // by weight
+			if heard := p.ask(50); heard["far"] != 50 {
+				t.Errorf("heard %v", heard)
+			}
+		})
+	}
+}
+
+// Envoy ejects an instance that fails: from then on it gets no request, though it would be the one
+// to pick. When it is let in again, it gets them again.
+func TestWhatIsEjectedIsNotPicked(t *testing.T) {
+	const ejected = 3 * time.Second
+	// What Istio makes of a DestinationRule's outlierDetection, with less patience.
+	outliers := func(b *bed) {
+		b.outliers = "outlier_detection: {consecutive_5xx: 5, enforcing_consecutive_5xx: 100, interval: 0.2s, base_ejection_time: 3s, max_ejection_percent: 100, enforcing_success_rate: 0}"
+	}
+	p := newPicked(t, withRouteFilter, outliers)
+	p.startEnvoy(nil)
+	p.settles("near")
+	// An application's error is an answer to the filter, and not to Envoy.
+	p.status.Store(http.StatusInternalServerError)
+	p.eventually("it is ejected", func() bool { return p.get() == "far" })
+	_, before := p.near.request()
+	for began := time.Now(); time.Since(began) < ejected/2; {
+		if got := p.get(); got != "far" {
+			t.Fatalf("while the near one is ejected: %s", got)
+		}
+	}
+	if _, after := p.near.request(); after != before {
+		t.Errorf("while it is ejected, it has had %d requests", after-before)
+	}
+	p.status.Store(http.StatusOK)
+	p.settles("near")
+}
