@@ -259,6 +259,9 @@ func TestAfterTheInstallation(t *testing.T) {
 			c.change(t, "TrafficExtension headstart-prefetch", "FAIL_CLOSE", "spec", "wasm", "failStrategy")
 		}},
 		"no EnvoyFilter": {"envoy-filters", check.Fail, "has no EnvoyFilter headstart-gateways", func(t *testing.T, c *cluster) { delete(c.objects, "EnvoyFilter headstart-gateways") }},
+		"an EnvoyFilter of before": {"envoy-filters", check.Warn, "headstart-gateways is of an older version, without the filter headstart.route", func(t *testing.T, c *cluster) {
+			c.change(t, "EnvoyFilter headstart-gateways", nil, "spec")
+		}},
 		"an EnvoyFilter refused": {"envoy-filters", check.Fail, "Istio does not accept 1 of 1|EnvoyFilter headstart.default.fire: IST0101 ReferencedResourceNotFound", func(t *testing.T, c *cluster) {
 			c.change(t, "EnvoyFilter headstart.default.fire", []any{map[string]any{"level": "ERROR", "type": map[string]any{"code": "IST0101", "name": "ReferencedResourceNotFound"}}}, "status", "validationMessages")
 		}},

@@ -31,6 +31,7 @@ var gatewaySelectors = []string{gatewayLabel + "=true", "istio", "gateway.networ
 const (
 	filterName       = "headstart-prefetch"
 	gatewaysName     = "headstart-gateways"
+	routeFilterName  = "headstart.route"
 	generatedObjects = "app.kubernetes.io/managed-by=headstart,app.kubernetes.io/component=function"
 )
 
@@ -236,7 +237,7 @@ func lookEnvoyFilters(ctx context.Context, l *look) Outcome {
 	if !served {
 		return skip("Istio is not installed")
 	}
-	_, err = objects.Get[unstructured.Unstructured](ctx, l.Objects, objects.EnvoyFilters, l.MeshNamespace, gatewaysName)
+	gateways, err := objects.Get[envoyFilter](ctx, l.Objects, objects.EnvoyFilters, l.MeshNamespace, gatewaysName)
 	if apierrors.IsNotFound(err) {
 		return l.lacking(ctx, partIstio, fail("namespace %s has no EnvoyFilter %s", l.MeshNamespace, gatewaysName))
 	}
@@ -258,5 +259,30 @@ func lookEnvoyFilters(ctx context.Context, l *look) Outcome {
 	if len(problems) > 0 {
 		return fail("Istio does not accept %d of %d", len(problems), len(all)).with(problems)
 	}
+	if !gateways.has(routeFilterName) {
+		return warn("EnvoyFilter %s is of an older version, without the filter %s: gateways spread requests by weight only", gatewaysName, routeFilterName)
+	}
 	return pass("%s and %d of functions", gatewaysName, len(all))
+}
+
+// envoyFilter is what an EnvoyFilter puts into gateways.
+type envoyFilter struct {
+	Spec struct {
+		ConfigPatches []struct {
+			Patch struct {
+				Value struct {
+					Name string `json:"name"`
+				} `json:"value"`
+			} `json:"patch"`
+		} `json:"configPatches"`
+	} `json:"spec"`
+}
+
+func (f envoyFilter) has(name string) bool {
+	for _, p := range f.Spec.ConfigPatches {
+		if p.Patch.Value.Name == name {
+			return true
+		}
+	}
+	return false
 }

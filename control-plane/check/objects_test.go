@@ -184,6 +184,7 @@ spec:
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter
 metadata: {name: headstart-gateways, namespace: istio-system}
+spec: {configPatches: [{patch: {value: {name: headstart-gateway}}}, {patch: {value: {name: headstart.route}}}]}
 ---
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter

@@ -72,6 +72,9 @@ func (s *served) of(c content, node string) split {
 		return v
 	}
 	v := s.split(c, node)
+	if v == (split{}) {
+		return v // as for most functions: there is nothing to pick
+	}
 	if s.nodes[c] == nil {
 		s.nodes[c] = map[string]split{}
 	}
@@ -172,8 +175,12 @@ func (m *MeshServer) tell(changed []string) {
 	m.changes = append(m.changes, changed...)
 	m.changes = slices.Delete(m.changes, 0, max(len(m.changes)-maxChanges, 0))
 	shared := payloads{}
-	for s := range m.streams {
-		s.changed(shared)
+	for c := range contents { // endpoints first: requests wait for them
+		for s := range m.streams {
+			if s.content == c {
+				s.changed(shared)
+			}
+		}
 	}
 }
 

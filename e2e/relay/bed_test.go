@@ -240,7 +240,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	for _, object := range [][]byte{manifest, generated} {
 		g.apply(b.t, bytes.ReplaceAll(object, []byte("/run/headstart/gateway"), []byte(b.dir)))
 	}
-	return g.write(b.t)
+	return g.write(b.t, b.dir)
 }
 
 // binary is where a program or a filter is.

@@ -4,13 +4,17 @@ package relay
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -71,12 +75,45 @@ func (g *gateway) filters() *anypb.Any {
 	return g.bootstrap.GetStaticResources().GetListeners()[0].GetFilterChains()[0].GetFilters()[0].GetTypedConfig()
 }
 
-func (g *gateway) write(t *testing.T) []byte {
+// write puts listeners and clusters into files that Envoy discovers, as it does Istio's, and
+// returns what it starts with.
+func (g *gateway) write(t *testing.T, dir string) []byte {
 	t.Helper()
 	if err := g.filters().MarshalFrom(&g.manager); err != nil {
 		t.Fatal(err)
 	}
-	data, err := protojson.Marshal(&g.bootstrap)
+	discovered := func(name string, resources ...proto.Message) *core.ConfigSource {
+		r := &discovery.DiscoveryResponse{}
+		for _, m := range resources {
+			a, err := anypb.New(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Resources = append(r.Resources, a)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, marshal(t, r), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return &core.ConfigSource{ResourceApiVersion: core.ApiVersion_V3,
+			ConfigSourceSpecifier: &core.ConfigSource_PathConfigSource{PathConfigSource: &core.PathConfigSource{Path: path}}}
+	}
+	var clusters []proto.Message
+	for _, c := range g.bootstrap.GetStaticResources().GetClusters() {
+		clusters = append(clusters, c)
+	}
+	started := proto.CloneOf(&g.bootstrap)
+	started.StaticResources = nil
+	started.DynamicResources = &bootstrap.Bootstrap_DynamicResources{
+		CdsConfig: discovered("clusters.json", clusters...),
+		LdsConfig: discovered("listeners.json", g.bootstrap.GetStaticResources().GetListeners()[0]),
+	}
+	return marshal(t, started)
+}
+
+func marshal(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	data, err := protojson.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
