@@ -158,6 +158,22 @@ func TestParseRouteRefuses(t *testing.T) {
 	}
 }
 
+// A configuration that is accepted is written the same again.
+func FuzzParseRoute(f *testing.F) {
+	f.Add([]byte("v1\na/b 10.0.0.1:8080,600,250,4000,2,1500\n"))
+	f.Add([]byte("v1 session\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseRoute(data)
+		if err != nil {
+			return
+		}
+		got, err := c.Marshal()
+		if err == nil && string(got) != string(data) || err != nil && !strings.Contains(err.Error(), "twice") {
+			t.Errorf("%q became %q, error %v", data, got, err)
+		}
+	})
+}
+
 // A line that is accepted can be written again and means the same.
 func FuzzParseRouteFunction(f *testing.F) {
 	f.Add("a/b 10.0.0.1:8080,600,250,4000,2,1500 [fd00::1]:80,0,50000,0,0,0")

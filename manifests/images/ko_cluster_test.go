@@ -11,28 +11,35 @@ import (
 )
 
 // The same source gives the same image, and it has what it needs.
-func TestTheInstallersImage(t *testing.T) {
+func TestImagesHaveWhatTheirProgramsNeed(t *testing.T) {
+	for name, data := range map[string]string{"headstart-installer": "containerd-shim-headstart-v2", "headstart-node": "route.wasm"} {
+		t.Run(name, func(t *testing.T) { checkImage(t, name, "var/run/ko/"+data) })
+	}
+}
+
+func checkImage(t *testing.T, name, data string) {
+	t.Helper()
 	roots := filepath.Join(t.TempDir(), "roots.pem")
 	if err := os.WriteFile(roots, []byte("roots"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var first loaded
 	for i := range 2 {
-		b := build{out: t.TempDir(), tag: "v1", version: "v1", roots: roots, arch: runtime.GOARCH, only: []string{"headstart-installer"}, dir: filepath.Join("..", "..")}
+		b := build{out: t.TempDir(), tag: "v1", version: "v1", roots: roots, arch: runtime.GOARCH, only: []string{name}, dir: filepath.Join("..", "..")}
 		if err := b.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		got := load(t, filepath.Join(b.out, "headstart-installer.tar"))
+		got := load(t, filepath.Join(b.out, name+".tar"))
 		if i == 0 {
 			first = got
 		} else if got.digest != first.digest {
 			t.Errorf("two builds have the digests %s and %s", first.digest, got.digest)
 		}
 	}
-	if strings.Join(first.config.Config.Entrypoint, " ") != "/ko-app/headstart-installer" || first.config.Config.User != user {
+	if strings.Join(first.config.Config.Entrypoint, " ") != "/ko-app/"+name || first.config.Config.User != user {
 		t.Errorf("entrypoint %q, user %q", first.config.Config.Entrypoint, first.config.Config.User)
 	}
-	for _, want := range []string{"ko-app/headstart-installer", "var/run/ko/containerd-shim-headstart-v2", "etc/ssl/certs/ca-certificates.crt"} {
+	for _, want := range []string{"ko-app/" + name, data, "etc/ssl/certs/ca-certificates.crt"} {
 		found := false
 		for _, layer := range first.layers {
 			for name, content := range layer {
