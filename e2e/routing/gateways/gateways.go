@@ -146,19 +146,50 @@ func (s *Set) counter(ctx context.Context, n bed.Node, name string) (value float
 
 // Memory is what a node's Envoy has in memory, in bytes.
 func (s *Set) Memory(n bed.Node) (bytes int64, err error) {
-	for _, p := range s.envoys.Status() {
-		if p.Name != "gateway-"+n.Name {
-			continue
-		}
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID))
+	pid, err := s.pid(n)
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	var size, resident int64
+	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
+		return 0, fmt.Errorf("statm of the gateway of %s: %w", n.Name, err)
+	}
+	return resident * int64(os.Getpagesize()), nil
+}
+
+// CPU is for how long a node's Envoy has computed since it began, all its threads together.
+func (s *Set) CPU(n bed.Node) (used time.Duration, err error) {
+	pid, err := s.pid(n)
+	if err != nil {
+		return 0, err
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return 0, err
 		}
-		var size, resident int64
-		if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
-			return 0, fmt.Errorf("statm of %s: %w", p.Name, err)
+		var nanoseconds time.Duration
+		if _, err := fmt.Sscanf(string(text), "%d", &nanoseconds); err != nil {
+			return 0, fmt.Errorf("schedstat of the gateway of %s: %w", n.Name, err)
 		}
-		return resident * int64(os.Getpagesize()), nil
+		used += nanoseconds
+	}
+	return used, nil
+}
+
+func (s *Set) pid(n bed.Node) (int, error) {
+	for _, p := range s.envoys.Status() {
+		if p.Name == "gateway-"+n.Name {
+			return p.PID, nil
+		}
 	}
 	return 0, fmt.Errorf("%s has no gateway", n.Name)
 }

@@ -42,7 +42,8 @@ func (b *bench) filter(ctx context.Context, part *routing.Part) error {
 				return err
 			}
 			more, ratios = append(more, with.micros-without.micros), append(ratios, with.rate/without.rate)
-			progress(fmt.Sprintf("p50 %.0f us, with the filter %.0f; %.0f requests/s, with it %.0f", without.micros, with.micros, without.rate, with.rate))
+			progress(fmt.Sprintf("p50 %.0f us, with the filter %.0f; %.0f requests/s, with it %.0f; %.0f us of the gateway's CPU for each, with it %.0f",
+				without.micros, with.micros, without.rate, with.rate, without.cpu, with.cpu))
 		}
 		part.Figures[routing.FilterMicros], part.Figures[routing.FilterRPS] = middle(more), middle(ratios)
 		growth, err := filterMemory(ctx, world)
@@ -56,8 +57,9 @@ func middle(of []float64) float64 {
 	return of[len(of)/2]
 }
 
-// cost is what a request takes at the median, in microseconds, and how many per second can be.
-type cost struct{ micros, rate float64 }
+// cost is what a request takes at the median, in microseconds, how many per second can be, and
+// for how many microseconds the gateway then computes for each.
+type cost struct{ micros, rate, cpu float64 }
 
 func filterCost(ctx context.Context, world *bed.Bed, filter bool) (c cost, err error) {
 	return c, with(ctx, world, gateways.Own(filter), func(set *gateways.Set) error {
@@ -70,7 +72,15 @@ func filterCost(ctx context.Context, world *bed.Bed, filter bool) (c cost, err e
 			return fmt.Errorf("%d requests were lost: %v", calm.Lost, calm.Reasons)
 		}
 		c.micros = float64(calm.Quantile(0.5).Nanoseconds()) / 1000
-		c.rate, err = flood(ctx, world, set, full)
+		before, err := set.CPU(world.Nodes[0])
+		if err != nil {
+			return err
+		}
+		if c.rate, err = flood(ctx, world, set, full); err != nil {
+			return err
+		}
+		after, err := set.CPU(world.Nodes[0])
+		c.cpu = float64((after - before).Nanoseconds()) / 1000 / full
 		return err
 	})
 }
