@@ -23,20 +23,33 @@ const buildTimeout = 5 * time.Minute
 
 // Filter is a filter under test.
 type Filter struct {
-	vm   func() types.VMContext
-	wasm func() (proxytest.WasmVMContext, error)
+	vm     func() types.VMContext
+	module func() ([]byte, error)
+	wasm   func() (proxytest.WasmVMContext, error)
 }
 
 // New returns the filter whose Go form is made by vm and whose module is built from
 // the main package wasmPackage, once, when a test first needs it.
 func New(vm func() types.VMContext, wasmPackage string) *Filter {
-	return &Filter{vm: vm, wasm: sync.OnceValues(func() (proxytest.WasmVMContext, error) {
-		module, err := build(wasmPackage)
+	f := &Filter{vm: vm, module: sync.OnceValues(func() ([]byte, error) { return build(wasmPackage) })}
+	f.wasm = sync.OnceValues(func() (proxytest.WasmVMContext, error) {
+		module, err := f.module()
 		if err != nil {
 			return nil, err
 		}
 		return proxytest.NewWasmVMContext(module)
-	})}
+	})
+	return f
+}
+
+// Module is the filter's Wasm.
+func (f *Filter) Module(tb testing.TB) []byte {
+	tb.Helper()
+	module, err := f.module()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return module
 }
 
 // Run calls test with a proxy that holds the filter as Go, then with one that holds it
