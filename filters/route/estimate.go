@@ -64,6 +64,8 @@ type endpoint struct {
 	// its others, and told is how many of sent these know of. id is what they call it.
 	sent, elsewhere, told int
 	id                    uint32
+	// toldOthers and toldSlow are what they know of others and slow.
+	toldOthers, toldSlow float64
 	// shared says that it is among those that workers tell each other of.
 	shared bool
 	// others are those of other gateways when it last said so, usual is their average.

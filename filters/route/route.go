@@ -55,6 +55,7 @@ const (
 // at the same time.
 type Table struct {
 	endpoints []endpoint
+	list      uint32         // how often they were set
 	index     map[string]int // by address
 	ids       map[uint32]int // by what other workers call it
 	near      []int          // the nearest, nearest first
@@ -99,6 +100,7 @@ func (t *Table) Set(list []Endpoint) {
 		t.rooms[k] = float64(room)
 	}
 	t.endpoints, t.index = next, index
+	t.list++
 }
 
 // Pick returns the endpoint for a request that begins now, as an index into the list. random
@@ -168,6 +170,8 @@ func draw(sums []float64, low int, random *uint64) int {
 // Sent is a request that is on its way.
 type Sent struct {
 	address  string
+	index    int    // of the endpoint in the list
+	list     uint32 // the list's number
 	at       time.Duration
 	expected float64 // seconds
 }
@@ -178,13 +182,22 @@ func (t *Table) Begin(i int, now time.Duration) Sent {
 	expected, _ := e.expect(now)
 	e.begin(now)
 	t.share(i)
-	return Sent{address: e.Address, at: now, expected: expected}
+	return Sent{address: e.Address, index: i, list: t.list, at: now, expected: expected}
+}
+
+// find returns where the endpoint of a request is now.
+func (t *Table) find(sent Sent) (i int, ok bool) {
+	if sent.list == t.list {
+		return sent.index, true
+	}
+	i, ok = t.index[sent.address]
+	return i, ok
 }
 
 // End says that a request is over: it is answered, or has failed. load is what the answer
 // said, or nil.
 func (t *Table) End(sent Sent, now time.Duration, answered bool, load *Load) {
-	if i, ok := t.index[sent.address]; ok {
+	if i, ok := t.find(sent); ok {
 		t.endpoints[i].over()
 		t.endpoints[i].answer(now, sent, answered, load)
 	}
@@ -193,7 +206,7 @@ func (t *Table) End(sent Sent, now time.Duration, answered bool, load *Load) {
 // Answered says that the answer to a request has begun, or that it has failed. It is in
 // flight until Over says otherwise: an answer may take longer than what it has to wait for.
 func (t *Table) Answered(sent Sent, now time.Duration, answered bool, load *Load) {
-	i, ok := t.index[sent.address]
+	i, ok := t.find(sent)
 	if !ok {
 		return
 	}
@@ -207,7 +220,7 @@ func (t *Table) Answered(sent Sent, now time.Duration, answered bool, load *Load
 
 // Over says that a request is over, whatever came of it.
 func (t *Table) Over(sent Sent) {
-	if i, ok := t.index[sent.address]; ok {
+	if i, ok := t.find(sent); ok {
 		t.endpoints[i].over()
 	}
 }

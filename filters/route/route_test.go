@@ -49,6 +49,24 @@ func TestTheNearEndpointIsPickedWhileItHasRoom(t *testing.T) {
 	}
 }
 
+// A request leaves nothing to collect.
+func TestARequestAllocatesNothing(t *testing.T) {
+	table := table(near(), far())
+	load := &route.Load{InFlight: 1, Workers: 2, Service: 4 * ms}
+	var text []byte
+	if n := testing.AllocsPerRun(100, func() {
+		table.Join(text, ms)
+		i, _ := table.Pick(ms, 1)
+		sent := table.Begin(i, ms)
+		table.Answered(sent, ms, true, load)
+		table.Over(sent)
+		text = table.Append(text[:0], ms)
+		table.Told()
+	}); n > 0 {
+		t.Errorf("it allocates %v times", n)
+	}
+}
+
 // However many come at once, they do not wait longer near than the way to the cloud is.
 func TestWhatIsTooMuchGoesFar(t *testing.T) {
 	table := table(near(), far())

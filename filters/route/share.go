@@ -8,9 +8,10 @@ import (
 )
 
 // What a gateway's workers tell each other of a function's endpoints is one text that each
-// reads before it picks, and writes after it has sent a request and when that is over: a
-// generation, which is when it was begun, and a record for each endpoint of which there is
-// something to say. Each worker knows which part of the requests in flight is its own.
+// reads before it picks, and writes after it has sent a request and when that is over, where
+// that makes a difference: a generation, which is when it was begun, and a record for each
+// endpoint of which there is something to say. Each worker knows which part of the requests
+// in flight is its own.
 const (
 	generationBytes = 8
 	// A record is the endpoint's id, the requests in flight, those of other gateways and when
@@ -20,6 +21,10 @@ const (
 	sharedMost = 512
 	// sharedFor is how long it is told what was seen of an endpoint that has no request.
 	sharedFor = 5 * time.Second
+	// unspoken is by which part of an endpoint's workers what each of the gateway's own tells may
+	// be wrong. So even as many of them as this have to have more in flight than they tell before
+	// one request waits because of it; and of an endpoint with fewer workers all is told.
+	unspoken = 16
 	// generationFor is after what time counting begins anew. A worker that ends in the middle
 	// of requests has them counted for ever, unless it is that one which begins anew when it
 	// is back; this is for all else that nobody has thought of.
@@ -36,12 +41,14 @@ func idOf(address string) uint32 {
 // Join takes in what the workers know together, as it was written last: nil if nobody has.
 func (t *Table) Join(text []byte, now time.Duration) {
 	generation, records := split(text)
-	old := generation == 0 || now-generation > generationFor
-	if old || !t.began || generation != t.generation { // nothing that was told here is in it
+	if generation == 0 || now-generation > generationFor {
+		t.began = false
+	}
+	if !t.began || generation != t.generation { // nothing that was told here is in it
 		for _, i := range t.shared {
 			t.endpoints[i].told = 0
 		}
-		if old || !t.began {
+		if !t.began {
 			// A worker's first text begins anew: it may have been here before, and have ended in
 			// the middle of requests.
 			generation, records = now, nil
@@ -49,7 +56,8 @@ func (t *Table) Join(text []byte, now time.Duration) {
 		t.generation = generation
 	}
 	for _, i := range t.shared {
-		t.endpoints[i].elsewhere = 0
+		e := &t.endpoints[i]
+		e.elsewhere, e.toldOthers, e.toldSlow = 0, 0, 1
 	}
 	for ; len(records) >= recordBytes; records = records[recordBytes:] {
 		i, ok := t.ids[binary.LittleEndian.Uint32(records)]
@@ -90,6 +98,31 @@ func (t *Table) leave(next []Endpoint) {
 	}
 }
 
+// Roomy says of endpoint i that what other workers have done since the last Join makes no
+// difference to a request: most of its workers are free.
+func (t *Table) Roomy(i int, now time.Duration) bool {
+	e := &t.endpoints[i]
+	others, _ := e.othersNow(now)
+	return e.slow <= slower && float64(e.sent+e.elsewhere)+others < e.room()
+}
+
+// News says whether other workers are to be told what has become of a request's endpoint.
+func (t *Table) News(sent Sent) bool {
+	if !t.began {
+		return true
+	}
+	i, ok := t.find(sent)
+	return ok && t.endpoints[i].news()
+}
+
+// room is how many requests may be in flight of which others have not heard.
+func (e *endpoint) room() float64 { return math.Floor(e.workers / unspoken) }
+
+func (e *endpoint) news() bool {
+	hidden := math.Abs(float64(e.sent - e.told))
+	return hidden > e.room() || hidden > 0 && e.sent == 0 || math.Abs(e.others-e.toldOthers) > e.room() || max(e.slow, e.toldSlow) > slower
+}
+
 // Append adds to b what the others are to join: what was joined last, and what has happened
 // here since. Once it is written, Told says so; if another worker has been faster, its text is
 // to be joined first.
@@ -115,7 +148,7 @@ func (t *Table) Told() {
 	t.began = true
 	for _, i := range t.shared {
 		e := &t.endpoints[i]
-		e.told = e.sent
+		e.told, e.toldOthers, e.toldSlow = e.sent, e.others, e.slow
 	}
 }
 
@@ -138,11 +171,15 @@ func (e *endpoint) join(record []byte, now time.Duration) {
 	}
 	inFlight := int(min(binary.LittleEndian.Uint32(record[4:]), inFlightLimit))
 	e.elsewhere = max(0, inFlight-e.told)
-	if at, others := since(12), number(8); at > e.heard && others >= 0 && others <= inFlightLimit {
-		e.hearOthers(at, others)
+	if at, others := since(12), number(8); others >= 0 && others <= inFlightLimit {
+		if e.toldOthers = others; at > e.heard {
+			e.hearOthers(at, others)
+		}
 	}
-	if at, slow := since(24), number(20); at > e.slowAt && slow >= 0 && slow <= slowLimit {
-		e.slow, e.slowAt = slow, at
+	if at, slow := since(24), number(20); slow >= 0 && slow <= slowLimit {
+		if e.toldSlow = slow; at > e.slowAt {
+			e.slow, e.slowAt = slow, at
+		}
 	}
 	e.tried = max(e.tried, since(32))
 }

@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"encoding/binary"
 	"math"
 	"testing"
 	"time"
@@ -192,6 +193,93 @@ func TestAWorkerThatIsLateWritesAgain(t *testing.T) {
 	g.begin(0, 0, now) // the near endpoint's two workers are in use, and no more
 	if i, ok := g.workers[1].Pick(now, 0); !ok || i != 0 {
 		t.Errorf("it picks %d", i)
+	}
+}
+
+// news has a worker tell what became of a request if it has to.
+func (g *gateway) news(worker int, sent route.Sent, now time.Duration) {
+	if g.workers[worker].News(sent) {
+		g.tell(worker, now, func(*route.Table) {})
+	}
+}
+
+// known is how many requests of an only endpoint a worker knows of that has none itself.
+func (g *gateway) known(worker int, now time.Duration) int {
+	t := g.workers[worker]
+	t.Join(g.text, now)
+	text := t.Append(nil, now)
+	if len(text) <= 8+4 { // the text's own number, and the endpoint's
+		return 0
+	}
+	return int(binary.LittleEndian.Uint32(text[8+4:]))
+}
+
+// However requests come and go, who reads what was told is wrong by at most a sixteenth of the
+// endpoint's workers for each worker of the gateway, which is by nothing if these are few; and
+// nothing is left when all are over.
+func TestWhatIsNotToldMakesNoDifference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := near()
+		e.Workers = rapid.SampledFrom([]int{1, 2, 15, 16, 40, 100, 1000}).Draw(t, "workers")
+		g := newGateway(3, e)
+		now := time.Second
+		var flying [2][]route.Sent
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			now += time.Duration(rapid.IntRange(0, 100).Draw(t, "ms")) * ms
+			w := rapid.IntRange(0, 1).Draw(t, "worker")
+			var sent route.Sent
+			if n := len(flying[w]); n > 0 && rapid.Bool().Draw(t, "over") {
+				sent, flying[w] = flying[w][n-1], flying[w][:n-1]
+				g.workers[w].Over(sent)
+			} else {
+				sent = g.workers[w].Begin(0, now)
+				flying[w] = append(flying[w], sent)
+			}
+			g.news(w, sent, now)
+			if wrong := g.known(2, now) - len(flying[0]) - len(flying[1]); max(wrong, -wrong) > 2*(e.Workers/16) {
+				t.Fatalf("what is known is wrong by %d", wrong)
+			}
+		}
+		for w := range flying {
+			for _, sent := range flying[w] {
+				g.workers[w].Over(sent)
+				g.news(w, sent, now)
+			}
+		}
+		if n := g.known(2, now); n != 0 {
+			t.Fatalf("%d requests are left", n)
+		}
+	})
+}
+
+// An endpoint that becomes slow, or has many of others' requests, is told of however much room
+// it has, and that it is well again, too.
+func TestWhatMakesADifferenceIsTold(t *testing.T) {
+	now := time.Second
+	for name, answer := range map[string]func(table *route.Table, s route.Sent){
+		"failures": func(table *route.Table, s route.Sent) {
+			for range 3 {
+				table.Answered(s, now, false, nil)
+			}
+		},
+		"load": func(table *route.Table, s route.Sent) { table.Answered(s, now, true, &route.Load{InFlight: 5000}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			wide := near()
+			wide.Workers = 64
+			g := newGateway(2, wide, far())
+			s := g.begin(0, 0, now)
+			answer(g.workers[0], s)
+			g.workers[0].Over(s)
+			g.news(0, s, now)
+			g.workers[1].Join(g.text, now)
+			if got := pick(t, g.workers[1], now); got != 1 {
+				t.Errorf("worker 1 picks %d", got)
+			}
+			if g.workers[1].Roomy(0, now) {
+				t.Error("it takes the endpoint for one where nothing has to be known")
+			}
+		})
 	}
 }
 

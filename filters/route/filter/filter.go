@@ -9,55 +9,58 @@ package filter
 import (
 	"encoding/base64"
 	"fmt"
-	"sync"
-
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/route"
 )
 
-// VM is the filter as the proxy-wasm SDK takes it. Each of a proxy's workers has one, and
-// what it has seen of functions outlives their configuration.
+// VM is the filter as each of a proxy's workers has it. What it has seen of functions outlives
+// their configuration.
 type VM struct {
-	types.DefaultVMContext
-	functions map[string]*function // by cluster
-}
-
-// avoidedMetric counts what docs/reference/metrics.md says of it.
-const avoidedMetric = "headstart_route_avoided_total"
-
-// New returns a filter that knows no function.
-func New() *VM { return &VM{functions: map[string]*function{}} }
-
-// NewPluginContext makes the context of one plugin configuration.
-func (vm *VM) NewPluginContext(uint32) types.PluginContext {
-	return &plugin{vm: vm, avoided: sync.OnceValue(func() proxywasm.MetricCounter { return proxywasm.DefineCounterMetric(avoidedMetric) })}
-}
-
-type plugin struct {
-	types.DefaultPluginContext
-	vm *VM
-	// functions are those of this configuration.
-	functions map[string]*function
+	functions map[string]*function // of the configuration, by cluster
 	// session: HeaderSession names the endpoint.
 	session bool
-	// avoided is made when it is first needed: the proxy keeps each that is made for ever.
-	avoided func() proxywasm.MetricCounter
+	// requests are those under way that the filter has to do with, by what the proxy calls them.
+	requests map[uint32]request
+	avoided  counter
 }
 
-// OnPluginStart refuses a wrong configuration, so that the proxy keeps its last good one.
-func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
-	if err := p.load(); err != nil {
-		proxywasm.LogErrorf("route: plugin configuration: %v", err)
-		return types.OnPluginStartStatusFailed
+// request is one that has been sent to an endpoint.
+type request struct {
+	function *function
+	sent     route.Sent
+	to       string
+	index    int // of to, unless the configuration has changed
+}
+
+// What is asked of the proxy.
+const (
+	// clusterProperty is the name of the cluster that the request's route has chosen.
+	clusterProperty = "xds\x00cluster_name"
+	// upstreamProperty is the endpoint that had the request last.
+	upstreamProperty = "upstream\x00address"
+	statusHeader     = ":status"
+	// avoidedMetric counts what docs/reference/metrics.md says of it.
+	avoidedMetric = "headstart_route_avoided_total"
+)
+
+// New returns a filter that knows no function.
+func New() *VM {
+	return &VM{functions: map[string]*function{}, requests: map[uint32]request{}, avoided: counter{name: avoidedMetric}}
+}
+
+// Configure reads the proxy's configuration anew. It refuses a wrong one, so that the proxy
+// keeps its last good one. All requests go by the newest, whichever they came with.
+func (vm *VM) Configure() bool {
+	if err := vm.load(); err != nil {
+		logError(fmt.Sprintf("route: plugin configuration: %v", err))
+		return false
 	}
-	return types.OnPluginStartStatusOK
+	return true
 }
 
-func (p *plugin) load() error {
-	data, err := proxywasm.GetPluginConfiguration()
+func (vm *VM) load() error {
+	data, err := pluginConfiguration()
 	if err != nil {
 		return fmt.Errorf("reading it: %w", err)
 	}
@@ -74,7 +77,7 @@ func (p *plugin) load() error {
 		if _, twice := functions[cluster]; twice {
 			return fmt.Errorf("%.80s: is there twice", cluster)
 		}
-		f := p.vm.functions[cluster]
+		f := vm.functions[cluster]
 		if f == nil {
 			f = newFunction(cluster)
 		}
@@ -88,93 +91,81 @@ func (p *plugin) load() error {
 	for cluster, said := range changed {
 		functions[cluster].set(texts[cluster], said)
 	}
-	p.functions, p.vm.functions, p.session = functions, functions, config.Session
+	vm.functions, vm.session = functions, config.Session
 	return nil
 }
 
-// NewHttpContext makes the context of one request.
-func (p *plugin) NewHttpContext(uint32) types.HttpContext { return &request{plugin: p} }
-
-// request inherits the callbacks for bodies, which let everything pass unread; the proxy is
-// told not even to call them.
-type request struct {
-	types.DefaultHttpContext
-	plugin   *plugin
-	function *function // nil: the filter has nothing to do with it
-	sent     route.Sent
-	to       string
-}
-
-var (
-	// clusterProperty is the name of the cluster that the request's route has chosen.
-	clusterProperty = []string{"xds", "cluster_name"}
-	// upstreamProperty is the endpoint that had the request last.
-	upstreamProperty = []string{"upstream", "address"}
-)
-
-// OnHttpRequestHeaders names an endpoint.
-func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
-	cluster, err := proxywasm.GetProperty(clusterProperty)
-	if err != nil {
-		return types.ActionContinue // no route has the request
-	}
-	f := r.plugin.functions[string(cluster)]
-	if f == nil {
-		return types.ActionContinue
-	}
-	sent, to, ok := f.begin(clock())
+// Request names an endpoint, when the request's headers are there.
+func (vm *VM) Request(id uint32) {
+	cluster, ok := property(clusterProperty)
 	if !ok {
-		return types.ActionContinue
+		return // no route has the request
 	}
-	r.function, r.sent, r.to = f, sent, to
-	header, name := r.plugin.named(to)
-	if err := proxywasm.ReplaceHttpRequestHeader(header, name); err != nil {
-		proxywasm.LogWarnf("route: %s: naming the endpoint: %v", f.cluster, err)
+	f := vm.functions[cluster]
+	if f == nil {
+		return
 	}
-	return types.ActionContinue
+	sent, index, ok := f.begin(clock())
+	if !ok {
+		return
+	}
+	to := f.addresses[index]
+	vm.requests[id] = request{function: f, sent: sent, to: to, index: index}
+	if err := setRequestHeader(vm.named(to)); err != nil {
+		logWarning(fmt.Sprintf("route: %s: naming the endpoint: %v", f.cluster, err))
+	}
 }
 
 // named is how the proxy is told of an endpoint.
-func (p *plugin) named(endpoint string) (header, value string) {
-	if p.session {
+func (vm *VM) named(endpoint string) (header, value string) {
+	if vm.session {
 		return filterapi.HeaderSession, base64.StdEncoding.EncodeToString([]byte(endpoint))
 	}
 	return filterapi.HeaderEndpoint, endpoint
 }
 
-// OnHttpResponseHeaders learns from the answer, also from one that the proxy gives itself.
-func (r *request) OnHttpResponseHeaders(int, bool) types.Action {
-	f := r.function
-	if f == nil {
-		return types.ActionContinue
+// Answer learns from the answer's headers, also from one that the proxy gives itself.
+func (vm *VM) Answer(id uint32) {
+	r, ok := vm.requests[id]
+	if !ok {
+		return
 	}
-	now := clock()
-	address, err := proxywasm.GetProperty(upstreamProperty)
-	if err == nil && string(address) != r.to {
-		// It is gone, or could not be reached.
-		f.avoid(r.to, now)
-		r.plugin.avoided().Increment(1)
-		return types.ActionContinue
-	}
-	status, err := proxywasm.GetHttpResponseHeader(":status")
-	answered := err == nil && !isGatewayError(status)
-	var load *route.Load
-	if answered {
-		if text, err := proxywasm.GetHttpResponseHeader(loadHeader); err == nil {
-			load = readLoad(text)
+	f, now := r.function, clock()
+	status, ok := responseHeader(statusHeader)
+	answered := ok && !isGatewayError(status)
+	if !answered || !f.trusted(r.index, r.to, now) {
+		address, ok := property(upstreamProperty)
+		if ok && address != r.to {
+			// It is gone, or could not be reached.
+			f.avoid(r.to, now)
+			vm.avoided.add()
+			return
+		}
+		if ok {
+			f.trust(r.index, r.to, now)
 		}
 	}
-	f.table.Answered(r.sent, now, answered, load)
-	return types.ActionContinue
+	if answered {
+		if text, ok := responseHeader(loadHeader); ok {
+			if load, ok := readLoad(text); ok {
+				f.table.Answered(r.sent, now, true, &load)
+				return
+			}
+		}
+	}
+	f.table.Answered(r.sent, now, answered, nil)
 }
 
 // isGatewayError says whether the function has not answered itself, or is too busy to: Envoy
 // counts the same as gateway failures. Its other errors are answers.
 func isGatewayError(status string) bool { return status == "502" || status == "503" || status == "504" }
 
-// OnHttpStreamDone comes when the answer has ended, or the client has left.
-func (r *request) OnHttpStreamDone() {
-	if r.function != nil {
-		r.function.over(r.sent, clock())
+// Over forgets a request: its answer has ended, or the client has left.
+func (vm *VM) Over(id uint32) {
+	r, ok := vm.requests[id]
+	if !ok {
+		return
 	}
+	delete(vm.requests, id)
+	r.function.over(r.sent)
 }

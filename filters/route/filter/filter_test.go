@@ -34,7 +34,7 @@ func start(t *testing.T, p *filtertest.Proxy) {
 // ask has a proxy that has routed a request to cluster ask the filter.
 func ask(t *testing.T, p *filtertest.Proxy, cluster string) filtertest.Outcome {
 	t.Helper()
-	if err := p.SetProperty(clusterProperty, []byte(cluster)); err != nil {
+	if err := p.SetProperty(strings.Split(clusterProperty, "\x00"), []byte(cluster)); err != nil {
 		t.Fatal(err)
 	}
 	return p.Request([2]string{":method", "GET"}, [2]string{":path", "/"}, [2]string{":authority", "any"})
@@ -52,7 +52,7 @@ func endpoint(o filtertest.Outcome) string {
 // answer is one that endpoint by has given.
 func answer(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome, by, status string, headers ...[2]string) {
 	t.Helper()
-	if err := p.SetProperty(upstreamProperty, []byte(by)); err != nil {
+	if err := p.SetProperty(strings.Split(upstreamProperty, "\x00"), []byte(by)); err != nil {
 		t.Fatal(err)
 	}
 	p.CallOnResponseHeaders(o.Context, append([][2]string{{":status", status}}, headers...), true)
@@ -209,17 +209,53 @@ func TestWorkersShare(t *testing.T) {
 		another := newFunction(cluster)
 		another.set(line, said)
 		now := clock()
-		cas := another.join(now)
+		another.join(now)
 		for range 60 {
 			another.table.Begin(0, now)
 		}
-		another.tell(now, cas)
+		another.tell(now)
 		o := ask(t, p, cluster)
 		if got := endpoint(o); got != far {
 			t.Errorf("%q is picked, which is full", got)
 		}
 		p.CompleteHttpContext(o.Context)
 	})
+}
+
+// Where there is room for many more, workers do not tell each other of each request; together
+// they do not fill it more than one would.
+func TestWorkersShareWhereThereIsRoom(t *testing.T) {
+	cluster := "shop/wide"
+	line := fmt.Sprintf("%s %s,900,0,4000,64,0 %s,100,50000,4000,64,0", cluster, near, far)
+	filtertest.Start(t, &vmContext{vm: New()}, "")
+	said, err := filterapi.ParseRouteFunction(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, another := newFunction(cluster), newFunction(cluster)
+	one.set(line, said)
+	another.set(line, said)
+	now := clock()
+	for _, f := range []*function{one, another} { // both have been here
+		sent, _, _ := f.begin(now)
+		f.over(sent)
+	}
+	picked := func(f *function, requests int) (n int) {
+		for range requests {
+			if _, i, ok := f.begin(now); ok && f.addresses[i] == near {
+				n++
+			}
+		}
+		return n
+	}
+	if n := picked(one, 500); n != 500 {
+		t.Fatalf("%d of 500 go near", n)
+	}
+	// Alone it would send 766 near: from 533 more than far on, which wait for the 50 ms of the way,
+	// half of the requests go there.
+	if n := picked(another, 1000); n < 480 || n > 550 {
+		t.Errorf("of another worker's 1000 requests %d go near", n)
+	}
 }
 
 func TestAWrongConfigurationIsRefused(t *testing.T) {

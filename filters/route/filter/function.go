@@ -2,11 +2,9 @@ package filter
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/route"
@@ -19,9 +17,18 @@ const (
 	// tries is how often a worker writes what it has to tell when others are faster. Then they
 	// do not know of one request, until the next one.
 	tries = 4
+	// readEvery is after what time a worker reads what the others tell, even if the endpoints that
+	// it picks have room. Within it each knows of an endpoint that another has found slow.
+	readEvery = 100 * time.Millisecond
+	// checkEvery is after what time it is looked again who has answered in an endpoint's place, of
+	// an endpoint whose answers are as expected. To ask costs a tenth of all that the filter does.
+	checkEvery = 10 * time.Millisecond
 	// keyPrefix begins the names of what workers share.
 	keyPrefix = "headstart.route/"
 )
+
+// errChanged is that another worker has been faster to tell something.
+var errChanged = errors.New("what is shared has changed")
 
 // function is what one worker knows of a function.
 type function struct {
@@ -31,7 +38,13 @@ type function struct {
 	addresses    []string
 	// avoided has until when an endpoint is.
 	avoided map[string]time.Duration
-	buffer  []byte
+	// checked has when it was last seen that each of addresses has answered itself.
+	checked []time.Duration
+	// read is when the shared text was, 0: not since the configuration changed. cas is the
+	// number that it had, or has by what was written since.
+	read   time.Duration
+	cas    uint32
+	buffer []byte
 }
 
 func newFunction(cluster string) *function {
@@ -40,7 +53,7 @@ func newFunction(cluster string) *function {
 
 func (f *function) set(line string, said filterapi.RouteFunction) {
 	f.line = line
-	f.addresses = make([]string, len(said.Endpoints))
+	f.addresses, f.checked, f.read = make([]string, len(said.Endpoints)), make([]time.Duration, len(said.Endpoints)), 0
 	list := make([]route.Endpoint, len(said.Endpoints))
 	for i, e := range said.Endpoints {
 		f.addresses[i] = e.Address.String()
@@ -50,50 +63,78 @@ func (f *function) set(line string, said filterapi.RouteFunction) {
 	f.eject()
 }
 
-// begin picks an endpoint and tells the other workers. ok is false if there is none.
-func (f *function) begin(now time.Duration) (sent route.Sent, to string, ok bool) {
+// begin picks an endpoint, as an index of addresses, and tells the other workers. ok is false
+// if there is none.
+func (f *function) begin(now time.Duration) (sent route.Sent, i int, ok bool) {
 	if len(f.avoided) > 0 {
 		f.forgive(now)
 	}
-	cas := f.join(now)
-	i, ok := f.table.Pick(now, rand.Uint64())
+	random := rand.Uint64()
+	i, ok = f.table.Pick(now, random)
+	if !ok || f.read == 0 || !f.table.Roomy(i, now) || now-f.read > readEvery {
+		if f.join(now) {
+			i, ok = f.table.Pick(now, random)
+		}
+	}
 	if !ok {
-		return sent, "", false
+		return sent, i, false
 	}
 	sent = f.table.Begin(i, now)
-	f.tell(now, cas)
-	return sent, f.addresses[i], true
+	if f.table.News(sent) {
+		f.tell(now)
+	}
+	return sent, i, true
 }
 
-func (f *function) over(sent route.Sent, now time.Duration) {
-	cas := f.join(now)
+func (f *function) over(sent route.Sent) {
 	f.table.Over(sent)
-	f.tell(now, cas)
+	if f.table.News(sent) {
+		f.tell(clock())
+	}
 }
 
-// join takes in what the workers know. What cannot be read is as if there were nothing.
-func (f *function) join(now time.Duration) (cas uint32) {
-	text, cas, err := proxywasm.GetSharedData(f.key)
-	if err != nil {
-		text, cas = nil, 0
+// join takes in what the workers know, and says whether that is something else than before.
+// What cannot be read is as if there were nothing.
+func (f *function) join(now time.Duration) bool {
+	text, cas := getShared(f.key)
+	if cas != 0 && cas == f.cas && f.read != 0 && now-f.read <= readEvery {
+		return false
 	}
 	f.table.Join(text, now)
-	return cas
+	f.cas, f.read = cas, now
+	return true
 }
 
-func (f *function) tell(now time.Duration, cas uint32) {
+func (f *function) tell(now time.Duration) {
+	if f.read == 0 {
+		f.join(now)
+	}
 	for range tries {
 		f.buffer = f.table.Append(f.buffer[:0], now)
-		err := proxywasm.SetSharedData(f.key, f.buffer, cas)
+		err := setShared(f.key, f.buffer, f.cas)
 		if err == nil {
 			f.table.Told()
+			// The proxy numbers all that it is told, one by one. So what has the next number is
+			// this, or nothing: then it is read again.
+			f.cas++
 			return
 		}
-		if !errors.Is(err, types.ErrorStatusCasMismatch) {
-			proxywasm.LogWarnf("route: %s: telling other workers: %v", f.cluster, err)
+		if !errors.Is(err, errChanged) {
+			logWarning(fmt.Sprintf("route: %s: telling other workers: %v", f.cluster, err))
 			return
 		}
-		cas = f.join(now)
+		f.join(now)
+	}
+}
+
+// trusted says of an endpoint that it has lately answered itself what was meant for it.
+func (f *function) trusted(i int, address string, now time.Duration) bool {
+	return i < len(f.addresses) && f.addresses[i] == address && f.checked[i] != 0 && now-f.checked[i] < checkEvery
+}
+
+func (f *function) trust(i int, address string, now time.Duration) {
+	if i < len(f.addresses) && f.addresses[i] == address {
+		f.checked[i] = now
 	}
 }
 

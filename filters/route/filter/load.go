@@ -22,13 +22,12 @@ const (
 	largest = 1e12
 )
 
-// readLoad reads a report; nil if it does not say how many requests the endpoint has.
-func readLoad(text string) *route.Load {
+// readLoad reads a report; ok is false if it does not say how many requests the endpoint has.
+func readLoad(text string) (l route.Load, ok bool) {
 	rest, ok := strings.CutPrefix(text, textFormat)
 	if !ok || len(text) > loadBytes {
-		return nil
+		return l, false
 	}
-	var l route.Load
 	said := false
 	for pair := range strings.SplitSeq(rest, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
@@ -44,10 +43,7 @@ func readLoad(text string) *route.Load {
 			l.Service = time.Duration(min(n, math.MaxInt64/float64(2*time.Second)) * float64(time.Second))
 		}
 	}
-	if !said {
-		return nil
-	}
-	return &l
+	return l, said
 }
 
 // number refuses what no report can mean.

@@ -1,0 +1,160 @@
+package filter
+
+import (
+	"fmt"
+	"math"
+	"time"
+	"unsafe"
+)
+
+// The proxy, by proxy-wasm's ABI 0.2.0. The SDK for Go has all of this, and more: its way into
+// the filter and back, with maps of contexts and memory for each value, costs as much as what
+// the filter does (docs/rationale.md).
+
+// These are of the ABI.
+const (
+	statusOK          = 0
+	statusCasMismatch = 8
+
+	levelWarning = 3
+	levelError   = 4
+
+	bufferPluginConfiguration = 7
+	mapRequestHeaders         = 0
+	mapResponseHeaders        = 2
+	metricCounter             = 0
+)
+
+//go:wasmimport env proxy_log
+func proxyLog(level uint32, text *byte, size int32) uint32
+
+//go:wasmimport env proxy_get_buffer_bytes
+func proxyGetBufferBytes(buffer uint32, start, most int32, value unsafe.Pointer, size *int32) uint32
+
+//go:wasmimport env proxy_get_property
+func proxyGetProperty(path *byte, pathSize int32, value unsafe.Pointer, size *int32) uint32
+
+//go:wasmimport env proxy_get_header_map_value
+func proxyGetHeaderMapValue(headers uint32, name *byte, nameSize int32, value unsafe.Pointer, size *int32) uint32
+
+//go:wasmimport env proxy_replace_header_map_value
+func proxyReplaceHeaderMapValue(headers uint32, name *byte, nameSize int32, value *byte, size int32) uint32
+
+//go:wasmimport env proxy_get_shared_data
+func proxyGetSharedData(key *byte, keySize int32, value unsafe.Pointer, size *int32, cas *uint32) uint32
+
+//go:wasmimport env proxy_set_shared_data
+func proxySetSharedData(key *byte, keySize int32, value *byte, size int32, cas uint32) uint32
+
+//go:wasmimport env proxy_define_metric
+func proxyDefineMetric(kind uint32, name *byte, nameSize int32, metric *uint32) uint32
+
+//go:wasmimport env proxy_increment_metric
+func proxyIncrementMetric(metric uint32, by int64) uint32
+
+//go:wasmimport wasi_snapshot_preview1 clock_time_get
+func clockTimeGet(clock int32, precision uint64, nanoseconds *uint64) uint32
+
+// given is where the proxy says what it gives. It is not on the stack, which may move while the
+// proxy has memory allocated for the value.
+var given struct {
+	value  *byte
+	size   int32
+	number uint32
+	time   uint64
+}
+
+func text(s string) (*byte, int32) { return unsafe.StringData(s), int32(len(s)) }
+
+func logText(level uint32, s string) {
+	p, n := text(s)
+	proxyLog(level, p, n) // there is nobody to tell if that does not work either
+}
+
+func logError(s string)   { logText(levelError, s) }
+func logWarning(s string) { logText(levelWarning, s) }
+
+// monotonic is WASI's clock that never goes back. All workers of a proxy have the same,
+// which Go's own time does not show: it begins with each of them anew.
+const monotonic = 1
+
+func clock() time.Duration {
+	clockTimeGet(monotonic, 1, &given.time) // never fails for this clock
+	return time.Duration(given.time)
+}
+
+// pluginConfiguration is valid until the proxy gives something else, as all values are.
+func pluginConfiguration() ([]byte, error) {
+	if status := proxyGetBufferBytes(bufferPluginConfiguration, 0, math.MaxInt32, unsafe.Pointer(&given.value), &given.size); status != statusOK {
+		return nil, statusError(status)
+	}
+	return unsafe.Slice(given.value, given.size), nil
+}
+
+// property is one of the proxy's, by its path with zeros between.
+func property(path string) (value string, ok bool) {
+	p, n := text(path)
+	if proxyGetProperty(p, n, unsafe.Pointer(&given.value), &given.size) != statusOK {
+		return "", false
+	}
+	return unsafe.String(given.value, given.size), true
+}
+
+func responseHeader(name string) (value string, ok bool) {
+	p, n := text(name)
+	if proxyGetHeaderMapValue(mapResponseHeaders, p, n, unsafe.Pointer(&given.value), &given.size) != statusOK {
+		return "", false
+	}
+	return unsafe.String(given.value, given.size), true
+}
+
+// setRequestHeader replaces a header of the request.
+func setRequestHeader(name, value string) error {
+	p, n := text(name)
+	q, m := text(value)
+	return statusError(proxyReplaceHeaderMapValue(mapRequestHeaders, p, n, q, m))
+}
+
+// getShared returns what workers share by a name, and its number; nil and 0 if it is nothing.
+func getShared(key string) (value []byte, cas uint32) {
+	p, n := text(key)
+	if proxyGetSharedData(p, n, unsafe.Pointer(&given.value), &given.size, &given.number) != statusOK {
+		return nil, 0
+	}
+	return unsafe.Slice(given.value, given.size), given.number
+}
+
+// setShared replaces it if it still has that number, and else returns errChanged.
+func setShared(key string, value []byte, cas uint32) error {
+	p, n := text(key)
+	status := proxySetSharedData(p, n, unsafe.SliceData(value), int32(len(value)), cas)
+	if status == statusCasMismatch {
+		return errChanged
+	}
+	return statusError(status)
+}
+
+// counter is made when it is first needed: the proxy keeps each that is made for ever.
+type counter struct {
+	name   string
+	metric uint32
+	made   bool
+}
+
+func (c *counter) add() {
+	if !c.made {
+		p, n := text(c.name)
+		if proxyDefineMetric(metricCounter, p, n, &given.number) != statusOK {
+			return
+		}
+		c.metric, c.made = given.number, true
+	}
+	proxyIncrementMetric(c.metric, 1) // fails only for one that is not made
+}
+
+func statusError(status uint32) error {
+	if status == statusOK {
+		return nil
+	}
+	return fmt.Errorf("the proxy answers with status %d", status)
+}
