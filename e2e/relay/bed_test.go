@@ -185,7 +185,7 @@ func (b *bed) runEnvoy(bootstrap []byte) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	envoy := exec.Command(binary(b.t, "envoy"), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
+	envoy := exec.Command(programtest.Path(b.t, "envoy"), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
 	envoy.Stdout, envoy.Stderr = logFile, logFile
 	if err := envoy.Start(); err != nil {
 		b.t.Fatal(err)
@@ -220,7 +220,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	if plugin != nil {
 		filter = fmt.Sprintf(`- {name: headstart-prefetch, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
 			name: headstart-prefetch, failure_policy: FAIL_OPEN, vm_config: {vm_id: headstart, runtime: envoy.wasm.runtime.v8, code: {local: {filename: %q}}},
-			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, binary(b.t, "prefetch.wasm"), plugin)
+			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, programtest.Path(b.t, "prefetch.wasm"), plugin)
 	}
 	var g gateway
 	g.read(b.t, []byte(strings.NewReplacer("20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers).Replace(string(text))))
@@ -242,9 +242,6 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	}
 	return g.write(b.t, b.dir)
 }
-
-// binary is where a program or a filter is.
-func binary(t *testing.T, name string) string { return programtest.Path(t, name) }
 
 // backend serves on an address and says its name; it keeps the last request.
 type backend struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
 
 // picked is a bed whose gateway picks one of two places for each request: weights have the far
@@ -34,7 +35,7 @@ func pickedState(addresses ...string) platform.State {
 	return st
 }
 
-func withRouteFilter(b *bed) { b.module = binary(b.t, "route.wasm") }
+func withRouteFilter(b *bed) { b.module = programtest.Path(b.t, "route.wasm") }
 
 func newPicked(t *testing.T, options ...func(*bed)) *picked {
 	t.Helper()
