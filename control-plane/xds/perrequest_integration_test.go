@@ -71,7 +71,12 @@ func (p *picking) ask(requests int) map[string]int {
 	return heard
 }
 
-var nearby, faraway = Expected{Service: time.Millisecond, Workers: 2}, Expected{RTT: 50 * time.Millisecond, Service: time.Millisecond, Workers: 2}
+// What is expected is far more than what a busy machine takes for a request.
+var (
+	nearby  = Expected{Service: 20 * time.Millisecond, Workers: 2}
+	next    = Expected{RTT: 20 * time.Millisecond, Service: 20 * time.Millisecond, Workers: 2}
+	faraway = Expected{RTT: 500 * time.Millisecond, Service: 20 * time.Millisecond, Workers: 2}
+)
 
 // Whatever weights say in the long run, a request goes where it is answered first.
 func TestTheFilterPicksPerRequest(t *testing.T) {
@@ -103,7 +108,7 @@ func TestTheFilterPicksPerRequest(t *testing.T) {
 
 // What becomes slow, or is gone, is left alone, and no request fails for it.
 func TestTheFilterLeavesWhatIsSlowOrGone(t *testing.T) {
-	p := pickFrom(t, nearby, Expected{RTT: time.Millisecond, Service: time.Millisecond, Workers: 2}, faraway)
+	p := pickFrom(t, nearby, next, faraway)
 	if heard := p.ask(50); heard["0"] != 50 {
 		t.Fatalf("%v were answered by the three", heard)
 	}
@@ -139,7 +144,7 @@ func TestTheFilterStandsAside(t *testing.T) {
 // An instance that is withdrawn gets no request once gateways have settled, though it was the
 // nearest and Envoy still has it as draining: whoever is named gets a request, however it fares.
 func TestTheFilterLeavesWhatIsWithdrawn(t *testing.T) {
-	p := pickFrom(t, nearby, Expected{RTT: time.Millisecond, Service: time.Millisecond, Workers: 2}, faraway)
+	p := pickFrom(t, nearby, next, faraway)
 	if heard := p.ask(20); heard["0"] != 20 {
 		t.Fatalf("%v were answered by the three", heard)
 	}
