@@ -53,6 +53,8 @@ type bed struct {
 	module   string
 	weights  xds.Weights
 	outliers string
+	// daemon is what of the daemon's server is different.
+	daemon []grpc.ServerOption
 	// The ends of what runs.
 	stopControlPlane, stopDaemon, stopEnvoy func()
 	url                                     string
@@ -118,7 +120,7 @@ func (b *bed) startDaemon() {
 		Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: b.log("daemon")})
 	b.relay = r
 	r.SetFunctions([]*nodeapi.Function{{Name: "default/fire", Hosts: []string{fireHost}}})
-	g := grpc.NewServer(relay.ServerOptions()...)
+	g := grpc.NewServer(append(relay.ServerOptions(), b.daemon...)...)
 	r.Register(g)
 	_, stop := b.serve(g, "unix", b.socket("gateway.sock"))
 	ctx, cancel := context.WithCancel(b.t.Context())

@@ -13,6 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
@@ -123,9 +127,13 @@ func TestAMeshsGatewayWithoutTheRouteFilter(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("no module"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, module := range map[string]string{"none": "", "no file": "/nonexistent/route.wasm", "a broken file": broken} {
+	module := func(path string) func(*bed) { return func(b *bed) { b.module = path } }
+	for name, without := range map[string]func(*bed){
+		"none": module(""), "no file": module("/nonexistent/route.wasm"), "a broken file": module(broken),
+		"a daemon that is older": func(b *bed) { withRouteFilter(b); b.daemon = append(b.daemon, grpc.StreamInterceptor(withoutECDS)) },
+	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPicked(t, func(b *bed) { b.module = module })
+			p := newPicked(t, without)
 			p.startEnvoy(nil)
 			p.settles("far") // by weight
 			if heard := p.ask(50); heard["far"] != 50 {
@@ -133,6 +141,14 @@ func TestAMeshsGatewayWithoutTheRouteFilter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withoutECDS is a server that does not know of it.
+func withoutECDS(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if strings.HasSuffix(info.FullMethod, "/DeltaExtensionConfigs") {
+		return status.Error(codes.Unimplemented, "unknown service")
+	}
+	return handle(server, s)
 }
 
 // Envoy ejects an instance that fails: from then on it gets no request, though it would be the one
