@@ -3,9 +3,9 @@ package routing
 import "time"
 
 const (
-	// drainWindow has ten requests and more to each node at the benchmark's rates, of which a
-	// fifth is two: with fewer, a single one that tries a slow node would count.
-	drainWindow = 200 * time.Millisecond
+	// drainWindow has 25 requests and more to each node at the benchmark's rates, a fifth of
+	// which is more than those that try a slow node, one or two per second, are by chance.
+	drainWindow = 500 * time.Millisecond
 	// drainedShare is what may be left of a slow node's requests: ten times as slow as
 	// before, it does a tenth of the work, and some must come to see when it is well again.
 	drainedShare = 0.2

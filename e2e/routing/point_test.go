@@ -93,7 +93,7 @@ func slowed(until time.Duration) []routing.Sample {
 
 func TestDrained(t *testing.T) {
 	for _, c := range []struct{ until, want time.Duration }{
-		{0, 0}, {250 * ms, 400 * ms}, {900 * ms, 1000 * ms}, {time.Hour, 5 * time.Second},
+		{0, 0}, {50 * ms, 0}, {250 * ms, 500 * ms}, {900 * ms, 1000 * ms}, {time.Hour, 5 * time.Second},
 	} {
 		if got := routing.Drained(slowed(c.until), "cloud-1", 5*time.Second); got != c.want {
 			t.Errorf("sent there for %v, drained after %v, want %v", c.until, got, c.want)
