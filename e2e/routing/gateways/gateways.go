@@ -51,11 +51,14 @@ type Set struct {
 	envoys  *process.Group
 	sockets map[string]string // of the admin interfaces, by node
 	cluster string            // as Envoy calls the function's
+	// control ends what tells the gateways how to route, where there is such: it asks them, and must
+	// not find them gone.
+	control func() error
 	closers []func(context.Context) error
 }
 
 func newSet(b *bed.Bed, cluster string) *Set {
-	return &Set{bed: b, envoys: process.New(func(process.Exit) {}), sockets: map[string]string{}, cluster: cluster}
+	return &Set{bed: b, envoys: process.New(func(process.Exit) {}), sockets: map[string]string{}, cluster: cluster, control: func() error { return nil }}
 }
 
 // Address is where a node's users find the function.
@@ -66,8 +69,8 @@ func (s *Set) onClose(end func(context.Context) error) { s.closers = append(s.cl
 
 // Close ends the gateways and what told them how to route.
 func (s *Set) Close(ctx context.Context) error {
+	errs := []error{s.control()}
 	s.envoys.Stop(ctx)
-	var errs []error
 	for len(s.closers) > 0 {
 		last := len(s.closers) - 1
 		errs = append(errs, s.closers[last](ctx))

@@ -79,10 +79,10 @@ func (s *Set) repeat(ctx context.Context, interval time.Duration, do func(contex
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- every(ctx, interval, do) }()
-	s.onClose(func(context.Context) error {
+	s.control = func() error {
 		stop()
 		return <-ended
-	})
+	}
 }
 
 // every does something at once and again after each interval, until ctx ends or it fails.
