@@ -13,7 +13,9 @@ import (
 // over: in headerProgress of answers of status 102. So it is known of a daemon that ends
 // whether anybody may have had the request.
 const (
-	progressAsked      = "tell" // in the request
+	progressAsked = "tell" // in the request
+	// progressParked says that the request is there. As the answer's first bytes it keeps net/http
+	// from sending the request again by itself when its connection was kept from one before.
 	progressParked     = "parked"
 	progressDelivering = "delivering" // from now on the function may have it
 )
