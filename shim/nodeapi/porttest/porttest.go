@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"testing"
 )
 
@@ -17,7 +18,11 @@ const (
 	tries   = 100
 )
 
-// Free returns a TCP port that nothing on this machine listened on a moment ago.
+// given are the ports that this process was given, which it may not listen on yet.
+var given sync.Map
+
+// Free returns a TCP port that nothing on this machine listened on a moment ago, another one each
+// time.
 func Free(t testing.TB) uint16 {
 	t.Helper()
 	var err error
@@ -26,6 +31,9 @@ func Free(t testing.TB) uint16 {
 		var l net.Listener
 		if l, err = net.Listen("tcp", ":"+strconv.Itoa(port)); err == nil {
 			_ = l.Close() // it has served its purpose
+			if _, twice := given.LoadOrStore(port, true); twice {
+				continue
+			}
 			return uint16(port)
 		}
 	}
