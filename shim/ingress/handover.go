@@ -89,8 +89,9 @@ func newPeerConn(c *tls.Conn, closed func()) *peerConn {
 
 // Close ends the connection at once, what is still on its way in it included. The other side
 // would hear of the end only behind all that, for which it may have no room (RFC 9293, section
-// 3.10.4).
+// 3.10.4). Nobody reads from it any more, which a failed Write need not wait for then.
 func (c *peerConn) Close() error {
+	defer c.end(net.ErrClosed)
 	c.closed()
 	if tcp, is := c.NetConn().(*net.TCPConn); is && unsent(tcp) > 0 {
 		_ = tcp.SetLinger(0) // of a connection that has ended already
@@ -120,8 +121,8 @@ func (c *peerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write fails when all that came before the connection's end has been read, or after lastWords: a
-// transport takes a failed write for the request's end, and the other side may have answered
+// Write fails when all that came before the connection's end has been read, when it is closed, or
+// after lastWords: a transport takes a failed write for the request's end, and the other side may have answered
 // before it closed.
 func (c *peerConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -87,6 +88,28 @@ func TestTheLastWordsOfAPeerAreHeard(t *testing.T) {
 	case <-time.After(soon):
 		t.Error("the write does not end")
 	}
+}
+
+// Who has closed a connection does not wait for what nobody reads any more.
+func TestAWriteEndsWithItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		c := ingress.NewPeerConn(tls.Client(here, &tls.Config{ServerName: "edge-2", MinVersion: tls.VersionTLS13}))
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.Write([]byte("a body"))
+			failed <- err
+		}()
+		if _, err := there.Read(make([]byte, 1)); err != nil { // it has begun
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_ = c.Close()
+		if err := <-failed; err == nil || time.Since(began) > 0 {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		_ = there.Close()
+	})
 }
 
 func tcpState(t *testing.T, c net.Conn) (state uint8) {
