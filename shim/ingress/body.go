@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -107,13 +108,24 @@ func (b *clientBody) whole() bool { return !b.spent.Load() }
 // failed is why the client's body could not be read to its end, nil if it could or still may.
 func (b *clientBody) failed() error { return load(&b.failure) }
 
-// closeUnread has the connection closed after an answer that comes before the body's end. The
-// server would take what it has not read of a body for the next request, if a read was
-// interrupted: a client could write itself one that the gateway has not seen.
-func (b *clientBody) closeUnread(h http.Header) {
-	if b.of.ProtoMajor == 1 && !b.ended.Load() {
-		h.Set("Connection", "close")
+// closeUnread has the connection closed after an answer that comes before the body's end, and
+// tells whether it does. The server would take what it has not read of a body for the next
+// request, if a read was interrupted: a client could write itself one that the gateway has not
+// seen.
+func (b *clientBody) closeUnread(h http.Header) bool {
+	if b.of.ProtoMajor != 1 || b.ended.Load() {
+		return false
 	}
+	h.Set("Connection", "close")
+	return true
+}
+
+// linger gives the client time to read the answer before its connection is closed (RFC 9112,
+// section 9.6). One that still sends its body finds it broken otherwise, and may take that for all
+// there is.
+func linger(w http.ResponseWriter) {
+	// The server does so for a body that exceeds its limit, if only here.
+	_, _ = http.MaxBytesReader(w, io.NopCloser(strings.NewReader("-")), 0).Read(make([]byte, 1))
 }
 
 // refused is why the node does not take the body, nil if it does.

@@ -96,6 +96,7 @@ func TestAFunctionThatClosesIsNotWaitedFor(t *testing.T) {
 		for _, function := range []string{withBody, withoutInput} {
 			for _, far := range []bool{false, true} {
 				t.Run(fmt.Sprint(name, ", ", function, ", far: ", far), func(t *testing.T) {
+					t.Parallel() // the connections of each take a while to close
 					gateway, there := nodes(t, far)
 					client := gateway.gateway
 					if c.h2 {
@@ -139,6 +140,7 @@ func TestAnAnswerIsNotLostWithItsConnection(t *testing.T) {
 		for _, function := range []string{withBody, withoutInput} {
 			for _, far := range []bool{false, true} {
 				t.Run(fmt.Sprint(name, ", ", function, ", far: ", far), func(t *testing.T) {
+					t.Parallel() // the connections of each take a while to close
 					gateway, there := nodes(t, far)
 					there.instances.run(t, hijacked(func(conn *net.TCPConn) {
 						_, _ = io.WriteString(conn, c.answer)

@@ -77,9 +77,7 @@ func TestAnInstanceIsKnownToWorkOnARequest(t *testing.T) {
 	if got := read(t, r.do(t, req).Body); got != "content" {
 		t.Errorf("%q", got)
 	}
-	if !r.deliveries.ended(id) {
-		t.Error("it still is known when it is over")
-	}
+	eventually(t, "it is not known any more", func() bool { return r.deliveries.ended(id) })
 }
 
 // A body that is the input is read while it comes, and never for whole when it is not.

@@ -78,8 +78,8 @@ func (a *answering) WriteHeader(status int) {
 	if !interim {
 		a.restore()
 	}
-	if status >= http.StatusOK {
-		a.body.closeUnread(a.Header())
+	if status >= http.StatusOK && a.body.closeUnread(a.Header()) {
+		linger(a.ResponseWriter)
 	}
 	a.ResponseWriter.WriteHeader(status)
 }

@@ -228,7 +228,9 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	if p.id != "" {
 		w.Header().Set(headerRequest, p.id)
 	}
-	p.body.closeUnread(w.Header())
+	if p.body.closeUnread(w.Header()) && !errors.Is(err, errClientGone) {
+		linger(w)
+	}
 	if isUndelivered(err) {
 		w.Header().Set(headerUndelivered, pr.Title)
 	}
