@@ -22,12 +22,19 @@ const (
 	// chance is the square of what a normal distribution's positive part has on average if its
 	// mean is 0, 1/sqrt(2 pi) of the deviation, times 4: see positive.
 	chance = 2 / math.Pi
-	// regard is how often a request's wait counts: once for itself, and by half for those who
-	// will wait because of it. If each had an eye to itself only, the near queue would fill
-	// until it is as bad as the far way is long, for everybody (Naor, "The regulation of queue
-	// size by levying tolls", 1969, who has the optimum for the mean: more than this). With
-	// more regard so many go far before they need to that the slowest hundredth are these.
+	// regard is how often a request's wait counts at least: once for itself, and by half for
+	// those who will wait because of it. If each had an eye to itself only, the near queue would
+	// fill until it is as bad as the far way is long, for everybody. With more regard so many go
+	// far before they need to that the slowest hundredth are these.
 	regard = 1.5
+	// spill is the share of the weight that is farther away by which an endpoint is known to
+	// be full by far. There the queue is never over, so that each request in it has everybody
+	// after it wait, and the slowest hundredth go far whatever is done: what is left is the mean,
+	// see optimal. Half of it counts by a quarter, and so on: the fewer have to go far, the more of
+	// the slowest hundredth are those that need not have.
+	spill = 0.5
+	// spillMost is what is believed of that share: an endpoint is full, and never more than that.
+	spillMost = 0.99
 	// learn is how much one answer counts in averages.
 	learn = 1.0 / 8
 	// patience is how many times the expected time may pass without any answer before an
@@ -59,6 +66,8 @@ type endpoint struct {
 	rtt, service, workers float64
 	// turn is how long those hold a worker that a request has to wait for.
 	turn float64
+	// regard is how often a wait here counts.
+	regard float64
 
 	// sent are this gateway's own requests in flight, of this worker; elsewhere are those of
 	// its others, and told is how many of sent these know of. id is what they call it.
@@ -129,7 +138,7 @@ func (e *endpoint) expect(now time.Duration) (expected, cost float64) {
 	ahead := positive(float64(e.sent+e.elsewhere)+others+1-e.workers, forgotten)
 	wait := ahead / e.workers * e.turn
 	expected = e.rtt + e.service + wait
-	cost = expected + (regard-1)*wait
+	cost = expected + (e.regard-1)*wait
 	if e.slow > slower { // it is forgiven only
 		slow := e.slowNow(now)
 		if (now - e.tried).Seconds() < e.slow*expected { // one request tries it, and is not answered yet

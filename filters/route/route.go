@@ -94,6 +94,7 @@ func (t *Table) Set(list []Endpoint) {
 		t.weights[i] = weight
 	}
 	sort.SliceStable(t.near, func(a, b int) bool { return next[t.near[a]].RTT < next[t.near[b]].RTT })
+	regardAll(next, t.near, weight)
 	room := 0
 	for k, i := range t.near {
 		room += next[i].Workers
@@ -224,10 +225,6 @@ func (t *Table) Over(sent Sent) {
 		t.endpoints[i].over()
 	}
 }
-
-// Hear says what endpoint i is heard to have in flight otherwise than by an answer: a
-// probe's, or what another worker of this gateway has seen.
-func (t *Table) Hear(i int, now time.Duration, load Load) { t.endpoints[i].hear(now, load) }
 
 // Len is how many endpoints there are.
 func (t *Table) Len() int { return len(t.endpoints) }

@@ -84,6 +84,34 @@ func TestWhatIsTooMuchGoesFar(t *testing.T) {
 	}
 }
 
+// Where the weights send some far for want of room, the near queue is kept short: it would
+// never be over. Weight on the next endpoint, as near as a request is long, says nothing.
+func TestAFullEndpointsQueueIsShort(t *testing.T) {
+	queue := func(nearWeight, nextWeight, farWeight uint32) (n int) {
+		near, next, far := near(), near(), far()
+		next.Address, next.RTT = "10.0.0.3:8080", near.RTT+near.Service
+		near.Weight, next.Weight, far.Weight = nearWeight, nextWeight, farWeight
+		table := table(near, next, far)
+		table.Eject(func(i int) bool { return i == 1 })
+		for pick(t, table, 0) == 0 {
+			table.Begin(0, 0)
+			n++
+		}
+		return n
+	}
+	roomy := queue(100, 0, 0)
+	for _, c := range []struct {
+		near, next, far uint32
+		shortest        int
+		longest         int
+	}{{0, 0, 0, roomy, roomy}, {50, 50, 0, roomy, roomy}, {90, 0, 10, roomy - 3, roomy - 1}, {80, 0, 20, roomy / 2, roomy - 4},
+		{40, 0, 60, roomy / 4, roomy / 3}, {10, 0, 90, roomy / 8, roomy / 4}} {
+		if n := queue(c.near, c.next, c.far); n < c.shortest || n > c.longest {
+			t.Errorf("with weights %d, %d, %d %d requests go near, want %d to %d; with all weight near %d", c.near, c.next, c.far, n, c.shortest, c.longest, roomy)
+		}
+	}
+}
+
 // An endpoint that is suddenly ten times as slow gets next to nothing after a second, whether
 // it reports its load or not.
 func TestASlowEndpointIsDrainedWithinASecond(t *testing.T) {

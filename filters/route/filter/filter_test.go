@@ -226,7 +226,7 @@ func TestWorkersShare(t *testing.T) {
 // they do not fill it more than one would.
 func TestWorkersShareWhereThereIsRoom(t *testing.T) {
 	cluster := "shop/wide"
-	line := fmt.Sprintf("%s %s,900,0,4000,64,0 %s,100,50000,4000,64,0", cluster, near, far)
+	line := fmt.Sprintf("%s %s,1000,0,4000,64,0 %s,0,50000,4000,64,0", cluster, near, far)
 	filtertest.Start(t, &vmContext{vm: New()}, "")
 	said, err := filterapi.ParseRouteFunction(line)
 	if err != nil {
