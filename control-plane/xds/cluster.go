@@ -27,8 +27,10 @@ const (
 	maxConcurrent = 8192
 	// upstreamIdleTimeout is below the shortest keep-alive of common servers (gunicorn:
 	// 2 s, Node.js: 5 s), so that the gateway closes idle connections first and no
-	// request meets a connection that the function is closing.
-	upstreamIdleTimeout = time.Second
+	// request meets a connection that the function is closing: by a round trip of up to half
+	// a second, as the function counts from when it has sent its answer to when the request
+	// is there. The longer it is, the fewer requests have to connect first.
+	upstreamIdleTimeout = 1500 * time.Millisecond
 	// protocolOptionsKey is where Envoy looks for upstreamhttp.HttpProtocolOptions.
 	protocolOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 )
