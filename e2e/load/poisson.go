@@ -93,7 +93,12 @@ type sender struct {
 type connection struct {
 	net.Conn
 	answers *bufio.Reader
+	since   time.Time // when it became idle
 }
+
+// idleMost is how long a connection may have been idle to get another request: less than
+// any server or proxy keeps one, whose end would be taken for the request's.
+const idleMost = 30 * time.Second
 
 func (s *sender) send(ctx context.Context, n int, a *Answer) {
 	due := s.begin.Add(a.Due)
@@ -121,6 +126,7 @@ func (s *sender) exchange(ctx context.Context, n int, deadline time.Time) (by st
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.since = time.Now()
 	s.idle = append(s.idle, c)
 	return by, err
 }
@@ -145,17 +151,10 @@ func (s *sender) converse(c *connection, n int) (by string, again bool, err erro
 	return by, !resp.Close, err
 }
 
-// connect takes the connection that was used last, so that no more are open than are needed
-// at once.
 func (s *sender) connect(ctx context.Context, deadline time.Time) (*connection, error) {
-	s.mu.Lock()
-	if last := len(s.idle) - 1; last >= 0 {
-		c := s.idle[last]
-		s.idle = s.idle[:last]
-		s.mu.Unlock()
+	if c := s.take(time.Now()); c != nil {
 		return c, nil
 	}
-	s.mu.Unlock()
 	conn, err := (&net.Dialer{Deadline: deadline}).DialContext(ctx, "tcp", s.Address)
 	if err != nil {
 		return nil, err
@@ -163,8 +162,26 @@ func (s *sender) connect(ctx context.Context, deadline time.Time) (*connection, 
 	return &connection{Conn: conn, answers: bufio.NewReader(conn)}, nil
 }
 
+// take returns the connection that was used last, so that no more are open than are needed
+// at once. If that was too long ago there is none, and all are closed.
+func (s *sender) take(now time.Time) *connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	if c := s.idle[last]; now.Sub(c.since) < idleMost {
+		s.idle = s.idle[:last]
+		return c
+	}
+	s.closeIdle()
+	return nil
+}
+
 func (s *sender) closeIdle() {
 	for _, c := range s.idle {
 		c.Close()
 	}
+	s.idle = nil
 }
