@@ -27,8 +27,8 @@ const (
 type service struct {
 	name, namespace string
 	replicas        int
-	// function: it has annotations of Headstart's.
-	function bool
+	// function: it has annotations of Headstart's; an input among them, unless withoutInput.
+	function, withoutInput bool
 	// gateways are Gateway objects, namespace/name. Empty: its namespace's.
 	gateways []string
 	// port is the Service's name for its port, and so its protocol. Empty: http.
@@ -44,7 +44,10 @@ func (s service) cluster() string {
 
 func (s service) manifest() string {
 	annotations := ""
-	if s.function {
+	switch {
+	case s.withoutInput:
+		annotations = "{headstart.dev/scale-to-zero: 10m}"
+	case s.function:
 		annotations = fmt.Sprintf(`{headstart.dev/scale-to-zero: 10m, headstart.dev/input: %q, headstart.dev/store: footage}`, testbed.Input)
 	}
 	gateways, port := "["+strings.Join(s.gateways, ", ")+"]", s.port
