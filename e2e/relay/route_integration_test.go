@@ -121,6 +121,20 @@ func TestAMeshsGatewayPicksPerRequest(t *testing.T) {
 	}
 }
 
+// What is gone for a moment only gets requests again, however short that moment is.
+func TestWhatComesBackIsPicked(t *testing.T) {
+	const times = 20
+	p := newPicked(t, withRouteFilter)
+	p.startEnvoy(nil)
+	p.settles("near")
+	for range times {
+		p.update(pickedState(p.far.address))
+		p.eventually("one is answered far away", func() bool { return p.get() == "far" })
+		p.update(pickedState(p.near.address, p.far.address))
+		p.settles("near")
+	}
+}
+
 // No listener waits for the filter, and no request fails because it is not there.
 func TestAMeshsGatewayWithoutTheRouteFilter(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "route.wasm")

@@ -19,7 +19,7 @@ func Route(path string) Module {
 var (
 	// routeCallbacks are what the route filter hears of. No part of a body is among them.
 	routeCallbacks = []string{"proxy_on_memory_allocate", "proxy_on_vm_start", "proxy_on_configure",
-		"proxy_on_request_headers", "proxy_on_response_headers", "proxy_on_delete"}
+		"proxy_on_context_create", "proxy_on_request_headers", "proxy_on_response_headers", "proxy_on_delete"}
 	// routeCalls are what it asks Envoy. It opens no connections.
 	routeCalls = []string{"proxy_log", "proxy_get_buffer_bytes", "proxy_get_property", "proxy_get_header_map_value",
 		"proxy_replace_header_map_value", "proxy_get_shared_data", "proxy_set_shared_data", "proxy_define_metric", "proxy_increment_metric"}

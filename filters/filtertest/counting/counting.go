@@ -22,9 +22,9 @@ const (
 	abi, wasi = "env", "wasi_snapshot_preview1"
 	clockName = "clock_time_get"
 	allocate  = "proxy_on_memory_allocate"
-	// vmContext and pluginContext are the contexts that are there from the beginning; requests
-	// have those from firstRequest on.
-	vmContext, pluginContext, firstRequest = 0, 1, 2
+	// vmContext is the context that is there from the beginning; configurations and requests
+	// have those from first on.
+	vmContext, first = 0, 1
 	// up is for how long the machine has been there when the module is started.
 	up = time.Hour
 )
@@ -39,17 +39,19 @@ type Exchange struct {
 // Proxy has one module, which has been told its configuration.
 type Proxy struct {
 	// Now is the time, which passes only by what its owner adds.
-	Now     time.Duration
+	Now time.Duration
+	// Plugin is the configuration with which requests come: what Configure has returned.
+	Plugin  uint64
 	runtime wazero.Runtime
 	module  api.Module
 	host    *host
-	next    uint64 // request's context
+	next    uint64 // context
 }
 
-// Open starts a module. Close ends it.
+// Open starts a module with a first configuration. Close ends it.
 func Open(ctx context.Context, module []byte, configuration string) (_ *Proxy, err error) {
-	p := &Proxy{Now: up, runtime: wazero.NewRuntime(ctx), next: firstRequest,
-		host: &host{configuration: configuration, shared: map[string]value{}, crossed: map[string]int{}}}
+	p := &Proxy{Now: up, runtime: wazero.NewRuntime(ctx), next: first,
+		host: &host{shared: map[string]value{}, crossed: map[string]int{}}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close(ctx))
@@ -78,12 +80,28 @@ func Open(ctx context.Context, module []byte, configuration string) (_ *Proxy, e
 	if p.module, err = p.runtime.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithStartFunctions("_initialize")); err != nil {
 		return nil, err
 	}
-	p.call(ctx, "proxy_on_context_create", pluginContext, vmContext)
-	if ok := p.call(ctx, "proxy_on_configure", pluginContext, uint64(len(configuration))); ok != 1 {
-		return nil, errors.New("the module refuses its configuration")
+	if p.Plugin, err = p.Configure(ctx, configuration); err != nil {
+		return nil, err
 	}
 	clear(p.host.crossed)
 	return p, nil
+}
+
+// Configure gives the module one more configuration. The others stay.
+func (p *Proxy) Configure(ctx context.Context, configuration string) (plugin uint64, err error) {
+	plugin = p.create(ctx, vmContext)
+	p.host.configuration = configuration
+	if ok := p.call(ctx, "proxy_on_configure", plugin, uint64(len(configuration))); ok != 1 {
+		return 0, errors.New("the module refuses its configuration")
+	}
+	return plugin, nil
+}
+
+func (p *Proxy) create(ctx context.Context, of uint64) (created uint64) {
+	created = p.next
+	p.next++
+	p.call(ctx, "proxy_on_context_create", created, of)
+	return created
 }
 
 // Close ends the module.
@@ -98,9 +116,8 @@ func (p *Proxy) Crossed() map[string]int {
 
 // Begin takes a request's headers through the filter. End has to follow.
 func (p *Proxy) Begin(ctx context.Context, e *Exchange) (request uint64) {
-	request = p.next
-	p.next++
 	p.host.exchange = e
+	request = p.create(ctx, p.Plugin)
 	p.call(ctx, "proxy_on_request_headers", request, uint64(len(e.Request)), 1)
 	return request
 }

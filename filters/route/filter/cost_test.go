@@ -15,9 +15,9 @@ import (
 // One of these costs Envoy half a microsecond where the machine has nothing else to do, and one
 // that gives something twice that: Envoy has the module allocate memory for it.
 const (
-	// callbacks are what the proxy tells the filter of a request: its headers, its answer's, and
-	// that it is over. Of bodies it tells nothing.
-	callbacks = 3
+	// callbacks are what the proxy tells the filter of a request: that it begins, its headers, its
+	// answer's, and that it is over. Of bodies it tells nothing.
+	callbacks = 4
 	// questions are what the filter asks about each: its cluster, the time, whether it is
 	// answered, the time, and the load. Values are those that it is given.
 	questions, values = 5, 3
@@ -31,7 +31,12 @@ const (
 // costs opens the module with two endpoints that have so many workers, and a proxy that counts.
 func costs(tb testing.TB, workers int) *counting.Proxy {
 	tb.Helper()
-	p, err := counting.Open(tb.Context(), filter.Module(tb), fmt.Sprintf("v1\nshop/cost %s,900,0,4000,%d,0 %s,100,50000,4000,%d,0\n", near, workers, far, workers))
+	return count(tb, fmt.Sprintf("v1\nshop/cost %s,900,0,4000,%d,0 %s,100,50000,4000,%d,0\n", near, workers, far, workers))
+}
+
+func count(tb testing.TB, configuration string) *counting.Proxy {
+	tb.Helper()
+	p, err := counting.Open(tb.Context(), filter.Module(tb), configuration)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -102,6 +107,30 @@ func TestWhatARequestCosts(t *testing.T) {
 				t.Errorf("crossings (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A proxy may go back to a configuration that it still has, and does not say so then.
+func TestAConfigurationThatComesBack(t *testing.T) {
+	both := fmt.Sprintf("v1\nshop/back %s,900,0,4000,2,0 %s,100,50000,4000,2,0\n", near, far)
+	p, e := count(t, both), &counting.Exchange{Properties: map[string]string{clusterProperty: "shop/back"}, Request: map[string]string{}}
+	first := p.Plugin
+	second, err := p.Configure(t.Context(), fmt.Sprintf("v1\nshop/back %s,100,50000,4000,2,0\n", far))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Configure(t.Context(), "none"); err == nil {
+		t.Error("the module takes none")
+	}
+	for _, c := range []struct {
+		plugin uint64
+		want   string
+	}{{second, far}, {first, near}, {first, near}, {second, far}} {
+		p.Plugin = c.plugin
+		p.End(t.Context(), p.Begin(t.Context(), e), e)
+		if got := e.Request[filterapi.HeaderEndpoint]; got != c.want {
+			t.Errorf("with configuration %d, %q is named", c.plugin, got)
+		}
 	}
 }
 

@@ -17,7 +17,11 @@ import (
 // VM is the filter as each of a proxy's workers has it. What it has seen of functions outlives
 // their configuration.
 type VM struct {
-	functions map[string]*function // of the configuration, by cluster
+	// plugins are the configurations that the proxy has, by what it calls them; plugin is the one
+	// that counts.
+	plugins   map[uint32]filterapi.RouteConfig
+	plugin    uint32
+	functions map[string]*function // of the configuration that counts, by cluster
 	// session: HeaderSession names the endpoint.
 	session bool
 	// requests are those under way that the filter has to do with, by what the proxy calls them.
@@ -46,20 +50,20 @@ const (
 
 // New returns a filter that knows no function.
 func New() *VM {
-	return &VM{functions: map[string]*function{}, requests: map[uint32]request{}, avoided: counter{name: avoidedMetric}}
+	return &VM{plugins: map[uint32]filterapi.RouteConfig{}, functions: map[string]*function{}, requests: map[uint32]request{}, avoided: counter{name: avoidedMetric}}
 }
 
-// Configure reads the proxy's configuration anew. It refuses a wrong one, so that the proxy
-// keeps its last good one. All requests go by the newest, whichever they came with.
-func (vm *VM) Configure() bool {
-	if err := vm.load(); err != nil {
+// Configure reads a configuration of the proxy's, which counts from now on. It refuses a wrong
+// one, so that the proxy keeps its last good one.
+func (vm *VM) Configure(plugin uint32) bool {
+	if err := vm.load(plugin); err != nil {
 		logError(fmt.Sprintf("route: plugin configuration: %v", err))
 		return false
 	}
 	return true
 }
 
-func (vm *VM) load() error {
+func (vm *VM) load(plugin uint32) error {
 	data, err := pluginConfiguration()
 	if err != nil {
 		return fmt.Errorf("reading it: %w", err)
@@ -68,6 +72,36 @@ func (vm *VM) load() error {
 	if err != nil {
 		return err
 	}
+	if err := vm.use(config); err != nil {
+		return err
+	}
+	vm.plugins[plugin], vm.plugin = config, plugin
+	return nil
+}
+
+// Begin says with which configuration a request comes: from now on that one counts, for all.
+// It is mostly the newest. But the proxy does not read to the filter again what it still has:
+// when a configuration comes back before requests with it are over, this is how the filter hears
+// of it.
+func (vm *VM) Begin(plugin uint32) {
+	if plugin == vm.plugin {
+		return
+	}
+	config, ok := vm.plugins[plugin]
+	if !ok {
+		return // it was refused
+	}
+	if err := vm.use(config); err != nil { // it was right before
+		logError(fmt.Sprintf("route: plugin configuration: %v", err))
+		return
+	}
+	vm.plugin = plugin
+}
+
+// End says that the proxy has done with a configuration.
+func (vm *VM) End(plugin uint32) { delete(vm.plugins, plugin) }
+
+func (vm *VM) use(config filterapi.RouteConfig) (err error) {
 	// All of it is read before any of it counts.
 	changed := make(map[string]filterapi.RouteFunction)
 	functions := make(map[string]*function, len(config.Lines))

@@ -21,18 +21,22 @@ type vmContext struct {
 	vm *VM
 }
 
-func (c *vmContext) NewPluginContext(uint32) types.PluginContext { return &pluginContext{vm: c.vm} }
+func (c *vmContext) NewPluginContext(id uint32) types.PluginContext {
+	return &pluginContext{vm: c.vm, id: id}
+}
 
 type pluginContext struct {
 	types.DefaultPluginContext
 	vm *VM
+	id uint32
 }
 
 func (c *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
-	return types.OnPluginStartStatus(c.vm.Configure())
+	return types.OnPluginStartStatus(c.vm.Configure(c.id))
 }
 
 func (c *pluginContext) NewHttpContext(id uint32) types.HttpContext {
+	c.vm.Begin(c.id)
 	return &httpContext{vm: c.vm, id: id}
 }
 

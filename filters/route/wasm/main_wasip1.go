@@ -36,12 +36,16 @@ func allocate(size uint32) *byte {
 func start(_, _ uint32) bool { return true }
 
 //go:wasmexport proxy_on_configure
-func configure(_, _ uint32) bool { return vm.Configure() }
+func configure(plugin, _ uint32) bool { return vm.Configure(plugin) }
 
-// Nothing is to be done for a context; not all proxies take a module that does not say so.
+// What is created is a request of a plugin, or a plugin of nothing.
 //
 //go:wasmexport proxy_on_context_create
-func create(_, _ uint32) {}
+func create(_, of uint32) {
+	if of != 0 {
+		vm.Begin(of)
+	}
+}
 
 //go:wasmexport proxy_on_request_headers
 func requestHeaders(request, _, _ uint32) uint32 {
@@ -62,4 +66,7 @@ func responseHeaders(request, _, _ uint32) uint32 {
 func logged(request uint32) { vm.Over(request) }
 
 //go:wasmexport proxy_on_delete
-func deleted(request uint32) { vm.Over(request) }
+func deleted(context uint32) {
+	vm.Over(context)
+	vm.End(context)
+}
