@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -33,6 +35,25 @@ const (
 	nodeName = "node-%d"
 )
 
+// stream is one of the control plane's, open.
+type stream interface {
+	Send(*discovery.DeltaDiscoveryRequest) error
+	Recv() (*discovery.DeltaDiscoveryResponse, error)
+}
+
+// streams are those that a node's daemon has open, over one connection.
+var streams = [...]struct {
+	typeURL string
+	open    func(context.Context, grpc.ClientConnInterface, ...grpc.CallOption) (stream, error)
+}{
+	{resource.EndpointType, func(ctx context.Context, conn grpc.ClientConnInterface, o ...grpc.CallOption) (stream, error) {
+		return discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx, o...)
+	}},
+	{resource.ExtensionConfigType, func(ctx context.Context, conn grpc.ClientConnInterface, o ...grpc.CallOption) (stream, error) {
+		return extension.NewExtensionConfigDiscoveryServiceClient(conn).DeltaExtensionConfigs(ctx, o...)
+	}},
+}
+
 // ClientsConfig is what the clients' process is told, as one line of JSON.
 type ClientsConfig struct {
 	Address       string // of the control plane
@@ -44,15 +65,15 @@ type ClientsConfig struct {
 // arrival is what the clients' process tells of a version, as a line of JSON.
 type arrival struct {
 	Version uint64 // DeltaDiscoveryResponse.system_version_info
-	Clients int    // have it
-	// Last is when the last of them had received it, in nanoseconds since 1970.
+	Clients int    // have it, by all of their streams
+	// Last is when the last of them had received the last of it, in nanoseconds since 1970.
 	Last int64
 	// Bytes is the size of all responses to all clients, as protobuf messages.
 	Bytes int
 }
 
-// Clients are many nodes' streams, each over a connection of its own, in the process that
-// it is called in. It reads its ClientsConfig from in, and then the versions that it shall
+// Clients are many nodes' streams, each node's over a connection of its own, in the process
+// that it is called in. It reads its ClientsConfig from in, and then the versions that it shall
 // tell of, one a line with the number of clients that will hear of it; it tells of each on
 // out when they have. It returns when in ends.
 func Clients(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -98,7 +119,7 @@ func Clients(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 // follow is one client until ctx ends: it takes and acknowledges all that comes.
-func follow(ctx context.Context, c ClientsConfig, config *tls.Config, node string, turn chan struct{}, t *tally) error {
+func follow(ctx context.Context, c ClientsConfig, config *tls.Config, name string, turn chan struct{}, t *tally) error {
 	conn, err := grpc.NewClient(c.Address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
 	if err != nil {
@@ -112,19 +133,34 @@ func follow(ctx context.Context, c ClientsConfig, config *tls.Config, node strin
 	}
 	leave := sync.OnceFunc(func() { <-turn })
 	defer leave()
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(maxMessage), grpc.WaitForReady(true))
+	n := &node{}
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range streams {
+		g.Go(func() error { return n.follow(ctx, i, conn, name, leave, t) })
+	}
+	return g.Wait()
+}
+
+// node is what a client has.
+type node struct {
+	versions [len(streams)]uint64 // of a tally's mu: the last that each of its streams told of
+}
+
+// follow is one stream until ctx ends.
+func (n *node) follow(ctx context.Context, i int, conn grpc.ClientConnInterface, name string, heard func(), t *tally) error {
+	str, err := streams[i].open(ctx, conn, grpc.MaxCallRecvMsgSize(maxMessage), grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}
-	if err := stream.Send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: node}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+	if err := str.Send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: name}, TypeUrl: streams[i].typeURL, ResourceNamesSubscribe: []string{"*"}}); err != nil {
 		return err
 	}
 	for {
-		r, err := stream.Recv()
+		r, err := str.Recv()
 		if err != nil {
 			return err
 		}
-		leave()
+		heard()
 		now := time.Now()
 		bytes := 0
 		for _, res := range r.GetResources() {
@@ -134,10 +170,10 @@ func follow(ctx context.Context, c ClientsConfig, config *tls.Config, node strin
 		if err != nil {
 			return err
 		}
-		if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}); err != nil {
+		if err := str.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}); err != nil {
 			return err
 		}
-		if err := t.arrived(version, now, bytes); err != nil {
+		if err := t.arrived(n, i, version, now, bytes); err != nil {
 			return err
 		}
 	}
@@ -151,11 +187,17 @@ type tally struct {
 	out      *json.Encoder
 }
 
-func (t *tally) arrived(version uint64, at time.Time, bytes int) error {
+// arrived is called when stream i of n has told of a version.
+func (t *tally) arrived(n *node, i int, version uint64, at time.Time, bytes int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.of(version)
-	a.Clients, a.Last, a.Bytes = a.Clients+1, max(a.Last, at.UnixNano()), a.Bytes+bytes
+	a.Last, a.Bytes = max(a.Last, at.UnixNano()), a.Bytes+bytes
+	n.versions[i] = version
+	if slices.Min(n.versions[:]) < version {
+		return nil // another one of its streams is still to tell
+	}
+	a.Clients++
 	return t.tell(version)
 }
 

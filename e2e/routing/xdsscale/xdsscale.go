@@ -1,7 +1,8 @@
 // Package xdsscale measures the control plane alone: how soon a change has reached the
-// last of a thousand nodes, and what each of them costs. The nodes are real gRPC
-// connections over mutual TLS, all in a second process on the same machine, so that the
-// first one's CPU time and memory are the control plane's.
+// last of a thousand nodes, and what each of them costs. A node is what its daemon is to
+// the control plane: a real gRPC connection over mutual TLS, with a stream of endpoints and
+// another one of what to expect of them. All nodes are in a second process on the same
+// machine, so that the first one's CPU time and memory are the control plane's.
 package xdsscale
 
 import (
@@ -27,6 +28,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
+	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
@@ -48,7 +50,8 @@ type Options struct {
 	Dir string
 }
 
-// The figures, by name. Those of time and CPU are of a change that all clients hear of.
+// The figures, by name. Those of time and CPU are of a change that all clients hear of, by both
+// of their streams: a client has it when it has heard of both.
 const (
 	P50 = "xds_p50_ms" // of the changes, until the last client has it
 	P99 = "xds_p99_ms"
@@ -59,20 +62,26 @@ const (
 	// OneP99 is of a change to one node's row: until this node has it, while nobody else
 	// hears of it.
 	OneP99 = "xds_one_row_p99_ms"
-	// CPU is the control plane's per client and change, and Bytes what it sends to one.
+	// CPU is the control plane's per client and change, and Bytes what it sends to one, by both
+	// streams together.
 	CPU   = "xds_cpu_us"
 	Bytes = "xds_sent_bytes"
 	// Heap is what a connected client takes of the control plane's memory after a garbage
 	// collection, stacks included; Resident is what the process has grown by.
 	Heap     = "xds_heap_kib"
 	Resident = "xds_resident_kib"
-	// First is from the first client's connection until all have all endpoints.
+	// First is from the first client's connection until all have all endpoints, and what to
+	// expect of them.
 	First    = "xds_first_s"
 	FirstCPU = "xds_first_cpu_ms" // of the control plane per client
 )
 
-// weightTotal is the sum of a row.
-const weightTotal = 10_000
+const (
+	// weightTotal is the sum of a row.
+	weightTotal = 10_000
+	// farthest is the longest round trip, and slowest the longest time of service.
+	farthest, slowest = 100 * time.Millisecond, 10 * time.Millisecond
+)
 
 // patience bounds each wait for the clients.
 const patience = 5 * time.Minute
@@ -160,7 +169,7 @@ type world struct {
 func newWorld(o Options) *world {
 	w := &world{o: o, random: rand.New(rand.NewPCG(o.Seed, 0)), weights: xds.Weights{}, version: uint64(o.Functions)}
 	for i := range o.Functions {
-		f := platform.Function{Name: fmt.Sprintf("default/function-%d", i), ServicePort: 80}
+		f := platform.Function{Name: fmt.Sprintf("default/function-%d", i), Service: fmt.Sprintf("function-%d.default.svc.cluster.local", i), ServicePort: 80}
 		w.state.Functions = append(w.state.Functions, f)
 		m := &xds.Matrix{Rows: map[string]xds.Row{}}
 		for j := range o.Endpoints {
@@ -179,13 +188,31 @@ func newWorld(o Options) *world {
 // row is a node's: no two are the same, and most of it goes to few endpoints, the rest
 // being too far away.
 func (w *world) row() xds.Row {
-	row := make([]uint32, w.o.Endpoints)
+	row := xds.Row{Weights: make([]uint32, w.o.Endpoints), Expected: make([]xds.Expected, w.o.Endpoints)}
 	for left := uint32(weightTotal); left > 0; {
 		n := min(w.random.Uint32N(weightTotal/8)+1, left)
-		row[w.random.IntN(len(row))] += n
+		row.Weights[w.random.IntN(len(row.Weights))] += n
 		left -= n
 	}
-	return xds.Row{Weights: row}
+	for j := range row.Expected {
+		workers := 1 + w.random.IntN(8)
+		row.Expected[j] = xds.Expected{
+			RTT:     time.Duration(w.random.Int64N(int64(farthest))),
+			Service: time.Duration(w.random.Int64N(int64(slowest))),
+			Workers: workers,
+			Others:  w.random.Float64() * float64(workers),
+		}
+	}
+	return row
+}
+
+// heavier returns a row that is different in one endpoint: it gets more requests, and has more
+// of others.
+func (w *world) heavier(row xds.Row, j int) xds.Row {
+	row = xds.Row{Weights: slices.Clone(row.Weights), Expected: slices.Clone(row.Expected)}
+	row.Weights[j] += 1 + w.random.Uint32N(weightTotal/8)
+	row.Expected[j].Others++
+	return row
 }
 
 // some returns one of the functions, and its weights in a copy that may be changed.
@@ -206,9 +233,7 @@ func (w *world) reweigh() {
 	m := w.some()
 	j := w.random.IntN(len(m.Endpoints))
 	for node, row := range m.Rows {
-		changed := slices.Clone(row.Weights)
-		changed[j] += 1 + w.random.Uint32N(weightTotal/8)
-		m.Rows[node] = xds.Row{Weights: changed}
+		m.Rows[node] = w.heavier(row, j)
 	}
 }
 
@@ -216,9 +241,7 @@ func (w *world) reweigh() {
 func (w *world) reweighOne() {
 	m := w.some()
 	node := fmt.Sprintf(nodeName, w.random.IntN(w.o.Clients))
-	changed := slices.Clone(m.Rows[node].Weights)
-	changed[w.random.IntN(len(m.Endpoints))] += 1 + w.random.Uint32N(weightTotal/8)
-	m.Rows[node] = xds.Row{Weights: changed}
+	m.Rows[node] = w.heavier(m.Rows[node], w.random.IntN(len(m.Endpoints)))
 }
 
 // addOrRemove takes an instance away, or brings back the one that was taken away last.
@@ -271,7 +294,7 @@ func (w *world) serve(ctx context.Context) (*served, error) {
 		return nil, err
 	}
 	s := &served{world: w, arrivals: make(chan arrival, 1)}
-	s.server = xds.NewMesh(xds.MeshConfig{IngressSocket: "/run/headstart/gateway/ingress.sock", Verify: func(ctx context.Context, _ string) error {
+	s.server = xds.NewMesh(xds.MeshConfig{IngressSocket: "/run/headstart/gateway/ingress.sock", Cluster: istio.ClusterOf, Verify: func(ctx context.Context, _ string) error {
 		_, err := peertls.Peer(ctx) // one certificate has to do for all nodes
 		return err
 	}}, slog.New(slog.DiscardHandler))
