@@ -53,7 +53,7 @@ func serve(gw Gateway, functions []platform.Function, instances []platform.Insta
 			out.unused[f.Name] = why
 		}
 		if expected != nil && f.Policy.Input == "" { // requests with an input go to the daemon
-			out.perRequest = append(out.perRequest, filterapi.RouteFunction{Cluster: f.Name, Endpoints: expected})
+			out.perRequest = append(out.perRequest, filterapi.RouteFunction{Cluster: f.Name, Endpoints: slices.Collect(expected)})
 		}
 		out.assignments = append(out.assignments, assignmentOf(gw, f, hot, weights, distinct(draining[f.Name], hot.addresses)))
 	}

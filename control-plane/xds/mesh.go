@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -65,8 +66,11 @@ type meshFunction struct {
 	// weights for them: what is the same for all of them is encoded once.
 	endpoints [][]byte
 	below     []byte
-	// sum changes with all that encode depends on but the weights.
-	sum [sha256.Size]byte
+	// unpicked is why no filter can be told of these endpoints. Empty: it can, if there is a
+	// cluster, and anything to pick from.
+	unpicked string
+	// sums change with all that a content depends on but the node's own numbers.
+	sums [contents][sha256.Size]byte
 }
 
 // with is the function by a matrix. It takes over what it can of old, which may be nil: all
@@ -98,14 +102,24 @@ func (f meshFunction) with(m *Matrix, old *meshFunction) (*meshFunction, error) 
 	for i := range sample {
 		sample[i] = uint32(i)
 	}
-	f.sum = sha256.Sum256(append(f.encode(nil), f.encode(sample)...))
+	f.sums[itsEndpoints] = sha256.Sum256(append(f.encode(nil), f.encode(sample)...))
+	expected := make([]filterapi.RouteEndpoint, len(f.pool.addresses))
+	for i, a := range f.pool.addresses {
+		expected[i] = filterapi.RouteEndpoint{Address: a, Weight: 1, RTT: time.Millisecond, Service: time.Millisecond, Workers: 1, Others: 1}
+	}
+	line, err := filterapi.RouteFunction{Cluster: f.cluster, Endpoints: expected}.Line()
+	if err != nil {
+		f.unpicked = err.Error() + "; weights alone say where requests go"
+	}
+	f.sums[itsExpectations] = sha256.Sum256(encodeLine(f.name, line))
 	return &f, nil
 }
 
 // version is the same for the same content, also in another control plane.
 func (f *meshFunction) version(weights []uint32) string {
-	b := make([]byte, 0, len(f.sum)+4*len(weights))
-	b = append(b, f.sum[:]...)
+	sum := &f.sums[itsEndpoints]
+	b := make([]byte, 0, len(sum)+4*len(weights))
+	b = append(b, sum[:]...)
 	for _, w := range weights {
 		b = protowire.AppendFixed32(b, w)
 	}

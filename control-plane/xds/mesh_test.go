@@ -1,11 +1,14 @@
 package xds
 
 import (
+	"bytes"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/google/go-cmp/cmp"
@@ -177,6 +180,53 @@ func TestMeshAssignmentsAreStable(t *testing.T) {
 		got, _ := meshAssignments(t, st, w, ingressPath)
 		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 			t.Errorf("in another order (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Expectations have another version exactly if a gateway's filter is told another thing, though
+// versions are made without the text.
+func TestExpectationsVersionsAreTheContents(t *testing.T) {
+	duration := rapid.Map(rapid.IntRange(-1, 3), func(i int) time.Duration { return time.Duration(i) * time.Microsecond / 2 })
+	expected := rapid.Custom(func(t *rapid.T) Expected {
+		return Expected{RTT: duration.Draw(t, "RTT"), Service: duration.Draw(t, "service"), Workers: rapid.IntRange(-1, 1).Draw(t, "workers"),
+			Others: rapid.SampledFrom([]float64{0, 0.001, 0.0011, 1, math.NaN(), math.Inf(1)}).Draw(t, "others")}
+	})
+	row := rapid.Custom(func(t *rapid.T) Row {
+		return Row{Weights: rapid.SliceOfN(rapid.Uint32Range(0, 1), 2, 2).Draw(t, "weights"), Expected: rapid.SliceOfN(expected, 2, 2).Draw(t, "expected")}
+	})
+	cluster, ready := rapid.SampledFrom([]string{"a", "b"}), rapid.SampledFrom([]int{1, 2, 2, 3})
+	rapid.Check(t, func(t *rapid.T) {
+		told := func(cluster string, ready int, row Row) (version string, content []byte) {
+			f := meshFunction{name: "default/thumbs:80", cluster: cluster, ready: addresses{}}
+			for _, a := range addressesOf("10.0.0.1", "10.0.0.2", "10.0.0.3")[:ready] {
+				f.ready[a] = false
+			}
+			made, err := f.with(&Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: map[string]Row{"edge": row}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if version = made.split(itsExpectations, "edge").version; version == "" {
+				return "", nil
+			}
+			return version, made.resource(itsExpectations, "edge")
+		}
+		c, n, r := cluster.Draw(t, "cluster"), ready.Draw(t, "ready"), row.Draw(t, "row")
+		version, content := told(c, n, r)
+		another := expected.Draw(t, "another")
+		r = Row{Weights: slices.Clone(r.Weights), Expected: slices.Clone(r.Expected)}
+		[]func(e *Expected){
+			func(*Expected) { c = cluster.Draw(t, "other cluster") },
+			func(*Expected) { n = ready.Draw(t, "others ready") },
+			func(*Expected) { r.Weights[1] = 1 - r.Weights[1] },
+			func(e *Expected) { e.RTT = another.RTT },
+			func(e *Expected) { e.Service = another.Service },
+			func(e *Expected) { e.Workers = another.Workers },
+			func(e *Expected) { e.Others = another.Others },
+		}[rapid.IntRange(0, 6).Draw(t, "different")](&r.Expected[1])
+		otherVersion, other := told(c, n, r)
+		if (version == otherVersion) != bytes.Equal(content, other) {
+			t.Errorf("versions %q and %q of\n%q and\n%q", version, otherVersion, content, other)
 		}
 	})
 }

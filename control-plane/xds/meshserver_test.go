@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -406,5 +408,22 @@ func TestMeshExpectationProblems(t *testing.T) {
 	want = []Problem{{Gateways: []string{"edge"}, Message: "refused its expectations, and keeps those that it has: no room"}}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
 		t.Errorf("after a refusal (-want +got):\n%s", diff)
+	}
+}
+
+// An endpoint that no header can name stays, and weights rule.
+func TestMeshEndpointsThatNoFilterCanPick(t *testing.T) {
+	m, conn := dialMesh(t)
+	const zoned = "[fe80::1%eth0]:80"
+	st := meshState(ready(thumbs(), "a", "10.0.0.1:80"), ready(thumbs(), "b", zoned))
+	w := Weights{thumbs().Name: {Endpoints: append(addressesOf("10.0.0.1"), netip.MustParseAddrPort(zoned)),
+		Rows: map[string]Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]Expected, 2)}}}}
+	if err := m.Update(st, w); err != nil {
+		t.Fatal(err)
+	}
+	reckon(t, conn, "edge").wantLines(map[string]string{})
+	follow(t, conn, "edge").wantChanged("default/thumbs:80", "default/video:80")
+	if got := m.Problems(); len(got) != 1 || !strings.Contains(got[0].Message, "is no address of an endpoint; weights alone say where requests go") {
+		t.Errorf("problems %+v", got)
 	}
 }

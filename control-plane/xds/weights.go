@@ -3,6 +3,7 @@ package xds
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"net/netip"
 	"slices"
@@ -134,7 +135,7 @@ func (p pool) split(gateway string) (weights []uint32, why string) {
 // expect returns what the gateway's filter reckons with for each address; nil: there is
 // nothing to pick from, or nothing known to pick by. weights are of split. An endpoint
 // without a column counts as average, as there. why says what could not be used.
-func (p pool) expect(gateway string, weights []uint32) (expected []filterapi.RouteEndpoint, why string) {
+func (p pool) expect(gateway string, weights []uint32) (expected iter.Seq[filterapi.RouteEndpoint], why string) {
 	if p.matrix == nil || len(p.addresses) < 2 {
 		return nil, ""
 	}
@@ -151,21 +152,25 @@ func (p pool) expect(gateway string, weights []uint32) (expected []filterapi.Rou
 	if !ok {
 		return nil, "" // split has said so
 	}
-	expected = make([]filterapi.RouteEndpoint, len(p.addresses))
-	for i, c := range p.columns {
-		e := average
-		if c >= 0 {
-			e = row.Expected[c]
+	return func(yield func(filterapi.RouteEndpoint) bool) {
+		for i, c := range p.columns {
+			e := average
+			if c >= 0 {
+				e = row.Expected[c]
+			}
+			weight := uint32(1)
+			if weights != nil {
+				weight = weights[i]
+			}
+			if !yield(filterapi.RouteEndpoint{Address: p.addresses[i], Weight: weight, RTT: e.RTT, Service: e.Service, Workers: e.Workers, Others: e.Others}) {
+				return
+			}
 		}
-		expected[i] = filterapi.RouteEndpoint{Address: p.addresses[i], Weight: 1, RTT: e.RTT, Service: e.Service, Workers: e.Workers, Others: e.Others}
-		if weights != nil {
-			expected[i].Weight = weights[i]
-		}
-	}
-	return expected, ""
+	}, ""
 }
 
-// average is of the endpoints that are ready; ok is false if none of them has a column.
+// average is of the endpoints that are ready, for those without a column; ok is false if none of
+// them has one.
 func (p pool) average(of []Expected) (e Expected, ok bool) {
 	n := 0
 	for _, c := range p.columns {
@@ -173,8 +178,8 @@ func (p pool) average(of []Expected) (e Expected, ok bool) {
 			n++
 		}
 	}
-	if n == 0 {
-		return e, false
+	if n == 0 || n == len(p.columns) {
+		return e, n > 0 // none has a column, or all have and need no average
 	}
 	// Each is divided before it is added: durations can be as large as they are.
 	for _, c := range p.columns {

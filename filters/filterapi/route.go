@@ -119,7 +119,7 @@ func (f RouteFunction) Line() (string, error) {
 	if err := checkRoute(f.Cluster, len(f.Endpoints)); err != nil {
 		return "", err
 	}
-	b := []byte(f.Cluster)
+	b := append(make([]byte, 0, len(f.Cluster)+usualEndpoint*len(f.Endpoints)), f.Cluster...)
 	for _, e := range f.Endpoints {
 		if !isRouteAddress(e.Address) {
 			return "", fmt.Errorf("%s: %q is no address of an endpoint", f.Cluster, e.Address)
@@ -129,18 +129,26 @@ func (f RouteFunction) Line() (string, error) {
 	return string(b), nil
 }
 
+// usualEndpoint is as long as most are in a line.
+const usualEndpoint = 48
+
 func (e RouteEndpoint) append(b []byte) []byte {
+	b = e.Address.AppendTo(b)
+	for _, n := range e.Numbers() {
+		b = strconv.AppendUint(append(b, ','), n, 10)
+	}
+	return b
+}
+
+// Numbers are those that a line has of the endpoint.
+func (e RouteEndpoint) Numbers() [5]uint64 {
 	micros := func(d time.Duration) uint64 { return uint64(min(max(0, d), MaxRouteTime).Microseconds()) }
 	others := e.Others
 	if !(others >= 0) { // or not a number
 		others = 0
 	}
-	b = e.Address.AppendTo(b)
-	for _, n := range [...]uint64{uint64(e.Weight), micros(e.RTT), micros(e.Service),
-		uint64(min(max(0, e.Workers), MaxRouteWorkers)), uint64(math.Round(min(others, MaxRouteOthers) * 1000))} {
-		b = strconv.AppendUint(append(b, ','), n, 10)
-	}
-	return b
+	return [...]uint64{uint64(e.Weight), micros(e.RTT), micros(e.Service),
+		uint64(min(max(0, e.Workers), MaxRouteWorkers)), uint64(math.Round(min(others, MaxRouteOthers) * 1000))}
 }
 
 // ParseRoute splits a configuration into its functions' lines. It looks at no endpoint:
