@@ -9,6 +9,7 @@ type Metrics struct {
 	picked      prometheus.Gauge
 	updates     *prometheus.CounterVec
 	streams     prometheus.Gauge
+	requests    *prometheus.CounterVec
 	uncounted   prometheus.Counter
 }
 
@@ -31,12 +32,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "headstart_relay_updates_total", Help: "Updates by the control plane of the endpoints, and of what to expect of them: accepted or refused."}, []string{"result"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "headstart_relay_streams", Help: "Streams over which gateways hear of endpoints."}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_relay_requests_total", Help: "Requests that the node's gateways sent to instances, by who chose the instance: picked, elsewhere or weights."}, []string{"function", "choice"}),
 		uncounted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headstart_relay_requests_uncounted_total", Help: "Requests of gateways that are in no signals, as their endpoints are too many."}),
 	}
 	for _, result := range []string{updateAccepted, updateRefused} {
 		m.updates.WithLabelValues(result) // the first one refused is an increase, too
 	}
-	r.MustRegister(m.connected, m.assignments, m.picked, m.updates, m.streams, m.uncounted)
+	r.MustRegister(m.connected, m.assignments, m.picked, m.updates, m.streams, m.requests, m.uncounted)
 	return m
 }

@@ -69,6 +69,9 @@ func (s *sent) add(function string, entry *logdata.HTTPAccessLogEntry) {
 	default:
 		return
 	}
+	if p.GetAccessLogType() == logdata.AccessLogType_UpstreamEnd {
+		s.metrics.requests.WithLabelValues(function, choiceOf(entry, at)).Inc()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to := s.to(function, at)
