@@ -243,7 +243,7 @@ func TestSpansAreDocumented(t *testing.T) {
 		}
 	}, "shim/nodeapi/tracing")
 	same(t, page, spans, found(t, page, "(?m)^\\| `([a-z.]+)` \\| [^|]* \\| (?:gateway|node|controlplane|shim) \\|"))
-	same(t, page, attributes, found(t, page, "(?m)^\\| `((?:faas|headstart)\\.[a-z_.]+)` \\|"))
+	same(t, page, attributes, found(t, page, "(?m)^\\| `((?:faas|headstart)\\.[a-z_.]+|upstream_address)` \\|"))
 }
 
 func TestTheSocketsEndpointsAreDocumented(t *testing.T) {

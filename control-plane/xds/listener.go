@@ -124,6 +124,8 @@ func tracer(cfg Config, gw Gateway, p *packer) *hcm.HttpConnectionManager_Tracin
 			tag(tracing.Function, "%ROUTE_NAME%"),
 			tag(tracing.Request, "%REQ("+filterapi.HeaderRequest+")%"),
 			tag(tracing.Endpoint, "%REQ("+filterapi.HeaderEndpoint+")%"),
+			// Envoy has it on spans of its own only, one for each try.
+			tag(tracing.UpstreamAddress, "%UPSTREAM_HOST%"),
 			// Envoy's own has the query, where some put tokens.
 			tag("http.url", "%REQ(:SCHEME)%://%REQ(:AUTHORITY)%%PATH(NQ:PATH)%"),
 			{Tag: string(tracing.Node), Type: &tracingv3.CustomTag_Literal_{Literal: &tracingv3.CustomTag_Literal{Value: gw.ID}}},

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
@@ -81,7 +82,7 @@ func TestSpans(t *testing.T) {
 		t.Errorf("http.url is %s", got)
 	}
 
-	// Of a function with several instances it is told which one was picked.
+	// Of a function with several instances it is told which one was picked, and which one had it.
 	st := coldState()
 	places := &Matrix{Rows: map[string]Row{b.gw.ID: {Weights: []uint32{1, 1}, Expected: []Expected{faraway, nearby}}}}
 	for i := range places.Rows[b.gw.ID].Weights {
@@ -93,14 +94,14 @@ func TestSpans(t *testing.T) {
 	b.update(st)
 	b.settle()
 	b.get(thumbs().Hosts[0])
-	picked := ""
+	told := map[string]string{}
 	for _, a := range s.next(t).GetAttributes() {
-		if a.GetKey() == string(tracing.Endpoint) {
-			picked = a.GetValue().GetStringValue()
-		}
+		told[a.GetKey()] = a.GetValue().GetStringValue()
 	}
-	if want := places.Endpoints[1].String(); picked != want {
-		t.Errorf("the span says that %q was picked, want %q", picked, want)
+	for _, k := range []attribute.Key{tracing.Endpoint, tracing.UpstreamAddress} {
+		if got, want := told[string(k)], places.Endpoints[1].String(); got != want {
+			t.Errorf("the span's %s is %q, want %q", k, got, want)
+		}
 	}
 
 	b.get("nobody.example.com")

@@ -53,6 +53,9 @@ type bed struct {
 	module   string
 	weights  xds.Weights
 	outliers string
+	// collector is the socket to which the gateway tells its spans; empty: it has none.
+	collector string
+	metrics   *prometheus.Registry // of the daemon
 	// daemon is what of the daemon's server is different.
 	daemon []grpc.ServerOption
 	// The ends of what runs.
@@ -116,8 +119,9 @@ func (b *bed) startDaemon() {
 	if b.module != "" {
 		filter = module.Route(b.module)
 	}
+	b.metrics = prometheus.NewRegistry()
 	r := relay.New(relay.Config{RouteFilter: filter, Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity,
-		Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: b.log("daemon")})
+		Metrics: relay.NewMetrics(b.metrics), Log: b.log("daemon")})
 	b.relay = r
 	r.SetFunctions([]*nodeapi.Function{{Name: "default/fire", Hosts: []string{fireHost}}})
 	g := grpc.NewServer(append(relay.ServerOptions(), b.daemon...)...)
@@ -241,6 +245,9 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	}
 	for _, object := range [][]byte{manifest, generated} {
 		g.apply(b.t, bytes.ReplaceAll(object, []byte("/run/headstart/gateway"), []byte(b.dir)))
+	}
+	if b.collector != "" {
+		g.trace(b.t, b.collector)
 	}
 	return g.write(b.t, b.dir)
 }

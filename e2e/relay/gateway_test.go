@@ -4,6 +4,7 @@ package relay
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,12 +13,15 @@ import (
 	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	trace "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
 	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	tracing "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 	"sigs.k8s.io/yaml"
 
 	// Types that a gateway's configuration has in it.
@@ -153,6 +157,50 @@ func (g *gateway) apply(t *testing.T, envoyFilter []byte) {
 			g.mergeRouter(t, p)
 		}
 	}
+}
+
+// trace has the gateway tell its spans, as Istio has gateways do, with the tags that the
+// Telemetry asks for.
+func (g *gateway) trace(t *testing.T, socket string) {
+	t.Helper()
+	text, err := os.ReadFile("../../manifests/istio/telemetry.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object struct {
+		Spec struct {
+			Tracing []struct {
+				CustomTags map[string]struct{ Header struct{ Name string } } `json:"customTags"`
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &object); err != nil {
+		t.Fatal(err)
+	}
+	provider, err := anypb.New(&trace.OpenTelemetryConfig{GrpcService: &core.GrpcService{
+		TargetSpecifier: &core.GrpcService_EnvoyGrpc_{EnvoyGrpc: &core.GrpcService_EnvoyGrpc{ClusterName: "otlp"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.manager.Tracing = &hcm.HttpConnectionManager_Tracing{SpawnUpstreamSpan: wrapperspb.Bool(true), Provider: &trace.Tracing_Http{Name: "envoy.tracers.opentelemetry",
+		ConfigType: &trace.Tracing_Http_TypedConfig{TypedConfig: provider}}}
+	for tag, from := range object.Spec.Tracing[0].CustomTags {
+		g.manager.Tracing.CustomTags = append(g.manager.GetTracing().GetCustomTags(), &tracing.CustomTag{Tag: tag,
+			Type: &tracing.CustomTag_RequestHeader{RequestHeader: &tracing.CustomTag_Header{Name: from.Header.Name}}})
+	}
+	var added bootstrap.Bootstrap
+	unmarshal(t, fmt.Appendf(nil, `
+layered_runtime: {layers: [{name: static, static_layer: {tracing: {opentelemetry: {min_flush_spans: 1}}}}]}
+static_resources:
+  clusters:
+  - name: otlp
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {http2_protocol_options: {}}
+    load_assignment: {cluster_name: otlp, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: %q}}}}]}]}
+`, socket), &added)
+	proto.Merge(&g.bootstrap, &added)
 }
 
 func (g *gateway) mergeCluster(t *testing.T, p patch) {

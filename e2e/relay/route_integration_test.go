@@ -3,6 +3,7 @@
 package relay
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
@@ -13,14 +14,17 @@ import (
 	"testing"
 	"time"
 
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
 // picked is a bed whose gateway picks one of two places for each request: weights have the far
@@ -40,6 +44,34 @@ func pickedState(addresses ...string) platform.State {
 }
 
 func withRouteFilter(b *bed) { b.module = programtest.Path(b.t, "route.wasm") }
+
+// chosen is how many requests the daemon has counted, by who chose their instance.
+type chosen struct{ picked, elsewhere, weights int }
+
+func (p *picked) chosen() (c chosen) {
+	p.t.Helper()
+	families, err := p.metrics.Gather()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != "headstart_relay_requests_total" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			n := int(m.GetCounter().GetValue())
+			switch m.GetLabel()[0].GetValue() {
+			case "picked":
+				c.picked = n
+			case "elsewhere":
+				c.elsewhere = n
+			case "weights":
+				c.weights = n
+			}
+		}
+	}
+	return c
+}
 
 func newPicked(t *testing.T, options ...func(*bed)) *picked {
 	t.Helper()
@@ -153,6 +185,8 @@ func TestAMeshsGatewayWithoutTheRouteFilter(t *testing.T) {
 			if heard := p.ask(50); heard["far"] != 50 {
 				t.Errorf("heard %v", heard)
 			}
+			_, requests := p.far.request()
+			p.eventually("all are counted as chosen by weight", func() bool { return p.chosen() == chosen{weights: requests} })
 		})
 	}
 }
@@ -165,15 +199,16 @@ func withoutECDS(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, h
 	return handle(server, s)
 }
 
+// withOutliers is what Istio makes of a DestinationRule's outlierDetection, with less patience.
+func withOutliers(b *bed) {
+	b.outliers = "outlier_detection: {consecutive_5xx: 5, enforcing_consecutive_5xx: 100, interval: 0.2s, base_ejection_time: 3s, max_ejection_percent: 100, enforcing_success_rate: 0}"
+}
+
 // Envoy ejects an instance that fails: from then on it gets no request, though it would be the one
 // to pick. When it is let in again, it gets them again.
 func TestWhatIsEjectedIsNotPicked(t *testing.T) {
 	const ejected = 3 * time.Second
-	// What Istio makes of a DestinationRule's outlierDetection, with less patience.
-	outliers := func(b *bed) {
-		b.outliers = "outlier_detection: {consecutive_5xx: 5, enforcing_consecutive_5xx: 100, interval: 0.2s, base_ejection_time: 3s, max_ejection_percent: 100, enforcing_success_rate: 0}"
-	}
-	p := newPicked(t, withRouteFilter, outliers)
+	p := newPicked(t, withRouteFilter, withOutliers)
 	p.startEnvoy(nil)
 	p.settles("near")
 	// An application's error is an answer to the filter, and not to Envoy.
@@ -190,4 +225,52 @@ func TestWhatIsEjectedIsNotPicked(t *testing.T) {
 	}
 	p.status.Store(http.StatusOK)
 	p.settles("near")
+}
+
+// Of each request it is told which instance was picked, and which one had it: on its span, and by
+// the daemon's metrics. The two differ where Envoy passes over what was picked.
+func TestTheChoiceIsTold(t *testing.T) {
+	traces := trace.NewStore()
+	p := newPicked(t, withRouteFilter, withOutliers, func(b *bed) {
+		g := grpc.NewServer()
+		collector.RegisterTraceServiceServer(g, trace.Plain(traces))
+		b.collector, _ = b.serve(g, "unix", b.socket("otlp.sock"))
+	})
+	p.startEnvoy(nil)
+	p.settles("near")
+
+	requests := 0
+	// ask returns which instance was picked for a request, and which one had it.
+	ask := func() (picked, went string) {
+		t.Helper()
+		requests++
+		id := fmt.Sprintf("%032x", requests)
+		p.get("traceparent", "00-"+id+"-00f067aa0ba902b7-01")
+		p.eventually("the span of the request to an instance", func() bool {
+			told, _ := traces.Get(id)
+			for _, span := range told.Spans {
+				if at, ok := span.Attributes[string(tracing.UpstreamAddress)].(string); ok {
+					picked, _ = span.Attributes[string(tracing.Endpoint)].(string)
+					went = at
+				}
+			}
+			return went != ""
+		})
+		return picked, went
+	}
+	if picked, went := ask(); picked != p.near.address || went != p.near.address {
+		t.Errorf("picked %q, went to %q; both are %s", picked, went, p.near.address)
+	}
+
+	p.status.Store(http.StatusInternalServerError)
+	p.eventually("one goes elsewhere", func() bool {
+		picked, went := ask()
+		return picked == p.near.address && went == p.far.address
+	})
+	_, near := p.near.request()
+	_, far := p.far.request()
+	p.eventually("all are counted", func() bool { c := p.chosen(); return c.picked+c.elsewhere+c.weights == near+far })
+	if c := p.chosen(); c.picked < near || c.elsewhere == 0 {
+		t.Errorf("counted %+v; the near one had %d, the far one %d", c, near, far)
+	}
 }

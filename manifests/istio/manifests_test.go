@@ -271,7 +271,7 @@ func TestTheStandInIsForTheFilterThatIsShipped(t *testing.T) {
 func TestTraceTagsAreTheHeadersOfTheGateway(t *testing.T) {
 	var spec telemetry.Telemetry
 	load(t, "telemetry.yaml", &spec)
-	for tag, header := range map[string]string{"headstart.function": filterapi.HeaderFunction, "headstart.request": filterapi.HeaderRequest} {
+	for tag, header := range map[string]string{"headstart.function": filterapi.HeaderFunction, "headstart.request": filterapi.HeaderRequest, "headstart.session": filterapi.HeaderSession} {
 		if got := spec.Tracing[0].CustomTags[tag].GetHeader().GetName(); got != header {
 			t.Errorf("%s is of the header %q", tag, got)
 		}

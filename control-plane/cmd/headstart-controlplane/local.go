@@ -118,7 +118,7 @@ func collect(ctx context.Context, g *errgroup.Group, target string, listen serve
 		sink = forward
 	}
 	server := grpc.NewServer()
-	collectorpb.RegisterTraceServiceServer(server, sink)
+	collectorpb.RegisterTraceServiceServer(server, trace.Plain(sink))
 	serve.Go(g, listen, serve.GRPC(ctx, server))
 	return store, nil
 }

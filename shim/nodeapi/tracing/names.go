@@ -91,6 +91,11 @@ const (
 	Request = attribute.Key("headstart.request")
 	// Endpoint is ip:port of the instance that the gateway's filter picked.
 	Endpoint = attribute.Key("headstart.endpoint")
+	// Session is the same in base64, as gateways of a mesh tell it: the value of
+	// x-headstart-session.
+	Session = attribute.Key("headstart.session")
+	// UpstreamAddress is, in Envoy's own words, where the gateway sent the request.
+	UpstreamAddress = attribute.Key("upstream_address")
 	// Function is the function's namespace/name.
 	Function = attribute.Key("headstart.function")
 	// Node is the name of the node that the span is about.
