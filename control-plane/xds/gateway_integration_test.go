@@ -181,6 +181,7 @@ func TestPrefetchFilter(t *testing.T) {
 // Without its filter a gateway serves, and says what is wrong.
 func TestFilterMissing(t *testing.T) {
 	b := prepare(t, coldState(), func(c *Config) { c.FilterPath = filepath.Join(t.TempDir(), "absent.wasm") })
+	b.connected()
 	err := b.server.Settled(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "gateway edge refused its TypedExtensionConfig") || !strings.Contains(err.Error(), "absent.wasm") {
 		t.Errorf("Settled returned %v", err)
@@ -225,7 +226,6 @@ func TestControlPlaneRestart(t *testing.T) {
 	}
 	b.startControlPlane()
 	b.update(platform.State{Functions: []platform.Function{f}, Instances: []platform.Instance{ready(f, "one", hot.address)}})
-	b.connected()
 	b.settle()
 	if got := b.get(f.Hosts[0]); got.body != "hot" {
 		t.Errorf("with the new control plane got %+v", got)
