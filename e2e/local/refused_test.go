@@ -46,7 +46,7 @@ func TestWhatGoesWrongIsSaid(t *testing.T) {
 			http.StatusGatewayTimeout, "ReadyTimeout", "headstart.dev/ready-timeout"},
 		"exits": {testbed.Function{Env: map[string]string{"WITNESS_EXIT": "3"}}, nil,
 			http.StatusBadGateway, "FunctionExited", "spec.template.spec.containers[0]"},
-		"no-image": {testbed.Function{Image: "headstart.local/none:1"}, nil,
+		"no-image": {testbed.Function{Image: "127.0.0.1:1/none:1"}, nil,
 			http.StatusBadGateway, "ImageUnavailable", "spec.template.spec.containers[0].image"},
 		"no-node": {testbed.Function{Node: "moon"}, nil,
 			http.StatusServiceUnavailable, "NodeUnavailable", "spec.template.spec.nodeSelector"},
