@@ -46,7 +46,7 @@ demo: setup build
 ## test: all tests, also those against real Envoy, containerd and S3 (root)
 test: setup build
 	@echo "· tests" >&2
-	$(GO) test -count=1 -p 1 -timeout 5m -tags integration ./...
+	$(GO) test -count=1 -p 1 -timeout 10m -tags integration ./...
 
 ## test-unit: the tests that need neither root nor other programs
 test-unit:

@@ -32,8 +32,9 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+// patience is how long a test waits for what must happen: many times what an Envoy takes to
+// compile its filters, before which it does nothing else.
+const patience = 2 * time.Minute
 
 // bed is a control plane and one real Envoy that has taken its configuration.
 type bed struct {

@@ -36,8 +36,9 @@ import (
 	"github.com/headstart-mesh/headstart/shim/relay"
 )
 
-// patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+// patience is how long a test waits for what must happen: many times what an Envoy takes to
+// compile its filters, before which it does nothing else.
+const patience = 2 * time.Minute
 
 // bed is one node of a mesh, with its control plane.
 type bed struct {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// readyTimeout is for the slowest child, containerd on a busy two-core machine
-	// (about 2 s alone), with a wide margin. A context may end sooner.
-	readyTimeout = 30 * time.Second
+	// readyTimeout is for the slowest child, an Envoy that compiles its filters on a busy
+	// two-core machine (about 5 s alone), with a wide margin. A context may end sooner.
+	readyTimeout = 90 * time.Second
 	// defaultStopTimeout leaves a node daemon time to finish its requests.
 	defaultStopTimeout = 10 * time.Second
 )
