@@ -10,8 +10,8 @@ import (
 const (
 	// InFlightMetric is how many requests instances have at the moment.
 	InFlightMetric = "in_flight"
-	// SojournTimeMetric is the mean time that an instance took for those that ended, in
-	// seconds, with what they waited inside for one of its workers.
+	// SojournTimeMetric is the mean time that an instance took for those that ended and did not
+	// fail, in seconds, with what they waited inside for one of its workers.
 	SojournTimeMetric = "sojourn_time"
 	// ServiceTimeMetric is the same without that wait. Only a function's own program can know
 	// it; of one that does not say it is estimated.

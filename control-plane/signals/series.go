@@ -21,6 +21,10 @@ const (
 	// quietMinutes is how long back requests may have met no others: the least sojourn time
 	// of these minutes is taken for the service time.
 	quietMinutes = 5
+	// mostly is the part of the requests that has to be answered for Little's law to say how long
+	// requests stay: it cannot tell those that failed at once from those that were served. An
+	// application may fail a few on its own account, and they are its work.
+	mostly = 0.5
 	// nothing is what is left of requests that ended some ten times settling ago.
 	nothing = 1e-4
 )
@@ -42,14 +46,22 @@ type minute struct {
 	sojourn float64
 }
 
-// add takes a report that is of the time since the one before.
+// add takes a report that is of the time since the one before. What a request took that failed
+// is no time of a request: a node that fails at once would be the fastest.
 func (s *series) add(v values, now time.Time) {
 	if v.rps > 0 || v.inFlight > 0 {
 		s.busy = now
 	}
+	answered := v.rps - v.eps
+	if v.rps > 0 && answered == 0 {
+		v.sojourn, v.service = 0, 0 // whose else could they be?
+	}
+	served := answered >= mostly*v.rps
 	if s.at.IsZero() {
 		s.values, s.at = v, now
-		s.little.inFlight, s.little.rps, s.little.looks = v.inFlight, v.rps, 1
+		if served {
+			s.little.inFlight, s.little.rps, s.little.looks = v.inFlight, v.rps, 1
+		}
 		return
 	}
 	passed := now.Sub(s.at)
@@ -57,19 +69,21 @@ func (s *series) add(v values, now time.Time) {
 	s.rps += share * (v.rps - s.rps)
 	s.eps += share * (v.eps - s.eps)
 	s.inFlight += share * (v.inFlight - s.inFlight)
-	long := weightOf(passed, watching)
-	s.little.inFlight += long * (v.inFlight - s.little.inFlight)
-	s.little.rps += long * (v.rps - s.little.rps)
-	s.little.looks = (1-long)*s.little.looks + 1
-	if ended := v.rps * passed.Seconds(); ended > 0 {
-		share := 1 - math.Exp(-ended/remembered)
-		if v.sojourn > 0 {
-			s.sojourn = blend(s.sojourn, v.sojourn, share)
-		}
-		if v.service > 0 {
-			s.service = blend(s.service, v.service, share)
-		}
-		s.wait = blend(s.wait, v.wait, share)
+	if served {
+		long := weightOf(passed, watching)
+		s.little.inFlight += long * (v.inFlight - s.little.inFlight)
+		s.little.rps += long * (v.rps - s.little.rps)
+		s.little.looks = (1-long)*s.little.looks + 1
+	}
+	of := func(rps float64) (share float64) { return 1 - math.Exp(-rps*passed.Seconds()/remembered) }
+	if v.sojourn > 0 && answered > 0 {
+		s.sojourn = blend(s.sojourn, v.sojourn, of(answered))
+	}
+	if v.service > 0 && answered > 0 {
+		s.service = blend(s.service, v.service, of(answered))
+	}
+	if v.rps > 0 {
+		s.wait = blend(s.wait, v.wait, of(v.rps))
 	}
 	if v.capacity > 0 {
 		s.capacity = v.capacity

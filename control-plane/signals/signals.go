@@ -32,10 +32,13 @@ const (
 	idleFor = 5 * time.Minute
 )
 
-// Estimate is what is known of a function on a node. Times are 0 while no request has ended.
+// Estimate is what is known of a function on a node. Times are of requests that are answered, and
+// 0 while none has been.
 type Estimate struct {
 	// RPS is how many requests end per second, EPS how many of them fail.
 	RPS, EPS float64
+	// Seen is how many of RPS gateways have told of; the others are the node's own word.
+	Seen float64
 	// InFlight is how many requests the instances there have, those that wait in them, too.
 	InFlight float64
 	// SojournTime is how long an instance has one, with its wait for a worker in there: the P

@@ -180,7 +180,7 @@ func TestGatewaysSeeWhatDaemonsDoNot(t *testing.T) {
 		b.Daemon("edge", "", map[string]signals.Report{fire: {RPSFractional: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 1, signals.SojournTimeMetric: 1e-6, signals.CapacityMetric: 64}}}, b.now)
 	}
 	e := b.Of(fire, "edge", b.now)
-	if !near(e.RPS, 201) || !near(e.InFlight, 41) || !near(e.EPS, 2) || e.Capacity != 64 {
+	if !near(e.RPS, 201) || !near(e.Seen, 200) || !near(e.InFlight, 41) || !near(e.EPS, 2) || e.Capacity != 64 {
 		t.Errorf("%+v", e)
 	}
 	if !near(e.SojournTime.Seconds(), 0.2) {
@@ -295,6 +295,58 @@ func TestDaemonsOfOneNameSpeakForGateways(t *testing.T) {
 	b.Expire(b.now.Add(time.Hour))
 	if rows := b.All(b.now.Add(time.Hour)); len(rows) > 0 {
 		t.Errorf("%+v after an hour", rows)
+	}
+}
+
+// What fails at once is no request that was served fast, whoever tells of it, and is not
+// remembered as one when the node is well again. What an application fails on its own account is
+// its work.
+func TestFailuresAreNoServiceTime(t *testing.T) {
+	const rps = 100.0
+	// failing is what there is to be said while a part of the requests fails in 0.1 ms.
+	failing := func(part float64, told bool) signals.Report {
+		r := signals.Report{RPSFractional: rps, EPS: part * rps, NamedMetrics: map[string]float64{signals.InFlightMetric: rps * ((1-part)*0.2 + part*1e-4)}}
+		if told && part < 1 {
+			r.NamedMetrics[signals.SojournTimeMetric] = 0.2
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		told        bool
+		part        float64
+		least, most float64 // seconds that a request is taken to be served, while that part fails
+	}{
+		"all, by those in flight":         {false, 1, 0.2, 0.2},
+		"most, by those in flight":        {false, 0.9, 0.2, 0.2},
+		"a few, by those in flight":       {false, 0.1, 0.18, 0.2},
+		"all, by those that are answered": {true, 1, 0.2, 0.2},
+		"most, by those that are":         {true, 0.9, 0.2, 0.2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBook("edge")
+			say := func(seconds int, part float64) signals.Estimate {
+				for range seconds {
+					b.now = b.now.Add(time.Second)
+					b.Gateway("one", map[string]map[string]signals.Report{fire: {"edge": failing(part, c.told)}}, func(string) time.Duration { return 0 }, b.now)
+				}
+				return b.Of(fire, "edge", b.now)
+			}
+			say(60, 0)
+			e := say(600, c.part)
+			if got := e.ServiceTime.Seconds(); got < 0.97*c.least || got > 1.03*c.most || e.SojournTime < e.ServiceTime || !near(e.EPS, c.part*rps) {
+				t.Errorf("while it fails %+v", e)
+			}
+			if e := say(60, 0); e.ServiceTime.Seconds() < 0.97*c.least || !near(e.SojournTime.Seconds(), 0.2) {
+				t.Errorf("when it is well %+v", e)
+			}
+		})
+	}
+	for name, r := range map[string]signals.Report{"in flight": failing(1, false), "told": {RPSFractional: rps, EPS: rps, NamedMetrics: map[string]float64{signals.SojournTimeMetric: 1e-4, signals.ServiceTimeMetric: 1e-4}}} {
+		b := newBook("edge")
+		b.daemons(time.Minute, map[string]signals.Report{"edge": r})
+		if e := b.Of(fire, "edge", b.now); e.SojournTime != 0 || e.ServiceTime != 0 {
+			t.Errorf("%s, of one that has answered none: %+v", name, e)
+		}
 	}
 }
 

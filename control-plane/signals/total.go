@@ -22,6 +22,7 @@ func (s *series) trust(now time.Time) float64 {
 // silent, a part of the requests.
 type total struct {
 	values
+	seen  float64 // requests per second, of rps
 	trust float64
 	age   time.Duration
 }
@@ -48,6 +49,7 @@ func sum(of map[source]*series, now time.Time) (t total) {
 		weight := trust * max(s.rps, trustLeast)
 		if who.kind != byDaemon {
 			seen.add(s, weight, now)
+			t.seen += trust * s.rps
 		} else {
 			said.add(s, weight, now)
 		}
@@ -121,7 +123,7 @@ func between(from, to, share float64) float64 {
 
 func (t total) estimate() Estimate {
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-	return Estimate{RPS: t.rps, EPS: t.eps, InFlight: t.inFlight, SojournTime: seconds(t.sojourn), ServiceTime: seconds(t.service), QueueWait: seconds(t.wait), Capacity: t.capacity, Age: t.age, Trust: t.trust}
+	return Estimate{RPS: t.rps, EPS: t.eps, Seen: t.seen, InFlight: t.inFlight, SojournTime: seconds(t.sojourn), ServiceTime: seconds(t.service), QueueWait: seconds(t.wait), Capacity: t.capacity, Age: t.age, Trust: t.trust}
 }
 
 // mean is of several nodes, by trust. What one of them does not know is the mean of those

@@ -1587,7 +1587,7 @@ type EndpointSignals struct {
 	Address       string  `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
 	RpsFractional float64 `protobuf:"fixed64,2,opt,name=rps_fractional,json=rpsFractional,proto3" json:"rps_fractional,omitempty"`
 	Eps           float64 `protobuf:"fixed64,3,opt,name=eps,proto3" json:"eps,omitempty"`
-	// in_flight (requests, mean), sojourn_time (seconds).
+	// in_flight (requests, mean), sojourn_time (seconds, of those that did not fail).
 	NamedMetrics  map[string]float64 `protobuf:"bytes,4,rep,name=named_metrics,json=namedMetrics,proto3" json:"named_metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

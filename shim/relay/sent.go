@@ -47,7 +47,8 @@ type sent struct {
 type sentTo struct {
 	ended, failed, answered int
 	// busy is how long requests were under way in this time, took how long those took that
-	// were answered, all of them together.
+	// were answered, all of them together. What failed is no answer: an instance that fails at
+	// once would be the fastest.
 	busy, took time.Duration
 }
 
@@ -117,10 +118,11 @@ func (t *sentTo) end(entry *logdata.HTTPAccessLogEntry) {
 	t.ended++
 	if broken || status >= 500 {
 		t.failed++
+		return
 	}
 	begin, begun := length(p.GetTimeToFirstUpstreamTxByte())
 	end, answered := length(p.GetTimeToLastUpstreamRxByte())
-	if begun && answered && end >= begin && !broken {
+	if begun && answered && end >= begin {
 		t.took += end - begin
 		t.answered++
 	}

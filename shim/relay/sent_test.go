@@ -85,7 +85,8 @@ func TestWhatEntriesSayOfInstances(t *testing.T) {
 		want    []*nodeapi.RoutedSignals
 	}{
 		"answered":         {[]*logdata.HTTPAccessLogEntry{ended(200, 99*time.Millisecond), ended(404, 299*time.Millisecond)}, signals(1, 0, 0.2, 0.199)},
-		"failed":           {[]*logdata.HTTPAccessLogEntry{ended(503, 99*time.Millisecond)}, signals(0.5, 0.5, 0.05, 0.099)},
+		"failed":           {[]*logdata.HTTPAccessLogEntry{ended(500, 99*time.Millisecond)}, signals(0.5, 0.5, 0.05, 0)},
+		"some failed":      {[]*logdata.HTTPAccessLogEntry{ended(200, 99*time.Millisecond), ended(503, 0), ended(500, 0)}, signals(1.5, 1, 0.051, 0.099)},
 		"goes on":          {[]*logdata.HTTPAccessLogEntry{goesOn(), goesOn(), goesOn()}, signals(0, 0, 1.5, 0)},
 		"a long one's end": {[]*logdata.HTTPAccessLogEntry{ended(200, 7*time.Second+199*time.Millisecond)}, signals(0.5, 0, 0.1, 7.199)},
 		"its client left":  {[]*logdata.HTTPAccessLogEntry{status(ended(0, 99*time.Millisecond))}, signals(0, 0, 0.05, 0)},
