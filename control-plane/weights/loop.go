@@ -63,6 +63,8 @@ type Expected struct {
 	// Others is how many requests the node has in flight, on average, that are not the
 	// source's.
 	Others float64
+	// Success as in Node. Service is the longer for it.
+	Success float64
 }
 
 // Change is what of a row is different after a decision.
@@ -214,7 +216,7 @@ func (l *Loop) expect(f Function) [][]Expected {
 			workers := believe(f.Nodes[j].Workers, 1, workersLimit, workersUnknown)
 			others := max(0, load[j]-demand[i]*row[j])
 			all[i][j] = Expected{RTT: rtts[i*len(nodes)+j], Service: n.Service, Workers: workers,
-				Others: believe(f.Nodes[j].Busy, 0, workers, 0) + others*n.Service}
+				Others: believe(f.Nodes[j].Busy, 0, workers, 0) + others*n.Service, Success: n.Success}
 		}
 	}
 	return all
@@ -226,6 +228,10 @@ func (l *Loop) outdated(i int, now []Expected) bool {
 	for j, e := range now {
 		told := l.told[i][j]
 		if math.Abs(e.RTT-told.RTT) > max(resolution, outdated*told.RTT) || math.Abs(e.Others-told.Others) > max(1, outdated*told.Workers) {
+			return true
+		}
+		// A node that fails has room, whatever comes: nobody must take it for where to go.
+		if e.Success < told.Success/2 || e.Success > 2*told.Success {
 			return true
 		}
 		// Of a node that it does not send to it need not know better.

@@ -124,6 +124,30 @@ func TestLoopTellsWhatToExpect(t *testing.T) {
 	}
 }
 
+// A node that fails at once has room whatever comes, so those hear of it, too, that send it
+// nothing: they would where they have no room themselves.
+func TestLoopTellsAllOfANodeThatFails(t *testing.T) {
+	l := weights.NewLoop(weights.ByLatency)
+	l.Decide(measured(100, 300))
+	failing := measured(100, 300)
+	failing.Function.Nodes[2].Success = 0.01
+	l.Decide(failing)
+	for i := range 3 {
+		if e := l.Expect(i)[2]; e.Service < 300*ms || e.Success != 0.01 {
+			t.Errorf("source %d expects %+v of it", i, e)
+		}
+		if share := l.Shares(i)[2]; share > 0.01 {
+			t.Errorf("source %d sends it %v", i, share)
+		}
+	}
+	l.Decide(measured(100, 300))
+	for i := range 3 {
+		if e := l.Expect(i)[2]; e.Service != 4*ms {
+			t.Errorf("source %d expects %+v of it when it is well", i, e)
+		}
+	}
+}
+
 // The paper's weights do not follow each millisecond either.
 func TestInverseIsHeld(t *testing.T) {
 	l := weights.NewLoop(weights.ByInverse)

@@ -39,6 +39,10 @@ type Node struct {
 	Workers float64
 	// Busy is how many workers are busy for other functions, on average.
 	Busy float64
+	// Success is which part of the requests the node answers that the function's other nodes
+	// would answer; 0: all. A request that fails was for nothing: an answer takes so many times as
+	// long, and so little of the node can be relied on that it comes back bit by bit.
+	Success float64
 }
 
 // Matrix has a row for each source, and in it the share of each node. Rows sum to 1.
@@ -60,6 +64,8 @@ const (
 	workersUnknown = 1.0
 	// workersLimit bounds what one node can draw on itself by its own word.
 	workersLimit = 10_000.0
+	// successLeast bounds how little of a node may be left because its requests fail.
+	successLeast = 1e-3
 	// demandLeast stands for a source without requests, in requests per second: it gets
 	// the row that is best for its first one.
 	demandLeast = 1e-3
@@ -168,7 +174,8 @@ func (f Function) nodes() []Node {
 		if late := max(0, n.Age) - freshest - silence; late > 0 {
 			left = max(silentLeast, math.Exp2(-late.Seconds()/silenceHalving.Seconds()))
 		}
-		nodes[j] = Node{Age: max(0, n.Age), Service: service[j], Sojourn: sojourn[j], Workers: workers * left, Busy: busy * left}
+		success := believe(n.Success, successLeast, 1, 1)
+		nodes[j] = Node{Age: max(0, n.Age), Service: service[j] / success, Sojourn: sojourn[j] / success, Workers: workers * left * success, Busy: busy * left * success, Success: success}
 	}
 	return nodes
 }

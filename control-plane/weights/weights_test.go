@@ -149,7 +149,7 @@ func TestWeightsFallWithRTT(t *testing.T) {
 	})
 }
 
-// A node that is slower, busier, smaller or silent gets no more requests in all.
+// A node that is slower, busier, smaller, silent or failing gets no more requests in all.
 func TestLoadsFallWithWhatANodeHasToDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := plausible(t)
@@ -158,7 +158,7 @@ func TestLoadsFallWithWhatANodeHasToDo(t *testing.T) {
 		busier.Nodes = slices.Clone(f.Nodes)
 		n := &busier.Nodes[j]
 		factor := rapid.Float64Range(1, 20).Draw(t, "factor")
-		switch rapid.SampledFrom([]string{"slower", "busier", "smaller", "silent"}).Draw(t, "what") {
+		switch rapid.SampledFrom([]string{"slower", "busier", "smaller", "silent", "failing"}).Draw(t, "what") {
 		case "slower":
 			n.Service *= factor
 			n.Sojourn *= factor
@@ -171,6 +171,8 @@ func TestLoadsFallWithWhatANodeHasToDo(t *testing.T) {
 			n.Sojourn *= factor
 		case "silent":
 			n.Age += time.Duration(factor * float64(10*time.Second))
+		case "failing":
+			n.Success = 1 / factor
 		}
 		for name, policy := range policies {
 			before, after := total(f, policy(f), j), total(f, policy(busier), j)
