@@ -192,9 +192,25 @@ func (e *endpoint) begin(now time.Duration) {
 
 func (e *endpoint) over() { e.sent = max(0, e.sent-1) }
 
+// outcome is what has come of a request.
+type outcome int
+
+const (
+	failed   outcome = iota
+	erred            // the function has answered, with an error of its own
+	answered         // and without
+)
+
+func outcomeOf(ok bool) outcome {
+	if ok {
+		return answered
+	}
+	return failed
+}
+
 // answer is of a request that is over.
-func (e *endpoint) answer(now time.Duration, sent Sent, answered bool, load *Load) {
-	if !answered {
+func (e *endpoint) answer(now time.Duration, sent Sent, o outcome, load *Load) {
+	if o == failed {
 		e.learn(now, failure, learn) // no stall explains it
 		return
 	}
@@ -202,9 +218,14 @@ func (e *endpoint) answer(now time.Duration, sent Sent, answered bool, load *Loa
 	if load != nil {
 		e.hear(now, *load)
 	}
-	if sent.expected > 0 {
-		e.took(now, min((now-sent.at).Seconds()/sent.expected, slowLimit))
+	if sent.expected <= 0 {
+		return
 	}
+	ratio := min((now-sent.at).Seconds()/sent.expected, slowLimit)
+	if o == erred && ratio < e.slowNow(now) {
+		return // who fails at once is not fast
+	}
+	e.took(now, ratio)
 }
 
 // took counts an answer that took so many times what was expected.

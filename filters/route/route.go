@@ -200,13 +200,21 @@ func (t *Table) find(sent Sent) (i int, ok bool) {
 func (t *Table) End(sent Sent, now time.Duration, answered bool, load *Load) {
 	if i, ok := t.find(sent); ok {
 		t.endpoints[i].over()
-		t.endpoints[i].answer(now, sent, answered, load)
+		t.endpoints[i].answer(now, sent, outcomeOf(answered), load)
 	}
 }
 
 // Answered says that the answer to a request has begun, or that it has failed. It is in
 // flight until Over says otherwise: an answer may take longer than what it has to wait for.
 func (t *Table) Answered(sent Sent, now time.Duration, answered bool, load *Load) {
+	t.learn(sent, now, outcomeOf(answered), load)
+}
+
+// Erred is Answered for an error that the function itself has answered. It is a sign of life,
+// but no sign of speed.
+func (t *Table) Erred(sent Sent, now time.Duration, load *Load) { t.learn(sent, now, erred, load) }
+
+func (t *Table) learn(sent Sent, now time.Duration, o outcome, load *Load) {
 	i, ok := t.find(sent)
 	if !ok {
 		return
@@ -216,7 +224,7 @@ func (t *Table) Answered(sent Sent, now time.Duration, answered bool, load *Load
 		with.InFlight++
 		load = &with
 	}
-	t.endpoints[i].answer(now, sent, answered, load)
+	t.endpoints[i].answer(now, sent, o, load)
 }
 
 // Over says that a request is over, whatever came of it.

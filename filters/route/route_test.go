@@ -166,6 +166,48 @@ func TestOneStallMakesNoEndpointSlowForLong(t *testing.T) {
 	}
 }
 
+// An error that comes at once is no sign of speed: an endpoint that has been slow is not well by
+// it, and one that was well is not picked rather than a nearer one.
+func TestAnErrorAtOnceIsNotFast(t *testing.T) {
+	other := near()
+	other.Address, other.RTT = "10.0.0.3:8080", 10*ms
+	t.Run("slow before", func(t *testing.T) {
+		table := table(near(), other)
+		for k := range 20 {
+			table.End(table.Begin(0, time.Duration(k)*ms), time.Duration(k+100)*ms, true, nil)
+		}
+		for k := range 20 {
+			now := time.Duration(120+k) * ms
+			sent := table.Begin(0, now)
+			table.Erred(sent, now+ms/10, nil)
+			table.Over(sent)
+		}
+		if i := pick(t, table, 150*ms); i != 1 {
+			t.Error("it is picked")
+		}
+	})
+	t.Run("well before", func(t *testing.T) {
+		table := table(near(), other)
+		for k := range 200 {
+			now := time.Duration(k) * ms
+			sent := table.Begin(1, now)
+			table.Erred(sent, now+ms/10, nil)
+			table.Over(sent)
+		}
+		if i := pick(t, table, 200*ms); i != 0 {
+			t.Error("it is picked")
+		}
+		for k := range 20 { // one that takes long counts as any answer
+			sent := table.Begin(0, time.Duration(200+k)*ms)
+			table.Erred(sent, time.Duration(300+k)*ms, nil)
+			table.Over(sent)
+		}
+		if i := pick(t, table, 350*ms); i != 1 {
+			t.Error("one whose errors take long is picked")
+		}
+	})
+}
+
 // However many requests come meanwhile, one finds out whether an endpoint that was slow is
 // well again; what the control plane says anew of what to expect does not have it forgotten.
 func TestASlowEndpointIsTriedByOneRequestAtATime(t *testing.T) {

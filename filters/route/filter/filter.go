@@ -179,20 +179,27 @@ func (vm *VM) Answer(id uint32) {
 			f.trust(r.index, r.to, now)
 		}
 	}
+	var load *route.Load
 	if answered {
 		if text, ok := responseHeader(loadHeader); ok {
-			if load, ok := readLoad(text); ok {
-				f.table.Answered(r.sent, now, true, &load)
-				return
+			if l, ok := readLoad(text); ok {
+				load = &l
 			}
 		}
+		if isError(status) {
+			f.table.Erred(r.sent, now, load)
+			return
+		}
 	}
-	f.table.Answered(r.sent, now, answered, nil)
+	f.table.Answered(r.sent, now, answered, load)
 }
 
 // isGatewayError says whether the function has not answered itself, or is too busy to: Envoy
 // counts the same as gateway failures. Its other errors are answers.
 func isGatewayError(status string) bool { return status == "502" || status == "503" || status == "504" }
+
+// isError says whether an answer says that the function has failed.
+func isError(status string) bool { return len(status) == 3 && status[0] == '5' }
 
 // Over forgets a request: its answer has ended, or the client has left.
 func (vm *VM) Over(id uint32) {
