@@ -40,6 +40,9 @@ type Node struct {
 	Guessed bool    `json:"guessed,omitempty"`
 	// Doubted: requests wait there although by its own word there is room.
 	Doubted bool `json:"doubted,omitempty"`
+	// Failing is which part of its requests fails that other nodes would answer. What an answer
+	// takes there counts as so much more.
+	Failing float64 `json:"failing,omitempty"`
 	// Trust is which part of these figures is the node's own; the rest is other nodes'.
 	Trust float64 `json:"trust"`
 	// Silent is for how long nothing was heard of it that should have been. From some seconds
@@ -120,7 +123,7 @@ func (f *function) explainNodes() []Node {
 	var all []Node
 	for j, n := range f.measured {
 		all = append(all, Node{Name: f.nodes[j], Endpoints: endpoints[f.nodes[j]], Requests: n.RPS, InFlight: n.InFlight, Service: n.Service, Sojourn: n.Sojourn,
-			Workers: n.Workers, Guessed: n.guessed, Doubted: n.doubted, Trust: n.Trust, Silent: n.Node.Age.Seconds()})
+			Workers: n.Workers, Guessed: n.guessed, Doubted: n.doubted, Failing: 1 - n.Success, Trust: n.Trust, Silent: n.Node.Age.Seconds()})
 	}
 	return all
 }
@@ -155,6 +158,9 @@ func (p *Planner) Problems() []xds.Problem {
 				add([]string{}, "node "+f.nodes[j]+" says nothing; it gets few requests, if any")
 			case n.doubted:
 				add([]string{}, "requests wait on node "+f.nodes[j]+", which says that it has room; it is taken to be as slow as it looks")
+			}
+			if 1-n.Success > failing {
+				add([]string{}, "requests fail on node "+f.nodes[j]+" that other nodes answer; it gets few, if any")
 			}
 		}
 		if len(f.lost) > 0 {

@@ -108,9 +108,12 @@ func (p *Planner) measure(f *function, passed time.Duration, now time.Time) weig
 			c = &learnt{}
 			f.learnt[name] = c
 		}
-		f.measured[j] = c.learn(e, count[name])
+		f.measured[j] = c.learn(e, count[name], passed)
 		f.measured[j].Node.Age = p.silence(name, e, now)
-		m.Function.Nodes = append(m.Function.Nodes, f.measured[j].Node)
+	}
+	f.compare()
+	for _, n := range f.measured {
+		m.Function.Nodes = append(m.Function.Nodes, n.Node)
 	}
 	f.lost = nil
 	rtts := make([]float64, 0, len(f.gateways)*len(f.nodes))

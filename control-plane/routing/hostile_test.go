@@ -76,6 +76,11 @@ func (s *site) pass(seconds int) {
 func (s *site) tell(node string, n int) {
 	said := map[string]float64{"in_flight": 0, "sojourn_time": service, "service_time": service, "capacity": workers[node]}
 	s.Signals(node, "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: fire, RpsFractional: 1, NamedMetrics: said}}})
+	s.far(node, n)
+}
+
+// far is what a daemon says of the ways to other nodes, each five seconds.
+func (s *site) far(node string, n int) {
 	if n%5 > 0 {
 		return
 	}

@@ -47,10 +47,11 @@ type learnt struct {
 	service, sojourn time.Duration // 0: never known
 	told             float64       // how many requests its program works on at a time, by its last word; 0: none
 	each             float64       // the same guessed, of each endpoint
+	answers          answers
 }
 
-// learn takes what was measured of a node with so many endpoints.
-func (c *learnt) learn(e signals.Estimate, endpoints int) node {
+// learn takes what was measured of a node with so many endpoints since so long ago.
+func (c *learnt) learn(e signals.Estimate, endpoints int, passed time.Duration) node {
 	own := e.Trust == 1 // and not, in part, what other nodes say
 	if c.each == 0 {
 		c.each = guess
@@ -76,6 +77,10 @@ func (c *learnt) learn(e signals.Estimate, endpoints int) node {
 	if n.guessed = c.told == 0 || n.doubted; n.guessed {
 		n.Workers = c.each * float64(endpoints)
 	}
+	if !own {
+		e.RPS, e.EPS = 0, 0
+	}
+	c.answers.add(e, passed)
 	return n
 }
 

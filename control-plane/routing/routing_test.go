@@ -406,6 +406,44 @@ func TestALyingNodeIsDoubted(t *testing.T) {
 	}
 }
 
+// How much an application fails on its own account changes nothing, and a node that fails more
+// than the others gets no more for it.
+func TestFailuresCountBesideOthers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		load := rapid.Float64Range(10, 2000).Draw(t, "load")
+		part := rapid.Float64Range(0, 1).Draw(t, "part")
+		some := rapid.SliceOfNDistinct(rapid.SampledFrom(gateways), 1, 2, rapid.ID).Draw(t, "nodes")
+		// gets is how many requests per second each node does, after a while in which some fail.
+		gets := func(failing []string) map[string]float64 {
+			r := newRig(testbed(load))
+			for _, node := range failing {
+				e := r.of[node]
+				e.EPS = part * e.RPS
+				r.of[node] = e
+			}
+			m, all := r.pass(2*time.Minute), map[string]float64{}
+			for _, node := range gateways {
+				for _, gateway := range gateways {
+					all[node] += r.demand[gateway] * r.share(m, gateway, node)
+				}
+			}
+			return all
+		}
+		before := gets(nil)
+		if d := cmp.Diff(before, gets(gateways)); d != "" {
+			t.Errorf("when all fail %v: %s", part, d)
+		}
+		var was, is float64
+		after := gets(some)
+		for _, node := range some {
+			was, is = was+before[node], is+after[node]
+		}
+		if is > was+0.01*(load+2000) {
+			t.Errorf("%v get %v for failing, and %v before", some, is, was)
+		}
+	})
+}
+
 // A node that says nothing loses its share by and by, though what it said last is remembered;
 // one whose daemon restarts does not, because it goes on answering.
 func TestASilentNodeLosesItsShare(t *testing.T) {
@@ -546,7 +584,7 @@ func TestAnythingMayBeMeasured(t *testing.T) {
 		r.state.Functions = []platform.Function{{Name: fire, Policy: policy.Policy{Routing: rapid.SampledFrom([]string{"balanced", "inverse", ""}).Draw(t, "policy")}}}
 		for range rapid.IntRange(1, 4).Draw(t, "rounds") {
 			for _, node := range gateways {
-				r.of[node] = signals.Estimate{RPS: number.Draw(t, "rps"), EPS: number.Draw(t, "eps"), InFlight: number.Draw(t, "in flight"), SojournTime: span.Draw(t, "sojourn"),
+				r.of[node] = signals.Estimate{RPS: number.Draw(t, "rps"), EPS: number.Draw(t, "eps"), Seen: number.Draw(t, "seen"), InFlight: number.Draw(t, "in flight"), SojournTime: span.Draw(t, "sojourn"),
 					ServiceTime: span.Draw(t, "service"), Capacity: number.Draw(t, "capacity"), Age: span.Draw(t, "age"), Trust: rapid.SampledFrom([]float64{0, 0.5, 1, math.NaN()}).Draw(t, "trust")}
 				r.demand[node] = number.Draw(t, "demand")
 				r.overdue[node] = span.Draw(t, "overdue")

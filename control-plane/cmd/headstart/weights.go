@@ -60,6 +60,10 @@ func (c *cli) functionName(name string) string {
 	return "default/" + name
 }
 
+// failingLeast is which part of a node's requests has to fail that others answer for it to be
+// shown: less is chance.
+const failingLeast = 0.01
+
 func printWeights(out io.Writer, e routing.Explanation) error {
 	if e.Even != "" {
 		_, err := fmt.Fprintf(out, "Requests of %s are spread evenly: %s.\n", printable(e.Function), printable(e.Even))
@@ -75,7 +79,11 @@ func printWeights(out io.Writer, e routing.Explanation) error {
 		if n.Doubted {
 			workers += ", its word doubted"
 		}
-		nodes = append(nodes, []string{n.Name, strconv.Itoa(len(n.Endpoints)), figure(n.Requests), span(n.Service), span(n.Sojourn), figure(n.InFlight), workers, silence(n.Silent)})
+		requests := figure(n.Requests)
+		if n.Failing > failingLeast {
+			requests += ", " + percent(n.Failing) + " fail"
+		}
+		nodes = append(nodes, []string{n.Name, strconv.Itoa(len(n.Endpoints)), requests, span(n.Service), span(n.Sojourn), figure(n.InFlight), workers, silence(n.Silent)})
 	}
 	for _, g := range e.Gateways {
 		for _, to := range g.To {

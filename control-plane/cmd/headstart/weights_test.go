@@ -18,7 +18,7 @@ func spread() routing.Explanation {
 		Nodes: []routing.Node{
 			{Name: "edge", Endpoints: []string{"10.0.0.1:8080"}, Requests: 400.4, InFlight: 1.7, Service: 0.004, Sojourn: 0.00423, Workers: 2, Trust: 1},
 			{Name: "cloud", Endpoints: []string{"10.0.1.1:8080", "10.0.1.2:8080"}, Requests: 12, Service: 0.004, Sojourn: 0.004, Workers: 32, Guessed: true, Trust: 0.5, Silent: 71.4},
-			{Name: "liar", Endpoints: []string{"10.0.2.1:8080"}, Service: 0.4, Sojourn: 0.4, Workers: 16, Guessed: true, Doubted: true}},
+			{Name: "liar", Endpoints: []string{"10.0.2.1:8080"}, Service: 0.4, Sojourn: 0.4, Workers: 16, Guessed: true, Doubted: true, Failing: 0.25}},
 		Gateways: []routing.Gateway{
 			{Name: "edge", Requests: 412.4, Held: 80, To: []routing.To{
 				{Node: "edge", Share: 1, Wanted: 0.9612, Source: topology.Itself, Others: 0.4},
@@ -36,10 +36,10 @@ func TestWeightsText(t *testing.T) {
 	}
 	const want = `city/fire: balanced, looked at 2s ago. A request is expected to take 5.12ms.
 
-NODE    ENDPOINTS   REQUESTS/S   SERVICE   ON NODE   IN FLIGHT   WORKERS                        SILENT
-edge    1           400          4ms       4.23ms    1.7         2                              -
-cloud   2           12           4ms       4ms       0           32 guessed                     1m11s
-liar    1           0            400ms     400ms     0           16 guessed, its word doubted   -
+NODE    ENDPOINTS   REQUESTS/S    SERVICE   ON NODE   IN FLIGHT   WORKERS                        SILENT
+edge    1           400           4ms       4.23ms    1.7         2                              -
+cloud   2           12            4ms       4ms       0           32 guessed                     1m11s
+liar    1           0, 25% fail   400ms     400ms     0           16 guessed, its word doubted   -
 
 GATEWAY   REQUESTS/S   TO      SHARE   WANTED   RTT      FROM                    OTHERS   HELD
 edge      412          edge    100%    96.1%    -        itself                  0.4      1m20s
