@@ -38,7 +38,7 @@ type Node struct {
 	// or what was told cannot be.
 	Workers float64 `json:"workers"`
 	Guessed bool    `json:"guessed,omitempty"`
-	// Doubted: requests wait there although by its own word there is room.
+	// Doubted: requests waited there although by its own word there was room.
 	Doubted bool `json:"doubted,omitempty"`
 	// Failing is which part of its requests fails that other nodes would answer. What an answer
 	// takes there counts as so much more.
@@ -157,7 +157,7 @@ func (p *Planner) Problems() []xds.Problem {
 			case n.Node.Age > silentLong:
 				add([]string{}, "node "+f.nodes[j]+" says nothing; it gets few requests, if any")
 			case n.doubted:
-				add([]string{}, "requests wait on node "+f.nodes[j]+", which says that it has room; it is taken to be as slow as it looks")
+				add([]string{}, "requests waited on node "+f.nodes[j]+", which said that it had room; it is taken to do what it was seen to do")
 			}
 			if 1-n.Success > failing {
 				add([]string{}, "requests fail on node "+f.nodes[j]+" that other nodes answer; it gets few, if any")

@@ -217,3 +217,28 @@ func TestWhatFailsEverywhereChangesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A node that says that it has more room than it has is found out, and then no longer believed,
+// though nobody waits there any more: by its word it would get them all again.
+func TestALiarIsFoundOutOnce(t *testing.T) {
+	for name, c := range map[string]struct{ service, capacity float64 }{
+		"fast and endless": {1e-6, 1e6}, "fast": {1e-6, 7}, "endless": {service, 1e6}, "seven for one": {service, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLoop(way{told: true})
+				l.demand["cloud-1"], l.demand["cloud-2"], l.really["cloud-2"] = 300, 300, 1
+				l.liars["cloud-2"] = func() {
+					said := map[string]float64{"in_flight": 0, "sojourn_time": c.service, "service_time": c.service, "capacity": c.capacity}
+					l.Signals("cloud-2", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: fire, NamedMetrics: said}}})
+				}
+				l.pass(60, func() {})
+				l.pass(600, func() {
+					if l.full("cloud-2") {
+						t.Fatalf("after %d s it gets %v requests per second", l.seconds, l.gets["cloud-2"])
+					}
+				})
+			})
+		})
+	}
+}

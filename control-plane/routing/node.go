@@ -27,6 +27,9 @@ const (
 	// idle is the part of a node's workers that may be busy, by its own word, and nobody wait
 	// for doubted times as long as the work takes.
 	idle, doubted = 0.5, 4.0
+	// forgotten is after what time a node is believed again that has given no new reason for
+	// doubt.
+	forgotten = time.Hour
 	// answering is how many requests per second a node has to answer, as gateways see it, to
 	// be well while its daemon is silent.
 	answering = 1.0
@@ -38,7 +41,7 @@ type node struct {
 	signals.Estimate
 	// guessed: nobody has told how many it works on, or what was told cannot be.
 	guessed bool
-	// doubted: by its own word it had room, and yet requests wait.
+	// doubted: by its own word it had room, and yet requests waited.
 	doubted bool
 }
 
@@ -47,6 +50,7 @@ type learnt struct {
 	service, sojourn time.Duration // 0: never known
 	told             float64       // how many requests its program works on at a time, by its last word; 0: none
 	each             float64       // the same guessed, of each endpoint
+	doubt            doubt
 	answers          answers
 }
 
@@ -69,13 +73,23 @@ func (c *learnt) learn(e signals.Estimate, endpoints int, passed time.Duration) 
 	if own {
 		c.adapt(busy, n.Service, n.Sojourn, waits, float64(endpoints))
 	}
-	if n.doubted = waits && c.told > 0 && busy < idle*c.told && n.Sojourn > doubted*n.Service; n.doubted {
-		n.Service = n.Sojourn
+	lies := waits && c.told > 0 && busy < idle*c.told && n.Sojourn > doubted*n.Service
+	if seen := believed(e.Seen); lies {
+		c.doubt.confirm(n.Sojourn, seen)
+	} else {
+		c.doubt.watch(waits, seen, c.told/n.Service, passed)
 	}
+	n.doubted = c.doubt.left > 0
 	// What other functions' instances do there takes no worker of this one's; what they take of
 	// the cores shows as time.
 	if n.guessed = c.told == 0 || n.doubted; n.guessed {
 		n.Workers = c.each * float64(endpoints)
+	}
+	switch {
+	case lies:
+		n.Service = n.Sojourn
+	case n.doubted:
+		n.Service = max(n.Service, n.Workers/c.doubt.manages)
 	}
 	if !own {
 		e.RPS, e.EPS = 0, 0

@@ -397,13 +397,74 @@ func TestALyingNodeIsDoubted(t *testing.T) {
 	if got := r.share(m, "cloud-1", "cloud-2") + r.share(m, "edge", "cloud-2"); got > 0 {
 		t.Errorf("it gets %v", got)
 	}
-	r.problems(t, xds.Problem{Function: fire, Gateways: []string{}, Message: "requests wait on node cloud-2, which says that it has room; it is taken to be as slow as it looks"})
-	// One that is overloaded tells the truth.
+	r.problems(t, xds.Problem{Function: fire, Gateways: []string{}, Message: "requests waited on node cloud-2, which said that it had room; it is taken to do what it was seen to do"})
+}
+
+// One that is overloaded by its own word, too, tells the truth.
+func TestAnOverloadedNodeIsBelieved(t *testing.T) {
+	r := newRig(testbed(200))
 	r.of["cloud-2"] = signals.Estimate{RPS: 1750, SojournTime: 400 * ms, ServiceTime: 4 * ms, Capacity: 7, Trust: 1}
 	r.pass(10 * time.Second)
 	if n := r.node(t, "cloud-2"); n.Doubted || n.Workers != 7 {
-		t.Errorf("overloaded: %+v", n)
+		t.Errorf("%+v", n)
 	}
+	r.problems(t)
+}
+
+// A doubted node is believed again when it has been seen to do what it says, and after an hour.
+func TestADoubtedNodeEarnsItsWordBack(t *testing.T) {
+	doubted := func(t *testing.T) *rig {
+		r := newRig(testbed(200))
+		hindered := honest(100, 7)
+		hindered.Seen, hindered.SojournTime = 100, 100*ms
+		r.of["cloud-2"] = hindered
+		r.pass(10 * time.Second)
+		if n := r.node(t, "cloud-2"); !n.Doubted {
+			t.Fatalf("%+v", n)
+		}
+		return r
+	}
+	serves := func(rps float64) signals.Estimate {
+		e := honest(rps, 7)
+		e.Seen = rps
+		return e
+	}
+	t.Run("by what it does", func(t *testing.T) {
+		r := doubted(t)
+		for _, c := range []struct {
+			rps, least, most float64
+			doubted          bool
+		}{{100, 100, 200, true}, {300, 300, 800, true}, {700, 700, 1600, true}, {1500, 1750, 1750, false}} {
+			r.of["cloud-2"] = serves(c.rps)
+			r.pass(time.Minute)
+			n := r.node(t, "cloud-2")
+			if can := n.Workers / n.Service; can < c.least || can > 1.001*c.most || n.Doubted != c.doubted {
+				t.Errorf("when it serves %v it is taken to manage %v: %+v", c.rps, can, n)
+			}
+		}
+	})
+	t.Run("by time", func(t *testing.T) {
+		r := doubted(t)
+		r.of["cloud-2"] = serves(10)
+		r.pass(55 * time.Minute)
+		if n := r.node(t, "cloud-2"); !n.Doubted {
+			t.Errorf("%+v", n)
+		}
+		r.pass(10 * time.Minute)
+		if n := r.node(t, "cloud-2"); n.Doubted || n.Workers != 7 {
+			t.Errorf("%+v", n)
+		}
+	})
+	t.Run("not by what it says", func(t *testing.T) {
+		r := doubted(t)
+		said := honest(1e5, 1e6)
+		said.Seen = 100
+		r.of["cloud-2"] = said
+		r.pass(time.Minute)
+		if n := r.node(t, "cloud-2"); !n.Doubted || n.Workers/n.Service > 200.001 {
+			t.Errorf("%+v", n)
+		}
+	})
 }
 
 // How much an application fails on its own account changes nothing, and a node that fails more
