@@ -41,7 +41,7 @@ const (
 	// hangs is how long a control plane does: longer than a request may wait, and until the Lease
 	// has another holder.
 	hangs = 20 * time.Second
-	// noticed is longer than a cold request takes of a control plane that hangs, 3 s and its
+	// noticed is longer than a cold request takes of a control plane that hangs, 4 s and its
 	// instance's start, and less than the 10 s after which its connection is looked at.
 	noticed = 9 * time.Second
 )

@@ -11,10 +11,17 @@ const (
 	// doubtAfter is how long an answer may take before it is asked whether the followed control
 	// plane hangs: longer than a cluster takes, mostly, to have a pod's node.
 	doubtAfter = time.Second
-	// answersWithin is how long a control plane has to say that it is there, before another one is
-	// followed: many round trips. It is less than a request waits for the news of its instance
-	// (shim/pods), which may be the first that this node has of a control plane's hanging.
+	// answersWithin is how long a control plane has to say that it is there, before it is asked a
+	// second time: many round trips.
 	answersWithin = time.Second
+	// answersAgainWithin is how long it has then for either answer, before another one is
+	// followed. One that is merely slow would only have more to do by that: a node that comes back
+	// is told all anew. Both together are less than a request waits for the news of its instance
+	// (shim/pods), which may be the first that this node has of a control plane's hanging.
+	answersAgainWithin = time.Second / 2
+	// asksApart is how long one that has answered is not asked again: one that is slow has many
+	// nodes in doubt, at each request that waits.
+	asksApart = time.Second / 5
 	// catchesUp is how long one that has hung has to hear and tell what it has missed, until it is
 	// followed again.
 	catchesUp = time.Second
@@ -43,25 +50,65 @@ func (s *stream) resolve(ctx context.Context) error {
 			return ctx.Err()
 		}
 		s.is(asked)
-		answered := make(chan struct{})
-		go func() {
-			defer close(answered)
-			// Any answer will do, also that it does not know the question.
-			_, _ = health.NewHealthClient(s.conn).Check(ctx, &health.HealthCheckRequest{})
-		}()
-		select {
-		case <-answered:
-		case <-time.After(answersWithin):
-			s.u.log.Warn("a control plane does not answer; another one is followed, if one does", "address", s.address)
-			s.is(hanging)
-			<-answered // or the connection has ended
-			select {
-			case <-time.After(catchesUp):
-			case <-ctx.Done():
-				return ctx.Err()
+		if s.hangs(ctx) {
+			if err := pause(ctx, catchesUp); err != nil {
+				return err
 			}
 		}
 		s.is(sound)
+		if err := pause(ctx, asksApart); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// hangs asks the control plane, twice if need be, and returns when it answers; true if that took
+// so long that another one was to be followed meanwhile.
+func (s *stream) hangs(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answered := make(chan struct{}, 2)
+	ask := func() {
+		// Any answer will do, also that it does not know the question; or the connection has ended.
+		_, _ = health.NewHealthClient(s.conn).Check(ctx, &health.HealthCheckRequest{})
+		answered <- struct{}{}
+	}
+	go ask()
+	if comes(answered, answersWithin) {
+		return false
+	}
+	go ask()
+	if comes(answered, answersAgainWithin) {
+		return false
+	}
+	s.u.log.Warn("a control plane does not answer; another one is followed, if one does", "address", s.address)
+	s.is(hanging)
+	<-answered
+	return true
+}
+
+// comes tells whether there is an answer within d. One that is there when this process gets to
+// look, late itself, is.
+func comes(answered <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-answered:
+		return true
+	case <-time.After(d):
+	}
+	select {
+	case <-answered:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The control plane that is followed hangs, and a question is open: two seconds later another one
-// is followed, and asked; and the first one again, when it is back.
+// The control plane that is followed hangs, and a question is open: two and a half seconds later
+// another one is followed, and asked; and the first one again, when it is back.
 func TestAQuestionTellsWhoHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoWithLeader(t)
@@ -17,7 +17,7 @@ func TestAQuestionTellsWhoHangs(t *testing.T) {
 		w.a.want(asks("a"))
 		w.hears("functions 2")
 		w.b.want(asks("a"))
-		if took := time.Since(began); took > 2*time.Second {
+		if took := time.Since(began); took > 2500*time.Millisecond {
 			t.Errorf("the other one was asked after %s", took)
 		}
 		w.b.say(binds("a", "one"))
@@ -41,7 +41,7 @@ func TestNewsTellWhoHangs(t *testing.T) {
 		began := time.Now()
 		w.b.instances(5)
 		w.hears("functions 2", "instances 5")
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took > 1700*time.Millisecond { // a request waits 2 s for them
 			t.Errorf("they were taken from the other one after %s", took)
 		}
 		// And when that has gone there is none but the one that hangs.
@@ -57,8 +57,9 @@ func TestWhoAnswersIsFollowed(t *testing.T) {
 		w := newTwoWithLeader(t)
 		goOn := w.first.pulse.hang()
 		w.b.instances(5)
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(1400 * time.Millisecond)
 		goOn()
+		time.Sleep(time.Second)
 		goOn = w.first.pulse.hang()
 		goOnToo := w.second.pulse.hang()
 		w.b.instances(6)
@@ -69,6 +70,24 @@ func TestWhoAnswersIsFollowed(t *testing.T) {
 		w.hears("functions 2", "instances 6")
 		goOn()
 		w.hears("functions 1")
+	})
+}
+
+// A control plane that is slow is not asked all the time because of it.
+func TestWhoIsSlowIsAskedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTwoWithLeader(t)
+		time.Sleep(time.Second)
+		before := w.first.pulse.count()
+		for i := range 1000 {
+			w.b.instances(i)
+			time.Sleep(time.Millisecond)
+		}
+		if asked := w.first.pulse.count() - before; asked < 1 || asked > 6 {
+			t.Errorf("it was asked %d times within a second", asked)
+		}
+		w.b.expect("nothing of it was taken from the other one")
+		w.hears("expect nothing of it was taken from the other one")
 	})
 }
 

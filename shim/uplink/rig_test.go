@@ -52,6 +52,13 @@ type pulse struct {
 	health.UnimplementedHealthServer
 	mu    sync.Mutex
 	hangs chan struct{} // closed when it does not any more; nil: it does not
+	asked int           // how often
+}
+
+func (p *pulse) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
 }
 
 // hang has it hang until it is told to go on.
@@ -71,6 +78,7 @@ func (p *pulse) hang() (goOn func()) {
 func (p *pulse) Check(ctx context.Context, _ *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
 	p.mu.Lock()
 	hangs := p.hangs
+	p.asked++
 	p.mu.Unlock()
 	if hangs != nil {
 		select {
