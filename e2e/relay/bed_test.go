@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +50,8 @@ type bed struct {
 
 	controlPlane *xds.MeshServer
 	relay        *relay.Relay
+	// refused is what gateways refuse.
+	refused atomic.Pointer[nodeapi.GatewayRefusals]
 	// module is the route filter's file; empty: the gateways have no such filter. weights are
 	// what update publishes, and outliers is how the function's cluster ejects endpoints.
 	module   string
@@ -121,7 +124,7 @@ func (b *bed) startDaemon() {
 		filter = module.Route(b.module)
 	}
 	b.metrics = prometheus.NewRegistry()
-	r := relay.New(relay.Config{RouteFilter: filter, Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity,
+	r := relay.New(relay.Config{RouteFilter: filter, Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity, Refused: b.refused.Store,
 		Metrics: relay.NewMetrics(b.metrics), Log: b.log("daemon")})
 	b.relay = r
 	r.SetFunctions([]*nodeapi.Function{{Name: "default/fire", Hosts: []string{fireHost}}})

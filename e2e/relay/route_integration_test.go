@@ -9,11 +9,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,6 +25,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
@@ -189,6 +192,20 @@ func TestAMeshsGatewayWithoutTheRouteFilter(t *testing.T) {
 			p.eventually("all are counted as chosen by weight", func() bool { return p.chosen() == chosen{weights: requests} })
 		})
 	}
+}
+
+// What Envoy has against the filter is told in its words, until the gateway is gone.
+func TestAGatewayRefusesTheRouteFilter(t *testing.T) {
+	const missing = "/nonexistent/route.wasm"
+	p := newPicked(t, func(b *bed) { b.module = missing })
+	p.startEnvoy(nil)
+	p.eventually("the gateway's refusal is told", func() bool {
+		all := p.refused.Load().GetRefusals()
+		return len(all) == 1 && all[0].GetTypeUrl() == resource.ExtensionConfigType && slices.Equal(all[0].GetResources(), []string{module.RouteName}) &&
+			strings.Contains(all[0].GetWords(), missing)
+	})
+	p.stopEnvoy()
+	p.eventually("it is over", func() bool { return len(p.refused.Load().GetRefusals()) == 0 })
 }
 
 // withoutECDS is a server that does not know of it.

@@ -19,6 +19,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/relay"
@@ -74,7 +75,7 @@ func (w *whole) startDaemon() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := relay.New(relay.Config{Whole: true, Node: "edge", ControlPlane: conn, StateFile: w.socket("gateway.pb"), Activity: w.activity,
+	r := relay.New(relay.Config{Whole: true, Node: "edge", ControlPlane: conn, StateFile: w.socket("gateway.pb"), Activity: w.activity, Refused: func(*nodeapi.GatewayRefusals) {},
 		Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: w.log("daemon")})
 	g := grpc.NewServer(relay.ServerOptions()...)
 	r.Register(g)

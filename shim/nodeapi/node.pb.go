@@ -191,6 +191,7 @@ type NodeMessage struct {
 	//	*NodeMessage_Event
 	//	*NodeMessage_RoundTrips
 	//	*NodeMessage_Signals
+	//	*NodeMessage_GatewayRefusals
 	Kind          isNodeMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -296,6 +297,15 @@ func (x *NodeMessage) GetSignals() *Signals {
 	return nil
 }
 
+func (x *NodeMessage) GetGatewayRefusals() *GatewayRefusals {
+	if x != nil {
+		if x, ok := x.Kind.(*NodeMessage_GatewayRefusals); ok {
+			return x.GatewayRefusals
+		}
+	}
+	return nil
+}
+
 type isNodeMessage_Kind interface {
 	isNodeMessage_Kind()
 }
@@ -328,6 +338,10 @@ type NodeMessage_Signals struct {
 	Signals *Signals `protobuf:"bytes,7,opt,name=signals,proto3,oneof"`
 }
 
+type NodeMessage_GatewayRefusals struct {
+	GatewayRefusals *GatewayRefusals `protobuf:"bytes,8,opt,name=gateway_refusals,json=gatewayRefusals,proto3,oneof"`
+}
+
 func (*NodeMessage_Register) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Activate) isNodeMessage_Kind() {}
@@ -341,6 +355,8 @@ func (*NodeMessage_Event) isNodeMessage_Kind() {}
 func (*NodeMessage_RoundTrips) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Signals) isNodeMessage_Kind() {}
+
+func (*NodeMessage_GatewayRefusals) isNodeMessage_Kind() {}
 
 type ControlMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -565,7 +581,8 @@ type Register struct {
 	Instances     []*InstanceStatus `protobuf:"bytes,5,rep,name=instances,proto3" json:"instances,omitempty"`
 	// Names the daemon's process, for nodes that have two for a while: during an update the
 	// new one takes the node's requests over, and the old one ends those that it has. A
-	// second stream of one process replaces the first; empty names one, too.
+	// second stream of one process replaces the first. Empty: there is never a second, and
+	// peer_address names it.
 	Process string `protobuf:"bytes,6,opt,name=process,proto3" json:"process,omitempty"`
 	// True when the daemon consumes the streams of Triggers; one that does not is sent none.
 	Triggers bool `protobuf:"varint,7,opt,name=triggers,proto3" json:"triggers,omitempty"`
@@ -1734,6 +1751,125 @@ func (x *FunctionSignals) GetNamedMetrics() map[string]float64 {
 	return nil
 }
 
+// GatewayRefusals are what gateways that have their endpoints, or all, of this daemon have refused
+// of it (NACK) and not taken since: they keep what they had. It replaces the word before.
+type GatewayRefusals struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 20 that differ.
+	Refusals []*GatewayRefusal `protobuf:"bytes,1,rep,name=refusals,proto3" json:"refusals,omitempty"`
+	// How many more there are.
+	More          int32 `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatewayRefusals) Reset() {
+	*x = GatewayRefusals{}
+	mi := &file_node_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatewayRefusals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatewayRefusals) ProtoMessage() {}
+
+func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
+func (*GatewayRefusals) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
+	if x != nil {
+		return x.Refusals
+	}
+	return nil
+}
+
+func (x *GatewayRefusals) GetMore() int32 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
+type GatewayRefusal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the resources that were refused together.
+	TypeUrl string `protobuf:"bytes,1,opt,name=type_url,json=typeUrl,proto3" json:"type_url,omitempty"`
+	// Their names, if they are three at most.
+	Resources []string `protobuf:"bytes,2,rep,name=resources,proto3" json:"resources,omitempty"`
+	// The gateway's own, of at most 512 bytes. Whoever may open the daemon's socket has chosen them.
+	Words         string `protobuf:"bytes,3,opt,name=words,proto3" json:"words,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GatewayRefusal) Reset() {
+	*x = GatewayRefusal{}
+	mi := &file_node_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GatewayRefusal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GatewayRefusal) ProtoMessage() {}
+
+func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
+func (*GatewayRefusal) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *GatewayRefusal) GetTypeUrl() string {
+	if x != nil {
+		return x.TypeUrl
+	}
+	return ""
+}
+
+func (x *GatewayRefusal) GetResources() []string {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+func (x *GatewayRefusal) GetWords() string {
+	if x != nil {
+		return x.Words
+	}
+	return ""
+}
+
 // Functions is the whole set that the node may serve; it replaces the one before.
 type Functions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1745,7 +1881,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1893,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1906,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -1834,7 +1970,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1982,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1995,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Function) GetName() string {
@@ -2030,7 +2166,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2178,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2191,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Store) GetName() string {
@@ -2132,7 +2268,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2280,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2293,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -2187,7 +2323,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2335,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2348,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -2263,7 +2399,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2411,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2424,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StartInstance) GetId() string {
@@ -2329,7 +2465,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2477,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2490,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StopInstance) GetId() string {
@@ -2385,7 +2521,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2533,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2546,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Expect) GetRequest() string {
@@ -2470,7 +2606,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2618,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2631,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Bound) GetRequest() string {
@@ -2561,7 +2697,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2709,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2722,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Refused) GetRequest() string {
@@ -2637,7 +2773,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2785,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2798,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -2700,7 +2836,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2848,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2861,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -2766,7 +2902,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +2914,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +2927,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -2816,7 +2952,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +2964,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +2977,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 type StageRequest struct {
@@ -2854,7 +2990,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +3002,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +3015,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -2904,7 +3040,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +3052,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +3065,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 type DescribeResponse struct {
@@ -2945,7 +3081,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3093,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3106,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -3013,7 +3149,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3025,7 +3161,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3038,7 +3174,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Mount) GetSource() string {
@@ -3072,7 +3208,7 @@ const file_node_proto_rawDesc = "" +
 	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"O\n" +
 	"\rIssueResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1c\n" +
-	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xa7\x03\n" +
+	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xf8\x03\n" +
 	"\vNodeMessage\x129\n" +
 	"\bregister\x18\x01 \x01(\v2\x1b.headstart.node.v1.RegisterH\x00R\bregister\x129\n" +
 	"\bactivate\x18\x02 \x01(\v2\x1b.headstart.node.v1.ActivateH\x00R\bactivate\x12?\n" +
@@ -3081,7 +3217,8 @@ const file_node_proto_rawDesc = "" +
 	"\x05event\x18\x05 \x01(\v2\x18.headstart.node.v1.EventH\x00R\x05event\x12@\n" +
 	"\vround_trips\x18\x06 \x01(\v2\x1d.headstart.node.v1.RoundTripsH\x00R\n" +
 	"roundTrips\x126\n" +
-	"\asignals\x18\a \x01(\v2\x1a.headstart.node.v1.SignalsH\x00R\asignalsB\x06\n" +
+	"\asignals\x18\a \x01(\v2\x1a.headstart.node.v1.SignalsH\x00R\asignals\x12O\n" +
+	"\x10gateway_refusals\x18\b \x01(\v2\".headstart.node.v1.GatewayRefusalsH\x00R\x0fgatewayRefusalsB\x06\n" +
 	"\x04kind\"\xdc\x04\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
@@ -3196,7 +3333,14 @@ const file_node_proto_rawDesc = "" +
 	"\rnamed_metrics\x18\x05 \x03(\v24.headstart.node.v1.FunctionSignals.NamedMetricsEntryR\fnamedMetrics\x1a?\n" +
 	"\x11NamedMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"x\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"d\n" +
+	"\x0fGatewayRefusals\x12=\n" +
+	"\brefusals\x18\x01 \x03(\v2!.headstart.node.v1.GatewayRefusalR\brefusals\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\x05R\x04more\"_\n" +
+	"\x0eGatewayRefusal\x12\x19\n" +
+	"\btype_url\x18\x01 \x01(\tR\atypeUrl\x12\x1c\n" +
+	"\tresources\x18\x02 \x03(\tR\tresources\x12\x14\n" +
+	"\x05words\x18\x03 \x01(\tR\x05words\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
 	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\x85\x06\n" +
@@ -3339,7 +3483,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -3363,32 +3507,34 @@ var file_node_proto_goTypes = []any{
 	(*RoutedSignals)(nil),         // 19: headstart.node.v1.RoutedSignals
 	(*EndpointSignals)(nil),       // 20: headstart.node.v1.EndpointSignals
 	(*FunctionSignals)(nil),       // 21: headstart.node.v1.FunctionSignals
-	(*Functions)(nil),             // 22: headstart.node.v1.Functions
-	(*Function)(nil),              // 23: headstart.node.v1.Function
-	(*Store)(nil),                 // 24: headstart.node.v1.Store
-	(*Triggers)(nil),              // 25: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 26: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 27: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 28: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 29: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 30: headstart.node.v1.Bound
-	(*Refused)(nil),               // 31: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 32: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 33: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 34: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 35: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 36: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 37: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 38: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 39: headstart.node.v1.Mount
-	nil,                           // 40: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 41: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 42: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 43: headstart.node.v1.Function.EnvEntry
-	nil,                           // 44: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 45: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
+	(*GatewayRefusals)(nil),       // 22: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 23: headstart.node.v1.GatewayRefusal
+	(*Functions)(nil),             // 24: headstart.node.v1.Functions
+	(*Function)(nil),              // 25: headstart.node.v1.Function
+	(*Store)(nil),                 // 26: headstart.node.v1.Store
+	(*Triggers)(nil),              // 27: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 28: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 29: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 30: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 31: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 32: headstart.node.v1.Bound
+	(*Refused)(nil),               // 33: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 34: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 35: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 36: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 37: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 38: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 39: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 40: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 41: headstart.node.v1.Mount
+	nil,                           // 42: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 43: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 44: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 45: headstart.node.v1.Function.EnvEntry
+	nil,                           // 46: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 47: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -3398,63 +3544,65 @@ var file_node_proto_depIdxs = []int32{
 	11, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
 	16, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
 	18, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	22, // 7: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	27, // 8: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	28, // 9: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	29, // 10: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	30, // 11: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	31, // 12: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	8,  // 13: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	25, // 14: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	12, // 15: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	14, // 16: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	7,  // 17: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	0,  // 18: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 19: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 20: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	46, // 21: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	31, // 22: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	40, // 23: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	47, // 24: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	13, // 25: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	15, // 26: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	17, // 27: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	46, // 28: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	21, // 29: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	19, // 30: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	20, // 31: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	41, // 32: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	42, // 33: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	23, // 34: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	24, // 35: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	43, // 36: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	46, // 37: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	46, // 38: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	26, // 39: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	23, // 40: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 41: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	46, // 42: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	44, // 43: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	33, // 44: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	33, // 45: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	33, // 46: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	39, // 47: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	45, // 48: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 49: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 50: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	32, // 51: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	34, // 52: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	36, // 53: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 54: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 55: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	38, // 56: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	35, // 57: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	37, // 58: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	54, // [54:59] is the sub-list for method output_type
-	49, // [49:54] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	22, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	24, // 8: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	29, // 9: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	30, // 10: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	31, // 11: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	32, // 12: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	33, // 13: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	8,  // 14: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	27, // 15: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	12, // 16: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	14, // 17: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	7,  // 18: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	0,  // 19: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 20: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	9,  // 21: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	48, // 22: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	33, // 23: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	42, // 24: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	49, // 25: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	13, // 26: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	15, // 27: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	17, // 28: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	48, // 29: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	21, // 30: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	19, // 31: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	20, // 32: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	43, // 33: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	44, // 34: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	23, // 35: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	25, // 36: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	26, // 37: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	45, // 38: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	48, // 39: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	48, // 40: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	28, // 41: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	25, // 42: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 43: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	48, // 44: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	46, // 45: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	35, // 46: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	35, // 47: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	35, // 48: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	41, // 49: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	47, // 50: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 51: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 52: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	34, // 53: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	36, // 54: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	38, // 55: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 56: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 57: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	40, // 58: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	37, // 59: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	39, // 60: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	56, // [56:61] is the sub-list for method output_type
+	51, // [51:56] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -3470,6 +3618,7 @@ func file_node_proto_init() {
 		(*NodeMessage_Event)(nil),
 		(*NodeMessage_RoundTrips)(nil),
 		(*NodeMessage_Signals)(nil),
+		(*NodeMessage_GatewayRefusals)(nil),
 	}
 	file_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*ControlMessage_Functions)(nil),
@@ -3489,7 +3638,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

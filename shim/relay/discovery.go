@@ -1,8 +1,8 @@
 package relay
 
 import (
+	"cmp"
 	"context"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,9 +17,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
-
-// maxRefusalBytes is the part of an Envoy's words that is logged.
-const maxRefusalBytes = 1024
 
 // edsService serves Envoys whose clusters name the relay as their source of endpoints.
 type edsService struct {
@@ -77,7 +74,7 @@ func (r *Relay) serve(str stream.DeltaStream, typeURL string, kinds ...*resource
 	}
 	r.cfg.Metrics.streams.Inc()
 	defer r.cfg.Metrics.streams.Dec()
-	guarded := &guarded{DeltaStream: str, relay: r, names: map[subscribed]struct{}{}}
+	guarded := &guarded{DeltaStream: str, relay: r, typeURL: typeURL, names: map[subscribed]struct{}{}, sent: map[string]sentLast{}}
 	defer guarded.close()
 	streams := delta.NewServer(ctx, r.caches(), nil, delta.DeactivateLegacyWildcardForTypes([]string{resource.EndpointType, resource.RouteType, resource.ExtensionConfigType}))
 	if err := streams.DeltaStreamHandler(guarded, typeURL); err != nil {
@@ -161,17 +158,43 @@ func (l *limits) enter() (leave func(), err error) {
 // guarded is a stream whose requests are looked at before they are believed.
 type guarded struct {
 	stream.DeltaStream
-	relay *Relay
+	relay   *Relay
+	typeURL string // of requests that name none
 
 	mu      sync.Mutex
 	names   map[subscribed]struct{}
+	sent    map[string]sentLast // by type
 	closed  bool
 	refused error
 	warned  bool
 }
 
+// sentLast is the last response of a type.
+type sentLast struct {
+	nonce string
+	names []string // if they are few
+}
+
 // subscribed is a resource that a stream asks for.
 type subscribed struct{ typeURL, name string }
+
+// Send sends a response, which the peer may refuse.
+func (g *guarded) Send(r *discovery.DeltaDiscoveryResponse) error {
+	g.note(r)
+	return g.DeltaStream.Send(r)
+}
+
+func (g *guarded) note(r *discovery.DeltaDiscoveryResponse) {
+	last := sentLast{nonce: r.GetNonce()}
+	if all := r.GetResources(); len(all) <= maxRefusedNames {
+		for _, res := range all {
+			last.names = append(last.names, res.GetName())
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sent[r.GetTypeUrl()] = last
+}
 
 // Recv returns the next request, or why the stream ends.
 func (g *guarded) Recv() (*discovery.DeltaDiscoveryRequest, error) {
@@ -193,12 +216,32 @@ func (g *guarded) check(r *discovery.DeltaDiscoveryRequest) error {
 	if g.refused = g.account(r); g.refused != nil {
 		return g.refused
 	}
-	if r.GetErrorDetail() != nil && !g.warned {
-		g.warned = true // once a stream: its words are as many as the peer likes
-		text := strings.ToValidUTF8(r.GetErrorDetail().GetMessage(), "")
-		g.relay.cfg.Log.Error("a gateway refused what it was told", "error", text[:min(len(text), maxRefusalBytes)])
+	if !g.closed {
+		g.answered(r)
 	}
 	return nil
+}
+
+// answered takes the peer's word on what it was told, if r has one; g.mu is held.
+func (g *guarded) answered(r *discovery.DeltaDiscoveryRequest) {
+	by := refusedBy{g, cmp.Or(r.GetTypeUrl(), g.typeURL)}
+	k := g.relay.kind(by.typeURL)
+	switch {
+	case k == nil: // a stream of several types, whose first request names none
+	case r.GetErrorDetail() != nil:
+		what := refusal{words: cut(r.GetErrorDetail().GetMessage())}
+		if last := g.sent[by.typeURL]; last.nonce == r.GetResponseNonce() {
+			what.names = last.names
+		}
+		g.relay.cfg.Metrics.refused.WithLabelValues(k.short()).Inc()
+		g.relay.refusals.add(by, what)
+		if !g.warned {
+			g.warned = true // once a stream: its words are as many as the peer likes
+			g.relay.cfg.Log.Error("a gateway refused what it was told, and keeps what it had", "type", k.short(), "resources", what.names, "error", what.words)
+		}
+	case r.GetResponseNonce() != "":
+		g.relay.refusals.taken(by)
+	}
 }
 
 // account books the names that a request adds and takes away; g.mu is held.
@@ -249,4 +292,7 @@ func (g *guarded) close() {
 	g.closed = true
 	g.relay.limits.names.Add(int64(-len(g.names)))
 	g.names = nil
+	for _, k := range g.relay.kinds {
+		g.relay.refusals.taken(refusedBy{g, k.typeURL}) // it has nothing to keep any more, or says so anew
+	}
 }

@@ -77,7 +77,7 @@ func TestStreamsAreLimited(t *testing.T) {
 
 // What a stream took is given back: by unsubscribing, and by its end.
 func TestNamesAreGivenBack(t *testing.T) {
-	g := &guarded{relay: newRelay(t, nil, "", nil), names: map[subscribed]struct{}{}}
+	g := &guarded{relay: newRelay(t, nil, "", nil), names: map[subscribed]struct{}{}, sent: map[string]sentLast{}}
 	for _, c := range []struct {
 		subscribe, unsubscribe []string
 		want                   int64

@@ -10,6 +10,7 @@ type Metrics struct {
 	updates     *prometheus.CounterVec
 	streams     prometheus.Gauge
 	requests    *prometheus.CounterVec
+	refused     *prometheus.CounterVec
 	uncounted   prometheus.Counter
 }
 
@@ -34,12 +35,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "headstart_relay_streams", Help: "Streams over which gateways hear of endpoints."}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_relay_requests_total", Help: "Requests that the node's gateways sent to instances, by who chose the instance: picked, elsewhere or weights."}, []string{"function", "choice"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_relay_refusals_total", Help: "What gateways refused of what the node told them, by the type of resource."}, []string{"type"}),
 		uncounted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headstart_relay_requests_uncounted_total", Help: "Requests of gateways that are in no signals, as their endpoints are too many."}),
 	}
 	for _, result := range []string{updateAccepted, updateRefused} {
 		m.updates.WithLabelValues(result) // the first one refused is an increase, too
 	}
-	r.MustRegister(m.connected, m.assignments, m.picked, m.updates, m.streams, m.requests, m.uncounted)
+	r.MustRegister(m.connected, m.assignments, m.picked, m.updates, m.streams, m.requests, m.refused, m.uncounted)
 	return m
 }

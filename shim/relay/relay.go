@@ -66,8 +66,10 @@ type Config struct {
 	// StateFile keeps it over restarts; its directory must exist. Empty: it is not kept.
 	StateFile string
 	Activity  Activity
-	Metrics   *Metrics
-	Log       *slog.Logger
+	// Refused hears what gateways refuse, all of it at each change. It must not block.
+	Refused func(*nodeapi.GatewayRefusals)
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Relay is one node's. Its zero value is not usable.
@@ -78,6 +80,7 @@ type Relay struct {
 	changed  chan struct{}
 	absence  absence
 	activity *activity
+	refusals *refusals
 	limits   *limits
 }
 
@@ -88,7 +91,7 @@ var wholeTypes = []string{resource.ClusterType, resource.EndpointType, resource.
 // New returns a relay that serves what StateFile has until the control plane says more.
 // A file that cannot be used is logged and ignored.
 func New(cfg Config) *Relay {
-	r := &Relay{cfg: cfg, changed: make(chan struct{}, 1), activity: newActivity(cfg.Activity, newSent(cfg.Metrics, time.Now())), limits: &limits{}}
+	r := &Relay{cfg: cfg, changed: make(chan struct{}, 1), activity: newActivity(cfg.Activity, newSent(cfg.Metrics, time.Now())), refusals: newRefusals(), limits: &limits{}}
 	if cfg.Whole {
 		for _, t := range wholeTypes {
 			r.kinds = append(r.kinds, newResources(t, r.changed))
@@ -201,6 +204,7 @@ func (r *Relay) Run(ctx context.Context) {
 		wg.Go(func() { r.follow(ctx, s) })
 	}
 	wg.Go(func() { r.activity.expire(ctx) })
+	wg.Go(func() { r.tellRefusals(ctx) })
 	if r.cfg.StateFile != "" {
 		wg.Go(func() { r.keep(ctx) })
 	}

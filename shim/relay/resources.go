@@ -110,7 +110,7 @@ func (e *resources) replace(added map[string]*discovery.Resource, removed []stri
 
 // message checks a resource: Envoy would refuse a wrong one, and all that comes with it.
 func (e *resources) message(res *discovery.Resource) (types.Resource, error) {
-	name, kind := res.GetName(), e.typeURL[strings.LastIndexByte(e.typeURL, '.')+1:]
+	name, kind := res.GetName(), e.short()
 	if name == "" || len(name) > maxNameBytes {
 		return nil, fmt.Errorf("a name of %d bytes, must be 1 to %d", len(name), maxNameBytes)
 	}
@@ -136,6 +136,9 @@ func (e *resources) message(res *discovery.Resource) (types.Resource, error) {
 	}
 	return m, nil
 }
+
+// short is the type's own name.
+func (e *resources) short() string { return e.typeURL[strings.LastIndexByte(e.typeURL, '.')+1:] }
 
 // versions are what the control plane need not send again.
 func (e *resources) versions() map[string]string {

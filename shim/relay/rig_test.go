@@ -27,6 +27,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -294,6 +296,9 @@ func newRelay(t *testing.T, conn grpc.ClientConnInterface, stateFile string, a A
 
 func relayOf(t *testing.T, c Config) *Relay {
 	t.Helper()
+	if c.Refused == nil {
+		c.Refused = func(*nodeapi.GatewayRefusals) {}
+	}
 	c.Node, c.Metrics, c.Log = "edge", NewMetrics(prometheus.NewRegistry()), slog.New(slog.NewTextHandler(t.Output(), nil))
 	return New(c)
 }

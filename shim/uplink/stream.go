@@ -46,8 +46,8 @@ type stream struct {
 	charge int
 	place  int // in the journal
 	loads  int // the count of what it was told last
-	// What it was told last.
-	roundTrips, signals *nodeapi.NodeMessage
+	// What it was told last; of refusals, on this connection.
+	roundTrips, signals, refusals *nodeapi.NodeMessage
 
 	// said is guarded by the uplink's handling.
 	said said
@@ -198,6 +198,13 @@ func (s *stream) next(first bool, before []*nodeapi.NodeMessage) (all []*nodeapi
 	if first || s.loads != u.loads {
 		s.loads = u.loads
 		all = append(all, u.loadMessage())
+	}
+	if first {
+		s.refusals = nil
+	}
+	if s.refusals != u.refusals {
+		s.refusals = u.refusals
+		all = append(all, u.refusals)
 	}
 	all = append(all, before...)
 	news, next := u.journal.since(s.place)

@@ -83,6 +83,7 @@ type Uplink struct {
 	// loads counts the changes of load and seen.
 	loads               int
 	roundTrips, signals measured
+	refusals            *nodeapi.NodeMessage // nil: nothing was refused yet
 }
 
 // measured is the newest of a kind.
@@ -235,6 +236,15 @@ func (u *Uplink) RoundTrips(m *nodeapi.RoundTrips) {
 // Signals tells of the requests that instances got, likewise.
 func (u *Uplink) Signals(m *nodeapi.Signals) {
 	u.measure(&u.signals, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Signals{Signals: m}})
+}
+
+// Refused tells what the node's gateways refuse, which replaces what was told before. It never
+// blocks.
+func (u *Uplink) Refused(m *nodeapi.GatewayRefusals) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.refusals = &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_GatewayRefusals{GatewayRefusals: m}}
+	u.wake()
 }
 
 func (u *Uplink) measure(kind *measured, m *nodeapi.NodeMessage) {

@@ -117,6 +117,34 @@ func TestMeasurements(t *testing.T) {
 	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Signals{Signals: &nodeapi.Signals{}}})
 }
 
+// What gateways refuse is told as it is now: on each connection, as control planes forget it with
+// the connection, and that it is over, too.
+func TestRefusals(t *testing.T) {
+	r := newRig(t)
+	refused := func(words ...string) *nodeapi.GatewayRefusals {
+		m := &nodeapi.GatewayRefusals{}
+		for _, w := range words {
+			m.Refusals = append(m.Refusals, &nodeapi.GatewayRefusal{Words: w})
+		}
+		return m
+	}
+	wants := func(s *stream, words ...string) {
+		t.Helper()
+		s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_GatewayRefusals{GatewayRefusals: refused(words...)}})
+	}
+	r.Refused(refused("of before"))
+	r.Refused(refused("no room"))
+	s := r.run()
+	wants(s, "no room")
+	s.end <- errors.New("away")
+	s = r.registered(2)
+	wants(s, "no room")
+	r.Refused(refused("no room", "malformed"))
+	wants(s, "no room", "malformed")
+	r.Refused(refused())
+	wants(s)
+}
+
 // Nobody waits for a control plane that takes nothing.
 func TestReportsNeverBlock(t *testing.T) {
 	r := newRig(t)

@@ -44,7 +44,7 @@ func openPods(ctx context.Context, c config, n *node, name string, registry prom
 		return nil, err
 	}
 	n.pods = set
-	n.relay = relay.New(relay.Config{RouteFilter: filter, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("endpoints.pb"), Activity: n.uplink,
+	n.relay = relay.New(relay.Config{RouteFilter: filter, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("endpoints.pb"), Activity: n.uplink, Refused: n.uplink.Refused,
 		Metrics: relay.NewMetrics(registry), Log: log})
 	p := &platform{instances: set, shims: pods.Shims{Pods: set}}
 	p.serve = func(ctx context.Context, g *errgroup.Group) {

@@ -60,7 +60,7 @@ func openLocal(ctx context.Context, c config, n *node, name string, registry pro
 			log.Warn("functions do not find each other by their hosts", "error", err)
 		}
 	}
-	standIn := relay.New(relay.Config{Whole: true, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("gateway.pb"), Activity: n.uplink,
+	standIn := relay.New(relay.Config{Whole: true, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("gateway.pb"), Activity: n.uplink, Refused: n.uplink.Refused,
 		Metrics: relay.NewMetrics(registry), Log: log})
 	return &platform{
 		instances: localInstances{n.set},
