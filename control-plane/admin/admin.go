@@ -83,7 +83,14 @@ type Node struct {
 	Gateway   string `json:"gateway"`
 	Instances int    `json:"instances"`
 	// Away are those of Status.ControlPlanes that it is not connected to.
-	Away []string `json:"away,omitempty"`
+	Away     []string      `json:"away,omitempty"`
+	Problems []NodeProblem `json:"problems,omitempty"`
+}
+
+// NodeProblem is one thing that is wrong with a node.
+type NodeProblem struct {
+	Message string `json:"message"`
+	Fix     string `json:"fix"`
 }
 
 // Function is one function with its instances and its recent past.

@@ -111,7 +111,7 @@ func askAll[T any](ctx context.Context, r *replicas, ask func(*Client) (T, error
 }
 
 // status is that of the one in charge, or else of the first that answers, with the nodes that
-// are connected to others only.
+// are connected to others only, and what is wrong at their gateways.
 func (r *replicas) status(ctx context.Context) (Status, error) {
 	answers, err := askAll(ctx, r, func(c *Client) (Status, error) { return c.Status(ctx) })
 	if err != nil {
@@ -129,16 +129,27 @@ func (r *replicas) status(ctx context.Context) (Status, error) {
 	for i, n := range s.Nodes {
 		known[n.Name] = i
 	}
-	for _, a := range answers {
+	for i, a := range answers {
 		one := ControlPlane{Name: a.name, InCharge: a.answer.InCharge, Version: a.answer.Version, Nodes: len(a.answer.Nodes)}
 		if a.err != nil {
 			one.Problem = a.err.Error()
 		}
 		s.ControlPlanes = append(s.ControlPlanes, one)
+		if i == best {
+			continue
+		}
+		fresh := map[string]bool{}
 		for _, n := range a.answer.Nodes {
 			if _, is := known[n.Name]; !is {
 				known[n.Name] = len(s.Nodes)
 				s.Nodes = append(s.Nodes, n)
+				fresh[n.Name] = true
+			}
+		}
+		for _, p := range a.answer.Routing {
+			p.Gateways = slices.DeleteFunc(p.Gateways, func(name string) bool { return !fresh[name] })
+			if len(p.Gateways) > 0 {
+				s.Routing = append(s.Routing, p)
 			}
 		}
 	}

@@ -2,12 +2,14 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -74,11 +76,15 @@ type process struct{ node, name string }
 type stream struct {
 	process
 	register *nodeapi.Register
-	load     map[string]int32 // as it was told last; the server's mu guards it
 	outbox   chan *nodeapi.ControlMessage
 	cancel   context.CancelCauseFunc
 	before   *stream       // the node's previous one, if that may still have something to say
 	gone     chan struct{} // closed when the handler hears no more of this one
+
+	// Of the server's mu.
+	since   time.Time                // when it joined
+	load    map[string]int32         // as it was told last
+	refused *nodeapi.GatewayRefusals // likewise
 }
 
 var (
@@ -118,9 +124,12 @@ func (s *Server) Connect(c nodeapi.ControlPlane_ConnectServer) error {
 	if first.GetRegister() == nil {
 		return status.Error(codes.InvalidArgument, "the first message must be a Register")
 	}
+	// One that says that it is alone is known by its address: another one there takes its place, and
+	// one elsewhere, which has the same name by mistake, does not.
+	daemon := cmp.Or(first.GetRegister().GetProcess(), first.GetRegister().GetPeerAddress())
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
-	st := &stream{process: process{node, first.GetRegister().GetProcess()}, register: first.GetRegister(), outbox: make(chan *nodeapi.ControlMessage, outboxSize), cancel: cancel, gone: make(chan struct{})}
+	st := &stream{process: process{node, daemon}, register: first.GetRegister(), outbox: make(chan *nodeapi.ControlMessage, outboxSize), cancel: cancel, gone: make(chan struct{})}
 	s.replace(st)
 	// Only this method's return interrupts a Send or a Recv that hangs, so neither may
 	// be done here.
@@ -199,6 +208,8 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 			s.loaded(st, k.Load.GetInFlight())
 		case *nodeapi.NodeMessage_Event:
 			s.handler.Event(st.node, k.Event)
+		case *nodeapi.NodeMessage_GatewayRefusals:
+			s.refuses(st, k.GatewayRefusals)
 		case *nodeapi.NodeMessage_RoundTrips, *nodeapi.NodeMessage_Signals:
 			s.observe(st, m)
 		}
@@ -209,6 +220,7 @@ func (s *Server) join(st *stream) {
 	s.told.Lock()
 	defer s.told.Unlock()
 	s.mu.Lock()
+	st.since = time.Now()
 	s.joined[st.node] = append(s.joined[st.node], st)
 	st.outbox <- &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}} // there is room: it is the first
 	if s.inCharge {

@@ -31,6 +31,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
+// longest is how long a test's streams last, in virtual time, too.
+const longest = 5 * time.Minute
+
 // handler writes down what it hears, as one line each.
 type handler struct {
 	activate func(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage
@@ -157,7 +160,7 @@ func (cp *controlPlane) connectAs(t *testing.T, name string, r *nodeapi.Register
 
 func open(t *testing.T, client nodeapi.ControlPlaneClient, first *nodeapi.NodeMessage) *node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	t.Cleanup(cancel)
 	stream, err := client.Connect(ctx)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -50,6 +51,15 @@ func socketMatch(key, value string) *core.Metadata {
 // cluster asks for (eds_cluster_config.service_name).
 func AssignmentName(f platform.Function) string {
 	return f.Name + ":" + strconv.Itoa(int(f.ServicePort))
+}
+
+// AssignedTo is the function whose AssignmentName it is; empty if it is none.
+func AssignedTo(name string) string {
+	function, port, ok := strings.Cut(name, ":")
+	if _, err := strconv.ParseUint(port, 10, 16); !ok || err != nil || !strings.Contains(function, "/") {
+		return ""
+	}
+	return function
 }
 
 // meshFunction is where one function is ready, as the gateways of a mesh get it: each of

@@ -233,11 +233,11 @@ func (c *cluster) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id)
 
 // Status is all that the control plane knows, as of now.
 func (c *cluster) Status() admin.Status {
-	state := c.platform.State()
-	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, InCharge: c.inCharge(), Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus(), Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(time.Now()))}
-	connected := c.nodes.Connected()
+	state, now := c.platform.State(), time.Now()
+	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, InCharge: c.inCharge(), Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus(), Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(now), c.nodes.Refusals())}
+	connected, twins := c.nodes.Connected(), c.nodes.Twins(now)
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
-		n := admin.Node{Name: name, Version: connected[name].GetVersion()}
+		n := admin.Node{Name: name, Version: connected[name].GetVersion(), Problems: nodeProblems(twins[name], now)}
 		for _, in := range state.Instances {
 			if in.Node == name {
 				n.Instances++

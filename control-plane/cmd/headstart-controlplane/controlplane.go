@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,6 +121,31 @@ func routingProblems(found ...[]xds.Problem) []admin.RoutingProblem {
 	}
 	return out
 }
+
+// nodeProblems is what is wrong with a node that has these daemons, for the operator.
+func nodeProblems(t nodes.Twins, now time.Time) []admin.NodeProblem {
+	if len(t.Daemons) == 0 {
+		return nil
+	}
+	var all []string
+	for _, d := range t.Daemons[max(len(t.Daemons)-shownDaemons, 0):] {
+		said := d.Address + " (" + d.Version
+		if d.Process != d.Address {
+			said += ", process " + d.Process
+		}
+		all = append(all, said+")")
+	}
+	if more := len(t.Daemons) - shownDaemons; more > 0 {
+		all = slices.Insert(all, 0, fmt.Sprintf("%d older", more))
+	}
+	return []admin.NodeProblem{{
+		Message: fmt.Sprintf("%d daemons have had this name for %s: %s; only the newest, the last of these, counts", len(t.Daemons), now.Sub(t.Since).Round(time.Second), strings.Join(all, ", ")),
+		Fix:     "if they are on two machines, give one of these another name, by a certificate of its own; if on one, an update does not end: see why the older daemon does not",
+	}}
+}
+
+// shownDaemons is how many of one name fit a line.
+const shownDaemons = 3
 
 // What is told to them.
 
@@ -268,12 +294,12 @@ func (c *controlPlane) Weights(function string) (routing.Explanation, bool) {
 func (c *controlPlane) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id) }
 
 func (c *controlPlane) Status() admin.Status {
-	state := c.platform.State()
-	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}, Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(time.Now()))}
-	connected := c.nodes.Connected()
+	state, now := c.platform.State(), time.Now()
+	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}, Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(now), c.nodes.Refusals())}
+	connected, twins := c.nodes.Connected(), c.nodes.Twins(now)
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		r := connected[name]
-		n := admin.Node{Name: name, Version: r.GetVersion()}
+		n := admin.Node{Name: name, Version: r.GetVersion(), Problems: nodeProblems(twins[name], now)}
 		if host, _, err := net.SplitHostPort(r.GetPeerAddress()); err == nil {
 			n.Gateway = "http://" + net.JoinHostPort(host, strconv.Itoa(int(c.gatewayPort)))
 		}

@@ -162,6 +162,25 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// Who has a node's name besides it is said with what to do about it.
+func TestNodeProblems(t *testing.T) {
+	now := time.Now()
+	for want, daemons := range map[string][]nodes.Daemon{
+		"2 daemons have had this name for 3m0s: 10.0.0.1:7443 (v1), 10.0.0.2:7443 (v2); only the newest, the last of these, counts": {
+			{Address: "10.0.0.1:7443", Process: "10.0.0.1:7443", Version: "v1"}, {Address: "10.0.0.2:7443", Process: "10.0.0.2:7443", Version: "v2"}},
+		"4 daemons have had this name for 3m0s: 1 older, b:1 (v1, process 1), b:1 (v1, process 2), b:1 (v1, process 3); only the newest, the last of these, counts": {
+			{Address: "a:1"}, {Address: "b:1", Process: "1", Version: "v1"}, {Address: "b:1", Process: "2", Version: "v1"}, {Address: "b:1", Process: "3", Version: "v1"}},
+	} {
+		got := nodeProblems(nodes.Twins{Since: now.Add(-3 * time.Minute), Daemons: daemons}, now)
+		if len(got) != 1 || got[0].Message != want || !strings.Contains(got[0].Fix, "another name") {
+			t.Errorf("%+v, want %s", got, want)
+		}
+	}
+	if got := nodeProblems(nodes.Twins{}, now); got != nil {
+		t.Errorf("of a node without: %+v", got)
+	}
+}
+
 func TestAManifestIsRefusedInItsParsersWords(t *testing.T) {
 	c := assemble(t, t.TempDir())
 	_, err := c.Apply(strings.NewReader(strings.ReplaceAll(fireManifest, "store: videos", "store: pictures")))

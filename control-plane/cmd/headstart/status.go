@@ -88,6 +88,7 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 	err := errors.Join(
 		printControlPlanes(out, s.ControlPlanes),
 		printTable(out, "No node is connected; the log of headstart-node says why.", nodes, "NODE", "GATEWAY", "INSTANCES", "VERSION"),
+		printTable(out, "", nodeRows(s.Nodes), "\nNODE", "PROBLEM", "FIX"),
 		printTable(out, none, functions, header...),
 		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"),
 		printTable(out, "", routingRows(s.Routing), "\nROUTING OF", "AT GATEWAYS", "PROBLEM"),
@@ -118,6 +119,16 @@ func printControlPlanes(out io.Writer, all []admin.ControlPlane) error {
 	}
 	_, err := fmt.Fprintln(out)
 	return err
+}
+
+func nodeRows(nodes []admin.Node) [][]string {
+	rows := [][]string{}
+	for _, n := range nodes {
+		for _, p := range n.Problems {
+			rows = append(rows, []string{n.Name, p.Message, p.Fix})
+		}
+	}
+	return rows
 }
 
 // shownGateways is how many names fit a line.

@@ -126,6 +126,26 @@ func TestStatusJSONNames(t *testing.T) {
 `, "status", "-o", "json", "--run-dir", serve(t, &backend{status: s}))
 }
 
+// Below the nodes is what is wrong with them, and what to do about it.
+func TestStatusOfNodesWithProblems(t *testing.T) {
+	var out bytes.Buffer
+	s := admin.Status{Nodes: []admin.Node{{Name: "edge", Version: "v1", Problems: []admin.NodeProblem{{Message: "2 daemons\x1b[2J", Fix: "stop one"}}}, {Name: "cloud", Version: "v1"}}}
+	if err := printStatus(&out, s, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	const want = `NODE    GATEWAY   INSTANCES   VERSION
+edge    -         0           v1
+cloud   -         0           v1
+
+NODE   PROBLEM         FIX
+edge   2 daemons�[2J   stop one
+
+`
+	if !strings.HasPrefix(out.String(), want) {
+		t.Error(cmp.Diff(want, out.String()))
+	}
+}
+
 // Of several control planes it is said which there are.
 func TestStatusOfSeveralControlPlanes(t *testing.T) {
 	var out bytes.Buffer

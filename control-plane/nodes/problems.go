@@ -1,0 +1,127 @@
+package nodes
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+const (
+	// updateTakes is longer than a node has two daemons while one is updated: the chart gives the
+	// old one 40 s to end, and Kubernetes looks some time before whether the new one is ready.
+	updateTakes = 2 * time.Minute
+	// refusalsMost and wordsMost are as much as a daemon tells; a node may say anything.
+	refusalsMost = 20
+	wordsMost    = 512
+	// nameMost is how much is shown of a name or an address.
+	nameMost = 256
+)
+
+// Daemon is one of several that have a node's name.
+type Daemon struct {
+	// Address is where other nodes reach it.
+	Address string
+	// Process is what it calls itself, or else Address.
+	Process string
+	Version string
+}
+
+// Twins are the daemons of one name, if there have been several for longer than an update takes.
+type Twins struct {
+	Since time.Time
+	// Daemons has the newest last. It is the one that counts.
+	Daemons []Daemon
+}
+
+// Twins returns those that there are, by node. They would say two things of one node, and what is
+// for one of them the other may get.
+func (s *Server) Twins(now time.Time) map[string]Twins {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]Twins{}
+	for node, of := range s.joined {
+		if len(of) < 2 || now.Sub(of[1].since) <= updateTakes {
+			continue
+		}
+		t := Twins{Since: of[1].since}
+		for _, st := range of {
+			t.Daemons = append(t.Daemons, Daemon{Address: shown(st.register.GetPeerAddress(), nameMost),
+				Process: shown(st.name, nameMost), Version: shown(st.register.GetVersion(), nameMost)})
+		}
+		all[node] = t
+	}
+	return all
+}
+
+// refuses takes a daemon's word on what its gateways refuse.
+func (s *Server) refuses(st *stream, m *nodeapi.GatewayRefusals) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.refused = m
+}
+
+// Refusals are what gateways have refused of what their nodes' daemons told them, as long as they
+// have taken nothing since and the daemons are connected.
+func (s *Server) Refusals() []xds.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	byText := map[[2]string]xds.Problem{}
+	add := func(node, function, message string) {
+		k := [2]string{function, message}
+		p := byText[k]
+		byText[k] = xds.Problem{Function: function, Gateways: append(p.Gateways, node), Message: message}
+	}
+	for node, of := range s.joined {
+		for _, st := range of {
+			told := st.refused.GetRefusals()
+			for _, r := range told[:min(len(told), refusalsMost)] {
+				function, message := refusal(r)
+				add(node, function, message)
+			}
+			if n := st.refused.GetMore(); n > 0 {
+				add(node, "", fmt.Sprintf("gateways there refused %d more: the log of headstart-node says what", n))
+			}
+		}
+	}
+	all := slices.Collect(maps.Values(byText))
+	for _, p := range all {
+		slices.Sort(p.Gateways)
+	}
+	slices.SortFunc(all, func(a, b xds.Problem) int {
+		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Message, b.Message))
+	})
+	return all
+}
+
+// refusal is what a refusal is about and says.
+func refusal(r *nodeapi.GatewayRefusal) (function, message string) {
+	what := r.GetTypeUrl()[strings.LastIndexByte(r.GetTypeUrl(), '.')+1:]
+	names := strings.Join(r.GetResources(), ", ")
+	if len(r.GetResources()) == 1 {
+		function = shown(xds.AssignedTo(names), nameMost)
+	}
+	words := cmp.Or(shown(r.GetWords(), wordsMost), "without a reason")
+	return function, strings.TrimRight(fmt.Sprintf("a gateway there refused %s %s", shown(what, nameMost), shown(names, 3*nameMost)), " ") + ", and keeps what it has: " + words
+}
+
+// shown is what a node says, fit for a screen: not too long, on one line, and nothing that would
+// move the cursor.
+func shown(s string, most int) string {
+	s = strings.ToValidUTF8(s[:min(len(s), most)], "")
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
