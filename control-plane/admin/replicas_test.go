@@ -50,7 +50,7 @@ func TestStatusOfSeveral(t *testing.T) {
 	want := admin.Status{Version: "v2", InCharge: true,
 		ControlPlanes: []admin.ControlPlane{{Name: "a", Version: "v1", Nodes: 2}, {Name: "b", InCharge: true, Version: "v2", Nodes: 2}, {Name: "c", Problem: "c is away"}},
 		Nodes:         []admin.Node{{Name: "cloud", Version: "v1", Away: []string{"a"}}, node("edge", "v1"), {Name: "far", Version: "v1", Away: []string{"b"}}},
-		Routing: []admin.RoutingProblem{{Gateways: []string{"cloud"}, Message: "refused"}, {Gateways: []string{"far"}, Message: "refused"}}}
+		Routing:       []admin.RoutingProblem{{Gateways: []string{"cloud"}, Message: "refused"}, {Gateways: []string{"far"}, Message: "refused"}}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
