@@ -289,7 +289,8 @@ func (e *engine) fail(ev event) {
 	r := &e.requests[ev.request]
 	g := &e.sources[r.source]
 	g.balancer.Done(e.now, ev.endpoint, r, nil)
-	if g.errors[ev.endpoint]++; g.errors[ev.endpoint] >= errorsInRow {
+	out := g.outUntil[ev.endpoint] > e.now // what fails then was sent before
+	if g.errors[ev.endpoint]++; g.errors[ev.endpoint] >= errorsInRow && !out {
 		g.errors[ev.endpoint] = 0
 		g.ejected[ev.endpoint]++
 		g.outUntil[ev.endpoint] = e.now + time.Duration(g.ejected[ev.endpoint])*ejection
