@@ -11,6 +11,8 @@ type Result struct {
 	// Requests counts, of which Failed were not answered, and Answered were before the
 	// world's end.
 	Requests, Failed, Answered int
+	// Window is the time in which they began.
+	Window time.Duration
 	// Pushes is how many rows of weights the control plane has replaced, each of which rebuilds
 	// a gateway's cluster; Latest is when the last was.
 	Pushes int
@@ -29,7 +31,7 @@ type served struct {
 }
 
 func newResult(w *World, policy string) *Result {
-	return &Result{World: w.Name, Policy: policy, w: w, region: map[int][]time.Duration{}}
+	return &Result{World: w.Name, Policy: policy, Window: w.Length - w.Warmup, w: w, region: map[int][]time.Duration{}}
 }
 
 func (r *Result) add(q *request, took time.Duration, node int) {

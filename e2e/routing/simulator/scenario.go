@@ -98,6 +98,7 @@ type Shape struct {
 	Slow      float64
 	Down, Cut bool
 
+	// Requests are counted, or as many as come in the shortest window if these are more.
 	Requests int
 	Seed     uint64
 }
@@ -151,16 +152,27 @@ func (s Shape) World() *World {
 			total += rate
 		}
 	}
-	w.Length = w.Warmup + time.Duration(float64(s.Requests)/total*float64(time.Second))
+	window := max(shortest, time.Duration(float64(s.Requests)/total*float64(time.Second)))
 	if s.Bursts > 0 { // whole periods
-		w.Length = w.Warmup + (w.Length-w.Warmup+burstEvery-1)/burstEvery*burstEvery
+		window = (window + burstEvery - 1) / burstEvery * burstEvery
 	}
 	if s.Slow > 0 || s.Down || s.Cut {
-		quarter := (w.Length - w.Warmup) / 4
-		w.Faults = []Fault{{From: w.Warmup + quarter, To: w.Length - quarter, Slow: s.Slow, Down: s.Down, Nodes: []int{s.Nodes - 1}}}
+		window = max(2*faultFor, window)
+		from := w.Warmup + window/4
+		w.Faults = []Fault{{From: from, To: from + window/2, Slow: s.Slow, Down: s.Down, Nodes: []int{s.Nodes - 1}}}
 	}
+	w.Length = w.Warmup + window
 	return w
 }
+
+const (
+	// shortest is the least time that counts, however many requests come in it: weights are
+	// decided on twice within it, and so what comes of that shows.
+	shortest = 2 * decideEvery
+	// faultFor is how long a fault lasts at least: as long as measurements are averaged over,
+	// so that weights follow it, and not the choice per request alone.
+	faultFor = smoothing
+)
 
 // burstEvery and burstFor are a burst's period and length: shorter than the time in which
 // weights follow.

@@ -40,8 +40,8 @@ func (b *bench) simulation(ctx context.Context, part *routing.Part) error {
 			ours, oracle := simulator.Run(c.World, simulator.Headstart()), simulator.Run(c.World, simulator.Foreseeing())
 			ratio := float64(ours.Quantile(0.99)) / float64(oracle.Quantile(0.99))
 			figures.Take(figure, math.Max, ratio)
-			note := fmt.Sprintf("%s, seed %d: p99 %v, %.2f of the oracle's; %d of %d failed", c.World.Name, seed,
-				ours.Quantile(0.99).Round(100*time.Microsecond), ratio, ours.Failed, ours.Requests)
+			note := fmt.Sprintf("%s, seed %d, %v: p99 %v, %.3f of the oracle's; %d of %d failed, %d rows replaced", c.World.Name, seed,
+				ours.Window.Round(time.Second), ours.Quantile(0.99).Round(100*time.Microsecond), ratio, ours.Failed, ours.Requests, ours.Pushes)
 			part.Notes = append(part.Notes, note)
 			progress(note)
 		}

@@ -30,6 +30,7 @@ type row struct {
 	World    string         `json:"world"`
 	Policy   string         `json:"policy"`
 	Requests int            `json:"requests"`
+	Window   float64        `json:"window_s"`
 	Failed   int            `json:"failed"`
 	Answered int            `json:"answered"`
 	Mean     float64        `json:"mean_ms"`
@@ -42,7 +43,7 @@ type row struct {
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
-	requests := flags.Int("requests", 20_000, "requests per case, about")
+	requests := flags.Int("requests", 20_000, "requests per case, about; more where these come in less than the shortest window")
 	seed := flags.Uint64("seed", 1, "of all that is random")
 	sizes := flags.String("nodes", "3,12", "how many nodes networks have; a thousand take their time")
 	cases := flags.String("cases", "", "only those whose kind and name match this regular expression")
@@ -82,7 +83,7 @@ func run(args []string, out io.Writer) error {
 		var rows []row
 		for _, p := range ps {
 			r := simulator.Run(c.World, p)
-			rows = append(rows, row{c.Kind, r.World, r.Policy, r.Requests, r.Failed, r.Answered, ms(r.Mean()), ms(r.Quantile(0.5)), ms(r.Quantile(0.95)), ms(r.Quantile(0.99)), ms(r.Quantile(0.999)), r.Pushes})
+			rows = append(rows, row{c.Kind, r.World, r.Policy, r.Requests, r.Window.Seconds(), r.Failed, r.Answered, ms(r.Mean()), ms(r.Quantile(0.5)), ms(r.Quantile(0.95)), ms(r.Quantile(0.99)), ms(r.Quantile(0.999)), r.Pushes})
 		}
 		if *asJSON {
 			for _, r := range rows {
@@ -100,7 +101,7 @@ func run(args []string, out io.Writer) error {
 			}
 			fmt.Fprintln(t, "\t")
 		}
-		fmt.Fprint(t, c.World.Name)
+		fmt.Fprintf(t, "%s, %v", c.World.Name, (c.World.Length - c.World.Warmup).Round(time.Second))
 		for _, r := range rows {
 			fmt.Fprintf(t, "\t%.1f / %.1f", r.P50, r.P99)
 			if r.Failed > 0 {

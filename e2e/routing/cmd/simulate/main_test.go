@@ -12,7 +12,7 @@ func TestATableHasAColumnForEachPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[0], "FaaSt") || !strings.Contains(lines[0], "oracle") || !strings.Contains(lines[1], "testbed, 5 users, 50ms±10ms") {
+	if len(lines) != 2 || !strings.Contains(lines[0], "FaaSt") || !strings.Contains(lines[0], "oracle") || !strings.Contains(lines[1], "testbed, 5 users, 50ms±10ms, 2s") {
 		t.Errorf("printed\n%s", &out)
 	}
 }
@@ -26,7 +26,7 @@ func TestEachResultIsALineOfJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
 		t.Fatalf("%v in %s", err, &out)
 	}
-	if r.Policy != "Headstart" || r.Requests == 0 || r.P50 <= 0 || r.P99 < r.P50 {
+	if r.Policy != "Headstart" || r.Requests == 0 || r.Window != 2 || r.P50 <= 0 || r.P99 < r.P50 {
 		t.Errorf("the result is %+v", r)
 	}
 }
