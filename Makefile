@@ -99,7 +99,7 @@ BENCH_OPTIONS = -bin $(BIN) -out $(CURDIR)/out/bench $(if $(REPETITIONS),-repeti
 bench-prefetch: setup build
 	@exec $(BIN)/bench-prefetch $(BENCH_OPTIONS)
 
-## bench-routing: measure what routing by distance and load is worth, into out/bench (root; 150 minutes); ONLY=cases REPETITIONS=4 FIGURES=docs/results
+## bench-routing: measure what routing by distance and load is worth, into out/bench (root; 165 minutes); ONLY=cases REPETITIONS=4 FIGURES=docs/results
 bench-routing: setup build
 	@exec $(BIN)/bench-routing $(BENCH_OPTIONS)
 
