@@ -105,6 +105,9 @@ func New(cfg Config) *Relay {
 			r.sources = append(r.sources, r.expected(expectations))
 		}
 	}
+	for _, k := range r.kinds {
+		cfg.Metrics.refused.WithLabelValues(k.short()) // the first one refused is an increase, too
+	}
 	if cfg.StateFile != "" {
 		if err := r.load(); err != nil {
 			cfg.Log.Warn("the endpoints of before cannot be used; gateways wait for the control plane", "error", err)
