@@ -31,9 +31,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
-// longest is how long a test's streams last, in virtual time, too.
-const longest = 5 * time.Minute
-
 // handler writes down what it hears, as one line each.
 type handler struct {
 	activate func(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage
@@ -89,6 +86,7 @@ type controlPlane struct {
 	handler   *handler
 	authority *pki.Authority
 	listener  *bufconn.Listener
+	lasts     time.Duration // a node's stream, at most
 }
 
 func serve(t *testing.T) *controlPlane {
@@ -97,7 +95,7 @@ func serve(t *testing.T) *controlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cp := &controlPlane{Server: nodes.New(slog.New(slog.DiscardHandler)), handler: &handler{more: make(chan struct{})}, authority: authority, listener: bufconn.Listen(1 << 16)}
+	cp := &controlPlane{Server: nodes.New(slog.New(slog.DiscardHandler)), handler: &handler{more: make(chan struct{})}, authority: authority, listener: bufconn.Listen(1 << 16), lasts: patience}
 	cp.SetHandler(cp.handler)
 	serverTLS, _, err := peertls.Load(cp.files(t, "control-plane"))
 	if err != nil {
@@ -154,13 +152,13 @@ func (cp *controlPlane) connectAs(t *testing.T, name string, r *nodeapi.Register
 	if err != nil {
 		t.Fatal(err)
 	}
-	return open(t, cp.dial(t, credentials.NewTLS(peertls.ClientFor(client, "control-plane"))),
+	return open(t, cp.dial(t, credentials.NewTLS(peertls.ClientFor(client, "control-plane"))), cp.lasts,
 		&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: r}})
 }
 
-func open(t *testing.T, client nodeapi.ControlPlaneClient, first *nodeapi.NodeMessage) *node {
+func open(t *testing.T, client nodeapi.ControlPlaneClient, lasts time.Duration, first *nodeapi.NodeMessage) *node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), longest)
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
 	t.Cleanup(cancel)
 	stream, err := client.Connect(ctx)
 	if err != nil {
@@ -283,7 +281,7 @@ func TestAStreamBeginsWithARegistration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := open(t, cp.dial(t, credentials.NewTLS(peertls.ClientFor(client, "control-plane"))), &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Load{Load: &nodeapi.Load{}}})
+	n := open(t, cp.dial(t, credentials.NewTLS(peertls.ClientFor(client, "control-plane"))), patience, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Load{Load: &nodeapi.Load{}}})
 	if _, err := n.stream.Recv(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("the stream ended with %v", err)
 	}
@@ -425,15 +423,23 @@ func TestTwoDaemonsOfANode(t *testing.T) {
 // However the streams of a node overlap, the handler sees one life after the other.
 func TestANodesLivesDoNotOverlap(t *testing.T) {
 	cp := serve(t)
-	var wg sync.WaitGroup
+	var came, wg sync.WaitGroup
 	const streams = 20
 	for i := range streams {
 		n := cp.connect(t, "edge-1", fmt.Sprint(i))
-		wg.Go(func() { _ = n.receiveEnd() })
+		came.Add(1)
+		wg.Go(func() {
+			_, err := n.stream.Recv() // what it is told or, if another one came after it, its end
+			came.Done()
+			if err == nil {
+				_ = n.receiveEnd()
+			}
+		})
 		if i%3 == 0 {
 			n.end()
 		}
 	}
+	came.Wait()
 	last := cp.connect(t, "edge-1", "last")
 	last.wantFunctions()
 	heard := cp.handler.await(t, "edge-1 joined with last")

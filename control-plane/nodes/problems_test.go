@@ -21,6 +21,7 @@ func TestTwoNodesWithOneName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cp := serve(t)
+				cp.lasts = time.Hour
 				one := cp.connectAs(t, "edge", &nodeapi.Register{Version: "v1", Process: processes[0], PeerAddress: "10.0.0.1:7443"})
 				one.wantFunctions()
 				time.Sleep(30 * time.Second)
@@ -56,6 +57,7 @@ func TestTwoNodesWithOneName(t *testing.T) {
 func TestADaemonThatComesBackIsNoTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cp := serve(t)
+		cp.lasts = time.Hour
 		first := cp.connectAs(t, "edge", &nodeapi.Register{PeerAddress: "10.0.0.1:7443"})
 		first.wantFunctions()
 		cp.connectAs(t, "edge", &nodeapi.Register{PeerAddress: "10.0.0.1:7443"}).wantFunctions()
