@@ -22,6 +22,8 @@ type direction struct {
 	// moderation is how long a busy direction sleeps, as network cards hold back
 	// interrupts: waking up for each packet costs more than carrying it.
 	moderation time.Duration
+	// cut: what comes is lost.
+	cut atomic.Bool
 
 	packets, bytes, dropped atomic.Uint64
 	worstLateness           atomic.Int64
@@ -117,7 +119,10 @@ func (d *direction) accept() (any bool, err error) {
 		}
 		any = true
 		bytes := wireBytes(frame)
-		due, ok := d.shaper.admit(d.now(), bytes)
+		due, ok := time.Duration(0), !d.cut.Load()
+		if ok {
+			due, ok = d.shaper.admit(d.now(), bytes)
+		}
 		if !ok {
 			d.dropped.Add(1)
 			d.buffers.put(frame)

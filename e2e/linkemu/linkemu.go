@@ -151,6 +151,18 @@ func (l *Link) carry() error {
 	return both.Wait()
 }
 
+// Cut has all that comes from now on vanish, in both directions, and nobody told so, until
+// Heal. What is on its way arrives.
+func (l *Link) Cut() { l.cut(true) }
+
+// Heal ends what Cut began.
+func (l *Link) Heal() { l.cut(false) }
+
+func (l *Link) cut(is bool) {
+	l.aToB.cut.Store(is)
+	l.bToA.cut.Store(is)
+}
+
 // Done is closed when the link carries no more packets: after Close, or because one of
 // its devices has gone; Close then says why.
 func (l *Link) Done() <-chan struct{} { return l.done }
@@ -174,7 +186,7 @@ type Stats struct {
 type DirectionStats struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
-	// Dropped packets found the queue full, or the other end down.
+	// Dropped packets found the queue full, the link cut, or the other end down.
 	Dropped uint64 `json:"dropped"`
 	// WorstLateness is how long after its time a packet was written at most: the
 	// emulation's own error.

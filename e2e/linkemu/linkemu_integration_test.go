@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -204,6 +205,31 @@ func TestLinkDelays(t *testing.T) {
 				t.Errorf("the median round trip takes %v, want at most %v", times[15], c.most)
 			}
 		})
+	}
+}
+
+// What comes while the link is cut vanishes, and who waits hears nothing, not even that.
+func TestACutLink(t *testing.T) {
+	const silent = 300 * ms // TCP sends again meanwhile
+	r := newRig(t, Config{Delay: ms})
+	conn := r.dial(t, r.serve(t, echo))
+	roundTrips(t, conn, 1)
+	r.link.Cut()
+	one := make([]byte, 1)
+	if _, err := conn.Write(one); err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadDeadline(time.Now().Add(silent))
+	if _, err := conn.Read(one); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an answer over a cut link: error %v", err)
+	}
+	r.link.Heal()
+	conn.SetReadDeadline(time.Now().Add(noDeadline))
+	if _, err := io.ReadFull(conn, one); err != nil {
+		t.Errorf("over the link that is whole again: %v", err)
+	}
+	if lost := r.link.Stats().AToB.Dropped; lost == 0 {
+		t.Error("no packet was lost")
 	}
 }
 
