@@ -9,6 +9,7 @@ package filter
 import (
 	"encoding/base64"
 	"fmt"
+	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/route"
@@ -35,6 +36,7 @@ type request struct {
 	sent     route.Sent
 	to       string
 	index    int // of to, unless the configuration has changed
+	at       time.Duration
 }
 
 // What is asked of the proxy.
@@ -139,12 +141,13 @@ func (vm *VM) Request(id uint32) {
 	if f == nil {
 		return
 	}
-	sent, index, ok := f.begin(clock())
+	now := clock()
+	sent, index, ok := f.begin(now)
 	if !ok {
 		return
 	}
 	to := f.addresses[index]
-	vm.requests[id] = request{function: f, sent: sent, to: to, index: index}
+	vm.requests[id] = request{function: f, sent: sent, to: to, index: index, at: now}
 	if err := setRequestHeader(vm.named(to)); err != nil {
 		logWarning(fmt.Sprintf("route: %s: naming the endpoint: %v", f.cluster, err))
 	}
@@ -171,7 +174,7 @@ func (vm *VM) Answer(id uint32) {
 		address, ok := property(upstreamProperty)
 		if ok && address != r.to {
 			// It is gone, or could not be reached.
-			f.avoid(r.to, now)
+			f.avoid(r.to, now, missed(now-r.at))
 			vm.avoided.add()
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -177,6 +178,49 @@ func TestAnEndpointThatIsNoneIsAvoided(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What may still be out of reach costs one request at a time, and the later the longer that took.
+func TestOneRequestTriesWhatWasAvoided(t *testing.T) {
+	cluster := "shop/tried"
+	line := fmt.Sprintf("%s %s,900,0,4000,64,0 %s,100,50000,4000,64,0", cluster, near, far)
+	filtertest.Start(t, &vmContext{vm: New()}, "")
+	said, err := filterapi.ParseRouteFunction(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFunction(cluster)
+	f.set(line, said)
+	picked := func(now time.Duration) (index int, to string) {
+		_, i, ok := f.begin(now)
+		if !ok {
+			t.Fatal("none is picked")
+		}
+		return i, f.addresses[i]
+	}
+	now := clock()
+	for _, took := range []time.Duration{0, time.Second, time.Minute} {
+		f.avoid(near, now, missed(took))
+		if _, to := picked(now + missed(took)); to != far {
+			t.Errorf("%q is picked too early", to)
+		}
+		now += missed(took) + 1
+		for _, want := range []string{near, far, far} {
+			if _, to := picked(now); to != want {
+				t.Errorf("after %v without an answer, %q is picked, want %q", took, to, want)
+			}
+		}
+		f.set(line, said) // by which nothing is forgotten
+		if _, to := picked(now + trial); to != far {
+			t.Errorf("while one request tries it, %q is picked", to)
+		}
+	}
+	now += trial + 1
+	i, to := picked(now)
+	f.trust(i, to, now)
+	if _, again := picked(now); to != near || again != near {
+		t.Errorf("%q and %q are picked, of which one has answered", to, again)
 	}
 }
 

@@ -3,7 +3,9 @@ package filter
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -12,8 +14,13 @@ import (
 
 const (
 	// avoidFor is how long an endpoint is not named to which the proxy did not send what was
-	// meant for it. Each try costs nothing: the request goes by weight.
-	avoidFor = time.Second
+	// meant for it: at least, for a try costs little where it is gone, and at most. In between
+	// it is avoidTimes as long as it took to find out: where packets vanish, a try waits for the
+	// connect timeout.
+	avoidFor, avoidMost, avoidTimes = time.Second, 5 * time.Second, 5
+	// trial is how long the others wait for the one request that then tries it: longer than a
+	// connect timeout.
+	trial = 2 * time.Second
 	// tries is how often a worker writes what it has to tell when others are faster. Then they
 	// do not know of one request, until the next one.
 	tries = 4
@@ -36,8 +43,10 @@ type function struct {
 	line         string // of the configuration
 	table        route.Table
 	addresses    []string
-	// avoided has until when an endpoint is.
+	// avoided has until when an endpoint is, and tried those for which that is over and that
+	// nobody has tried since.
 	avoided map[string]time.Duration
+	tried   map[string]bool
 	// checked has when it was last seen that each of addresses has answered itself.
 	checked []time.Duration
 	// read is when the shared text was, 0: not since the configuration changed. cas is the
@@ -48,7 +57,7 @@ type function struct {
 }
 
 func newFunction(cluster string) *function {
-	return &function{cluster: cluster, key: keyPrefix + cluster, avoided: map[string]time.Duration{}}
+	return &function{cluster: cluster, key: keyPrefix + cluster, avoided: map[string]time.Duration{}, tried: map[string]bool{}}
 }
 
 func (f *function) set(line string, said filterapi.RouteFunction) {
@@ -60,6 +69,7 @@ func (f *function) set(line string, said filterapi.RouteFunction) {
 		list[i] = route.Endpoint{Address: f.addresses[i], Weight: e.Weight, RTT: e.RTT, Service: e.Service, Workers: e.Workers, Others: e.Others}
 	}
 	f.table.Set(list)
+	maps.DeleteFunc(f.tried, func(address string, _ bool) bool { return !slices.Contains(f.addresses, address) })
 	f.eject()
 }
 
@@ -78,6 +88,9 @@ func (f *function) begin(now time.Duration) (sent route.Sent, i int, ok bool) {
 	}
 	if !ok {
 		return sent, i, false
+	}
+	if len(f.tried) > 0 && f.tried[f.addresses[i]] {
+		f.avoid(f.addresses[i], now, trial)
 	}
 	sent = f.table.Begin(i, now)
 	if f.table.News(sent) {
@@ -132,18 +145,31 @@ func (f *function) trusted(i int, address string, now time.Duration) bool {
 	return i < len(f.addresses) && f.addresses[i] == address && f.checked[i] != 0 && now-f.checked[i] < checkEvery
 }
 
+// trust notes that an endpoint has answered itself.
 func (f *function) trust(i int, address string, now time.Duration) {
 	if i < len(f.addresses) && f.addresses[i] == address {
 		f.checked[i] = now
 	}
-}
-
-// avoid has an endpoint not named for a while.
-func (f *function) avoid(address string, now time.Duration) {
-	if len(f.avoided) < len(f.addresses) { // some may be gone
-		f.avoided[address] = now + avoidFor
+	delete(f.tried, address)
+	if _, avoided := f.avoided[address]; avoided {
+		delete(f.avoided, address)
 		f.eject()
 	}
+}
+
+// avoid has an endpoint not named for so long.
+func (f *function) avoid(address string, now, long time.Duration) {
+	delete(f.tried, address)
+	if len(f.avoided) < len(f.addresses) { // some may be gone
+		f.avoided[address] = now + long
+		f.eject()
+	}
+}
+
+// missed is how long to avoid an endpoint that did not get its request, which was seen after a
+// time.
+func missed(after time.Duration) time.Duration {
+	return min(max(avoidFor, avoidTimes*after), avoidMost)
 }
 
 func (f *function) forgive(now time.Duration) {
@@ -151,6 +177,7 @@ func (f *function) forgive(now time.Duration) {
 	for address, until := range f.avoided {
 		if until < now {
 			delete(f.avoided, address)
+			f.tried[address] = true
 		}
 	}
 	if len(f.avoided) < before {
