@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/headstart-mesh/headstart/control-plane/upstream"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
@@ -91,6 +92,9 @@ func clusterPatch(function, endpoints string) (*structpb.Struct, error) {
 	fields, err := object(&cluster.Cluster{
 		EdsClusterConfig:    &cluster.Cluster_EdsClusterConfig{EdsConfig: endpointsSource(), ServiceName: endpoints},
 		LoadBalancingPolicy: policy,
+		// Istio would have requests wait for 10 s for a connection, and for an answer without end.
+		ConnectTimeout:            durationpb.New(upstream.ConnectTimeout),
+		UpstreamConnectionOptions: upstream.Connection(),
 		// The node's daemon stays plain, also when a DestinationRule has set a transport
 		// socket for the whole cluster. Istio's own matches come before this one.
 		TransportSocketMatches: []*cluster.Cluster_TransportSocketMatch{{

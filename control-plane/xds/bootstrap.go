@@ -20,6 +20,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/headstart-mesh/headstart/control-plane/upstream"
 )
 
 const (
@@ -172,7 +174,7 @@ func controlPlaneEndpoint(cfg BootstrapConfig, p *packer) (*clusterv3.Cluster, e
 	return &clusterv3.Cluster{
 		Name:                 controlPlaneCluster,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: discovery},
-		ConnectTimeout:       durationpb.New(connectTimeout),
+		ConnectTimeout:       durationpb.New(upstream.ConnectTimeout),
 		LoadAssignment:       assignment(controlPlaneCluster, lbEndpoint(socketAddress(host, uint32(port)), core.HealthStatus_UNKNOWN)),
 		TypedExtensionProtocolOptions: http2(p, &core.Http2ProtocolOptions{ConnectionKeepalive: &core.KeepaliveSettings{
 			Interval: durationpb.New(keepaliveInterval),

@@ -16,12 +16,11 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/upstream"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 const (
-	// connectTimeout covers three SYNs on a link of 200 ms; retries follow.
-	connectTimeout = time.Second
 	// maxConcurrent is per cluster and gateway: all requests of a cold function wait in
 	// one cluster, and Envoy's own default of 1024 would refuse a burst.
 	maxConcurrent = 8192
@@ -56,7 +55,7 @@ func functionCluster(name string, p *packer) *clusterv3.Cluster {
 		Name:                 name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource()},
-		ConnectTimeout:       durationpb.New(connectTimeout),
+		ConnectTimeout:       durationpb.New(upstream.ConnectTimeout),
 		LoadBalancingPolicy:  loadBalancing(p),
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
 			// Draining instances outnumber the rest as a matter of course; that is no panic
@@ -66,6 +65,7 @@ func functionCluster(name string, p *packer) *clusterv3.Cluster {
 		CircuitBreakers:               circuitBreakers(),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
 		TypedExtensionProtocolOptions: http1(p),
+		UpstreamConnectionOptions:     upstream.Connection(),
 	}
 }
 
@@ -89,7 +89,7 @@ func pipeCluster(name, socket string, options map[string]*anypb.Any) *clusterv3.
 		Name:                          name,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 		LoadAssignment:                assignment(name, lbEndpoint(pipe(socket), core.HealthStatus_UNKNOWN)),
-		ConnectTimeout:                durationpb.New(connectTimeout),
+		ConnectTimeout:                durationpb.New(upstream.ConnectTimeout),
 		CircuitBreakers:               circuitBreakers(),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
 		TypedExtensionProtocolOptions: options,
