@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
@@ -60,6 +61,8 @@ type bed struct {
 	// collector is the socket to which the gateway tells its spans; empty: it has none.
 	collector string
 	metrics   *prometheus.Registry // of the daemon
+	// host and namespace are where the gateway listens.
+	host, namespace string
 	// daemon is what of the daemon's server is different.
 	daemon []grpc.ServerOption
 	// The ends of what runs.
@@ -69,7 +72,7 @@ type bed struct {
 
 func newBed(t *testing.T, options ...func(*bed)) *bed {
 	t.Helper()
-	b := &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0"}
+	b := &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0", host: "127.0.0.1"}
 	for _, o := range options {
 		o(b)
 	}
@@ -180,7 +183,7 @@ func (b *bed) eventually(what string, ok func() bool) {
 func (b *bed) startEnvoy(plugin []byte) {
 	b.t.Helper()
 	port := int(porttest.Free(b.t))
-	b.url = fmt.Sprintf("http://127.0.0.1:%d/", port)
+	b.url = fmt.Sprintf("http://%s:%d/", b.host, port)
 	b.runEnvoy(b.bootstrap(port, plugin))
 }
 
@@ -197,7 +200,7 @@ func (b *bed) runEnvoy(bootstrap []byte) {
 	}
 	envoy := exec.Command(programtest.Path(b.t, "envoy"), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
 	envoy.Stdout, envoy.Stderr = logFile, logFile
-	if err := envoy.Start(); err != nil {
+	if err := nsthread.Run(b.namespace, envoy.Start); err != nil {
 		b.t.Fatal(err)
 	}
 	b.stopEnvoy = sync.OnceFunc(func() {
@@ -233,7 +236,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, programtest.Path(b.t, "prefetch.wasm"), plugin)
 	}
 	var g gateway
-	g.read(b.t, []byte(strings.NewReplacer("20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers).Replace(string(text))))
+	g.read(b.t, []byte(strings.NewReplacer("127.0.0.1", b.host, "20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers).Replace(string(text))))
 	manifest, err := os.ReadFile("../../manifests/istio/gateways.yaml")
 	if err != nil {
 		b.t.Fatal(err)
