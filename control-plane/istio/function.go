@@ -93,7 +93,7 @@ func clusterPatch(function, endpoints string) (*structpb.Struct, error) {
 		EdsClusterConfig:    &cluster.Cluster_EdsClusterConfig{EdsConfig: endpointsSource(), ServiceName: endpoints},
 		LoadBalancingPolicy: policy,
 		// Istio would have requests wait for 10 s for a connection, and for an answer without end.
-		ConnectTimeout:            durationpb.New(upstream.ConnectTimeout),
+		ConnectTimeout:            durationpb.New(upstream.MeshConnectTimeout),
 		UpstreamConnectionOptions: upstream.Connection(),
 		// The node's daemon stays plain, also when a DestinationRule has set a transport
 		// socket for the whole cluster. Istio's own matches come before this one.

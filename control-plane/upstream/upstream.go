@@ -14,6 +14,10 @@ import (
 // retries follow, to other instances if there are.
 const ConnectTimeout = time.Second
 
+// MeshConnectTimeout is for mutual TLS: two round trips, of up to half a second each, and what
+// the handshake takes a busy node.
+const MeshConnectTimeout = 2 * time.Second
+
 // Silence is after what time a connection ends on which the instance's node acknowledges nothing:
 // it is gone, or the way there is.
 const Silence = 12 * time.Second

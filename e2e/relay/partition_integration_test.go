@@ -354,4 +354,4 @@ func (p *parted) judge(cut, healed time.Time, back time.Duration) {
 
 // hotLate is less than a request takes that waits for a connection first that does not come about,
 // and more than others take on a busy machine.
-const hotLate = upstream.ConnectTimeout - 100*time.Millisecond
+const hotLate = upstream.MeshConnectTimeout - 100*time.Millisecond

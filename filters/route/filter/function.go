@@ -17,10 +17,10 @@ const (
 	// meant for it: at least, for a try costs little where it is gone, and at most. In between
 	// it is avoidTimes as long as it took to find out: where packets vanish, a try waits for the
 	// connect timeout.
-	avoidFor, avoidMost, avoidTimes = time.Second, 5 * time.Second, 5
+	avoidFor, avoidMost, avoidTimes = time.Second, 6 * time.Second, 3
 	// trial is how long the others wait for the one request that then tries it: longer than a
 	// connect timeout.
-	trial = 2 * time.Second
+	trial = 3 * time.Second
 	// tries is how often a worker writes what it has to tell when others are faster. Then they
 	// do not know of one request, until the next one.
 	tries = 4
