@@ -134,6 +134,35 @@ func TestAConfigurationThatComesBack(t *testing.T) {
 	}
 }
 
+// One that has failed is not well because it fails at once, whatever else its answers say.
+func TestAnErrorAtOnceWithALoad(t *testing.T) {
+	p, e := costs(t, 2), exchange(2)
+	ask := func(status string) (n int) {
+		for range 100 {
+			p.Now += 50 * time.Millisecond
+			request := p.Begin(t.Context(), e)
+			to := e.Request[filterapi.HeaderEndpoint]
+			e.Properties[upstreamProperty], e.Response[statusHeader] = to, "200"
+			if to == near {
+				e.Response[statusHeader] = status
+				n++
+			}
+			p.End(t.Context(), request, e)
+		}
+		return n
+	}
+	if n := ask("503"); n > 5 {
+		t.Errorf("%d of 100 requests are meant for one that fails", n)
+	}
+	if n := ask("500"); n > 12 { // as it is forgiven slowly
+		t.Errorf("%d of 100 requests are meant for one that fails at once", n)
+	}
+	p.Now += 30 * time.Second // by then it is forgiven
+	if n := ask("200"); n < 90 {
+		t.Errorf("%d of 100 requests are meant for one that is well", n)
+	}
+}
+
 // The module in a machine that is not Envoy's, 1000 requests per second.
 func BenchmarkRequest(b *testing.B) {
 	for _, workers := range []int{2, 64} {

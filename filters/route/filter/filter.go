@@ -169,7 +169,7 @@ func (vm *VM) Answer(id uint32) {
 	}
 	f, now := r.function, clock()
 	status, ok := responseHeader(statusHeader)
-	answered := ok && !isGatewayError(status)
+	answered, erred := ok && !isGatewayError(status), isError(status) // the next value takes its place
 	if !answered || !f.trusted(r.index, r.to, now) {
 		address, ok := property(upstreamProperty)
 		if ok && address != r.to {
@@ -189,7 +189,7 @@ func (vm *VM) Answer(id uint32) {
 				load = &l
 			}
 		}
-		if isError(status) {
+		if erred {
 			f.table.Erred(r.sent, now, load)
 			return
 		}
