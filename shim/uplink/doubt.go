@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	health "google.golang.org/grpc/health/grpc_health_v1"
@@ -74,6 +75,8 @@ func pause(ctx context.Context, d time.Duration) error {
 // hangs asks the control plane, twice if need be, and returns when it answers; true if that took
 // so long that another one was to be followed meanwhile.
 func (s *stream) hangs(ctx context.Context) bool {
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answered := make(chan struct{}, 2)
@@ -82,11 +85,11 @@ func (s *stream) hangs(ctx context.Context) bool {
 		_, _ = health.NewHealthClient(s.conn).Check(ctx, &health.HealthCheckRequest{})
 		answered <- struct{}{}
 	}
-	go ask()
+	asking.Go(ask)
 	if comes(answered, answersWithin) {
 		return false
 	}
-	go ask()
+	asking.Go(ask)
 	if comes(answered, answersAgainWithin) {
 		return false
 	}
