@@ -34,8 +34,8 @@ const (
 	longOnes, unreadOnes               = 6, 3
 	unread                             = 8 << 20
 	idHeader, longHeader, unreadHeader = "X-Id", "X-Long", "X-Unread"
-	// aWhile is how long the load goes on after each event.
-	aWhile = 500 * time.Millisecond
+	// some is how many hot requests are sent and answered, at least, between one event and the next.
+	some = 30
 	// seen is after what time a gateway leaves a node alone to which packets vanish.
 	seen = 2 * time.Second
 	// broken is after what time a request ends that the node has had, and later, by a machine that
@@ -271,6 +271,21 @@ func (p *parted) within(d time.Duration, what string, is func() bool) {
 	}
 }
 
+// goOn waits until some hot requests were sent and answered.
+func (p *parted) goOn() {
+	p.t.Helper()
+	from := time.Now()
+	p.within(patience, "some requests", func() bool {
+		answered := 0
+		for _, e := range p.done {
+			if e.at.After(from) && e.by != "" {
+				answered++
+			}
+		}
+		return answered >= some
+	})
+}
+
 // over waits until no request is open that was on its way to one before a time. Those whose body
 // is not read stay: nothing of them is on the way.
 func (p *parted) over(one string, before time.Time) {
@@ -295,21 +310,21 @@ func TestAPartitionCostsWhatIsOnTheWay(t *testing.T) {
 	wait := p.long()
 
 	p.stopDaemon()
-	time.Sleep(aWhile)
+	p.goOn()
 	p.startDaemon()
 	p.stopControlPlane()
-	time.Sleep(aWhile)
+	p.goOn()
 	p.startControlPlane()
 	p.update(p.state())
-	time.Sleep(aWhile)
+	p.goOn()
 
 	near.link.Cut()
 	cut := time.Now()
-	time.Sleep(aWhile)
+	p.goOn()
 	p.stopControlPlane()
 	p.stopDaemon()
 	p.startDaemon()
-	time.Sleep(aWhile)
+	p.goOn()
 	p.startControlPlane()
 	p.update(p.state())
 	p.over(near.name, cut.Add(seen))
