@@ -21,24 +21,42 @@ var (
 	chunksTaken = make(chan struct{}, chunksMost)
 )
 
-// inChunks is a connection that takes bodies in large chunks. A transport offers it one of
-// known length as a reader, which net.TCPConn would copy 32 KiB at a time. Nor would
-// sendfile(2) be better, between programs of one machine: it hands over a page at a time, and
-// what is saved at this end costs the reader more.
-type inChunks struct {
+// functionConn is a connection to a function that takes bodies in large chunks. A transport
+// offers it one of known length as a reader, which net.TCPConn would copy 32 KiB at a time. Nor
+// would sendfile(2) be better, between programs of one machine: it hands over a page at a time,
+// and what is saved at this end costs the reader more.
+type functionConn struct {
 	*net.TCPConn
 	ending
 }
 
-func (c inChunks) Read(p []byte) (int, error) {
+func (c functionConn) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
 	c.heard(err)
 	return n, err
 }
 
+// Write fails when the function's answer has been read, or the connection is closed here: a
+// transport takes a failed write for the request's end. A function need not read its body, and
+// the kernel resets the connection of one that closes it with bytes unread. Its answer came
+// before that, and is still here to be read.
+func (c functionConn) Write(p []byte) (int, error) {
+	n, err := c.TCPConn.Write(p)
+	if err != nil {
+		<-c.over().Done()
+	}
+	return n, err
+}
+
+// Close ends the wait of a Write as well.
+func (c functionConn) Close() error {
+	defer c.end(net.ErrClosed)
+	return c.TCPConn.Close()
+}
+
 // ReadFrom implements io.ReaderFrom. What has come is written at once.
-func (c inChunks) ReadFrom(r io.Reader) (int64, error) {
-	to := struct{ io.Writer }{c.TCPConn} // without its own ReadFrom, which io.Copy would prefer
+func (c functionConn) ReadFrom(r io.Reader) (int64, error) {
+	to := struct{ io.Writer }{c} // without ReadFrom, which io.Copy would prefer
 	select {
 	case chunksTaken <- struct{}{}:
 		defer func() { <-chunksTaken }()

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
@@ -51,6 +52,7 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 	defer forget()
 	var got *watched // nil until the answer begins
 	var failure error
+	hasBody := false
 	rp := &httputil.ReverseProxy{
 		Transport:     to.via,
 		FlushInterval: -1, // an answer may be a stream
@@ -71,6 +73,7 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 				pr.Out.Header.Del("Expect") // it was met: the body comes already
 			}
 			to.prepare(pr.Out)
+			hasBody = pr.Out.ContentLength != 0
 		},
 		ModifyResponse: func(res *http.Response) error {
 			if to.daemon && res.Header.Get(headerUndelivered) != "" {
@@ -82,7 +85,7 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 			res.Header.Del(headerUndelivered)
 			res.Header.Set(headerRequest, to.id)
 			if res.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection
-				got = &watched{ReadCloser: res.Body}
+				got = &watched{ReadCloser: res.Body, untilReset: hasBody && untilClosed(res)}
 				res.Body = got
 			}
 			return nil
@@ -155,14 +158,26 @@ func wholly(relay func()) (whole bool) {
 	return true
 }
 
+// untilClosed tells whether it is the connection's end that ends the answer's body (RFC 9112,
+// section 6.3, rule 8).
+func untilClosed(res *http.Response) bool {
+	return res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0
+}
+
 // watched is a body that remembers why it could not be read to its end.
 type watched struct {
 	io.ReadCloser
-	failure atomic.Pointer[error]
+	// untilReset: a reset ends the body as a close does. The other side's kernel resets a
+	// connection that is closed with a part of the request's body unread.
+	untilReset bool
+	failure    atomic.Pointer[error]
 }
 
 func (b *watched) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if b.untilReset && errors.Is(err, syscall.ECONNRESET) {
+		err = io.EOF
+	}
 	if err != nil && err != io.EOF {
 		b.failure.CompareAndSwap(nil, &err)
 	}

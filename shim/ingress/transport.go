@@ -62,7 +62,7 @@ func newTransport(dial time.Duration) *http.Transport {
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := dialer.DialContext(ctx, network, address)
 			if tcp, is := c.(*net.TCPConn); is {
-				return inChunks{tcp, newEnding()}, err
+				return functionConn{tcp, newEnding()}, err
 			}
 			return c, err
 		},
