@@ -10,6 +10,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
 // adsService offers delta streams only: state of the world has no acknowledgement per
@@ -21,7 +23,7 @@ type adsService struct {
 
 func (a *adsService) DeltaAggregatedResources(s discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	stream := &adsStream{server: a.server, peer: a.server.peers.open(s.Context()), id: a.server.streams.Add(1)}
-	return delta.NewServer(context.Background(), a.server.cache, stream).DeltaStreamHandler(s, resource.AnyType)
+	return delta.NewServer(context.Background(), a.server.cache, stream).DeltaStreamHandler(module.Late(s), resource.AnyType)
 }
 
 // servedTypes are the types that a gateway may ask for.

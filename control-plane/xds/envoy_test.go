@@ -46,6 +46,7 @@ type bed struct {
 	loads   chan []Load
 	server  *Server
 	weights Weights // of the next update
+	boot    BootstrapConfig
 	// The control plane's certificate and address, and its end.
 	files            pki.Files
 	address          string
@@ -62,6 +63,15 @@ func start(t *testing.T, st platform.State, edit func(*Config)) *bed {
 
 // prepare is start without waiting for the gateway to take everything.
 func prepare(t *testing.T, st platform.State, edit func(*Config)) *bed {
+	t.Helper()
+	b := lay(t, st, edit)
+	b.launch()
+	b.ready()
+	return b
+}
+
+// lay is prepare without the gateway.
+func lay(t *testing.T, st platform.State, edit func(*Config)) *bed {
 	t.Helper()
 	dir := t.TempDir()
 	port := int(porttest.Free(t))
@@ -81,10 +91,10 @@ func prepare(t *testing.T, st platform.State, edit func(*Config)) *bed {
 	b.startControlPlane()
 	b.update(st)
 	files := issue(t, authority, b.gw.ID)
-	b.run(dir, BootstrapConfig{
+	b.boot = BootstrapConfig{
 		NodeID: b.gw.ID, Cluster: "gateways", ControlPlaneAddress: b.address, ServerName: "controlplane",
 		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA, AdminSocket: filepath.Join(dir, "admin"),
-	})
+	}
 	return b
 }
 
@@ -154,13 +164,14 @@ func (b *bed) load(_ string, loads []Load) {
 	b.loads <- loads
 }
 
-// run starts Envoy and waits until it serves.
-func (b *bed) run(dir string, cfg BootstrapConfig) {
+// launch starts Envoy.
+func (b *bed) launch() {
 	b.t.Helper()
-	data, err := Bootstrap(cfg)
+	data, err := Bootstrap(b.boot)
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	dir := filepath.Dir(b.boot.AdminSocket)
 	path := filepath.Join(dir, "envoy.json")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		b.t.Fatal(err)
@@ -183,7 +194,12 @@ func (b *bed) run(dir string, cfg BootstrapConfig) {
 			b.t.Logf("envoy said:\n%s", said)
 		}
 	})
-	b.admin = unixClient(b.t, cfg.AdminSocket)
+	b.admin = unixClient(b.t, b.boot.AdminSocket)
+}
+
+// ready waits until Envoy serves, and does not compile any more.
+func (b *bed) ready() {
+	b.t.Helper()
 	b.eventually("Envoy is ready", func() bool {
 		r, err := b.admin.Get("http://envoy/ready")
 		if err != nil {

@@ -178,6 +178,34 @@ func TestPrefetchFilter(t *testing.T) {
 	}
 }
 
+// Envoy compiles a filter for seconds, in which it does nothing else on its main thread. A gateway
+// that starts serves meanwhile, and each request goes where it belongs without the filter.
+func TestAStartingGatewayDoesNotWaitForItsFilters(t *testing.T) {
+	f := video()
+	b := lay(t, coldState(), func(c *Config) {
+		c.FilterPath, c.RouteFilterPath = programtest.Path(t, "prefetch.wasm"), programtest.Path(t, "route.wasm")
+	})
+	daemon, hints := b.listen("unix", b.gw.IngressSocket, "daemon"), b.listen("unix", b.gw.HintSocket, "")
+	b.launch()
+	early, hinted := 0, 0
+	b.eventually("the filter is at work", func() bool {
+		switch a, err := b.try(f.Hosts[0], "", "x-key", "cam1.mjpeg"); {
+		case err != nil:
+			return false // it does not listen yet
+		case a.status != http.StatusOK || a.body != "daemon":
+			t.Fatalf("got %+v", a)
+		}
+		if _, r := daemon.requests(); r.Header.Get(filterapi.HeaderInput) == "" {
+			early++
+		}
+		hinted, _ = hints.requests()
+		return hinted > 0
+	})
+	if early == 0 {
+		t.Error("no request was answered before the filter was there")
+	}
+}
+
 // Without its filter a gateway serves, and says what is wrong.
 func TestFilterMissing(t *testing.T) {
 	b := prepare(t, coldState(), func(c *Config) { c.FilterPath = filepath.Join(t.TempDir(), "absent.wasm") })
@@ -186,9 +214,14 @@ func TestFilterMissing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "gateway edge refused its TypedExtensionConfig") || !strings.Contains(err.Error(), "absent.wasm") {
 		t.Errorf("Settled returned %v", err)
 	}
-	b.listen("unix", b.gw.IngressSocket, "cold")
-	if got := b.get(video().Hosts[0], "x-key", "cam1.mjpeg"); got.body != "cold" {
-		t.Errorf("got %+v, want the daemon's answer", got)
+	b.listen("unix", b.gw.IngressSocket, "daemon")
+	instance := b.listen("tcp", "127.0.0.1:0", "instance")
+	st := coldState()
+	st.Instances = []platform.Instance{ready(video(), "one", instance.address)}
+	b.update(st)
+	b.eventually("the function is hot", func() bool { return b.get(video().Hosts[0]).body == "instance" })
+	if got := b.get(video().Hosts[0], "x-key", "cam1.mjpeg"); got.body != "daemon" {
+		t.Errorf("got %+v, want the daemon's answer: it names the input", got)
 	}
 }
 

@@ -163,7 +163,7 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("timeouts %v and %v, want cold start, execution and slack: %v", r.GetRoute().GetTimeout(), r.GetRoute().GetIdleTimeout(), want)
 		}
 	}
-	want := []string{filterapi.HeaderInput + " -> headstart-ingress", " -> default/video"}
+	want := []string{"x-key -> headstart-ingress", " -> default/video"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("routes (-want +got):\n%s", diff)
 	}

@@ -62,21 +62,17 @@ func routes(cfg Config, functions []platform.Function, perRequest []filterapi.Ro
 }
 
 func virtualHost(f platform.Function, p *packer) *routev3.VirtualHost {
-	withInput := &routev3.RouteMatch{
-		PathSpecifier: anyPath(),
-		Headers: []*routev3.HeaderMatcher{{
-			Name:                 filterapi.HeaderInput,
-			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
-		}},
+	route := func(cluster string, headers ...*routev3.HeaderMatcher) *routev3.Route {
+		return &routev3.Route{Name: f.Name, Match: &routev3.RouteMatch{PathSpecifier: anyPath(), Headers: headers}, Action: forward(f, cluster)}
+	}
+	var routes []*routev3.Route
+	for _, named := range namesInput(f) { // hot or cold: the daemon is the one that has the input
+		routes = append(routes, route(ingressCluster, named...))
 	}
 	return &routev3.VirtualHost{
 		Name:    f.Name,
 		Domains: f.Hosts,
-		Routes: []*routev3.Route{
-			// Hot or cold: the daemon is the one that has the input.
-			{Name: f.Name, Match: withInput, Action: forward(f, ingressCluster)},
-			{Name: f.Name, Match: &routev3.RouteMatch{PathSpecifier: anyPath()}, Action: forward(f, f.Name)},
-		},
+		Routes:  append(routes, route(f.Name)),
 		RequestHeadersToAdd: []*core.HeaderValueOption{{
 			Header:       &core.HeaderValue{Key: filterapi.HeaderFunction, Value: f.Name},
 			AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
@@ -97,6 +93,24 @@ func virtualHost(f platform.Function, p *packer) *routev3.VirtualHost {
 		},
 		RequestBodyBufferLimit: wrapperspb.UInt64(retryBuffer),
 	}
+}
+
+// namesInput are the ways in which a request may name an input of the function: by any of the
+// template's headers, or if that has none by being one. The filter says the same, and may not be
+// loaded.
+func namesInput(f platform.Function) [][]*routev3.HeaderMatcher {
+	if f.Policy.Input == "" {
+		return nil
+	}
+	template, err := filterapi.ParseTemplate(f.Policy.Input)
+	if err != nil || len(template.Headers()) == 0 { // pluginConfig refuses the wrong ones
+		return [][]*routev3.HeaderMatcher{nil}
+	}
+	var ways [][]*routev3.HeaderMatcher
+	for _, name := range template.Headers() {
+		ways = append(ways, []*routev3.HeaderMatcher{{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}})
+	}
+	return ways
 }
 
 func anyPath() *routev3.RouteMatch_Prefix { return &routev3.RouteMatch_Prefix{Prefix: "/"} }

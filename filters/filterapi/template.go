@@ -162,6 +162,9 @@ func (t Template) Expand(get func(header string) (string, bool)) (ref string, ok
 	return t.kind.scheme + "://" + place + "/" + key, true, nil
 }
 
+// Headers are the lower-case names of the headers that the template names, each once.
+func (t Template) Headers() []string { return slices.Clone(t.headers) }
+
 // Scheme is what the template's references begin with, without the "://".
 func (t Template) Scheme() string { return t.kind.scheme }
 

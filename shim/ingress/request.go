@@ -16,13 +16,16 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 // Values of tracing.Degraded on requests.
 const (
-	// degradedNoReference: the function has a stored input of which the gateway's filter
-	// said nothing. The request names none, or the filter was skipped.
+	// degradedNoReference: the function has a stored input, and the request names none.
 	degradedNoReference = "NoInputReference"
+	// degradedNoHint: the gateway's filter has not named the input. It is not loaded, or was
+	// skipped.
+	degradedNoHint = "NoInputHint"
 	// degradedNoFile: the request has a body of its own, and the instance no directory where
 	// the input could appear.
 	degradedNoFile = "NoInputFile"
@@ -119,8 +122,15 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	}
 	p.function, p.began, p.deadline = f, began, began.Add(f.GetReadyTimeout().AsDuration()+deliveryGrace)
 	span := trace.SpanFromContext(ctx)
-	if f.GetHasInput() && !named && ref == "" {
-		span.SetAttributes(tracing.Degraded.String(degradedNoReference))
+	if f.GetHasInput() && !named && ref == "" { // whatever the gateway has loaded
+		if ref, err = source.Name(f.GetInputTemplate(), r.Header); err != nil {
+			return err
+		}
+		degraded := degradedNoHint
+		if ref == "" {
+			degraded = degradedNoReference
+		}
+		span.SetAttributes(tracing.Degraded.String(degraded))
 	}
 	span.SetAttributes(tracing.Function.String(f.GetName()), tracing.FaaSName.String(f.GetName()), tracing.Request.String(id),
 		tracing.FaaSInvocationID.String(id), tracing.FaaSTrigger.String(tracing.TriggerHTTP), tracing.Node.String(in.node))

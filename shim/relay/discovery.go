@@ -16,6 +16,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
 // edsService serves Envoys whose clusters name the relay as their source of endpoints.
@@ -77,7 +79,11 @@ func (r *Relay) serve(str stream.DeltaStream, typeURL string, kinds ...*resource
 	guarded := &guarded{DeltaStream: str, relay: r, typeURL: typeURL, names: map[subscribed]struct{}{}, sent: map[string]sentLast{}}
 	defer guarded.close()
 	streams := delta.NewServer(ctx, r.caches(), nil, delta.DeactivateLegacyWildcardForTypes([]string{resource.EndpointType, resource.RouteType, resource.ExtensionConfigType}))
-	if err := streams.DeltaStreamHandler(guarded, typeURL); err != nil {
+	var gateway stream.DeltaStream = guarded
+	if r.cfg.Whole {
+		gateway = module.Late(guarded)
+	}
+	if err := streams.DeltaStreamHandler(gateway, typeURL); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {

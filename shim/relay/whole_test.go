@@ -68,10 +68,11 @@ func (e *envoy) ask(typeURL string, names ...string) *discovery.DeltaDiscoveryRe
 	return r
 }
 
-// wantEverything asks as Envoy does when it starts.
+// wantEverything asks as Envoy does when it starts, and for filters when it has routes: no filter
+// comes before.
 func (e *envoy) wantEverything(all map[string]*discovery.Resource) {
 	e.t.Helper()
-	for _, typeURL := range wholeTypes {
+	for _, typeURL := range []string{resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType, resource.ExtensionConfigType} {
 		names := []string{all[typeURL].GetName()}
 		if typeURL == resource.ClusterType || typeURL == resource.ListenerType {
 			names = nil
