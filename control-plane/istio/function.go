@@ -34,9 +34,11 @@ const (
 	// suppress keeps istioctl analyze from telling of each object that it is an EnvoyFilter.
 	suppress = "galley.istio.io/analyze-suppress"
 	// metadataNamespace is where filters and access logs find the function in the metadata
-	// of an Envoy cluster, under metadataFunction.
+	// of an Envoy cluster, under metadataFunction. metadataEndpoint is where its requests go that
+	// no filter has looked at.
 	metadataNamespace = "headstart"
 	metadataFunction  = "function"
+	metadataEndpoint  = "endpoint"
 )
 
 // envoyFilter gives the clusters of f's services to us, in gateways that have our
@@ -45,7 +47,7 @@ const (
 func envoyFilter(cfg Config, f Function) (*unstructured.Unstructured, error) {
 	spec := &networking.EnvoyFilter{}
 	for _, s := range f.Services {
-		value, err := clusterPatch(f.Name, s.Endpoints)
+		value, err := clusterPatch(f, s.Endpoints)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +82,11 @@ func envoyFilter(cfg Config, f Function) (*unstructured.Unstructured, error) {
 
 // clusterPatch leaves Istio's transport socket matches, protocol options and connection
 // pool as they are: instances with a sidecar are reached by mutual TLS as before.
-func clusterPatch(function, endpoints string) (*structpb.Struct, error) {
+func clusterPatch(f Function, endpoints string) (*structpb.Struct, error) {
+	metadata := map[string]*structpb.Value{metadataFunction: structpb.NewStringValue(f.Name)}
+	if f.Input {
+		metadata[metadataEndpoint] = structpb.NewStringValue(IngressSocket)
+	}
 	policy, err := loadBalancing()
 	if err != nil {
 		return nil, err
@@ -105,9 +111,7 @@ func clusterPatch(function, endpoints string) (*structpb.Struct, error) {
 				ConfigType: &core.TransportSocket_TypedConfig{TypedConfig: plain},
 			},
 		}},
-		Metadata: &core.Metadata{FilterMetadata: map[string]*structpb.Struct{
-			metadataNamespace: {Fields: map[string]*structpb.Value{metadataFunction: structpb.NewStringValue(function)}},
-		}},
+		Metadata: &core.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataNamespace: {Fields: metadata}}},
 	}, protojson.MarshalOptions{UseProtoNames: true})
 	if err != nil {
 		return nil, err

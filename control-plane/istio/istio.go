@@ -27,6 +27,9 @@ const (
 	PrefetchName = "headstart-prefetch"
 	// GatewayCluster is the static cluster of the node's daemon that serves endpoints.
 	GatewayCluster = "headstart-gateway"
+	// IngressSocket is where the node's daemon takes gateways' requests: an endpoint of each
+	// function's cluster. manifests/istio/gateways.yaml has it, too.
+	IngressSocket = "/run/headstart/gateway/ingress.sock"
 	// MetadataKey and MetadataValue are in the node metadata of gateways that have
 	// Headstart's sockets mounted, by ISTIO_META_HEADSTART in their environment. Only
 	// these are touched.
@@ -100,6 +103,9 @@ type Function struct {
 	// Services are those of Istio's registry that requests for the function are routed
 	// to: the Service itself, or those of a Knative Service's revisions.
 	Services []Service
+	// Input: requests may name an input, by their headers. They go to the node's daemon, unless
+	// the prefetch filter says that one names none.
+	Input bool
 }
 
 // ClusterOf is what gateways call a function's cluster, empty if Istio's registry does not know
@@ -131,7 +137,7 @@ func Functions(st platform.State, endpoints func(platform.Function) string) []Fu
 		if f.Service == "" || f.ServicePort == 0 {
 			continue
 		}
-		out = append(out, Function{Name: f.Name, Services: []Service{{Host: f.Service, Port: f.ServicePort, Endpoints: endpoints(f)}}})
+		out = append(out, Function{Name: f.Name, Input: f.Policy.Input != "", Services: []Service{{Host: f.Service, Port: f.ServicePort, Endpoints: endpoints(f)}}})
 	}
 	return out
 }

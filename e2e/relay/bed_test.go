@@ -58,6 +58,8 @@ type bed struct {
 	module   string
 	weights  xds.Weights
 	outliers string
+	// input: the function's cluster says that its requests may name an input.
+	input bool
 	// collector is the socket to which the gateway tells its spans; empty: it has none.
 	collector string
 	metrics   *prometheus.Registry // of the daemon
@@ -241,7 +243,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	functions, err := istio.Objects(istio.Config{}, []istio.Function{{Name: "default/fire",
+	functions, err := istio.Objects(istio.Config{}, []istio.Function{{Name: "default/fire", Input: b.input,
 		Services: []istio.Service{{Host: fireHost, Port: 80, Endpoints: xds.AssignmentName(at().Functions[0])}}}})
 	if err != nil {
 		b.t.Fatal(err)

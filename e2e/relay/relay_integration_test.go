@@ -52,6 +52,7 @@ func (b *bed) comes(who string, headers ...string) {
 
 func TestGatewayGoesWhereTheFunctionIs(t *testing.T) {
 	b := newBed(t)
+	b.input = true
 	ingress, hints := b.listen("unix", b.socket("ingress.sock"), says("daemon")), b.listen("unix", b.socket("hints.sock"), says(""))
 	one, two := b.listen("tcp", "127.0.0.1:0", says("one")), b.listen("tcp", "127.0.0.1:0", says("two"))
 	b.update(at())
@@ -79,7 +80,7 @@ func TestGatewayGoesWhereTheFunctionIs(t *testing.T) {
 	if got := b.get(forged...); got != "one" {
 		t.Errorf("a forged endpoint: %s", got)
 	}
-	if r, _ := one.request(); r.Header.Get("x-headstart-function") != "default/fire" || r.Header.Get("x-headstart-endpoint") != "" {
+	if r, _ := one.request(); r.Header.Get("x-headstart-function") != "default/fire" || r.Header.Get("x-headstart-endpoint") != "any" {
 		t.Errorf("the instance gets %v", r.Header)
 	}
 
@@ -98,6 +99,27 @@ func TestGatewayGoesWhereTheFunctionIs(t *testing.T) {
 	}
 	b.update(at(one.address))
 	b.comes("one")
+}
+
+// Without the filter, requests that may name an input go to the daemon, hot or cold: it names it.
+func TestAGatewayWithoutTheFilterAsksTheDaemon(t *testing.T) {
+	b := newBed(t)
+	ingress := b.listen("unix", b.socket("ingress.sock"), says("daemon"))
+	one := b.listen("tcp", "127.0.0.1:0", says("one"))
+	b.update(at(one.address))
+	b.startEnvoy(nil)
+	b.comes("one") // so the relay has heard of it
+	b.stopEnvoy()
+	b.input = true
+	b.startEnvoy(nil)
+	for range 20 {
+		if got := b.get("x-key", "a", "x-headstart-endpoint", one.address); got != "daemon" {
+			t.Fatalf("it goes to %s", got)
+		}
+	}
+	if r, _ := ingress.request(); r.Header.Get("x-headstart-function") != "default/fire" || r.Header.Get("x-headstart-input") != "" || r.Header.Get("x-key") != "a" {
+		t.Errorf("the daemon gets %v", r.Header)
+	}
 }
 
 // A gateway that starts while the control plane is away has what the daemon has, and what

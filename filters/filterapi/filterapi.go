@@ -25,6 +25,9 @@ const (
 	// Config.IngressEndpoint, if the request has an input. The cluster's load balancing
 	// policy (override_host) reads it.
 	HeaderEndpoint = "x-headstart-endpoint"
+	// AnyEndpoint is a value of HeaderEndpoint that is no endpoint: the request names no input,
+	// and any instance may have it.
+	AnyEndpoint = "any"
 	// HeaderSession is the endpoint, in base64 (RFC 4648), that is to have the request if it is
 	// well: Envoy's stateful_session filter reads it, where clusters may eject endpoints.
 	HeaderSession = "x-headstart-session"
@@ -53,8 +56,8 @@ type Config struct {
 	HintCluster string `json:"hintCluster"`
 	// IngressEndpoint is the unix socket of the node's daemon where routes are not
 	// Headstart's to write, in a mesh: each function's cluster has it as an endpoint. The
-	// filter then says itself which function a request is for (HeaderFunction), and which
-	// requests go there (HeaderEndpoint). Empty: routes do both.
+	// filter then says itself which function a request is for (HeaderFunction), and whether it
+	// goes there (HeaderEndpoint), as all do of which no filter says. Empty: routes do both.
 	IngressEndpoint string     `json:"ingressEndpoint,omitempty"`
 	Functions       []Function `json:"functions"`
 }

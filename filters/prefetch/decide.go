@@ -107,10 +107,11 @@ func (f function) decide(headers [][2]string, newID func() string) decision {
 		d.tell = f.message(filterapi.HintPath, d.set...)
 	}
 	if f.endpoint != "" {
-		d.set = append(d.set, [2]string{filterapi.HeaderFunction, f.name})
-		if ok {
-			d.set = append(d.set, [2]string{filterapi.HeaderEndpoint, f.endpoint})
+		endpoint := f.endpoint
+		if !ok {
+			endpoint = filterapi.AnyEndpoint
 		}
+		d.set = append(d.set, [2]string{filterapi.HeaderFunction, f.name}, [2]string{filterapi.HeaderEndpoint, endpoint})
 	}
 	return d
 }

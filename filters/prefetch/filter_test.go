@@ -306,7 +306,7 @@ func TestInAMeshTheClusterNamesTheFunction(t *testing.T) {
 	}{
 		{"with an input", "outbound|80||fire.shop.svc.cluster.local", "video.example", [][2]string{key}, [][2]string{fire, endpoint}, true},
 		{"by a subset", "outbound|80|v2|fire.shop.svc.cluster.local", "video.example", [][2]string{key}, [][2]string{fire, endpoint}, true},
-		{"the request has no input", "outbound|80||fire.shop.svc.cluster.local", "video.example", nil, [][2]string{fire}, false},
+		{"the request has no input", "outbound|80||fire.shop.svc.cluster.local", "video.example", nil, [][2]string{fire, {"x-headstart-endpoint", "any"}}, false},
 		{"the function has no input", "outbound|80||plain.shop.svc.cluster.local", "video.example", [][2]string{key}, [][2]string{plain}, false},
 		{"no function's service, but a function's authority", "outbound|80||other.shop.svc.cluster.local", "fire.shop", [][2]string{key}, nil, false},
 		{"no service's cluster", "my-cluster", "fire.shop:80", [][2]string{key}, [][2]string{fire, endpoint}, true},

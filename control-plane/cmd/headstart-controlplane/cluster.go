@@ -142,7 +142,7 @@ func (c *cluster) publish() {
 	for node := range c.told {
 		c.tellInstances(node)
 	}
-	config, err := xds.PluginConfig(state, hintCluster, ingressSocket)
+	config, err := xds.PluginConfig(state, hintCluster, istio.IngressSocket)
 	if err != nil {
 		c.log.Error("the filter keeps its last configuration", "error", err)
 		return

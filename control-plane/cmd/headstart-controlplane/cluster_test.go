@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
@@ -38,7 +39,7 @@ func TestAFreshControlPlaneWaitsForDistances(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := slog.New(slog.DiscardHandler)
-				cp := &cluster{nodes: nodes.New(log), log: log, gateways: xds.NewMesh(xds.MeshConfig{IngressSocket: ingressSocket, Verify: verifyGateway}, log)}
+				cp := &cluster{nodes: nodes.New(log), log: log, gateways: xds.NewMesh(xds.MeshConfig{IngressSocket: istio.IngressSocket, Verify: verifyGateway}, log)}
 				cp.survey = survey.New(cp.nodes, prometheus.NewRegistry(), log)
 				cp.planner = routing.New(cp.survey, prometheus.NewRegistry())
 				cp.route(c.state, true)

@@ -38,10 +38,9 @@ import (
 )
 
 const (
-	// hintCluster and ingressSocket are what gateways know their node's daemon by:
-	// manifests/istio/gateways.yaml has both.
-	hintCluster   = "headstart-hints"
-	ingressSocket = "/run/headstart/gateway/ingress.sock"
+	// hintCluster is what gateways know their node's daemon by: manifests/istio/gateways.yaml
+	// has it.
+	hintCluster = "headstart-hints"
 	// authorityTimeout bounds one try of the first words with the API server.
 	authorityTimeout = 30 * time.Second
 	// authorityRetryMost is the longest until they are tried again. To end instead would
@@ -95,7 +94,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	registry.MustRegister(inCharge(turn))
 	cp := newCluster(clients, kube.Config{Stores: allowed, InCharge: turn.Held}, traces, registry, log)
 	cp.inCharge = turn.Held
-	cp.gateways = xds.NewMesh(xds.MeshConfig{IngressSocket: ingressSocket, Cluster: istio.ClusterOf, Verify: verifyGateway}, log)
+	cp.gateways = xds.NewMesh(xds.MeshConfig{IngressSocket: istio.IngressSocket, Cluster: istio.ClusterOf, Verify: verifyGateway}, log)
 	cp.mesh = istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)
 	cp.activator = activation.New(cp.platform, cp.nodes, registry, log)
 
