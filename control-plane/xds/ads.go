@@ -56,7 +56,7 @@ func (s *adsStream) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryReq
 		return err
 	}
 	if first {
-		s.server.ledger.open(s.id, s.peer.id)
+		s.server.ledger.open(s.id, s.peer.id, buildOf(r.GetNode()))
 	}
 	if !servedTypes[r.GetTypeUrl()] {
 		return status.Error(codes.InvalidArgument, "resources of this type are not served")

@@ -47,6 +47,7 @@ type bed struct {
 	server  *Server
 	weights Weights // of the next update
 	boot    BootstrapConfig
+	program string // of HEADSTART_BIN
 	// The control plane's certificate and address, and its end.
 	files            pki.Files
 	address          string
@@ -76,7 +77,7 @@ func lay(t *testing.T, st platform.State, edit func(*Config)) *bed {
 	dir := t.TempDir()
 	port := int(porttest.Free(t))
 	b := &bed{
-		t: t, url: fmt.Sprintf("http://127.0.0.1:%d", port), loads: make(chan []Load, 1), address: "127.0.0.1:0",
+		t: t, program: "envoy", url: fmt.Sprintf("http://127.0.0.1:%d", port), loads: make(chan []Load, 1), address: "127.0.0.1:0",
 		gw: Gateway{ID: "edge", IngressSocket: filepath.Join(dir, "ingress"), HintSocket: filepath.Join(dir, "hint")},
 	}
 	b.cfg = Config{ListenPort: uint32(port), Verify: commonName, OnLoad: b.load}
@@ -181,7 +182,7 @@ func (b *bed) launch() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	envoy := exec.Command(programtest.Path(b.t, "envoy"), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
+	envoy := exec.Command(programtest.Path(b.t, b.program), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
 	envoy.Stdout, envoy.Stderr = logFile, logFile
 	if err := envoy.Start(); err != nil {
 		b.t.Fatal(err)

@@ -48,6 +48,7 @@ type ledger struct {
 // stream is one gateway's ADS stream.
 type stream struct {
 	gateway string
+	build   build
 	// taken is the seq from which each acknowledged resource came.
 	taken   map[key]uint64
 	sent    map[string]response // by nonce
@@ -101,10 +102,10 @@ func (l *ledger) retire(gateway string, drop func(gateway string)) bool {
 }
 
 // open starts the account of a verified stream.
-func (l *ledger) open(id int64, gateway string) {
+func (l *ledger) open(id int64, gateway string, b build) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.streams[id] = &stream{gateway: gateway, taken: map[key]uint64{}, sent: map[string]response{}, refused: map[string]string{}}
+	l.streams[id] = &stream{gateway: gateway, build: b, taken: map[key]uint64{}, sent: map[string]response{}, refused: map[string]string{}}
 }
 
 func (l *ledger) close(id int64) {
@@ -159,6 +160,9 @@ func (l *ledger) receive(id int64, r *discovery.DeltaDiscoveryRequest) (refusal 
 	delete(s.sent, r.GetResponseNonce())
 	defer l.move()
 	if r.GetErrorDetail() != nil {
+		if r.GetTypeUrl() == resource.ExtensionConfigType && !s.build.wasm {
+			return "", nil // as the build's problem says
+		}
 		refusal = refusalText(r)
 		s.refused[r.GetTypeUrl()] = refusal
 		return refusal, nil
@@ -173,12 +177,15 @@ func (l *ledger) receive(id int64, r *discovery.DeltaDiscoveryRequest) (refusal 
 	return "", nil
 }
 
-// refusals are what connected gateways refused last, and have not taken since.
+// refusals are what connected gateways cannot do, or refused last and have not taken since.
 func (l *ledger) refusals() []Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	found := problems{}
 	for _, s := range l.streams {
+		if s.build.problem != "" {
+			found.add("", s.gateway, s.build.problem)
+		}
 		for typeURL, words := range s.refused {
 			found.add("", s.gateway, fmt.Sprintf("refused its %s, and keeps what it has: %s", shortType(typeURL), words))
 		}
@@ -246,6 +253,9 @@ func (l *ledger) behind(goal map[string]*publication) ([]string, error) {
 
 func (s *stream) has(p *publication) bool {
 	for k, seq := range p.since {
+		if k.typeURL == resource.ExtensionConfigType && !s.build.wasm {
+			continue // it never takes a filter, and sends requests nowhere by one
+		}
 		if taken, ok := s.taken[k]; !ok || taken < seq {
 			return false
 		}

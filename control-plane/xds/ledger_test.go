@@ -49,8 +49,8 @@ func TestSettledWaitsForTheConnected(t *testing.T) {
 		l := newLedger()
 		l.publish("edge", endpoints("v1"))
 		l.publish("away", endpoints("v1"))
-		l.open(1, "edge")
-		l.open(2, "unknown")
+		l.open(1, "edge", build{wasm: true})
+		l.open(2, "unknown", build{wasm: true})
 		done := waiting(t.Context(), l)
 		l.send(1, 1, sending("n1", "default/a"))
 		if isDone(done) {
@@ -72,7 +72,7 @@ func TestSettledWaitsForTheConnected(t *testing.T) {
 func TestSettledIgnoresLaterUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger()
-		l.open(1, "edge")
+		l.open(1, "edge", build{wasm: true})
 		l.publish("edge", endpoints("v1"))
 		done := waiting(t.Context(), l)
 		l.publish("edge", endpoints("v2"))
@@ -110,7 +110,7 @@ func TestSettledEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLedger()
 				l.publish("edge", endpoints("v1"))
-				l.open(1, "edge")
+				l.open(1, "edge", build{wasm: true})
 				l.send(1, 1, sending("n1", "default/a"))
 				ctx, cancel := context.WithCancel(t.Context())
 				done := waiting(ctx, l)
@@ -126,7 +126,7 @@ func TestSettledEnds(t *testing.T) {
 
 func TestLedgerIsBounded(t *testing.T) {
 	l := newLedger()
-	l.open(1, "edge")
+	l.open(1, "edge", build{wasm: true})
 	for i := range maxUnacknowledged + 1 {
 		if _, err := l.receive(1, acking("never sent")); err != nil {
 			t.Fatal(err)
@@ -139,7 +139,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	refusal := acking("0")
 	refusal.ErrorDetail = &status.Status{Message: strings.Repeat("x", 1<<20)}
 	l = newLedger()
-	l.open(1, "edge")
+	l.open(1, "edge", build{wasm: true})
 	l.send(1, 1, sending("0"))
 	if words, err := l.receive(1, refusal); err != nil || len(words) != maxRefusalBytes {
 		t.Errorf("kept %d bytes, error %v", len(words), err)
@@ -153,7 +153,7 @@ func TestLedgerProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const stream = 1
 		l := newLedger()
-		l.open(stream, "edge")
+		l.open(stream, "edge", build{wasm: true})
 		var (
 			nonce   int
 			content = map[key]string{}
@@ -232,7 +232,7 @@ func TestLedgerProperties(t *testing.T) {
 			"ack":     func(*rapid.T) { next(&flight) },
 			"reconnect": func(*rapid.T) {
 				l.close(stream)
-				l.open(stream, "edge")
+				l.open(stream, "edge", build{wasm: true})
 				told, queue, flight = has, nil, nil
 				receive(&discovery.DeltaDiscoveryRequest{InitialResourceVersions: has})
 			},
