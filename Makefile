@@ -43,13 +43,17 @@ FORCE:
 demo: setup build
 	@exec $(BIN)/demo -bin $(BIN) -out $(CURDIR)/out/demo $(if $(INPUT),-input '$(INPUT)')
 
-## test: all tests, also those against real Envoy, containerd and S3 (root)
-test: setup build
-	@echo "· tests" >&2
-	$(GO) test -count=1 -p 1 -timeout 10m -tags integration ./...
+# Packages with tests that need root and other programs.
+INTEGRATION_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*integration' control-plane e2e filters manifests shim)))
 
-## test-unit: the tests that need neither root nor other programs
+## test: all tests, also those against real Envoy, containerd and S3 (root)
+test: setup build test-unit
+	@echo "· tests with other programs" >&2
+	$(GO) test -count=1 -p 1 -timeout 10m -tags integration $(addprefix ./,$(INTEGRATION_TESTS))
+
+## test-unit: the tests that need neither root nor other programs, with the race detector (a C compiler)
 test-unit:
+	@echo "· tests with the race detector" >&2
 	$(GO) test -race ./...
 
 # How long, and by which plan: another one each time, unless you name it.
@@ -122,6 +126,12 @@ manifests:
 lint:
 	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --build-tags integration,cluster ./...
 
+# The Go vulnerability database; file:///DIRECTORY for a copy of it.
+VULNDB = https://vuln.go.dev
+## vuln: govulncheck, known vulnerabilities in what the programs call (Internet); VULNDB=file:///DIRECTORY for a copy of the database
+vuln:
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 -db '$(VULNDB)' -tags kubernetes ./...
+
 ## generate: the code from node.proto; pages and manifests from the code
 generate:
 	$(GO) generate ./shim/nodeapi ./docs
@@ -130,4 +140,4 @@ generate:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint generate clean
+.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate clean
