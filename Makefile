@@ -72,7 +72,7 @@ CLUSTER_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build
 WITH_CLUSTER = HEADSTART_CLUSTER_BIN=$$(e2e/cluster/build.sh) && export HEADSTART_CLUSTER_BIN &&
 # Built, and not by `go run`, which a SIGTERM ends without its program: nobody would take the
 # cluster down.
-CLUSTER_PROGRAM = $(WITH_CLUSTER) $(GO) build $(BUILD) -o $(BIN)/cluster-$(1) ./e2e/cluster/cmd/$(1) && exec $(BIN)/cluster-$(1)
+CLUSTER_PROGRAM = $(WITH_CLUSTER) $(GO) build $(BUILD) -ldflags '$(LDFLAGS)' -o $(BIN)/cluster-$(1) ./e2e/cluster/cmd/$(1) && exec $(BIN)/cluster-$(1)
 # Longer than the longest test allows itself: one that is cut off takes nothing down.
 CLUSTER_TEST_TIMEOUT = 60m
 
