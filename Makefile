@@ -136,8 +136,13 @@ vuln:
 generate:
 	$(GO) generate ./shim/nodeapi ./docs
 
+## publish: results of demo and benchmarks from out/ into docs/results, and the pages' tables made from them
+publish:
+	$(GO) run ./e2e/published/publish -from out -to docs/results
+	$(GO) test ./docs -run TestTablesAreThoseOfTheirResults -update
+
 ## clean: remove what was built
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate clean
+.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate publish clean

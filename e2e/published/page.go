@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/prefetch"
@@ -39,6 +40,9 @@ const NotKept = "raw results of this run were not kept"
 // Fill returns a page with its tables made from the results in dir. page is the page's path, from
 // which links go to the results.
 func Fill(page, text, dir string) (string, error) {
+	if n := strings.Count(text, "<!-- table:"); n == 0 || n != len(block.FindAllString(text, -1)) {
+		return text, fmt.Errorf("%s: %d tables begin, %d of them end", page, n, len(block.FindAllString(text, -1)))
+	}
 	var failed error
 	filled := block.ReplaceAllStringFunc(text, func(old string) string {
 		m := block.FindStringSubmatch(old)
@@ -60,7 +64,7 @@ func table(page, name, body, dir string) (string, error) {
 	path := filepath.Join(dir, t.results)
 	results, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if !bytes.Contains([]byte(body), []byte(NotKept)) {
+		if !strings.Contains(body, NotKept) {
 			return body, fmt.Errorf("%s does not exist, and the text does not say that %s", path, NotKept)
 		}
 		return body, nil

@@ -100,7 +100,7 @@ func TestATableWithoutResultsSaysSo(t *testing.T) {
 	if got, err := published.Fill("README.md", kept, dir); err != nil || got != kept {
 		t.Errorf("%v\n%s", err, got)
 	}
-	for name, text := range map[string]string{"silent": page("demo"), "unknown": page("demoo")} {
+	for name, text := range map[string]string{"silent": page("demo"), "unknown": page("demoo"), "no end": "<!-- table: demo -->\n" + kept, "no table": page()} {
 		if _, err := published.Fill("README.md", text, dir); err == nil {
 			t.Errorf("%s: no error", name)
 		}
