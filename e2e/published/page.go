@@ -40,6 +40,13 @@ const NotKept = "raw results of this run were not kept"
 // Fill returns a page with its tables made from the results in dir. page is the page's path, from
 // which links go to the results.
 func Fill(page, text, dir string) (string, error) {
+	for _, path := range []*string{&page, &dir} {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			return text, err
+		}
+		*path = abs
+	}
 	if n := strings.Count(text, "<!-- table:"); n == 0 || n != len(block.FindAllString(text, -1)) {
 		return text, fmt.Errorf("%s: %d tables begin, %d of them end", page, n, len(block.FindAllString(text, -1)))
 	}
@@ -115,8 +122,8 @@ func bounds(w io.Writer, results []byte, path string) error {
 
 // of says what a report is of.
 func of(r coldrun.Report, path string) string {
-	return fmt.Sprintf("Commit `%s`, %s, on %v cores (%v), Linux %v; [raw results](%s).\n",
-		r.Commit, r.At.Format("2006-01-02 15:04"), r.Machine["cpus"], r.Machine["cpu"], r.Machine["kernel"], path)
+	return fmt.Sprintf("Commit `%s`, %s, on %v cores (%v), Linux %v; load at the end %v; [raw results](%s).\n",
+		r.Commit, r.At.Format("2006-01-02 15:04"), r.Machine["cpus"], r.Machine["cpu"], r.Machine["kernel"], load(r), path)
 }
 
 // parts writes a benchmark's parts as the benchmark prints them.
@@ -133,4 +140,12 @@ func parts[Point any](table func(io.Writer, []Point) error, limits []result.Limi
 		_, err = fmt.Fprintf(w, "```\n\n[Raw results](%s).\n", path)
 		return err
 	}
+}
+
+// load is how many tasks wanted a core in the last 1, 5 and 15 minutes: many more than the machine
+// has cores, and the figures are those of a busy machine.
+func load(r coldrun.Report) string {
+	text, _ := r.Machine["load"].(string)
+	averages := strings.Fields(text)
+	return strings.Join(averages[:min(3, len(averages))], ", ")
 }

@@ -51,7 +51,7 @@ func TestOnlyResultsOfACommitArePublished(t *testing.T) {
 	}
 }
 
-const demo = `{"title": "Requests, in ms", "commit": "abc1234", "at": "2026-01-02T03:04:05Z", "machine": {"cpus": 2, "cpu": "Z80", "kernel": "6.1"},
+const demo = `{"title": "Requests, in ms", "commit": "abc1234", "at": "2026-01-02T03:04:05Z", "machine": {"cpus": 2, "cpu": "Z80", "kernel": "6.1", "load": "0.50 1.25 2.00 1/99 7"},
  "summary": {}, "lines": [{"label": "1 MB", "alpha": 1, "beta": 100, "delta": 200, "gamma": 9, "bound": 210, "off": 420, "on": 231}],
  "checks": [{"figure": "answers wrong", "bound": "0", "measured": "0", "holds": true}, {"figure": "ratio", "bound": "<= 1.05", "measured": "1.10", "holds": false}]}`
 
@@ -77,7 +77,7 @@ func TestTablesAreMadeFromTheResults(t *testing.T) {
 	}
 	for _, want := range []string{
 		"# Page\n", "\nafter\n", "Requests, in ms", "420    210            2.00", "231                   1.10",
-		"Commit `abc1234`, 2026-01-02 03:04, on 2 cores (Z80), Linux 6.1; [raw results](docs/results/demo.json).",
+		"Commit `abc1234`, 2026-01-02 03:04, on 2 cores (Z80), Linux 6.1; load at the end 0.50, 1.25, 2.00; [raw results](docs/results/demo.json).",
 		"| answers wrong | 0 | 0 |\n", "| ratio | <= 1.05 | 1.10 (MISSED) |\n",
 		"cases, commit def5678, 2 repetitions", "50 +- 10", "[Raw results](docs/results/routing.json).",
 	} {
