@@ -1,7 +1,10 @@
 # Headstart. `make help` lists the targets.
 BIN := $(CURDIR)/out/bin
 GO  := go
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The commit, and whether it has been changed since. Pages and figures do not count: no program is
+# made of them, and one benchmark's must not make the next one's results those of no commit.
+VERSION := $(shell commit=$$(git describe --tags --always 2>/dev/null) || { echo dev; exit; }; \
+	git diff --quiet HEAD -- . ':!*.md' ':!docs/results' && echo $$commit || echo $$commit-dirty)
 # The version comes from LDFLAGS. Go's own look at the working copy fails when it belongs
 # to another user, as it does for root.
 BUILD := -trimpath -buildvcs=false

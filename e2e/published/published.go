@@ -65,7 +65,7 @@ func ofCommits(results []byte) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Parts)) {
 		switch commit := r.Parts[name].Commit; {
-		case commit == "", strings.HasSuffix(commit, "-dev"):
+		case commit == "", strings.HasSuffix(commit, "dev"):
 			return fmt.Errorf("%s names no commit: measure with a program that make has built from a git repository", name)
 		case strings.HasSuffix(commit, "-dirty"):
 			return fmt.Errorf("%s is of %s: commit the changes, and measure again", name, commit)

@@ -27,6 +27,7 @@ func TestOnlyResultsOfACommitArePublished(t *testing.T) {
 		"parts of commits":            {"bench/routing.json", `{"parts": {"cases": {"commit": "abc1234"}, "drain": {"commit": "def5678"}}}`, ""},
 		"a run with changes":          {"demo/summary.json", `{"commit": "abc1234-dirty"}`, "abc1234-dirty"},
 		"a run of `go run`":           {"bench/cluster.json", `{"commit": "0.1.0-dev"}`, "names no commit"},
+		"a run without git":           {"bench/cluster.json", `{"commit": "dev"}`, "names no commit"},
 		"one part of an older format": {"bench/prefetch.json", `{"parts": {"chain": {"commit": "abc1234"}, "hot": {}}}`, "hot names no commit"},
 		"no results at all":           {"other.json", `{"commit": "abc1234"}`, "has no results"},
 		"half a file":                 {"demo/summary.json", `{"commit": "abc`, "unexpected end"},
