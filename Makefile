@@ -1,7 +1,10 @@
 # Headstart. `make help` lists the targets.
 BIN := $(CURDIR)/out/bin
 GO  := go
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# The commit, and whether it has been changed since. Pages and figures do not count: no program is
+# made of them, and one benchmark's must not make the next one's results those of no commit.
+VERSION := $(shell commit=$$(git describe --tags --always 2>/dev/null) || { echo dev; exit; }; \
+	git diff --quiet HEAD -- . ':!*.md' ':!docs/results' && echo $$commit || echo $$commit-dirty)
 # The version comes from LDFLAGS. Go's own look at the working copy fails when it belongs
 # to another user, as it does for root.
 BUILD := -trimpath -buildvcs=false
@@ -43,14 +46,24 @@ FORCE:
 demo: setup build
 	@exec $(BIN)/demo -bin $(BIN) -out $(CURDIR)/out/demo $(if $(INPUT),-input '$(INPUT)')
 
-## test: all tests, also those against real Envoy, containerd and S3 (root)
-test: setup build
-	@echo "· tests" >&2
-	$(GO) test -count=1 -p 1 -timeout 10m -tags integration ./...
+# Packages with tests that need root and other programs.
+INTEGRATION_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*integration' control-plane e2e filters manifests shim)))
 
-## test-unit: the tests that need neither root nor other programs
+## test: all tests, also those against real Envoy, containerd and S3 (root)
+test: setup build test-unit
+	@echo "· tests with other programs" >&2
+	$(GO) test -count=1 -p 1 -timeout 10m -tags integration $(addprefix ./,$(INTEGRATION_TESTS))
+
+# What starts no goroutine has nothing for the race detector to find, and takes five times as long
+# with it: filters, which have one thread each, and computations of many seconds.
+SEQUENTIAL = filters/... e2e/geography e2e/routing/simulator e2e/functions/mjpeggen e2e/functions/workflow/content
+
+## test-unit: the tests that need neither root nor other programs, with the race detector (a C compiler)
 test-unit:
-	$(GO) test -race ./...
+	@echo "· tests with the race detector" >&2
+	$(GO) test -race $$($(GO) list ./... | grep -vE '/($(subst $() ,|,$(subst ...,.*,$(SEQUENTIAL))))$$')
+	@echo "· tests of what is sequential" >&2
+	$(GO) test $(addprefix ./,$(SEQUENTIAL))
 
 # How long, and by which plan: another one each time, unless you name it.
 SOAK_DURATION ?= 30m
@@ -68,7 +81,7 @@ CLUSTER_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build
 WITH_CLUSTER = HEADSTART_CLUSTER_BIN=$$(e2e/cluster/build.sh) && export HEADSTART_CLUSTER_BIN &&
 # Built, and not by `go run`, which a SIGTERM ends without its program: nobody would take the
 # cluster down.
-CLUSTER_PROGRAM = $(WITH_CLUSTER) $(GO) build $(BUILD) -o $(BIN)/cluster-$(1) ./e2e/cluster/cmd/$(1) && exec $(BIN)/cluster-$(1)
+CLUSTER_PROGRAM = $(WITH_CLUSTER) $(GO) build $(BUILD) -ldflags '$(LDFLAGS)' -o $(BIN)/cluster-$(1) ./e2e/cluster/cmd/$(1) && exec $(BIN)/cluster-$(1)
 # Longer than the longest test allows itself: one that is cut off takes nothing down.
 CLUSTER_TEST_TIMEOUT = 60m
 
@@ -122,12 +135,23 @@ manifests:
 lint:
 	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run --build-tags integration,cluster ./...
 
+# The Go vulnerability database; file:///DIRECTORY for a copy of it.
+VULNDB = https://vuln.go.dev
+## vuln: govulncheck, known vulnerabilities in what the programs call (Internet); VULNDB=file:///DIRECTORY for a copy of the database
+vuln:
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 -db '$(VULNDB)' -tags kubernetes ./...
+
 ## generate: the code from node.proto; pages and manifests from the code
 generate:
 	$(GO) generate ./shim/nodeapi ./docs
+
+## publish: results of demo and benchmarks from out/ into docs/results, and the pages' tables made from them
+publish:
+	$(GO) run ./e2e/published/publish -from out -to docs/results
+	$(GO) test ./docs -run TestTablesAreThoseOfTheirResults -update
 
 ## clean: remove what was built
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint generate clean
+.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate publish clean

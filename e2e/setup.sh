@@ -24,6 +24,8 @@ fi
 
 # shellcheck source=e2e/packages.sh
 . "$here/packages.sh"
+need gcc gcc # for the race detector
+need libc6-dev /usr/include/stdlib.h
 need containerd containerd
 need runc runc
 need containernetworking-plugins /usr/lib/cni/bridge

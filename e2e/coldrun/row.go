@@ -167,14 +167,38 @@ func (r Row) Numbers(prefix string) map[string]float64 {
 	return n
 }
 
-// Table prints the rows.
-func Table(w io.Writer, rows []Row) error {
+// Line is a row as it is printed, in ms.
+type Line struct {
+	Label string  `json:"label"`
+	Alpha float64 `json:"alpha"`
+	Beta  float64 `json:"beta"`
+	Delta float64 `json:"delta"`
+	Gamma float64 `json:"gamma"`
+	Bound float64 `json:"bound"`
+	Off   float64 `json:"off"`
+	On    float64 `json:"on"`
+}
+
+func (r Row) line() Line {
+	return Line{Label: r.Label, Alpha: Millis(r.Alpha), Beta: Millis(r.Beta), Delta: Millis(r.Delta), Gamma: Millis(r.Gamma),
+		Bound: Millis(r.Bound()), Off: Millis(r.Off), On: Millis(r.On)}
+}
+
+// Lines are those of all rows.
+func Lines(rows []Row) (all []Line) {
+	for _, r := range rows {
+		all = append(all, r.line())
+	}
+	return all
+}
+
+// Table prints lines.
+func Table(w io.Writer, lines []Line) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "input\tHeadstart\talpha\tbeta\tdelta\tgamma\ttotal\tbound\tratio to bound\t")
-	for _, r := range rows {
-		parts := fmt.Sprintf("%.0f\t%.0f\t%.0f\t%.0f", Millis(r.Alpha), Millis(r.Beta), Millis(r.Delta), Millis(r.Gamma))
-		fmt.Fprintf(t, "%s\toff\t%s\t%.0f\t%.0f\t%.2f\t\n", r.Label, parts, Millis(r.Off), Millis(r.Bound()), float64(r.Off)/float64(r.Bound()))
-		fmt.Fprintf(t, "\ton\t\t\t\t\t%.0f\t\t%.2f\t\n", Millis(r.On), float64(r.On)/float64(r.Bound()))
+	for _, l := range lines {
+		fmt.Fprintf(t, "%s\toff\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t\n", l.Label, l.Alpha, l.Beta, l.Delta, l.Gamma, l.Off, l.Bound, l.Off/l.Bound)
+		fmt.Fprintf(t, "\ton\t\t\t\t\t%.0f\t\t%.2f\t\n", l.On, l.On/l.Bound)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -1,17 +1,16 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
+	"github.com/headstart-mesh/headstart/e2e/result"
 )
 
 // The bounds of the demo's own run; what misses one is said plainly.
@@ -83,21 +82,23 @@ func (s summary) numbers() map[string]float64 {
 	return n
 }
 
+// title is that of the table.
+func title() string {
+	return fmt.Sprintf("Cold requests for a video function at the edge, input in the cloud (%d ms, %d Mbit/s), medians of %d, in ms",
+		2*linkDelay.Milliseconds(), linkRate/1_000_000, repetitions)
+}
+
 func (s summary) write(path string) error {
-	b, err := json.MarshalIndent(map[string]any{"summary": s.numbers()}, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
+	gap, where := s.gapMax()
+	return coldrun.NewReport(title(), s.numbers(), s.rows, s.checks(), fmt.Sprintf("%.1f ms without a span: %s", ms(gap), where)).Write(path)
 }
 
 func ms(d time.Duration) float64 { return coldrun.Millis(d) }
 
 // show prints the results.
 func show(w io.Writer, o options, s summary) error {
-	fmt.Fprintf(w, "\nCold requests for a video function at the edge, input in the cloud (%d ms, %d Mbit/s), medians of %d, in ms\n\n",
-		2*linkDelay.Milliseconds(), linkRate/1_000_000, repetitions)
-	if err := coldrun.Table(w, s.rows); err != nil {
+	fmt.Fprintf(w, "\n%s\n\n", title())
+	if err := coldrun.Table(w, coldrun.Lines(s.rows)); err != nil {
 		return err
 	}
 
@@ -113,24 +114,21 @@ func show(w io.Writer, o options, s summary) error {
 	fmt.Fprintf(w, "\nTimelines of all inputs, off and on: %s\n", relative(svg))
 	fmt.Fprintf(w, "Numbers: %s   Logs: %s\n\n", relative(filepath.Join(o.out, "summary.json")), relative(filepath.Join(o.out, "state", "log")))
 
-	gap, gapAt := s.gapMax()
-	checks := []struct {
-		what  string
-		got   string
-		holds bool
-	}{
-		{"all answers right and equal", fmt.Sprintf("%d wrong", s.AnswersWrong), s.AnswersWrong == 0},
-		{fmt.Sprintf("total <= %.2f x bound + %d ms", totalFactor, totalSlack.Milliseconds()), fmt.Sprintf("%.2f", s.ratioMax()), s.ratioMax() <= totalFactor},
-		{fmt.Sprintf("no gap over %d ms in a trace", gapMost.Milliseconds()), fmt.Sprintf("%.1f ms (%s)", ms(gap), gapAt), gap <= gapMost},
-		{fmt.Sprintf("hot p50 <= %.2f x without the filter", hotFactor), fmt.Sprintf("%.2f (%.3f ms)", s.hotRatio(), ms(s.hot.with)), s.hotRatio() <= hotFactor},
-		{fmt.Sprintf("gateway grows by <= %d MiB with %d MB", gatewayMost, sizes[len(sizes)-1]), fmt.Sprintf("%.1f MiB", s.hot.gatewayMiB), s.hot.gatewayMiB <= gatewayMost},
+	return result.Verdicts(w, s.checks())
+}
+
+// checks are the bounds with what was measured.
+func (s summary) checks() []result.Check {
+	gap, _ := s.gapMax()
+	return []result.Check{
+		{Figure: "answers wrong or unequal", Bound: "0", Measured: fmt.Sprint(s.AnswersWrong), Holds: s.AnswersWrong == 0},
+		{Figure: fmt.Sprintf("(total - %d ms) / bound, the largest of all requests", totalSlack.Milliseconds()), Bound: fmt.Sprintf("<= %.2f", totalFactor),
+			Measured: fmt.Sprintf("%.2f", s.ratioMax()), Holds: s.ratioMax() <= totalFactor},
+		{Figure: "time in a trace that no span explains, the longest", Bound: fmt.Sprintf("<= %d ms", gapMost.Milliseconds()),
+			Measured: fmt.Sprintf("%.1f ms", ms(gap)), Holds: gap <= gapMost},
+		{Figure: "p50 of a hot request, as a multiple of the same Envoy without the filter", Bound: fmt.Sprintf("<= %.2f", hotFactor),
+			Measured: fmt.Sprintf("%.2f (%.3f ms)", s.hotRatio(), ms(s.hot.with)), Holds: s.hotRatio() <= hotFactor},
+		{Figure: fmt.Sprintf("growth of the gateway's memory while %d MB pass it as a body", sizes[len(sizes)-1]), Bound: fmt.Sprintf("<= %d MiB", gatewayMost),
+			Measured: fmt.Sprintf("%.1f MiB", s.hot.gatewayMiB), Holds: s.hot.gatewayMiB <= gatewayMost},
 	}
-	for _, c := range checks {
-		verdict := "holds "
-		if !c.holds {
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(w, "%s  %-40s %s\n", verdict, c.what, c.got)
-	}
-	return nil
 }

@@ -94,7 +94,7 @@ func (b Bench[B, Point, R]) Run(ctx context.Context, w io.Writer, o Options, ope
 	if err := Draw(o.Figures, results.Figures()); err != nil {
 		return nil, err
 	}
-	return results, b.show(w, results)
+	return results, Show(w, results, b.Table, Checks(b.Limits, results.Summary()))
 }
 
 // measure adds the chosen parts to the results, and writes these after each.
@@ -124,25 +124,6 @@ func (b Bench[B, Point, R]) measure(ctx context.Context, o Options, results R, o
 		}
 	}
 	return nil
-}
-
-// show prints all parts, and how they keep the limits.
-func (b Bench[B, Point, R]) show(w io.Writer, results R) error {
-	for _, name := range b.names() {
-		part, ok := results[name]
-		if !ok {
-			continue
-		}
-		part.head(w, name)
-		if len(part.Points) > 0 {
-			if err := b.Table(w, part.Points); err != nil {
-				return err
-			}
-		}
-		part.tail(w)
-	}
-	fmt.Fprintln(w)
-	return Verdicts(w, b.Limits, results.Summary())
 }
 
 // Progress tells whoever waits how far a benchmark is.

@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/host"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // Part is what is known of a part of a benchmark.
 type Part[Point any] struct {
 	At          time.Time      `json:"at"` // its end
 	Took        float64        `json:"took_s"`
+	Commit      string         `json:"commit"` // of the benchmark's own build
 	Machine     map[string]any `json:"machine"`
 	Seed        uint64         `json:"seed"`
 	Repetitions int            `json:"repetitions"`
@@ -34,7 +36,7 @@ type Part[Point any] struct {
 
 // Begin returns a part that begins now.
 func Begin[Point any](seed uint64, repetitions int) Part[Point] {
-	return Part[Point]{began: time.Now(), Machine: host.Describe(), Seed: seed, Repetitions: repetitions, Figures: map[string]float64{}}
+	return Part[Point]{began: time.Now(), Commit: nodeapi.Version, Machine: host.Describe(), Seed: seed, Repetitions: repetitions, Figures: map[string]float64{}}
 }
 
 // End says that it is done.
@@ -95,14 +97,19 @@ type file[Point any] struct {
 // Load reads what Write has written: parts by their names. There are none where there is no
 // file.
 func Load[Point any](path string) (map[string]Part[Point], error) {
-	f := file[Point]{Parts: map[string]Part[Point]{}}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return f.Parts, nil
+		return map[string]Part[Point]{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
+	return Parse[Point](b)
+}
+
+// Parse is Load of what was read already.
+func Parse[Point any](b []byte) (map[string]Part[Point], error) {
+	f := file[Point]{Parts: map[string]Part[Point]{}}
 	return f.Parts, json.Unmarshal(b, &f)
 }
 

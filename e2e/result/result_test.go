@@ -32,7 +32,7 @@ func TestTheSummaryHasTheWorseOfTwoPartsAndTheSumOfCounts(t *testing.T) {
 
 func TestVerdicts(t *testing.T) {
 	var b strings.Builder
-	if err := result.Verdicts(&b, limits, result.Summary{"slower": 1.5, "faster": 0.5, "wrong": 1, "own": 9}); err != nil {
+	if err := result.Verdicts(&b, result.Checks(limits, result.Summary{"slower": 1.5, "faster": 0.5, "wrong": 1, "own": 9})); err != nil {
 		t.Fatal(err)
 	}
 	want := "slower  1.500  <= 1.5  holds\nfaster  0.500  >= 0.9  MISSED\nwrong   1.000  <= 0    MISSED\nabsent  -      <= 1    not measured\n"
@@ -118,7 +118,7 @@ func TestPartsAreMerged(t *testing.T) {
 	if !slices.Equal(r["one"].Points, []int{1}) || !slices.Equal(r["two"].Points, []int{2, 3}) || len(r) != 2 {
 		t.Errorf("%v", r)
 	}
-	for _, want := range []string{"one, 3 repetitions", "points [1]\n", "slower 1.000\n", "of bed", "points [2 3]\n", "slower  2.000  <= 1.5  MISSED"} {
+	for _, want := range []string{"one, commit ", ", 3 repetitions", "points [1]\n", "slower 1.000\n", "of bed", "points [2 3]\n", "slower  2.000  <= 1.5  MISSED"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in %q", want, shown)
 		}

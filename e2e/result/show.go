@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -14,9 +15,9 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/chart"
 )
 
-// head prints what part was measured when.
+// head prints what part was measured when, and of which commit.
 func (p Part[Point]) head(w io.Writer, name string) {
-	fmt.Fprintf(w, "\n%s, %d repetitions, %s, %.0f s\n\n", name, p.Repetitions, p.At.Format(time.DateTime), p.Took)
+	fmt.Fprintf(w, "\n%s, commit %s, %d repetitions, %s, %.0f s\n\n", name, p.Commit, p.Repetitions, p.At.Format(time.DateTime), p.Took)
 }
 
 // tail prints the part's figures and notes.
@@ -29,25 +30,66 @@ func (p Part[Point]) tail(w io.Writer) {
 	}
 }
 
-// Verdicts prints each figure that has a limit beside it.
-func Verdicts(w io.Writer, limits []Limit, summary Summary) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+// Check is a bound with what was measured of it.
+type Check struct {
+	Figure   string `json:"figure"`
+	Bound    string `json:"bound"`
+	Measured string `json:"measured,omitempty"` // empty: not measured
+	Holds    bool   `json:"holds"`
+}
+
+// Verdict is a word for it.
+func (c Check) Verdict() string {
+	switch {
+	case c.Measured == "":
+		return "not measured"
+	case c.Holds:
+		return "holds"
+	}
+	return "MISSED"
+}
+
+// Checks has each figure that has a limit.
+func Checks(limits []Limit, summary Summary) (all []Check) {
 	for _, l := range limits {
-		sign, verdict := "<=", "MISSED"
+		sign := "<="
 		if l.AtLeast {
 			sign = ">="
 		}
-		got, measured := summary[l.Name]
-		switch {
-		case !measured:
-			fmt.Fprintf(t, "%s\t-\t%s %g\tnot measured\n", l.Name, sign, l.Limit)
-			continue
-		case l.Holds(got):
-			verdict = "holds"
+		c := Check{Figure: l.Name, Bound: fmt.Sprintf("%s %g", sign, l.Limit)}
+		if got, measured := summary[l.Name]; measured {
+			c.Measured, c.Holds = fmt.Sprintf("%.3f", got), l.Holds(got)
 		}
-		fmt.Fprintf(t, "%s\t%.3f\t%s %g\t%s\n", l.Name, got, sign, l.Limit, verdict)
+		all = append(all, c)
+	}
+	return all
+}
+
+// Verdicts prints checks.
+func Verdicts(w io.Writer, checks []Check) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range checks {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.Figure, cmp.Or(c.Measured, "-"), c.Bound, c.Verdict())
 	}
 	return t.Flush()
+}
+
+// Show prints all parts in the order of their measuring, and how they keep the limits.
+func Show[Point any](w io.Writer, parts map[string]Part[Point], table func(io.Writer, []Point) error, checks []Check) error {
+	for _, name := range slices.SortedFunc(maps.Keys(parts), func(a, b string) int {
+		return cmp.Or(parts[a].At.Compare(parts[b].At), cmp.Compare(a, b))
+	}) {
+		part := parts[name]
+		part.head(w, name)
+		if len(part.Points) > 0 {
+			if err := table(w, part.Points); err != nil {
+				return err
+			}
+		}
+		part.tail(w)
+	}
+	fmt.Fprintln(w)
+	return Verdicts(w, checks)
 }
 
 // Draw writes figures, which are panels by file name, into a directory.

@@ -124,7 +124,7 @@ func results() routing.Results {
 func TestTheSummaryHasTheWorstOfAllCases(t *testing.T) {
 	want := result.Summary{
 		"p95_vs_faast_max": 0.48, "p99_vs_faast_max": 20.0 / 60, "overload_p99_vs_oracle": 1.1, "p50_vs_best_max": 1.02,
-		"goodput_vs_default": 1.5, "oracle_p99_ratio": 1.01, "drain_s": 0.3,
+		"oracle_p99_ratio": 1.01, "drain_s": 0.3,
 	}
 	if d := cmp.Diff(want, results().Summary(), cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })); d != "" {
 		t.Errorf("-want +got\n%s", d)

@@ -12,7 +12,6 @@ const (
 	P99VsFaaSt       = "p99_vs_faast_max"
 	OverloadVsOracle = "overload_p99_vs_oracle"
 	P50VsBest        = "p50_vs_best_max"
-	GoodputVsDefault = "goodput_vs_default"
 	OracleRatio      = "oracle_p99_ratio"
 	OracleBurstRatio = "oracle_p99_burst_ratio"
 	DrainSeconds     = "drain_s"
@@ -33,7 +32,7 @@ const DrainAloneSeconds = "drain_alone_s"
 // Limits are those of all figures of the summary, in their order.
 var Limits = []result.Limit{
 	{Name: P95VsFaaSt, Limit: 0.5}, {Name: P99VsFaaSt, Limit: 0.5}, {Name: OverloadVsOracle, Limit: 1.1}, {Name: P50VsBest, Limit: 1.05},
-	{Name: GoodputVsDefault, Limit: 1.15, AtLeast: true}, {Name: OracleRatio, Limit: 1.05}, {Name: OracleBurstRatio, Limit: 1.5},
+	{Name: OracleRatio, Limit: 1.05}, {Name: OracleBurstRatio, Limit: 1.5},
 	{Name: DrainSeconds, Limit: 1}, {Name: SteadyRebuilds, Counts: true}, {Name: CoordinatesP50, Limit: 0.1}, {Name: CoordinatesP95, Limit: 0.25},
 	{Name: ProbesPerNode, Limit: 8}, {Name: FilterMicros, Limit: 30}, {Name: FilterRPS, Limit: 0.85, AtLeast: true},
 	{Name: FilterMemory, Limit: 0.05}, {Name: XDSMillis, Limit: 500},
@@ -57,10 +56,6 @@ func (r Results) points() []Point {
 // Summary has the worst of each figure.
 func (r Results) Summary() result.Summary {
 	s := result.Summary{}
-	most := 0
-	for _, p := range r.points() {
-		most = max(most, p.Users)
-	}
 	for _, points := range byCase(r.points()) {
 		ours, ok := find(points, Ours)
 		if !ok {
@@ -75,9 +70,6 @@ func (r Results) Summary() result.Summary {
 		}
 		if best, ok := bestP50(points); ok {
 			s.Take(P50VsBest, math.Max, ours.P50/best)
-		}
-		if baseline, ok := find(points, Default); ok && ours.Users == most && !ours.Room {
-			s.Take(GoodputVsDefault, math.Min, ours.share()/baseline.share())
 		}
 	}
 	for _, part := range r {

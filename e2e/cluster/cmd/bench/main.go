@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
-	"github.com/headstart-mesh/headstart/e2e/host"
 	"github.com/headstart-mesh/headstart/e2e/result"
 )
 
@@ -170,29 +168,32 @@ func (b *bench) uninstall(ctx context.Context, before world.Snapshot) error {
 	return nil
 }
 
+func (b *bench) report() coldrun.Report {
+	title := fmt.Sprintf("Cold requests through Istio's gateway, input across a link of %d ms and %d Mbit/s, medians of %d, in ms",
+		2*world.LinkDelay.Milliseconds(), int64(world.LinkRate)/1_000_000, repetitions)
+	return coldrun.NewReport(title, b.summary, b.rows, result.Checks(limits, b.summary), b.notes...)
+}
+
 func (b *bench) write() error {
-	j, err := json.MarshalIndent(map[string]any{"summary": b.summary, "machine": host.Describe(), "seed": coldrun.Seed, "notes": b.notes}, "", "  ")
-	if err != nil {
-		return err
-	}
 	if len(b.rows) > 0 {
 		if err := coldrun.DrawTimelines(filepath.Join(b.out, "cluster.svg"), b.rows); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(b.out, "cluster.json"), append(j, '\n'), 0o644)
+	return b.report().Write(filepath.Join(b.out, "cluster.json"))
 }
 
 func (b *bench) show() error {
-	fmt.Printf("\nCold requests through Istio's gateway, input across a link of %d ms and %d Mbit/s, in ms\n\n", 2*world.LinkDelay.Milliseconds(), int64(world.LinkRate)/1_000_000)
-	if err := coldrun.Table(os.Stdout, b.rows); err != nil {
+	r := b.report()
+	fmt.Printf("\n%s\n\n", r.Title)
+	if err := coldrun.Table(os.Stdout, r.Lines); err != nil {
 		return err
 	}
 	fmt.Println()
-	if err := result.Verdicts(os.Stdout, limits, b.summary); err != nil {
+	if err := result.Verdicts(os.Stdout, r.Checks); err != nil {
 		return err
 	}
-	for _, n := range b.notes {
+	for _, n := range r.Notes {
 		fmt.Println("  ", n)
 	}
 	return nil

@@ -85,7 +85,7 @@ func run(ctx context.Context, source string, reuse bool) (err error) {
 		return err
 	}
 	row := results[0].Row(totalSlack)
-	if err := coldrun.Table(os.Stdout, []coldrun.Row{row}); err != nil {
+	if err := coldrun.Table(os.Stdout, coldrun.Lines([]coldrun.Row{row})); err != nil {
 		return err
 	}
 	fmt.Println("\nOne of the requests with Headstart:")
