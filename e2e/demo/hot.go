@@ -28,6 +28,8 @@ const (
 type hot struct {
 	with, without time.Duration // medians
 	gatewayMiB    float64       // growth of the gateway while the largest video passes it
+	filtersMiB    float64       // memory of the gateway beyond that of one without filters
+	refused       time.Duration // by the gateway, when it had been killed
 }
 
 // measureHot compares the median of hot requests through the edge's gateway with that
@@ -46,7 +48,7 @@ func measureHot(ctx context.Context, bed *testbed.Bed, o options) (h hot, err er
 	if err := with.untilHot(ctx, bed); err != nil {
 		return h, err
 	}
-	stop, err := plain.Start(ctx, bed, o.bin, function)
+	pid, stop, err := plain.Start(ctx, bed, o.bin, function)
 	if err != nil {
 		return h, err
 	}
@@ -61,8 +63,24 @@ func measureHot(ctx context.Context, bed *testbed.Bed, o options) (h hot, err er
 		}
 	}
 	h = hot{with: with.median(), without: without.median()}
-	h.gatewayMiB, err = gatewayGrowth(ctx, bed, function)
+	if h.filtersMiB, err = filtersMemory(bed.PID("gateway-"+testbed.Edge), pid); err != nil {
+		return h, err
+	}
+	if h.gatewayMiB, err = gatewayGrowth(ctx, bed, function); err != nil {
+		return h, err
+	}
+	h.refused, err = restartRefused(ctx, bed, with)
 	return h, err
+}
+
+// filtersMemory is how much more of memory one process has than another, in MiB.
+func filtersMemory(with, without int) (float64, error) {
+	more, err := testbed.Memory(with, "VmRSS")
+	if err != nil {
+		return 0, err
+	}
+	less, err := testbed.Memory(without, "VmRSS")
+	return float64(more-less) / (1 << 20), err
 }
 
 // gatewayGrowth sends the largest video as a request's body and returns by how much the

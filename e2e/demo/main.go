@@ -125,15 +125,20 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	s := summarize(results, hot)
+	progress("functions that leave the body alone")
+	lost, err := answersLost(ctx, bed)
+	if err != nil {
+		return err
+	}
+	s := summarize(results, hot, lost)
 	if err := s.write(filepath.Join(o.out, "summary.json")); err != nil {
 		return err
 	}
 	if err := show(os.Stdout, o, s); err != nil {
 		return err
 	}
-	if s.AnswersWrong > 0 {
-		return fmt.Errorf("%d answers were wrong", s.AnswersWrong)
+	if s.AnswersWrong+s.answersLost > 0 {
+		return fmt.Errorf("%d answers were wrong, %d were lost", s.AnswersWrong, s.answersLost)
 	}
 	return nil
 }

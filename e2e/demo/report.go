@@ -25,6 +25,10 @@ const (
 	// gatewayMost is how much the gateway may grow while the largest video passes through
 	// it as a request's body, in MiB.
 	gatewayMost = 16
+	// filtersMost is how much memory a gateway's filters may take, in MiB.
+	filtersMost = 90
+	// refusedMost is how long a gateway that was killed may refuse requests.
+	refusedMost = 300 * time.Millisecond
 )
 
 // summary is what scripts read.
@@ -32,10 +36,11 @@ type summary struct {
 	rows         []coldrun.Row
 	AnswersWrong int
 	hot          hot
+	answersLost  int
 }
 
-func summarize(results []coldrun.Result, h hot) summary {
-	s := summary{hot: h}
+func summarize(results []coldrun.Result, h hot, lost int) summary {
+	s := summary{hot: h, answersLost: lost}
 	for _, r := range results {
 		s.rows = append(s.rows, r.Row(totalSlack))
 		s.AnswersWrong += r.Wrong
@@ -65,16 +70,19 @@ func (s summary) hotRatio() float64 { return float64(s.hot.with) / float64(s.hot
 func (s summary) numbers() map[string]float64 {
 	gap, _ := s.gapMax()
 	n := map[string]float64{
-		"total_to_bound_max":        s.ratioMax(),
-		"hot_p50_ratio":             s.hotRatio(),
-		"hot_p50_ms":                ms(s.hot.with),
-		"answers_wrong":             float64(s.AnswersWrong),
-		"trace_gap_max_ms":          ms(gap),
-		"gateway_memory_growth_mib": s.hot.gatewayMiB,
-		"link_delay_ms":             ms(linkDelay),
-		"link_rate_mbit_s":          linkRate / 1e6,
-		"repetitions":               repetitions,
-		"seed":                      coldrun.Seed,
+		"total_to_bound_max":         s.ratioMax(),
+		"hot_p50_ratio":              s.hotRatio(),
+		"hot_p50_ms":                 ms(s.hot.with),
+		"answers_wrong":              float64(s.AnswersWrong),
+		"trace_gap_max_ms":           ms(gap),
+		"gateway_memory_growth_mib":  s.hot.gatewayMiB,
+		"gateway_filters_mib":        s.hot.filtersMiB,
+		"gateway_restart_refused_ms": ms(s.hot.refused),
+		"answers_lost":               float64(s.answersLost),
+		"link_delay_ms":              ms(linkDelay),
+		"link_rate_mbit_s":           linkRate / 1e6,
+		"repetitions":                repetitions,
+		"seed":                       coldrun.Seed,
 	}
 	for _, r := range s.rows {
 		maps.Copy(n, r.Numbers("s3_"))
@@ -130,5 +138,11 @@ func (s summary) checks() []result.Check {
 			Measured: fmt.Sprintf("%.2f (%.3f ms)", s.hotRatio(), ms(s.hot.with)), Holds: s.hotRatio() <= hotFactor},
 		{Figure: fmt.Sprintf("growth of the gateway's memory while %d MB pass it as a body", sizes[len(sizes)-1]), Bound: fmt.Sprintf("<= %d MiB", gatewayMost),
 			Measured: fmt.Sprintf("%.1f MiB", s.hot.gatewayMiB), Holds: s.hot.gatewayMiB <= gatewayMost},
+		{Figure: "the gateway's memory beyond that of the same Envoy without filters", Bound: fmt.Sprintf("<= %d MiB", filtersMost),
+			Measured: fmt.Sprintf("%.1f MiB", s.hot.filtersMiB), Holds: s.hot.filtersMiB <= filtersMost},
+		{Figure: "time in which a gateway that was killed refuses requests", Bound: fmt.Sprintf("<= %d ms", refusedMost.Milliseconds()),
+			Measured: fmt.Sprintf("%.0f ms", ms(s.hot.refused)), Holds: s.hot.refused <= refusedMost},
+		{Figure: fmt.Sprintf("answers lost of %d by functions that leave the body unread", 2*ordinaryTries), Bound: "0",
+			Measured: fmt.Sprint(s.answersLost), Holds: s.answersLost == 0},
 	}
 }

@@ -19,7 +19,7 @@ func TestTheSummaryHasTheNumbersThatScriptsRead(t *testing.T) {
 	requests := []coldrun.Request{{Total: 551 * msec, Input: 400 * msec, Exec: 50 * msec, Phases: trace.Phases{Alpha: 1 * msec, Beta: 100 * msec}}}
 	s := summarize([]coldrun.Result{{Case: coldrun.Case{Key: "32"}, Off: requests, Wrong: 2, On: []coldrun.Request{
 		{Total: 401 * msec, Exec: 50 * msec, Phases: trace.Phases{Alpha: 1 * msec, Beta: 90 * msec, Delta: 300 * msec}}}}},
-		hot{with: 600 * time.Microsecond, without: 500 * time.Microsecond, gatewayMiB: 3})
+		hot{with: 600 * time.Microsecond, without: 500 * time.Microsecond, gatewayMiB: 3, filtersMiB: 80, refused: 200 * msec}, 4)
 	path := filepath.Join(t.TempDir(), "summary.json")
 	if err := s.write(path); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestTheSummaryHasTheNumbersThatScriptsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
-		"total_to_bound_max": 1, "hot_p50_ratio": 1.2, "hot_p50_ms": 0.6, "answers_wrong": 2, "trace_gap_max_ms": 0, "gateway_memory_growth_mib": 3,
+		"total_to_bound_max": 1, "hot_p50_ratio": 1.2, "hot_p50_ms": 0.6, "answers_wrong": 2, "trace_gap_max_ms": 0, "gateway_memory_growth_mib": 3, "gateway_filters_mib": 80, "gateway_restart_refused_ms": 200, "answers_lost": 4,
 		"link_delay_ms": 20, "link_rate_mbit_s": 250, "repetitions": repetitions, "seed": coldrun.Seed,
 		"s3_32_off_ms": 551, "s3_32_on_ms": 401, "s3_32_alpha_ms": 1, "s3_32_beta_ms": 100, "s3_32_delta_ms": 300, "s3_32_gamma_ms": 50,
 	}

@@ -43,18 +43,18 @@ func instanceOf(ctx context.Context, bed *testbed.Bed, function string) (platfor
 }
 
 // Start starts an Envoy on the edge node, at Port, under a control plane of its own that
-// knows the one hot function and no filter. stop ends both.
-func Start(ctx context.Context, bed *testbed.Bed, binDir, function string) (stop func(), err error) {
+// knows the one hot function and no filter. pid is Envoy's; stop ends both.
+func Start(ctx context.Context, bed *testbed.Bed, binDir, function string) (pid int, stop func(), err error) {
 	in, err := instanceOf(ctx, bed, function)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	dir := filepath.Join(bed.RunDir(), name)
 	node, edgeRun := bed.Node(testbed.Edge), filepath.Join(bed.RunDir(), testbed.Edge)
 	server, err := ads.Open(dir, netip.AddrPortFrom(bed.ControlPlaneIP(), control),
 		xds.Config{ListenPort: Port, OTLPSocket: filepath.Join(bed.RunDir(), "otlp.sock"), TraceSampling: 100})
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	group := process.New(func(process.Exit) {})
 	stop = func() {
@@ -82,9 +82,9 @@ func Start(ctx context.Context, bed *testbed.Bed, binDir, function string) (stop
 	}
 	if err != nil {
 		stop()
-		return nil, err
+		return 0, nil, err
 	}
-	return stop, nil
+	return group.Status()[0].PID, stop, nil
 }
 
 // answers tells whether the gateway has the function.

@@ -18,6 +18,7 @@ const (
 	Witness  = "headstart.local/witness:1"
 	Handoff  = "headstart.local/handoff:1"
 	Workflow = "headstart.local/workflow:1"
+	Reader   = "headstart.local/reader:1"
 )
 
 // Function is a function as it is deployed.

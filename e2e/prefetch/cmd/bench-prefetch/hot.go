@@ -70,7 +70,7 @@ func (b *bench) hot(ctx context.Context, part *prefetch.Part) error {
 			return err
 		}
 	}
-	stop, err := plain.Start(ctx, b.Bed, b.Bin, hotFunction)
+	_, stop, err := plain.Start(ctx, b.Bed, b.Bin, hotFunction)
 	if err != nil {
 		return err
 	}
