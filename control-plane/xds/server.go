@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
@@ -55,6 +56,11 @@ const readBuffer = 4 << 10
 // for each message, which is a third of what a change costs here.
 const window = 64 << 10
 
+// silence is how long a gateway may leave a ping unanswered: an Envoy that compiles its filters
+// answers none, for 15 s where cores are short. It counts as connected all that time, so that
+// whoever deploys a function waits until the gateway has it.
+const silence = 25 * time.Second
+
 // ServerOptions are what a gRPC server for gateways needs: pings, so that a gateway that
 // fell silent counts as disconnected, and leave for theirs, which are more frequent than
 // gRPC by itself would bear.
@@ -63,7 +69,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.ReadBufferSize(readBuffer),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveInterval, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveInterval, Timeout: silence}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveInterval / 2, PermitWithoutStream: true}),
 	}
 }

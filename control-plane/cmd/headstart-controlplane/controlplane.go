@@ -32,8 +32,9 @@ import (
 )
 
 const (
-	// applyTimeout bounds how long deploying waits for the gateways.
-	applyTimeout = 5 * time.Second
+	// applyTimeout bounds how long deploying waits for the gateways. One that has just started
+	// takes no routes while it compiles its filters, 10 s on a busy machine.
+	applyTimeout = 20 * time.Second
 	// weighEvery is how often it is looked whether it is time for other weights.
 	weighEvery = time.Second
 )
