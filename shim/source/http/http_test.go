@@ -133,7 +133,13 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOverTLS(t *testing.T) {
-	f := &fake{}
+	f := &fake{before: func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.Header.Get("Authorization") != "Bearer "+testSecret
+		if refused {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		return refused
+	}}
 	server := httptest.NewTLSServer(f)
 	t.Cleanup(server.Close)
 	roots := x509.NewCertPool()
@@ -141,7 +147,17 @@ func TestConformanceOverTLS(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Store {
 		store := f.store(t, strings.TrimPrefix(server.URL, "https://"))
 		store.Scheme = source.SchemeHTTPS
-		store.Source.(*Source).transport.TLSClientConfig.RootCAs = roots
+		secrets := sourcetest.Secrets(t, "web", 0o600, "token = "+testSecret)
+		s := store.Source.(*Source)
+		s.config.Credentials = func(context.Context) (secret.Secret, error) { return LoadCredentials(secrets, "web") }
+		s.transport.TLSClientConfig.RootCAs = roots
+		store.Secret = func(right bool) error {
+			value := testSecret
+			if !right {
+				value = "another"
+			}
+			return secrets.WriteFile("web", []byte("token = "+value), 0o600)
+		}
 		return store
 	})
 }

@@ -99,7 +99,12 @@ func (g *gateway) delete(ref source.Reference) error {
 // source returns a source that reaches the gateway at address, with the secret given.
 func (g *gateway) source(t *testing.T, address, keyID, secret string) *Source {
 	t.Helper()
-	cfg := config(sourcetest.Secrets(t, "edge", 0o600, "access_key_id="+keyID+"\nsecret_access_key="+secret))
+	return g.sourceOf(t, address, sourcetest.Secrets(t, "edge", 0o600, testFile(keyID, secret)))
+}
+
+func (g *gateway) sourceOf(t *testing.T, address string, secrets *os.Root) *Source {
+	t.Helper()
+	cfg := config(secrets)
 	cfg.Endpoint, cfg.Region = "http://"+address, "us-east-1"
 	cfg.Buckets = append(cfg.Buckets, "missing-bucket")
 	s, err := New(cfg)
@@ -113,8 +118,16 @@ func (g *gateway) source(t *testing.T, address, keyID, secret string) *Source {
 func TestGatewayConformance(t *testing.T) {
 	g := startGateway(t)
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Store {
-		s := g.source(t, g.address, testKeyID, testSecret)
-		return sourcetest.Store{Source: s, Scheme: source.SchemeS3, Bucket: testBucket, Part: Part, Put: g.put, Delete: g.delete, Close: s.Close}
+		secrets := sourcetest.Secrets(t, "edge", 0o600, testFile(testKeyID, testSecret))
+		s := g.sourceOf(t, g.address, secrets)
+		return sourcetest.Store{Source: s, Scheme: source.SchemeS3, Bucket: testBucket, Part: Part, Put: g.put, Delete: g.delete, Close: s.Close,
+			Secret: func(right bool) error {
+				value := testSecret
+				if !right {
+					value = "another-secret"
+				}
+				return secrets.WriteFile("edge", []byte(testFile(testKeyID, value)), 0o600)
+			}}
 	})
 }
 
