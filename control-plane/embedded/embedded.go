@@ -47,7 +47,8 @@ const (
 // Options say what to start. All but Subnet, Stores, SecretsDir and OTLPForward are
 // needed.
 type Options struct {
-	// Name tells this platform's network devices from another's: letters and digits.
+	// Name tells this platform's network devices from another's: letters and digits. One
+	// platform at a time has it.
 	Name string
 	// Nodes are the nodes' names, DNS labels.
 	Nodes []string
@@ -78,7 +79,7 @@ type Options struct {
 // Platform is the running platform.
 type Platform struct {
 	o        Options
-	locks    []*os.File
+	locks    []io.Closer
 	resolver string // what the nodes cannot resolve; empty: nothing
 	network  *network.Network
 	pki      *pki.Authority
@@ -105,7 +106,7 @@ func Start(ctx context.Context, o Options) (_ *Platform, err error) {
 		return nil, err
 	}
 	p := &Platform{o: o}
-	if p.locks, err = takeLocks(o); err != nil {
+	if p.locks, err = takeLocks(namesDir, o); err != nil {
 		return nil, err
 	}
 	defer func() {

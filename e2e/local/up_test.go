@@ -174,9 +174,15 @@ func TestTheWholeLifeOfAPlatform(t *testing.T) {
 	if err := json.Unmarshal([]byte(headstart(t, "", "trace", "-o", "json", id)), &tr); err != nil || len(tr.Spans) == 0 {
 		t.Errorf("trace: %v, %+v", err, tr)
 	}
-	second := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir, "--name", upName, "--state-dir", state)
-	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "already") {
-		t.Errorf("a second platform in the same place: %v %s", err, out)
+	// A second platform of its name, in the same place or in another, does not touch it.
+	for _, at := range []string{"", "2"} {
+		second := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir+at, "--name", upName, "--state-dir", state+at, "--subnet", "10.216.0.0/16")
+		if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "--name "+upName+" is running already") || !strings.Contains(string(out), "--run-dir "+upRunDir+")") {
+			t.Errorf("a second platform of the same name: %v %s", err, out)
+		}
+	}
+	if resp := hello(t); resp.StatusCode != http.StatusOK {
+		t.Errorf("after a second platform was refused: %s", resp.Status)
 	}
 
 	// Killed, it leaves things behind; the next start removes them and knows functions
