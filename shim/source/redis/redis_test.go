@@ -134,7 +134,7 @@ func TestFetchGoesOn(t *testing.T) {
 
 // What stays wrong is told, within a bounded time.
 func TestFetchFails(t *testing.T) {
-	const atOnce, retried, stalled = 0, 2 * ranged.Tries * ranged.LongestPause, ranged.Patience + 2*ranged.Stall
+	const atOnce, retried, stalled = 0, ranged.Away, ranged.Patience
 	for name, in := range map[string]struct {
 		command, answer string
 		title           string

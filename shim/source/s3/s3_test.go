@@ -106,7 +106,7 @@ func TestFetchGoesOn(t *testing.T) {
 				var faults atomic.Int32
 				store := &fakeStore{before: func(w http.ResponseWriter, r *http.Request) bool {
 					// Every other request fails, at most as often as a part may.
-					if n := faults.Add(1); n%2 == 0 || n > 2*ranged.Tries-3 {
+					if n := faults.Add(1); n%2 == 0 || n > 2*ranged.Breaks-1 {
 						return false
 					}
 					fault(w, r)
@@ -168,7 +168,7 @@ func TestFetchFails(t *testing.T) {
 			w.WriteHeader(status)
 		}
 	}
-	const atOnce, retried, stalled = 0, 2 * ranged.Tries * ranged.LongestPause, ranged.Patience + 2*ranged.Stall
+	const atOnce, retried, stalled = 0, ranged.Away, ranged.Patience
 	for name, in := range map[string]struct {
 		handler http.HandlerFunc
 		title   string
