@@ -12,12 +12,13 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
-// Stop ends the platform: functions first, then the processes that run them, then the
-// network under them. It goes on after an error and returns all of them. The state
+// Stop ends the platform: daemons and gateways first, then functions, then the processes that
+// run them, then the network under them. It goes on after an error and returns all of them. The state
 // directory stays.
 func (p *Platform) Stop(ctx context.Context) error {
 	if p.daemons != nil {
 		p.daemons.Stop(ctx)
+		p.gateways.Stop(ctx)
 	}
 	var errs []error
 	if p.network != nil {

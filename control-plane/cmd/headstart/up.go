@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,6 +105,17 @@ func startError(err error) error {
 	return err
 }
 
+// down ends the platform when its requests are answered, which a second Ctrl-C does not wait for.
+func down(ctx context.Context, p *embedded.Platform, out io.Writer) error {
+	patient, done := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer done()
+	fmt.Fprintln(out, "· stopping; requests under way have some seconds, unless you press Ctrl-C again")
+	p.Drain(patient)
+	stop, cancel := context.WithTimeout(ctx, downTimeout)
+	defer cancel()
+	return p.Stop(stop)
+}
+
 func up(cmd *cobra.Command, o embedded.Options) (err error) {
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
 	began := time.Now()
@@ -109,12 +123,7 @@ func up(cmd *cobra.Command, o embedded.Options) (err error) {
 	if err != nil {
 		return startError(err)
 	}
-	defer func() {
-		fmt.Fprintln(out, "· stopping")
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), downTimeout)
-		defer cancel()
-		err = errors.Join(err, p.Stop(stop))
-	}()
+	defer func() { err = errors.Join(err, down(context.WithoutCancel(ctx), p, out)) }()
 	if w := p.Warning(); w != "" {
 		fmt.Fprintln(out, "warning:", w)
 	}
