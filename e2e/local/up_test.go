@@ -75,7 +75,7 @@ func headstart(t *testing.T, stdin string, args ...string) string {
 func up(t *testing.T, state string) (stop func(...syscall.Signal) string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir, "--name", upName,
-		"--state-dir", state, "--subnet", "10.215.0.0/16")
+		"--state-dir", state, "--subnet", "10.215.0.0/16", "--stores", upStores(t, state), "--secrets-dir", upSecrets(state))
 	said := &ready{is: make(chan struct{}), stops: make(chan struct{})}
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
@@ -109,6 +109,20 @@ func up(t *testing.T, state string) (stop func(...syscall.Signal) string) {
 	}
 	t.Cleanup(func() { stop(syscall.SIGINT) })
 	return stop
+}
+
+// upSecrets is where the platform has the secrets of its store, which is called videos.
+func upSecrets(state string) string { return filepath.Join(state, "secrets") }
+
+// upStores writes the operator's list, and makes the directory of the secrets.
+func upStores(t *testing.T, state string) (path string) {
+	t.Helper()
+	path = filepath.Join(state, "stores.yaml")
+	list := "- {name: videos, s3: {endpoint: 'http://10.215.0.1:9', region: eu-central-1, buckets: [videos], credentialsSecret: camera}}"
+	if err := errors.Join(os.WriteFile(path, []byte(list), 0o600), os.MkdirAll(upSecrets(state), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // ready collects a program's output and notices when it says that the platform is up, or stops.
@@ -225,6 +239,27 @@ func TestTheWholeLifeOfAPlatform(t *testing.T) {
 	if err := json.Unmarshal([]byte(headstart(t, "", "trace", "-o", "json", id)), &tr); err != nil || len(tr.Spans) == 0 {
 		t.Errorf("trace: %v, %+v", err, tr)
 	}
+	// The fault of a secret is seen without a request, and its end, too.
+	secret := filepath.Join(upSecrets(state), "camera")
+	problems := func(want string) {
+		t.Helper()
+		eventually(t, "a problem "+want, func() error {
+			if out := headstart(t, "", "status"); strings.Contains(out, "cannot use store") != (want != "") || !strings.Contains(out, want) || strings.Contains(out, "hunter2") {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+	problems(`cannot use store "videos": opening secret "camera"`)
+	if err := os.WriteFile(secret, []byte("access_key_id = a\nhunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	problems(`reading secret "camera": line 2`)
+	if err := os.WriteFile(secret, []byte("access_key_id = a\nsecret_access_key = hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	problems("")
+
 	// A second platform of its name, in the same place or in another, does not touch it.
 	for _, at := range []string{"", "2"} {
 		second := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir+at, "--name", upName, "--state-dir", state+at, "--subnet", "10.216.0.0/16")
