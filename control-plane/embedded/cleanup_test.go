@@ -122,6 +122,10 @@ func TestANameIsTakenOnce(t *testing.T) {
 	options := func(name, at string) Options {
 		return Options{Name: name, RunDir: filepath.Join(dir, "run-"+at), StateDir: filepath.Join(dir, "state-"+at)}
 	}
+	killed := filepath.Join(locks, "headstart-hs.lock")
+	if err := os.WriteFile(killed, []byte(strings.Repeat("of a platform that was killed", 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	first, err := takeLocks(locks, options("hs", "a"))
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +135,9 @@ func TestANameIsTakenOnce(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+	if strings.Contains(err.Error(), "killed") {
+		t.Errorf("it has another platform's words: %v", err)
 	}
 	if _, err := os.Stat(options("", "b").StateDir); !os.IsNotExist(err) {
 		t.Errorf("the one that is refused has made its directory: %v", err)

@@ -96,8 +96,15 @@ func lock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.L
 // nameLock is the lock of a platform's name. Its file says who has it, and goes with it.
 type nameLock struct{ *os.File }
 
-// Close removes the file while it is locked: who opens it meanwhile sees that it is gone.
-func (l nameLock) Close() error { return errors.Join(os.Remove(l.Name()), l.File.Close()) }
+// Close removes the file while it is locked: who opens it meanwhile sees that it is gone. One that
+// is at its path in its place is another platform's.
+func (l nameLock) Close() error {
+	var err error
+	if isAt(l.File, l.Name()) {
+		err = os.Remove(l.Name())
+	}
+	return errors.Join(err, l.File.Close())
+}
 
 // takeName locks the name in dir: by it devices, namespaces and rules are known as this platform's,
 // and swept.
@@ -116,7 +123,11 @@ func takeName(dir string, o Options) (io.Closer, error) {
 			_ = f.Close() // it is nobody's any more
 			continue
 		}
-		if _, err := f.WriteAt(fmt.Appendf(nil, "(process %d, --run-dir %s)", os.Getpid(), o.RunDir), 0); err != nil {
+		err = f.Truncate(0) // a platform that was killed has left its words
+		if err == nil {
+			_, err = fmt.Fprintf(f, "(process %d, --run-dir %s)", os.Getpid(), o.RunDir)
+		}
+		if err != nil {
 			return nil, errors.Join(fmt.Errorf("locking the platform's name: %w", err), nameLock{f}.Close())
 		}
 		return nameLock{f}, nil

@@ -328,6 +328,9 @@ func leavesNothing(t *testing.T, state string) {
 	if found := traces(t, upName); len(found) > 0 {
 		t.Errorf("the platform has left %v", found)
 	}
+	if _, err := os.Stat("/run/headstart-" + upName + ".lock"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the lock of the name is still there (%v)", err)
+	}
 	if found := traces(t, filepath.Join(state, "nodes")); len(found) > 0 {
 		t.Errorf("the platform has left %v", found)
 	}
