@@ -25,7 +25,7 @@ const lockName = "lock"
 func takeLocks(namesDir string, o Options) (taken []io.Closer, err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, letGo(taken))
+			taken, err = nil, errors.Join(err, letGo(taken))
 		}
 	}()
 	name, err := takeName(namesDir, o)
