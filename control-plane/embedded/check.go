@@ -13,6 +13,9 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
 )
 
 // pollInterval is how often a starting process is asked whether it serves.
@@ -36,12 +39,42 @@ func (o Options) check() error {
 	if err := o.checkValues(); err != nil {
 		return err
 	}
-	return o.checkMachine()
+	return errors.Join(o.checkSecrets(), o.checkMachine())
+}
+
+// checkSecrets says whose secrets cannot be read because the directory cannot. What is wrong with
+// a single one may be corrected any time, and is in the status of the nodes.
+func (o Options) checkSecrets() error {
+	var needs []string
+	if o.Stores != "" {
+		list, err := stores.Load(o.Stores)
+		if err != nil {
+			return fmt.Errorf("--stores: %w", err)
+		}
+		for _, s := range list {
+			if s.Secret != "" {
+				needs = append(needs, fmt.Sprintf("store %q", s.Name))
+			}
+		}
+	}
+	if o.Buffer.RedisSecret != "" {
+		needs = append(needs, "--buffer-redis")
+	}
+	if len(needs) == 0 {
+		return nil
+	}
+	if _, err := os.ReadDir(o.SecretsDir); err != nil {
+		return fmt.Errorf("--secrets-dir, which has the secrets of %s: %w; make the directory, or name another", strings.Join(needs, ", "), err)
+	}
+	return nil
 }
 
 // checkValues looks at the options alone.
 func (o Options) checkValues() error {
 	var errs []error
+	if err := network.CheckName(o.Name); err != nil {
+		errs = append(errs, fmt.Errorf("--name: %w", err))
+	}
 	if len(o.Nodes) == 0 {
 		errs = append(errs, errors.New("--nodes: at least one node is needed"))
 	}

@@ -3,79 +3,22 @@ package embedded
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/containerd"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
-// lockName is the file in RunDir and in StateDir that a running platform holds locked.
-const lockName = "lock"
-
-// takeLocks keeps a second platform out of both directories: it would take what runs in
-// them for what an earlier one left. The state directory comes first, because its lock
-// file may stay when the other one is taken.
-func takeLocks(o Options) ([]*os.File, error) {
-	state, err := takeLock("--state-dir", o.StateDir, 0o700)
-	if err != nil {
-		return nil, err
-	}
-	err = checkOurs(o.RunDir)
-	var run *os.File
-	if err == nil {
-		run, err = takeLock("--run-dir", o.RunDir, 0o755)
-	}
-	if err != nil {
-		return nil, errors.Join(err, state.Close())
-	}
-	return []*os.File{run, state}, nil
-}
-
-// checkOurs refuses a run directory with files in it that no platform has left: it is
-// emptied at the start, and removed in the end.
-func checkOurs(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("--run-dir: %w", err)
-	}
-	ours := len(entries) == 0
-	for _, e := range entries {
-		ours = ours || e.Name() == lockName
-	}
-	if !ours {
-		return fmt.Errorf("--run-dir %s holds files of others, and would be removed in the end; name a directory that is empty or not there", dir)
-	}
-	return nil
-}
-
-// takeLock makes dir, which flag names, and locks it. The kernel lets go of the lock when
-// its holder dies.
-func takeLock(flag, dir string, mode os.FileMode) (*os.File, error) {
-	if err := os.MkdirAll(dir, mode); err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("a platform is running with %s %s already; stop it, or start another one with --run-dir, --state-dir, --name and --subnet of its own", flag, dir), f.Close())
-	}
-	return f, nil
-}
-
-// Stop ends the platform: functions first, then the processes that run them, then the
-// network under them. It goes on after an error and returns all of them. The state
+// Stop ends the platform: daemons and gateways first, then functions, then the processes that
+// run them, then the network under them. It goes on after an error and returns all of them. The state
 // directory stays.
 func (p *Platform) Stop(ctx context.Context) error {
 	if p.daemons != nil {
 		p.daemons.Stop(ctx)
+		p.gateways.Stop(ctx)
 	}
 	var errs []error
 	if p.network != nil {
@@ -97,10 +40,7 @@ func (p *Platform) Stop(ctx context.Context) error {
 		errs = append(errs, p.network.Close())
 	}
 	errs = append(errs, os.RemoveAll(p.o.RunDir))
-	for _, l := range p.locks {
-		errs = append(errs, l.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, letGo(p.locks))...)
 }
 
 // sweep removes what a platform that was killed left.

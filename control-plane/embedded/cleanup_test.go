@@ -1,12 +1,14 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,11 +76,11 @@ func TestShimsAreSweptWithANewStateDir(t *testing.T) {
 func TestLocks(t *testing.T) {
 	dir := t.TempDir()
 	options := func(run, state string) Options {
-		return Options{RunDir: filepath.Join(dir, run), StateDir: filepath.Join(dir, state)}
+		return Options{Name: "of" + run + state, RunDir: filepath.Join(dir, run), StateDir: filepath.Join(dir, state)}
 	}
 	take := func(o Options) *Platform {
 		t.Helper()
-		locks, err := takeLocks(o)
+		locks, err := takeLocks(dir, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +91,7 @@ func TestLocks(t *testing.T) {
 		"b": {"state-a", "--state-dir " + first.o.StateDir},
 		"a": {"state-b", "--run-dir " + first.o.RunDir},
 	} {
-		_, err := takeLocks(options(run, tt.state))
+		_, err := takeLocks(dir, options(run, tt.state))
 		if err == nil || !strings.Contains(err.Error(), "a platform is running with "+tt.flag+" already") {
 			t.Errorf("%s, %s: %v", run, tt.state, err)
 		}
@@ -113,6 +115,74 @@ func TestLocks(t *testing.T) {
 	}
 }
 
+// The name is what is swept by, so a second platform of it is refused in other directories, too,
+// before it touches anything; and nothing of the lock stays.
+func TestANameIsTakenOnce(t *testing.T) {
+	dir, locks := t.TempDir(), t.TempDir()
+	options := func(name, at string) Options {
+		return Options{Name: name, RunDir: filepath.Join(dir, "run-"+at), StateDir: filepath.Join(dir, "state-"+at)}
+	}
+	killed := filepath.Join(locks, "headstart-hs.lock")
+	if err := os.WriteFile(killed, []byte(strings.Repeat("of a platform that was killed", 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first, err := takeLocks(locks, options("hs", "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = takeLocks(locks, options("hs", "b"))
+	for _, want := range []string{"--name hs is running already", fmt.Sprintf("process %d", os.Getpid()), options("", "a").RunDir, "start another one with --name"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "killed") {
+		t.Errorf("it has another platform's words: %v", err)
+	}
+	if _, err := os.Stat(options("", "b").StateDir); !os.IsNotExist(err) {
+		t.Errorf("the one that is refused has made its directory: %v", err)
+	}
+	other, err := takeLocks(locks, options("hs1", "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(letGo(first), letGo(other)); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(locks); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// However many start and end at the same time, one has the name.
+func TestANameIsNeverTakenTwice(t *testing.T) {
+	dir := t.TempDir()
+	var holders, most, taken atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				l, err := takeName(dir, Options{Name: "hs"})
+				if err != nil {
+					continue
+				}
+				taken.Add(1)
+				if n := holders.Add(1); n > 1 {
+					most.Store(n)
+				}
+				holders.Add(-1)
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() > 0 || taken.Load() == 0 {
+		t.Errorf("%d had it at a time, of %d", most.Load(), taken.Load())
+	}
+}
+
 // Nodes start at the same time, and each opens logs.
 func TestLogsAreOpenedConcurrently(t *testing.T) {
 	const logs = 50
@@ -133,7 +203,7 @@ func TestARunDirectoryOfOthersIsLeftAlone(t *testing.T) {
 	if err := os.WriteFile(theirs, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := takeLocks(Options{RunDir: dir, StateDir: t.TempDir()})
+	_, err := takeLocks(t.TempDir(), Options{RunDir: dir, StateDir: t.TempDir()})
 	if err == nil || !strings.Contains(err.Error(), "--run-dir "+dir) {
 		t.Errorf("got %v", err)
 	}

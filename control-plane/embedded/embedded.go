@@ -47,7 +47,8 @@ const (
 // Options say what to start. All but Subnet, Stores, SecretsDir and OTLPForward are
 // needed.
 type Options struct {
-	// Name tells this platform's network devices from another's: letters and digits.
+	// Name tells this platform's network devices from another's: letters and digits. One
+	// platform at a time has it.
 	Name string
 	// Nodes are the nodes' names, DNS labels.
 	Nodes []string
@@ -78,15 +79,16 @@ type Options struct {
 // Platform is the running platform.
 type Platform struct {
 	o        Options
-	locks    []*os.File
+	locks    []io.Closer
 	resolver string // what the nodes cannot resolve; empty: nothing
 	network  *network.Network
 	pki      *pki.Authority
-	// Daemons and gateways end before the containerds do, so that what runs in those
-	// can be removed in between.
-	daemons, containerds *process.Group
-	logsMu               sync.Mutex // the nodes start at the same time
-	logs                 []io.Closer
+	// Gateways end last of those that a request passes, so that daemons can answer what waits in
+	// them. Both end before the containerds do, so that what runs in those can be removed in
+	// between.
+	daemons, gateways, containerds *process.Group
+	logsMu                         sync.Mutex // the nodes start at the same time
+	logs                           []io.Closer
 }
 
 // CleanupError says that something of this platform or of an earlier one may be left.
@@ -105,7 +107,7 @@ func Start(ctx context.Context, o Options) (_ *Platform, err error) {
 		return nil, err
 	}
 	p := &Platform{o: o}
-	if p.locks, err = takeLocks(o); err != nil {
+	if p.locks, err = takeLocks(namesDir, o); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -122,7 +124,7 @@ func Start(ctx context.Context, o Options) (_ *Platform, err error) {
 			o.Progress(fmt.Sprintf("%s ended (%v) and is started again", e.Name, e.Err))
 		}
 	}
-	p.daemons, p.containerds = process.New(onExit), process.New(onExit)
+	p.daemons, p.gateways, p.containerds = process.New(onExit), process.New(onExit), process.New(onExit)
 	if err := p.sweep(ctx); err != nil {
 		return nil, &CleanupError{fmt.Errorf("removing what an earlier run left: %w", err)}
 	}
@@ -166,7 +168,7 @@ func (p *Platform) Warning() string {
 
 // Status is what the supervisor knows of the processes.
 func (p *Platform) Status() []process.Status {
-	return append(p.containerds.Status(), p.daemons.Status()...)
+	return slices.Concat(p.containerds.Status(), p.daemons.Status(), p.gateways.Status())
 }
 
 func (p *Platform) open(ctx context.Context) (err error) {
@@ -262,8 +264,11 @@ func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Fi
 	})
 }
 
+// adminSocket is Envoy's, in its node's run directory.
+const adminSocket = "envoy.sock"
+
 func (p *Platform) startGateway(ctx context.Context, n network.Node, files pki.Files, run string) error {
-	socket := filepath.Join(run, "envoy.sock")
+	socket := filepath.Join(run, adminSocket)
 	b, err := xds.Bootstrap(xds.BootstrapConfig{NodeID: n.Name, Cluster: "headstart", ControlPlaneAddress: p.controlPlane(), ServerName: controlPlaneName,
 		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA, AdminSocket: socket, RelaySocket: filepath.Join(run, "gateway.sock")})
 	if err != nil {
@@ -275,7 +280,7 @@ func (p *Platform) startGateway(ctx context.Context, n network.Node, files pki.F
 	}
 	name := "gateway-" + n.Name
 	gateway := netip.AddrPortFrom(n.Address, uint16(p.o.GatewayPort))
-	return p.daemons.Start(ctx, process.Spec{
+	return p.gateways.Start(ctx, process.Spec{
 		Name: name, Path: p.bin("envoy"), Log: p.log(name), Restart: true, NetNS: n.Namespace,
 		Args:  []string{"--config-path", config, "--concurrency", strconv.Itoa(gatewayWorkers), "--disable-hot-restart", "--log-level", "warning"},
 		Ready: poll(func(ctx context.Context) error { return dial(ctx, gateway) }),

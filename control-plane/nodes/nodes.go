@@ -85,6 +85,7 @@ type stream struct {
 	since   time.Time                // when it joined
 	load    map[string]int32         // as it was told last
 	refused *nodeapi.GatewayRefusals // likewise
+	stores  *nodeapi.StoreProblems   // likewise
 }
 
 var (
@@ -210,6 +211,8 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 			s.handler.Event(st.node, k.Event)
 		case *nodeapi.NodeMessage_GatewayRefusals:
 			s.refuses(st, k.GatewayRefusals)
+		case *nodeapi.NodeMessage_StoreProblems:
+			s.lacks(st, k.StoreProblems)
 		case *nodeapi.NodeMessage_RoundTrips, *nodeapi.NodeMessage_Signals:
 			s.observe(st, m)
 		}

@@ -17,8 +17,9 @@ const (
 	// updateTakes is longer than a node has two daemons while one is updated: the chart gives the
 	// old one 40 s to end, and Kubernetes looks some time before whether the new one is ready.
 	updateTakes = 2 * time.Minute
-	// refusalsMost and wordsMost are as much as a daemon tells; a node may say anything.
+	// refusalsMost, storesMost and wordsMost are as much as a daemon tells; a node may say anything.
 	refusalsMost = 20
+	storesMost   = 20
 	wordsMost    = 512
 	// nameMost is how much is shown of a name or an address.
 	nameMost = 256
@@ -109,6 +110,30 @@ func refusal(r *nodeapi.GatewayRefusal) (function, message string) {
 	}
 	words := cmp.Or(shown(r.GetWords(), wordsMost), "without a reason")
 	return function, strings.TrimRight(fmt.Sprintf("a gateway there refused %s %s", shown(what, nameMost), shown(names, 3*nameMost)), " ") + ", and keeps what it has: " + words
+}
+
+// StoreProblem is a store that a node cannot use.
+type StoreProblem struct{ Store, Message string }
+
+// lacks takes a daemon's word on the stores that it cannot use.
+func (s *Server) lacks(st *stream, m *nodeapi.StoreProblems) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.stores = m
+}
+
+// StoreProblems are the stores that nodes cannot use, by node, as their newest daemons say.
+func (s *Server) StoreProblems() map[string][]StoreProblem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string][]StoreProblem{}
+	for node, of := range s.joined {
+		told := of[len(of)-1].stores.GetProblems()
+		for _, p := range told[:min(len(told), storesMost)] {
+			all[node] = append(all[node], StoreProblem{Store: shown(p.GetStore(), nameMost), Message: shown(p.GetMessage(), wordsMost)})
+		}
+	}
+	return all
 }
 
 // shown is what a node says, fit for a screen: not too long, on one line, and nothing that would

@@ -1,6 +1,7 @@
 package nodes_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,4 +118,31 @@ func TestRefusalsOfGateways(t *testing.T) {
 	if got := cp.Refusals(); len(got) > 0 {
 		t.Errorf("when the daemon has gone: %v", got)
 	}
+}
+
+// What nodes say of stores holds until they say something else, or are gone.
+func TestStoreProblems(t *testing.T) {
+	cp := serve(t)
+	edge := cp.connect(t, "edge", "v1")
+	tell := func(problems ...*nodeapi.StoreProblem) {
+		t.Helper()
+		edge.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: &nodeapi.StoreProblems{Problems: problems}}})
+		edge.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Event{Event: &nodeapi.Event{Reason: strconv.Itoa(len(problems))}}})
+		cp.handler.await(t, "edge: event "+strconv.Itoa(len(problems)))
+	}
+	tell(&nodeapi.StoreProblem{Store: "videos", Message: "no\nsecret" + strings.Repeat("x", 10_000)})
+	want := map[string][]nodes.StoreProblem{"edge": {{Store: "videos", Message: "no secret" + strings.Repeat("x", 512-9)}}}
+	if d := cmp.Diff(want, cp.StoreProblems()); d != "" {
+		t.Error(d)
+	}
+	tell(make([]*nodeapi.StoreProblem, 1000)...)
+	if got := len(cp.StoreProblems()["edge"]); got != 20 {
+		t.Errorf("%d problems", got)
+	}
+	tell()
+	if got := cp.StoreProblems(); len(got) > 0 {
+		t.Errorf("when all can be used: %v", got)
+	}
+	edge.end()
+	cp.handler.await(t, "edge left")
 }

@@ -27,7 +27,9 @@ import (
 // virtual host and endpoints bear the function's own name, which has a slash and so
 // never meets one of these.
 const (
-	listenerName   = "gateway"
+	listenerName = "gateway"
+	// ActiveRequests is the name of Envoy's statistic that counts a gateway's requests.
+	ActiveRequests = "http." + listenerName + ".downstream_rq_active"
 	routesName     = "functions"
 	ingressCluster = "headstart-ingress"
 	hintCluster    = "headstart-hints"

@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -29,6 +31,20 @@ const (
 	upRunDir  = "/run/" + upName
 	upGateway = "http://10.215.0.11:8080"
 )
+
+// slowManifest's function starts slowly.
+const slowManifest = `
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: slow}
+spec:
+  template:
+    spec:
+      containers:
+      - image: headstart.local/witness:1
+        env:
+        - {name: WITNESS_SLOW, value: 1s}
+`
 
 const manifest = `
 apiVersion: serving.knative.dev/v1
@@ -56,11 +72,11 @@ func headstart(t *testing.T, stdin string, args ...string) string {
 }
 
 // up starts `headstart up` and waits until it says that it is up.
-func up(t *testing.T, state string) (stop func(syscall.Signal) string) {
+func up(t *testing.T, state string) (stop func(...syscall.Signal) string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir, "--name", upName,
-		"--state-dir", state, "--subnet", "10.215.0.0/16")
-	said := &ready{is: make(chan struct{})}
+		"--state-dir", state, "--subnet", "10.215.0.0/16", "--stores", upStores(t, state), "--secrets-dir", upSecrets(state))
+	said := &ready{is: make(chan struct{}), stops: make(chan struct{})}
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -73,15 +89,20 @@ func up(t *testing.T, state string) (stop func(syscall.Signal) string) {
 		t.Fatalf("up: %v\n%s", err, said.text.String())
 	}
 	stopped := false
-	stop = func(s syscall.Signal) string {
+	stop = func(signals ...syscall.Signal) string {
 		if stopped {
 			return ""
 		}
 		stopped = true
-		if err := cmd.Process.Signal(s); err != nil {
-			t.Error(err)
+		for i, s := range signals {
+			if i > 0 {
+				<-said.stops
+			}
+			if err := cmd.Process.Signal(s); err != nil {
+				t.Error(err)
+			}
 		}
-		if err := <-ended; s == syscall.SIGINT && err != nil {
+		if err := <-ended; signals[0] == syscall.SIGINT && err != nil {
 			t.Errorf("up ended with %v:\n%s", err, said.text.String())
 		}
 		return said.text.String()
@@ -90,37 +111,81 @@ func up(t *testing.T, state string) (stop func(syscall.Signal) string) {
 	return stop
 }
 
-// ready collects a program's output and notices when it says that the platform is up.
+// upSecrets is where the platform has the secrets of its store, which is called videos.
+func upSecrets(state string) string { return filepath.Join(state, "secrets") }
+
+// upStores writes the operator's list, and makes the directory of the secrets.
+func upStores(t *testing.T, state string) (path string) {
+	t.Helper()
+	path = filepath.Join(state, "stores.yaml")
+	list := "- {name: videos, s3: {endpoint: 'http://10.215.0.1:9', region: eu-central-1, buckets: [videos], credentialsSecret: camera}}"
+	if err := errors.Join(os.WriteFile(path, []byte(list), 0o600), os.MkdirAll(upSecrets(state), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// ready collects a program's output and notices when it says that the platform is up, or stops.
 type ready struct {
-	text bytes.Buffer
-	is   chan struct{}
-	done bool
+	text      bytes.Buffer
+	is, stops chan struct{} // closed when it is up, and when it says that it stops
 }
 
 func (r *ready) Write(b []byte) (int, error) {
+	before := r.text.String()
 	r.text.Write(b)
-	if !r.done && strings.Contains(r.text.String(), "Headstart is up") {
-		r.done = true
-		close(r.is)
+	for words, said := range map[string]chan struct{}{"Headstart is up": r.is, "· stopping": r.stops} {
+		if !strings.Contains(before, words) && strings.Contains(r.text.String(), words) {
+			close(said)
+		}
 	}
 	return len(b), nil
 }
 
 func hello(t *testing.T) *http.Response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, upGateway, nil)
+	resp, err := callUp(t.Context(), "hello", "/")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Host = "hello.default.headstart.local"
+	return resp
+}
+
+// callUp sends a request to a function, and reads the answer.
+func callUp(ctx context.Context, function, path string) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, upGateway+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Host = function + ".default.headstart.local"
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	_ = resp.Body.Close()
-	return resp
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp, errors.Join(err, resp.Body.Close())
+}
+
+// underWay waits until the gateway has as many requests.
+func underWay(t *testing.T, requests int) {
+	t.Helper()
+	socket := filepath.Join(upRunDir, "node-1", "envoy.sock")
+	envoy := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	eventually(t, fmt.Sprintf("%d requests", requests), func() error {
+		resp, err := envoy.Get("http://envoy/stats?filter=^http.gateway.downstream_rq_active$")
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(resp.Body)
+		if said := strings.TrimSpace(string(text)); err == nil && !strings.HasSuffix(said, fmt.Sprintf(": %d", requests)) {
+			err = errors.New(said)
+		}
+		return errors.Join(err, resp.Body.Close())
+	})
 }
 
 func TestTheWholeLifeOfAPlatform(t *testing.T) {
@@ -174,9 +239,36 @@ func TestTheWholeLifeOfAPlatform(t *testing.T) {
 	if err := json.Unmarshal([]byte(headstart(t, "", "trace", "-o", "json", id)), &tr); err != nil || len(tr.Spans) == 0 {
 		t.Errorf("trace: %v, %+v", err, tr)
 	}
-	second := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir, "--name", upName, "--state-dir", state)
-	if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "already") {
-		t.Errorf("a second platform in the same place: %v %s", err, out)
+	// The fault of a secret is seen without a request, and its end, too.
+	secret := filepath.Join(upSecrets(state), "camera")
+	problems := func(want string) {
+		t.Helper()
+		eventually(t, "a problem "+want, func() error {
+			if out := headstart(t, "", "status"); strings.Contains(out, "cannot use store") != (want != "") || !strings.Contains(out, want) || strings.Contains(out, "hunter2") {
+				return errors.New(out)
+			}
+			return nil
+		})
+	}
+	problems(`cannot use store "videos": opening secret "camera"`)
+	if err := os.WriteFile(secret, []byte("access_key_id = a\nhunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	problems(`reading secret "camera": line 2`)
+	if err := os.WriteFile(secret, []byte("access_key_id = a\nsecret_access_key = hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	problems("")
+
+	// A second platform of its name, in the same place or in another, does not touch it.
+	for _, at := range []string{"", "2"} {
+		second := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("HEADSTART_BIN"), "headstart"), "up", "--run-dir", upRunDir+at, "--name", upName, "--state-dir", state+at, "--subnet", "10.216.0.0/16")
+		if out, err := second.CombinedOutput(); err == nil || !strings.Contains(string(out), "--name "+upName+" is running already") || !strings.Contains(string(out), "--run-dir "+upRunDir+")") {
+			t.Errorf("a second platform of the same name: %v %s", err, out)
+		}
+	}
+	if resp := hello(t); resp.StatusCode != http.StatusOK {
+		t.Errorf("after a second platform was refused: %s", resp.Status)
 	}
 
 	// Killed, it leaves things behind; the next start removes them and knows functions
@@ -190,10 +282,54 @@ func TestTheWholeLifeOfAPlatform(t *testing.T) {
 		t.Errorf("the killed platform's instance has left %v", found)
 	}
 
-	// Ended, it leaves nothing.
-	stop(syscall.SIGINT)
+	// Ended, it answers what is under way, hot and cold, and takes nothing else.
+	headstart(t, slowManifest, "apply", "-f", "-")
+	answers := make(chan error, 2)
+	for function, path := range map[string]string{"hello": "/sleep?ms=2000", "slow": "/"} {
+		go func() {
+			resp, err := callUp(t.Context(), function, path)
+			if err == nil && resp.StatusCode != http.StatusOK {
+				err = errors.New(resp.Status)
+			}
+			if err != nil {
+				err = fmt.Errorf("%s at the platform's end: %w", function, err)
+			}
+			answers <- err
+		}()
+	}
+	underWay(t, 2)
+	said := stop(syscall.SIGINT)
+	for range cap(answers) {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if !strings.Contains(said, "Ctrl-C again") {
+		t.Errorf("it said:\n%s", said)
+	}
+	leavesNothing(t, state)
+
+	// A second Ctrl-C does not wait for requests, and leaves nothing either.
+	hurried := up(t, state)
+	hello(t)
+	cut := make(chan error, 1)
+	go func() { _, err := callUp(t.Context(), "hello", "/sleep?ms=60000"); cut <- err }()
+	underWay(t, 1)
+	hurried(syscall.SIGINT, syscall.SIGINT)
+	if err := <-cut; err == nil {
+		t.Error("a request of a minute was answered")
+	}
+	leavesNothing(t, state)
+}
+
+// leavesNothing looks for what the platform has left.
+func leavesNothing(t *testing.T, state string) {
+	t.Helper()
 	if found := traces(t, upName); len(found) > 0 {
 		t.Errorf("the platform has left %v", found)
+	}
+	if _, err := os.Stat("/run/headstart-" + upName + ".lock"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the lock of the name is still there (%v)", err)
 	}
 	if found := traces(t, filepath.Join(state, "nodes")); len(found) > 0 {
 		t.Errorf("the platform has left %v", found)

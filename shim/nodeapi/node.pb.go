@@ -192,6 +192,7 @@ type NodeMessage struct {
 	//	*NodeMessage_RoundTrips
 	//	*NodeMessage_Signals
 	//	*NodeMessage_GatewayRefusals
+	//	*NodeMessage_StoreProblems
 	Kind          isNodeMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -306,6 +307,15 @@ func (x *NodeMessage) GetGatewayRefusals() *GatewayRefusals {
 	return nil
 }
 
+func (x *NodeMessage) GetStoreProblems() *StoreProblems {
+	if x != nil {
+		if x, ok := x.Kind.(*NodeMessage_StoreProblems); ok {
+			return x.StoreProblems
+		}
+	}
+	return nil
+}
+
 type isNodeMessage_Kind interface {
 	isNodeMessage_Kind()
 }
@@ -342,6 +352,10 @@ type NodeMessage_GatewayRefusals struct {
 	GatewayRefusals *GatewayRefusals `protobuf:"bytes,8,opt,name=gateway_refusals,json=gatewayRefusals,proto3,oneof"`
 }
 
+type NodeMessage_StoreProblems struct {
+	StoreProblems *StoreProblems `protobuf:"bytes,20,opt,name=store_problems,json=storeProblems,proto3,oneof"`
+}
+
 func (*NodeMessage_Register) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Activate) isNodeMessage_Kind() {}
@@ -357,6 +371,8 @@ func (*NodeMessage_RoundTrips) isNodeMessage_Kind() {}
 func (*NodeMessage_Signals) isNodeMessage_Kind() {}
 
 func (*NodeMessage_GatewayRefusals) isNodeMessage_Kind() {}
+
+func (*NodeMessage_StoreProblems) isNodeMessage_Kind() {}
 
 type ControlMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1870,6 +1886,107 @@ func (x *GatewayRefusal) GetWords() string {
 	return ""
 }
 
+// StoreProblems are the stores that the daemon cannot use now, because of their secrets or of how
+// they are listed. It replaces the word before.
+type StoreProblems struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 20.
+	Problems      []*StoreProblem `protobuf:"bytes,1,rep,name=problems,proto3" json:"problems,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreProblems) Reset() {
+	*x = StoreProblems{}
+	mi := &file_node_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreProblems) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreProblems) ProtoMessage() {}
+
+func (x *StoreProblems) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
+func (*StoreProblems) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *StoreProblems) GetProblems() []*StoreProblem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+type StoreProblem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The store's name.
+	Store string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
+	// What is wrong, of at most 512 bytes, with the secret's name and nothing of its content.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreProblem) Reset() {
+	*x = StoreProblem{}
+	mi := &file_node_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreProblem) ProtoMessage() {}
+
+func (x *StoreProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
+func (*StoreProblem) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StoreProblem) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *StoreProblem) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // Functions is the whole set that the node may serve; it replaces the one before.
 type Functions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1881,7 +1998,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2010,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2023,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -1970,7 +2087,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2099,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2112,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Function) GetName() string {
@@ -2166,7 +2283,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2295,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2308,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Store) GetName() string {
@@ -2268,7 +2385,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2397,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2410,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -2323,7 +2440,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2452,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2465,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -2399,7 +2516,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2528,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2541,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StartInstance) GetId() string {
@@ -2465,7 +2582,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2594,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2607,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StopInstance) GetId() string {
@@ -2521,7 +2638,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2533,7 +2650,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2546,7 +2663,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Expect) GetRequest() string {
@@ -2606,7 +2723,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +2735,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +2748,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Bound) GetRequest() string {
@@ -2697,7 +2814,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2826,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2839,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Refused) GetRequest() string {
@@ -2773,7 +2890,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +2902,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +2915,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -2836,7 +2953,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +2965,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +2978,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -2902,7 +3019,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2914,7 +3031,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2927,7 +3044,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -2952,7 +3069,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2964,7 +3081,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2977,7 +3094,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 type StageRequest struct {
@@ -2990,7 +3107,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3002,7 +3119,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3015,7 +3132,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -3040,7 +3157,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3169,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3182,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 type DescribeResponse struct {
@@ -3081,7 +3198,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3210,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3223,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -3149,7 +3266,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3278,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3291,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Mount) GetSource() string {
@@ -3208,7 +3325,7 @@ const file_node_proto_rawDesc = "" +
 	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"O\n" +
 	"\rIssueResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1c\n" +
-	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xf8\x03\n" +
+	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xc3\x04\n" +
 	"\vNodeMessage\x129\n" +
 	"\bregister\x18\x01 \x01(\v2\x1b.headstart.node.v1.RegisterH\x00R\bregister\x129\n" +
 	"\bactivate\x18\x02 \x01(\v2\x1b.headstart.node.v1.ActivateH\x00R\bactivate\x12?\n" +
@@ -3218,7 +3335,8 @@ const file_node_proto_rawDesc = "" +
 	"\vround_trips\x18\x06 \x01(\v2\x1d.headstart.node.v1.RoundTripsH\x00R\n" +
 	"roundTrips\x126\n" +
 	"\asignals\x18\a \x01(\v2\x1a.headstart.node.v1.SignalsH\x00R\asignals\x12O\n" +
-	"\x10gateway_refusals\x18\b \x01(\v2\".headstart.node.v1.GatewayRefusalsH\x00R\x0fgatewayRefusalsB\x06\n" +
+	"\x10gateway_refusals\x18\b \x01(\v2\".headstart.node.v1.GatewayRefusalsH\x00R\x0fgatewayRefusals\x12I\n" +
+	"\x0estore_problems\x18\x14 \x01(\v2 .headstart.node.v1.StoreProblemsH\x00R\rstoreProblemsB\x06\n" +
 	"\x04kind\"\xdc\x04\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
@@ -3340,7 +3458,12 @@ const file_node_proto_rawDesc = "" +
 	"\x0eGatewayRefusal\x12\x19\n" +
 	"\btype_url\x18\x01 \x01(\tR\atypeUrl\x12\x1c\n" +
 	"\tresources\x18\x02 \x03(\tR\tresources\x12\x14\n" +
-	"\x05words\x18\x03 \x01(\tR\x05words\"x\n" +
+	"\x05words\x18\x03 \x01(\tR\x05words\"L\n" +
+	"\rStoreProblems\x12;\n" +
+	"\bproblems\x18\x01 \x03(\v2\x1f.headstart.node.v1.StoreProblemR\bproblems\">\n" +
+	"\fStoreProblem\x12\x14\n" +
+	"\x05store\x18\x01 \x01(\tR\x05store\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
 	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\x85\x06\n" +
@@ -3483,7 +3606,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -3509,32 +3632,34 @@ var file_node_proto_goTypes = []any{
 	(*FunctionSignals)(nil),       // 21: headstart.node.v1.FunctionSignals
 	(*GatewayRefusals)(nil),       // 22: headstart.node.v1.GatewayRefusals
 	(*GatewayRefusal)(nil),        // 23: headstart.node.v1.GatewayRefusal
-	(*Functions)(nil),             // 24: headstart.node.v1.Functions
-	(*Function)(nil),              // 25: headstart.node.v1.Function
-	(*Store)(nil),                 // 26: headstart.node.v1.Store
-	(*Triggers)(nil),              // 27: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 28: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 29: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 30: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 31: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 32: headstart.node.v1.Bound
-	(*Refused)(nil),               // 33: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 34: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 35: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 36: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 37: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 38: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 39: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 40: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 41: headstart.node.v1.Mount
-	nil,                           // 42: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 43: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 44: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 45: headstart.node.v1.Function.EnvEntry
-	nil,                           // 46: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 47: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(*StoreProblems)(nil),         // 24: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 25: headstart.node.v1.StoreProblem
+	(*Functions)(nil),             // 26: headstart.node.v1.Functions
+	(*Function)(nil),              // 27: headstart.node.v1.Function
+	(*Store)(nil),                 // 28: headstart.node.v1.Store
+	(*Triggers)(nil),              // 29: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 30: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 31: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 32: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 33: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 34: headstart.node.v1.Bound
+	(*Refused)(nil),               // 35: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 36: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 37: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 38: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 39: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 40: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 41: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 42: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 43: headstart.node.v1.Mount
+	nil,                           // 44: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 45: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 46: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 47: headstart.node.v1.Function.EnvEntry
+	nil,                           // 48: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 49: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -3545,64 +3670,66 @@ var file_node_proto_depIdxs = []int32{
 	16, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
 	18, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
 	22, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	24, // 8: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	29, // 9: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	30, // 10: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	31, // 11: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	32, // 12: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	33, // 13: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	8,  // 14: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	27, // 15: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	12, // 16: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	14, // 17: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	7,  // 18: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	0,  // 19: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 20: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 21: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	48, // 22: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	33, // 23: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	42, // 24: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	49, // 25: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	13, // 26: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	15, // 27: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	17, // 28: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	48, // 29: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	21, // 30: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	19, // 31: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	20, // 32: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	43, // 33: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	44, // 34: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	23, // 35: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	25, // 36: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	26, // 37: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	45, // 38: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	48, // 39: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	48, // 40: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	28, // 41: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	25, // 42: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 43: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	48, // 44: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	46, // 45: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	35, // 46: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	35, // 47: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	35, // 48: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	41, // 49: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	47, // 50: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 51: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 52: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	34, // 53: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	36, // 54: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	38, // 55: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 56: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 57: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	40, // 58: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	37, // 59: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	39, // 60: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	56, // [56:61] is the sub-list for method output_type
-	51, // [51:56] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	24, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	26, // 9: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	31, // 10: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	32, // 11: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	33, // 12: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	34, // 13: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	35, // 14: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	8,  // 15: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	29, // 16: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	12, // 17: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	14, // 18: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	7,  // 19: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	0,  // 20: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 21: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	9,  // 22: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	50, // 23: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	35, // 24: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	44, // 25: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	51, // 26: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	13, // 27: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	15, // 28: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	17, // 29: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	50, // 30: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	21, // 31: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	19, // 32: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	20, // 33: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	45, // 34: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	46, // 35: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	23, // 36: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	25, // 37: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	27, // 38: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	28, // 39: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	47, // 40: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	50, // 41: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	50, // 42: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	30, // 43: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	27, // 44: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 45: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	50, // 46: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	48, // 47: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	37, // 48: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	37, // 49: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	37, // 50: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	43, // 51: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	49, // 52: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 53: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 54: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	36, // 55: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	38, // 56: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	40, // 57: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 58: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 59: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	42, // 60: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	39, // 61: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	41, // 62: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	58, // [58:63] is the sub-list for method output_type
+	53, // [53:58] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -3619,6 +3746,7 @@ func file_node_proto_init() {
 		(*NodeMessage_RoundTrips)(nil),
 		(*NodeMessage_Signals)(nil),
 		(*NodeMessage_GatewayRefusals)(nil),
+		(*NodeMessage_StoreProblems)(nil),
 	}
 	file_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*ControlMessage_Functions)(nil),
@@ -3638,7 +3766,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   47,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -46,8 +46,8 @@ type stream struct {
 	charge int
 	place  int // in the journal
 	loads  int // the count of what it was told last
-	// What it was told last; of refusals, on this connection.
-	roundTrips, signals, refusals *nodeapi.NodeMessage
+	// What it was told last; of refusals and stores, on this connection.
+	roundTrips, signals, refusals, storeProblems *nodeapi.NodeMessage
 
 	// said is guarded by the uplink's handling.
 	said said
@@ -200,11 +200,15 @@ func (s *stream) next(first bool, before []*nodeapi.NodeMessage) (all []*nodeapi
 		all = append(all, u.loadMessage())
 	}
 	if first {
-		s.refusals = nil
+		s.refusals, s.storeProblems = nil, nil
 	}
 	if s.refusals != u.refusals {
 		s.refusals = u.refusals
 		all = append(all, u.refusals)
+	}
+	if s.storeProblems != u.storeProblems {
+		s.storeProblems = u.storeProblems
+		all = append(all, u.storeProblems)
 	}
 	all = append(all, before...)
 	news, next := u.journal.since(s.place)

@@ -83,7 +83,8 @@ type Uplink struct {
 	// loads counts the changes of load and seen.
 	loads               int
 	roundTrips, signals measured
-	refusals            *nodeapi.NodeMessage // nil: nothing was refused yet
+	// nil: nothing was refused, nothing wrong with a store yet
+	refusals, storeProblems *nodeapi.NodeMessage
 }
 
 // measured is the newest of a kind.
@@ -244,6 +245,14 @@ func (u *Uplink) Refused(m *nodeapi.GatewayRefusals) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.refusals = &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_GatewayRefusals{GatewayRefusals: m}}
+	u.wake()
+}
+
+// StoreProblems tells which stores the node cannot use, likewise.
+func (u *Uplink) StoreProblems(m *nodeapi.StoreProblems) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.storeProblems = &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: m}}
 	u.wake()
 }
 

@@ -145,6 +145,20 @@ func TestRefusals(t *testing.T) {
 	wants(s)
 }
 
+// Stores that cannot be used are told in the same way.
+func TestStoreProblems(t *testing.T) {
+	r := newRig(t)
+	one := &nodeapi.StoreProblems{Problems: []*nodeapi.StoreProblem{{Store: "edge", Message: "no secret"}}}
+	r.StoreProblems(one)
+	s := r.run()
+	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: one}})
+	s.end <- errors.New("away")
+	s = r.registered(2)
+	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: one}})
+	r.StoreProblems(&nodeapi.StoreProblems{})
+	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: &nodeapi.StoreProblems{}}})
+}
+
 // Nobody waits for a control plane that takes nothing.
 func TestReportsNeverBlock(t *testing.T) {
 	r := newRig(t)

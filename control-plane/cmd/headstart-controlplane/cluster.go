@@ -235,9 +235,9 @@ func (c *cluster) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id)
 func (c *cluster) Status() admin.Status {
 	state, now := c.platform.State(), time.Now()
 	s := admin.Status{Version: nodeapi.Version, Platform: admin.Kubernetes, InCharge: c.inCharge(), Nodes: []admin.Node{}, Functions: []admin.Function{}, Mesh: c.meshStatus(), Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(now), c.nodes.Refusals())}
-	connected, twins := c.nodes.Connected(), c.nodes.Twins(now)
+	connected, twins, lacking := c.nodes.Connected(), c.nodes.Twins(now), c.nodes.StoreProblems()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
-		n := admin.Node{Name: name, Version: connected[name].GetVersion(), Problems: nodeProblems(twins[name], now)}
+		n := admin.Node{Name: name, Version: connected[name].GetVersion(), Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...)}
 		for _, in := range state.Instances {
 			if in.Node == name {
 				n.Instances++

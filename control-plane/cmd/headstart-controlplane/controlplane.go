@@ -123,8 +123,19 @@ func routingProblems(found ...[]xds.Problem) []admin.RoutingProblem {
 	return out
 }
 
-// nodeProblems is what is wrong with a node that has these daemons, for the operator.
-func nodeProblems(t nodes.Twins, now time.Time) []admin.NodeProblem {
+// storeProblems are the stores that a node cannot use, for the operator.
+func storeProblems(found []nodes.StoreProblem) (all []admin.NodeProblem) {
+	for _, p := range found {
+		all = append(all, admin.NodeProblem{
+			Message: fmt.Sprintf("cannot use store %q: %s", p.Store, p.Message),
+			Fix:     "correct the store's secret for this node (docs/reference/stores.md#secrets); it counts from the next request on",
+		})
+	}
+	return all
+}
+
+// twinProblems is what is wrong with a node that has these daemons, for the operator.
+func twinProblems(t nodes.Twins, now time.Time) []admin.NodeProblem {
 	if len(t.Daemons) == 0 {
 		return nil
 	}
@@ -297,10 +308,10 @@ func (c *controlPlane) Trace(id string) (trace.Trace, bool) { return c.traces.Ge
 func (c *controlPlane) Status() admin.Status {
 	state, now := c.platform.State(), time.Now()
 	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}, Routing: routingProblems(c.gateways.Problems(), c.planner.Problems(), c.survey.Problems(now), c.nodes.Refusals())}
-	connected, twins := c.nodes.Connected(), c.nodes.Twins(now)
+	connected, twins, lacking := c.nodes.Connected(), c.nodes.Twins(now), c.nodes.StoreProblems()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		r := connected[name]
-		n := admin.Node{Name: name, Version: r.GetVersion(), Problems: nodeProblems(twins[name], now)}
+		n := admin.Node{Name: name, Version: r.GetVersion(), Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...)}
 		if host, _, err := net.SplitHostPort(r.GetPeerAddress()); err == nil {
 			n.Gateway = "http://" + net.JoinHostPort(host, strconv.Itoa(int(c.gatewayPort)))
 		}

@@ -171,12 +171,12 @@ func TestNodeProblems(t *testing.T) {
 		"4 daemons have had this name for 3m0s: 1 older, b:1 (v1, process 1), b:1 (v1, process 2), b:1 (v1, process 3); only the newest, the last of these, counts": {
 			{Address: "a:1"}, {Address: "b:1", Process: "1", Version: "v1"}, {Address: "b:1", Process: "2", Version: "v1"}, {Address: "b:1", Process: "3", Version: "v1"}},
 	} {
-		got := nodeProblems(nodes.Twins{Since: now.Add(-3 * time.Minute), Daemons: daemons}, now)
+		got := twinProblems(nodes.Twins{Since: now.Add(-3 * time.Minute), Daemons: daemons}, now)
 		if len(got) != 1 || got[0].Message != want || !strings.Contains(got[0].Fix, "another name") {
 			t.Errorf("%+v, want %s", got, want)
 		}
 	}
-	if got := nodeProblems(nodes.Twins{}, now); got != nil {
+	if got := twinProblems(nodes.Twins{}, now); got != nil {
 		t.Errorf("of a node without: %+v", got)
 	}
 }

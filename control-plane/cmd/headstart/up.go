@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,7 +60,7 @@ else is gone when the command ends.`,
 	f := cmd.Flags()
 	f.IntVar(&count, "nodes", 1, "number of nodes")
 	f.StringVar(&nodes, "node-names", "", "names of the nodes, with commas between; instead of --nodes")
-	f.StringVar(&o.Name, "name", "headstart", "tells this platform's network devices from another's: letters and digits")
+	f.StringVar(&o.Name, "name", "headstart", "tells this platform's network devices from another's: up to 11 letters and digits, a letter first; no other platform that runs may have it")
 	f.StringVar(&o.StateDir, "state-dir", "/var/lib/headstart", "directory for functions, images and logs")
 	f.StringVar(&o.BinDir, "bin-dir", "", "directory of Headstart's programs, Envoy and the filter (default: this program's own)")
 	f.StringVar(&o.CNIPlugins, "cni-plugins", "/usr/lib/cni", "directory of the CNI plugins bridge and host-local")
@@ -102,6 +105,17 @@ func startError(err error) error {
 	return err
 }
 
+// down ends the platform when its requests are answered, which a second Ctrl-C does not wait for.
+func down(ctx context.Context, p *embedded.Platform, out io.Writer) error {
+	patient, done := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer done()
+	fmt.Fprintln(out, "· stopping; requests under way have some seconds, unless you press Ctrl-C again")
+	p.Drain(patient)
+	stop, cancel := context.WithTimeout(ctx, downTimeout)
+	defer cancel()
+	return p.Stop(stop)
+}
+
 func up(cmd *cobra.Command, o embedded.Options) (err error) {
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
 	began := time.Now()
@@ -109,12 +123,7 @@ func up(cmd *cobra.Command, o embedded.Options) (err error) {
 	if err != nil {
 		return startError(err)
 	}
-	defer func() {
-		fmt.Fprintln(out, "· stopping")
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), downTimeout)
-		defer cancel()
-		err = errors.Join(err, p.Stop(stop))
-	}()
+	defer func() { err = errors.Join(err, down(context.WithoutCancel(ctx), p, out)) }()
 	if w := p.Warning(); w != "" {
 		fmt.Fprintln(out, "warning:", w)
 	}

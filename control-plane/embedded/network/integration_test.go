@@ -394,7 +394,7 @@ func TestASubnetOfTheHostIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Open(t.Context(), Config{Name: "hstother", Nodes: []string{"edge"}, Subnet: netip.MustParsePrefix("10.0.0.0/8")})
-	if err == nil || !strings.Contains(err.Error(), "--subnet") || !strings.Contains(err.Error(), instance+"0") {
+	if err == nil || !strings.Contains(err.Error(), "--subnet") || !strings.Contains(err.Error(), instance+"-0") {
 		t.Errorf("open: %v", err)
 	}
 	closeNetwork(t, other)

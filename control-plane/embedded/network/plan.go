@@ -27,11 +27,18 @@ const (
 	maxNodes = 100
 )
 
-// validName keeps device names within the kernel's 15 bytes (IFNAMSIZ) with "v100"
-// added, and what belongs to one instance apart from all others: without a digit at the
-// end "<name>v1" is nobody else's bridge, and without a dash "<name>-<node>" is nobody
-// else's namespace.
-var validName = regexp.MustCompile(`^[a-z]([a-z0-9]{0,9}[a-z])?$`)
+// validName keeps device names within the kernel's 15 bytes (IFNAMSIZ) with "-100" added, and what
+// belongs to one instance apart from all others: a name has no dash, so "<name>-" begins nobody
+// else's device or namespace.
+var validName = regexp.MustCompile(`^[a-z][a-z0-9]{0,10}$`)
+
+// CheckName says what is wrong with an instance's name.
+func CheckName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("network name %q: up to 11 lower case letters and digits, a letter first", name)
+	}
+	return nil
+}
 
 // validNode is a DNS label (RFC 1123), short enough for a file name with the instance.
 var validNode = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -39,7 +46,7 @@ var validNode = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 // Config says what network to make.
 type Config struct {
 	// Name tells this instance's devices and namespaces from others': up to 11 lower
-	// case letters and digits, a letter first and last.
+	// case letters and digits, a letter first.
 	Name string
 	// Nodes are the nodes' names, DNS labels.
 	Nodes []string
@@ -77,7 +84,7 @@ func newPlan(c Config) (*plan, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	p := &plan{name: c.Name, subnet: c.Subnet.Masked(), bridge: bridgeName(c.Name)}
+	p := &plan{name: c.Name, subnet: c.Subnet.Masked(), bridge: deviceName(c.Name, 0)}
 	p.gateway = netip.PrefixFrom(p.host(0, hostNumber), blockBits)
 	for i, name := range c.Nodes {
 		p.nodes = append(p.nodes, Node{
@@ -85,15 +92,15 @@ func newPlan(c Config) (*plan, error) {
 			Namespace: filepath.Join(namespaceDir, c.Name+"-"+name),
 			Address:   p.host(0, firstNode+i),
 			PodSubnet: netip.PrefixFrom(p.host(i+1, 0), blockBits),
-			HostVeth:  c.Name + "v" + strconv.Itoa(i+1),
+			HostVeth:  deviceName(c.Name, i+1),
 		})
 	}
 	return p, nil
 }
 
 func (c Config) validate() error {
-	if !validName.MatchString(c.Name) {
-		return fmt.Errorf("network name %q: up to 11 lower case letters and digits, a letter first and last", c.Name)
+	if err := CheckName(c.Name); err != nil {
+		return err
 	}
 	if len(c.Nodes) == 0 || len(c.Nodes) > maxNodes {
 		return fmt.Errorf("%d nodes: from 1 to %d are possible", len(c.Nodes), maxNodes)
@@ -133,14 +140,12 @@ func (p *plan) bridgeMAC() net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0, a[0], a[1], a[2], a[3]}
 }
 
-func bridgeName(name string) string { return name + "0" }
+// deviceName is the bridge's with 0, and the host's end of a node's cable with the node's number.
+func deviceName(name string, number int) string { return name + "-" + strconv.Itoa(number) }
 
 // isDevice tells whether a device on the host is this instance's.
 func isDevice(name, device string) bool {
-	if device == bridgeName(name) {
-		return true
-	}
-	number, isVeth := strings.CutPrefix(device, name+"v")
+	number, ours := strings.CutPrefix(device, name+"-")
 	n, err := strconv.Atoi(number)
-	return isVeth && err == nil && strconv.Itoa(n) == number && n > 0
+	return ours && err == nil && n >= 0 && deviceName(name, n) == device
 }

@@ -24,8 +24,8 @@ const dumpTries = 10
 // killed: the processes in its namespaces, the namespaces, devices, packet filter rules,
 // and the host's ip_forward. With nothing to remove it does nothing.
 func Sweep(ctx context.Context, name string) error {
-	if !validName.MatchString(name) {
-		return fmt.Errorf("network name %q is not valid", name)
+	if err := CheckName(name); err != nil {
+		return err
 	}
 	return errors.Join(
 		sweepNamespaces(ctx, name),

@@ -139,6 +139,7 @@ func run(ctx context.Context, c config) (err error) {
 	g.Go(func() error { me.run(ctx); return nil })
 	g.Go(func() error { node.prober.Run(ctx); return nil })
 	g.Go(func() error { tellSignals(ctx, node); return nil })
+	g.Go(func() error { stores.watch(ctx, node.uplink.StoreProblems, log); return nil })
 	g.Go(func() error { node.uplink.Run(ctx); return nil })
 	log.Info("node is up", "node", me.name, "version", nodeapi.Version)
 	return g.Wait()

@@ -23,6 +23,7 @@ import (
 // Their credentials never pass the control plane: they lie in files on the node.
 type stores struct {
 	secrets *os.Root // nil: the node has no secrets
+	missing error    // why not
 
 	mu   sync.Mutex
 	open map[string]store
@@ -30,8 +31,10 @@ type stores struct {
 
 type store struct {
 	config *nodeapi.Store
-	source opened // of no use with err
-	err    error  // the store cannot be used as it is configured
+	// credentials reads the store's secret; nil if it has none.
+	credentials func(context.Context) (secret.Secret, error)
+	source      *observed // of no use with err
+	err         error     // the store cannot be used as it is configured
 }
 
 // opened is a source that holds connections.
@@ -43,8 +46,11 @@ type opened interface {
 func openStores(secretsDir string) (*stores, error) {
 	s := &stores{open: map[string]store{}}
 	var err error
-	if s.secrets, err = os.OpenRoot(secretsDir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("--secrets-dir: %w", err)
+	if s.secrets, err = os.OpenRoot(secretsDir); err != nil {
+		s.missing = fmt.Errorf("--secrets-dir: %w", err)
+		if !errors.Is(err, os.ErrNotExist) {
+			return nil, s.missing
+		}
 	}
 	return s, nil
 }
@@ -68,8 +74,9 @@ func (s *stores) set(list []*nodeapi.Store) {
 			delete(s.open, c.GetName())
 			continue
 		}
-		src, err := s.new(c)
-		next[c.GetName()] = store{config: c, source: src, err: err}
+		credentials := s.credentials(c)
+		src, err := newSource(c, credentials)
+		next[c.GetName()] = store{config: c, credentials: credentials, source: &observed{opened: src}, err: err}
 	}
 	for _, gone := range s.open {
 		if gone.err == nil {
@@ -79,40 +86,39 @@ func (s *stores) set(list []*nodeapi.Store) {
 	s.open = next
 }
 
-// new opens a store by its kind.
-func (s *stores) new(c *nodeapi.Store) (opened, error) {
+// newSource opens a store by its kind.
+func newSource(c *nodeapi.Store, credentials func(context.Context) (secret.Secret, error)) (opened, error) {
 	switch c.GetKind() {
 	case "", source.SchemeS3: // a control plane of before knows no other
 		return s3.New(s3.Config{Store: c.GetName(), Endpoint: c.GetEndpoint(), Region: c.GetRegion(),
-			PathStyle: c.GetPathStyle(), Buckets: c.GetBuckets(), Credentials: s.credentials(c, s3.LoadCredentials)})
+			PathStyle: c.GetPathStyle(), Buckets: c.GetBuckets(), Credentials: credentials})
 	case source.SchemeRedis:
 		return redis.New(redis.Config{Store: c.GetName(), Address: c.GetEndpoint(), TLS: c.GetTls(), Database: int(c.GetDatabase()),
-			Keyspaces: c.GetBuckets(), Credentials: s.optional(c, redis.LoadCredentials)})
+			Keyspaces: c.GetBuckets(), Credentials: credentials})
 	case source.SchemeHTTP:
-		return http.New(http.Config{Store: c.GetName(), Hosts: c.GetBuckets(), Credentials: s.optional(c, http.LoadCredentials)})
+		return http.New(http.Config{Store: c.GetName(), Hosts: c.GetBuckets(), Credentials: credentials})
 	}
 	return nil, fmt.Errorf("its kind %.20q is none that this node knows", c.GetKind())
 }
 
-// load reads a secret of the kind's own form.
-type load func(secrets *os.Root, name string) (secret.Secret, error)
-
-// credentials returns what reads the store's secret.
-func (s *stores) credentials(c *nodeapi.Store, read load) func(context.Context) (secret.Secret, error) {
-	return func(context.Context) (secret.Secret, error) {
-		if s.secrets == nil {
-			return secret.Secret{}, errors.New("the node has no secrets directory")
-		}
-		return read(s.secrets, c.GetSecret())
-	}
+// loads read secrets of the kinds' own forms.
+var loads = map[string]func(secrets *os.Root, name string) (secret.Secret, error){
+	"": s3.LoadCredentials, source.SchemeS3: s3.LoadCredentials, source.SchemeRedis: redis.LoadCredentials, source.SchemeHTTP: http.LoadCredentials,
 }
 
-// optional is credentials, nil if the store has no secret.
-func (s *stores) optional(c *nodeapi.Store, read load) func(context.Context) (secret.Secret, error) {
-	if c.GetSecret() == "" {
+// credentials returns what reads the store's secret, nil if it has none and needs none.
+func (s *stores) credentials(c *nodeapi.Store) func(context.Context) (secret.Secret, error) {
+	load := loads[c.GetKind()]
+	needed := c.GetKind() == "" || c.GetKind() == source.SchemeS3
+	if load == nil || c.GetSecret() == "" && !needed {
 		return nil
 	}
-	return s.credentials(c, read)
+	return func(context.Context) (secret.Secret, error) {
+		if s.secrets == nil {
+			return secret.Secret{}, s.missing
+		}
+		return load(s.secrets, c.GetSecret())
+	}
 }
 
 func (s *stores) source(name string) (source.Source, error) {

@@ -12,14 +12,8 @@ import (
 
 // broken tells connections that will never come about from those that may.
 func (o *object) broken(err error) error {
-	var (
-		certificate *tls.CertificateVerificationError
-		record      tls.RecordHeaderError
-	)
-	switch {
-	case errors.As(err, &certificate):
-		return source.Because(source.Unavailable(o.config.Store, "its certificate is not trusted"), err)
-	case errors.As(err, &record):
+	var record tls.RecordHeaderError
+	if errors.As(err, &record) {
 		return source.Because(source.Unavailable(o.config.Store, "it does not speak TLS"), err)
 	}
 	return err

@@ -133,7 +133,13 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOverTLS(t *testing.T) {
-	f := &fake{}
+	f := &fake{before: func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.Header.Get("Authorization") != "Bearer "+testSecret
+		if refused {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		return refused
+	}}
 	server := httptest.NewTLSServer(f)
 	t.Cleanup(server.Close)
 	roots := x509.NewCertPool()
@@ -141,7 +147,17 @@ func TestConformanceOverTLS(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Store {
 		store := f.store(t, strings.TrimPrefix(server.URL, "https://"))
 		store.Scheme = source.SchemeHTTPS
-		store.Source.(*Source).transport.TLSClientConfig.RootCAs = roots
+		secrets := sourcetest.Secrets(t, "web", 0o600, "token = "+testSecret)
+		s := store.Source.(*Source)
+		s.config.Credentials = func(context.Context) (secret.Secret, error) { return LoadCredentials(secrets, "web") }
+		s.transport.TLSClientConfig.RootCAs = roots
+		store.Secret = func(right bool) error {
+			value := testSecret
+			if !right {
+				value = "another"
+			}
+			return secrets.WriteFile("web", []byte("token = "+value), 0o600)
+		}
 		return store
 	})
 }
@@ -249,24 +265,24 @@ func TestFetchFails(t *testing.T) {
 		handler http.HandlerFunc
 		title   string
 		says    string
-		asked   int32 // how often, at least
+		again   bool // it is asked again
 	}{
-		"unauthorized":  {status(401), "StoreForbidden", "401", 1},
-		"forbidden":     {status(403), "StoreForbidden", "403", 1},
-		"missing":       {status(404), "InputNotFound", "no object", 1},
-		"gone":          {status(410), "InputNotFound", "no object", 1},
-		"timeout":       {status(408), "StoreUnavailable", "408", 5},
-		"too many":      {status(429), "StoreUnavailable", "429", 5},
-		"failed":        {status(500), "StoreUnavailable", "500", 5},
-		"unavailable":   {status(503), "StoreUnavailable", "503", 5},
-		"redirect":      {status(302, "Location", "http://169.254.169.254/"), "StoreUnavailable", "302", 1},
-		"no content":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "StoreUnavailable", "204", 1},
-		"teapot":        {status(418), "StoreUnavailable", "418", 1},
-		"encoded":       {status(200, "Content-Encoding", "gzip", "ETag", `"a"`), "StoreUnavailable", "encodes", 1},
-		"another range": {status(206, "ETag", `"a"`, "Content-Range", "bytes 1-1/2"), "StoreUnavailable", "answers range", 1},
-		"no range":      {status(206, "ETag", `"a"`), "StoreUnavailable", "content range", 1},
+		"unauthorized":  {status(401), "StoreForbidden", "401", false},
+		"forbidden":     {status(403), "StoreForbidden", "403", false},
+		"missing":       {status(404), "InputNotFound", "no object", false},
+		"gone":          {status(410), "InputNotFound", "no object", false},
+		"timeout":       {status(408), "StoreUnavailable", "408", true},
+		"too many":      {status(429), "StoreUnavailable", "429", true},
+		"failed":        {status(500), "StoreUnavailable", "500", true},
+		"unavailable":   {status(503), "StoreUnavailable", "503", true},
+		"redirect":      {status(302, "Location", "http://169.254.169.254/"), "StoreUnavailable", "302", false},
+		"no content":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "StoreUnavailable", "204", false},
+		"teapot":        {status(418), "StoreUnavailable", "418", false},
+		"encoded":       {status(200, "Content-Encoding", "gzip", "ETag", `"a"`), "StoreUnavailable", "encodes", false},
+		"another range": {status(206, "ETag", `"a"`, "Content-Range", "bytes 1-1/2"), "StoreUnavailable", "answers range", false},
+		"no range":      {status(206, "ETag", `"a"`), "StoreUnavailable", "content range", false},
 		"endless header": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 2*maxHeader)) },
-			"StoreUnavailable", "connection failed", 5},
+			"StoreUnavailable", "connection failed", true},
 		"no length": {func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err == nil {
@@ -274,7 +290,7 @@ func TestFetchFails(t *testing.T) {
 				_ = rw.Flush()
 				_ = conn.Close()
 			}
-		}, "StoreUnavailable", "length", 1},
+		}, "StoreUnavailable", "length", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // pauses between tries are real
@@ -286,8 +302,8 @@ func TestFetchFails(t *testing.T) {
 			if p := problem.Of(err); p.Title != in.title || !strings.Contains(p.Detail, in.says) || strings.Contains(err.Error(), testSecret) {
 				t.Errorf("got %v", err)
 			}
-			if asked.Load() != in.asked {
-				t.Errorf("asked %d times, want %d", asked.Load(), in.asked)
+			if n := asked.Load(); n < 1 || n > 1 != in.again {
+				t.Errorf("asked %d times", n)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package ranged
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -96,10 +97,11 @@ func (f *fetch) helpOnce(ctx context.Context) (more bool, err error) {
 // on where it ended.
 func (f *fetch) read(ctx context.Context, at int64) error {
 	from, end := at, at+f.part
-	var vain time.Duration // that the store was tried since something of the part came
+	var tried vain
+	breaks := 0
 	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = firstPause, LongestPause
-	for try := 1; ; try++ {
+	pause.InitialInterval, pause.MaxInterval = firstPause, longestPause
+	for {
 		select {
 		case f.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -109,18 +111,26 @@ func (f *fetch) read(ctx context.Context, at int64) error {
 		n, err := f.attempt(ctx, at, end)
 		<-f.slots
 		at += n
-		if vain += time.Since(asked); n > 0 {
-			vain = 0
-		}
 		var again *againError
 		if !errors.As(err, &again) {
 			return err
 		}
-		if try == Tries || !f.worthwhile(vain, at > from) {
+		switch took := time.Since(asked); {
+		case n > 0:
+			tried = vain{}
+			breaks++
+			pause.Reset()
+		case took >= Stall:
+			tried.stalls++
+		default:
+			tried.away += took
+		}
+		if breaks > Breaks || tried.stalls == Stalls || tried.away >= Away || !f.worthwhile(at > from) {
 			return again.final
 		}
-		rest := pause.NextBackOff()
-		vain += rest
+		// The last try is when the time is over, and not before.
+		rest := min(pause.NextBackOff(), Away-tried.away)
+		tried.away += rest
 		select {
 		case <-ctx.Done():
 			return source.Ended(ctx, f.store, f.ref)
@@ -129,15 +139,15 @@ func (f *fetch) read(ctx context.Context, at int64) error {
 	}
 }
 
-// worthwhile says whether a part that was tried in vain for so long, and of which some may have
-// come, is asked for again. One stream may take as long as it likes; but without a version
-// nobody can tell whether what comes next is of the same object.
-func (f *fetch) worthwhile(vain time.Duration, some bool) bool {
-	if some && f.known.Version == "" {
-		return false
-	}
-	return f.whole || vain <= Patience
+// vain is how a part was asked for since something of it came.
+type vain struct {
+	stalls int           // tries that took Stall or longer
+	away   time.Duration // what the others and the pauses took
 }
+
+// worthwhile says whether a part of which some may have come is asked for again: without a version
+// nobody can tell whether what comes next is of the same object.
+func (f *fetch) worthwhile(some bool) bool { return !some || f.known.Version != "" }
 
 // attempt reads from at up to the end of the part or of the object, and returns how
 // many bytes it has written. One of Again's errors is worth another attempt.
@@ -256,14 +266,17 @@ func (f *fetch) start(ctx context.Context, answer Answer) error {
 // errors. watched is the attempt's context.
 func (f *Fetcher) failure(ctx, watched context.Context, ref source.Reference, err error) error {
 	var (
-		own   *problem.Problem
-		again *againError
+		own         *problem.Problem
+		again       *againError
+		certificate *tls.CertificateVerificationError
 	)
 	switch {
 	case ctx.Err() != nil:
 		return source.Ended(ctx, f.store, ref)
 	case errors.As(err, &again), errors.As(err, &own):
 		return err
+	case errors.As(err, &certificate):
+		return source.Because(source.Unavailable(f.store, "its certificate is not trusted"), err)
 	case context.Cause(watched) == errStalled:
 		return Again(source.Because(source.TimedOut(f.store), errStalled))
 	}

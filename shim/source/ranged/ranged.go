@@ -38,14 +38,25 @@ const (
 	// hiccups of a mobile link (a handover takes seconds), not a dead peer.
 	Stall = 10 * time.Second
 
-	// Tries is how often one part is asked for, Patience how long it still is although
-	// nothing of it comes. Together with Stall they bound the wait for a store that is away.
-	Tries    = 5
-	Patience = 30 * time.Second
+	// Away is how long a part is asked for again and again while the store refuses or breaks
+	// connections, or answers that it cannot now. A store that restarts is back in seconds, most
+	// of which a cold request waits for its sandbox anyway; the callers of a store that is gone
+	// shall not wait much longer than for one that says nothing.
+	Away = 10 * time.Second
 
-	// firstPause and LongestPause bound the wait between two tries, which doubles.
+	// Stalls is how often a part is asked for although nothing came of it for Stall: by another
+	// connection the store may answer. It goes beside Away; Patience bounds both.
+	Stalls   = 3
+	Patience = Away + Stalls*Stall
+
+	// Breaks is how often a part may break off after some of it has come.
+	Breaks = 4
+
+	// firstPause and longestPause bound the wait between two tries, which doubles, and is up to
+	// a half shorter or longer at random. The longest is what a store that is back may be
+	// found late.
 	firstPause   = 100 * time.Millisecond
-	LongestPause = 2 * time.Second
+	longestPause = time.Second
 
 	// Idle is how long an unused connection is kept for the next object: the activations
 	// of one workflow, not those of another hour.

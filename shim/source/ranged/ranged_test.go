@@ -109,7 +109,8 @@ func TestOneStream(t *testing.T) {
 		"unknown, it breaks": {-1, "v", []string{text[:7]}, "0-10 7-", ""},
 		"before a byte":      {51, "", []string{""}, "0-10 0-51", ""},
 		"it cannot go on":    {51, "", []string{text[:7]}, "0-10", "StoreUnavailable"},
-		"it breaks for good": {51, "v", []string{"", "", "", "", ""}, "0-10 0-51 0-51 0-51 0-51", "StoreUnavailable"},
+		"it breaks often":    {51, "v", []string{text[:7], text[:7], text[:8], text[:9], text[:10]}, "0-10 7-51 7-51 8-51 9-51 10-51", ""},
+		"too often":          {51, "v", []string{text[:7], text[:8], text[:9], text[:10], text[:11]}, "0-10 7-51 8-51 9-51 10-51", "StoreUnavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -203,6 +204,80 @@ func TestFetchesShareConnections(t *testing.T) {
 			t.Errorf("%d parts are read at the same time", most)
 		}
 	})
+}
+
+// A store that is away for some seconds is asked until it is back, and found soon after; one that
+// is gone is asked for as long as is said, and not much more often.
+func TestAStoreThatIsAway(t *testing.T) {
+	refused, full := errors.New("connection refused"), ranged.Again(source.Unavailable("edge", "it answers 503"))
+	for name, in := range map[string]struct {
+		fails error
+		back  time.Duration
+		title string
+	}{
+		"restarts":         {refused, 3 * time.Second, ""},
+		"for long":         {refused, 8 * time.Second, ""},
+		"is overloaded":    {full, 3 * time.Second, ""},
+		"is gone":          {refused, time.Hour, "StoreUnavailable"},
+		"stays overloaded": {full, time.Hour, "StoreUnavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				o := &object{open: func(context.Context, int64, int64, *source.Object) (ranged.Answer, error) {
+					if time.Since(begun) < in.back {
+						return ranged.Answer{}, in.fails
+					}
+					return ranged.Answer{Object: source.Object{Size: 7, Version: "v"}, Body: body("content")}, nil
+				}}
+				s := &sourcetest.Sink{}
+				err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.Begin)
+				took := time.Since(begun)
+				if in.title == "" && (err != nil || string(s.Content) != "content" || took > in.back+2*time.Second) {
+					t.Errorf("%q after %v, %v", s.Content, took, err)
+				}
+				if in.title != "" && (problem.Of(err).Title != in.title || took != ranged.Away) {
+					t.Errorf("after %v: %v", took, err)
+				}
+				if n := len(o.asked); n > 30 {
+					t.Errorf("asked %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// A store that takes the question and says nothing is asked again by other connections.
+func TestAStoreThatIsSilent(t *testing.T) {
+	for name, in := range map[string]struct {
+		silent int // how many times
+		title  string
+		within time.Duration
+	}{
+		"twice":    {ranged.Stalls - 1, "", ranged.Patience},
+		"for good": {math.MaxInt, "StoreTimeout", ranged.Patience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				o := &object{open: func(ctx context.Context, _, _ int64, _ *source.Object) (ranged.Answer, error) {
+					if tries++; tries <= in.silent {
+						<-ctx.Done()
+						return ranged.Answer{}, ctx.Err()
+					}
+					return ranged.Answer{Object: source.Object{Size: 7, Version: "v"}, Body: body("content")}, nil
+				}}
+				begun := time.Now()
+				err := ranged.New("edge", part).Fetch(t.Context(), ref, o, (&sourcetest.Sink{}).Begin)
+				if in.title == "" && err != nil || in.title != "" && problem.Of(err).Title != in.title || tries != ranged.Stalls {
+					t.Errorf("after %d tries: %v", tries, err)
+				}
+				if took := time.Since(begun); took > in.within {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
 }
 
 // The second answer is of another object.

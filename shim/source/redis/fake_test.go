@@ -25,6 +25,8 @@ type fake struct {
 	before func(command []string) string
 	// write, if set, sends an answer, piece by piece if it likes.
 	write func(conn io.Writer, answer string) error
+	// password, if set, is asked for.
+	password string
 
 	serving sync.WaitGroup
 	mu      sync.Mutex
@@ -97,6 +99,7 @@ func (f *fake) close() {
 type session struct {
 	watched map[string]int
 	multi   bool
+	known   bool // it has said the password
 }
 
 // serve ends with the connection. Like a socket, it takes commands while it still answers.
@@ -173,6 +176,15 @@ func (f *fake) answer(state *session, command []string) string {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if command[0] == "AUTH" && f.password != "" {
+		if state.known = command[1] == f.password; !state.known {
+			return "-WRONGPASS invalid username-password pair"
+		}
+		return "+OK"
+	}
+	if f.password != "" && !state.known {
+		return "-NOAUTH Authentication required."
+	}
 	switch command[0] {
 	case "AUTH", "SELECT":
 	case "PING":

@@ -60,9 +60,16 @@ func storeAt(t *testing.T, client *redis.Client, cfg Config) sourcetest.Store {
 }
 
 func TestServerConformance(t *testing.T) {
-	server := redistest.Start(t)
-	client := admin(t, server.Address)
-	sourcetest.Run(t, func(t *testing.T) sourcetest.Store { return storeAt(t, client, config(server.Address)) })
+	server := redistest.Start(t, "--requirepass", testSecret)
+	client := admin(t, server.Address, func(o *redis.Options) { o.Password = testSecret })
+	sourcetest.Run(t, func(t *testing.T) sourcetest.Store {
+		secrets := sourcetest.Secrets(t, "cache", 0o600, "password="+testSecret)
+		cfg := config(server.Address)
+		cfg.Credentials = credentialsOf(secrets)
+		store := storeAt(t, client, cfg)
+		store.Secret = secretOf(secrets)
+		return store
+	})
 }
 
 func TestServerBehindABadLine(t *testing.T) {

@@ -14,12 +14,14 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
+	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
 
 // line is one connection to the server. One goroutine at a time uses it.
 type line struct {
 	conn net.Conn
 	in   *bufio.Reader
+	user secret.Secret // whose line it is; empty without credentials
 	// greeting is what the server is told before the first command, greetings how many of
 	// its replies have not been read.
 	greeting  []byte
@@ -30,8 +32,9 @@ type line struct {
 
 // newLine makes a line of a connection. It greets together with the first command, and not
 // by HELLO, which would be a round trip before it.
-func newLine(conn net.Conn, database int, username, password string) *line {
-	l := &line{conn: conn, in: bufio.NewReaderSize(conn, headerLimit)}
+func newLine(conn net.Conn, database int, user secret.Secret) *line {
+	l := &line{conn: conn, in: bufio.NewReaderSize(conn, headerLimit), user: user}
+	username, password := user.Get(keyUsername), user.Get(keyPassword)
 	greet := func(command ...string) {
 		l.greeting = encode(l.greeting, command...)
 		l.greetings++
@@ -125,18 +128,22 @@ func newLines(cfg Config) *lines {
 
 // begin begins to use a line, which is the caller's until he puts it back. What is sent
 // first by a line that was kept is a question, which is asked again by another line if the
-// server has closed that one meanwhile.
+// server has closed that one meanwhile. The secret is read each time: a server asks for it once
+// per connection, but a changed one counts at once.
 func (p *lines) begin(ctx context.Context, use func(*line) error) (*line, error) {
+	user, err := p.user(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		// A kept line may answer before its being closed has come through.
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		l := p.take()
+		l := p.take(user)
 		kept := l != nil
 		if !kept {
-			var err error
-			if l, err = p.dial(ctx); err != nil {
+			if l, err = p.dial(ctx, user); err != nil {
 				return nil, err
 			}
 		}
@@ -161,17 +168,26 @@ func (p *lines) ask(ctx context.Context, commands ...[]string) (l *line, replies
 	return l, replies, err
 }
 
-func (p *lines) take() *line {
+// take returns a kept line of the user's. It closes those of before the secret was changed.
+func (p *lines) take(user secret.Secret) *line {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.idle) > 0 {
 		l := p.idle[len(p.idle)-1]
 		p.idle = p.idle[:len(p.idle)-1]
-		if l.unused.Stop() {
+		switch {
+		case !l.unused.Stop():
+		case !same(l.user, user):
+			l.close()
+		default:
 			return l
 		}
 	}
 	return nil
+}
+
+func same(a, b secret.Secret) bool {
+	return a.Get(keyUsername) == b.Get(keyUsername) && a.Get(keyPassword) == b.Get(keyPassword)
 }
 
 // put keeps a line for the next who needs one.
@@ -200,24 +216,28 @@ func (p *lines) Close() {
 	p.idle = nil
 }
 
-func (p *lines) dial(ctx context.Context) (*line, error) {
-	var username, password string
-	if p.config.Credentials != nil {
-		s, err := p.config.Credentials(ctx)
-		if err == nil && s.Get(keyPassword) == "" {
-			err = errPassword
-		}
-		if err != nil {
-			return nil, source.Because(source.Forbidden(p.config.Store, "its credentials cannot be read"), err)
-		}
-		username, password = s.Get(keyUsername), s.Get(keyPassword)
+// user reads the secret, which is empty if the server needs none.
+func (p *lines) user(ctx context.Context) (secret.Secret, error) {
+	if p.config.Credentials == nil {
+		return secret.Secret{}, nil
 	}
+	s, err := p.config.Credentials(ctx)
+	if err == nil && s.Get(keyPassword) == "" {
+		err = errPassword
+	}
+	if err != nil {
+		return secret.Secret{}, source.Because(source.Forbidden(p.config.Store, "its credentials cannot be read"), err)
+	}
+	return s, nil
+}
+
+func (p *lines) dial(ctx context.Context, user secret.Secret) (*line, error) {
 	conn, err := p.dialer(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
 	if !p.config.TLS {
-		return newLine(conn, p.config.Database, username, password), nil
+		return newLine(conn, p.config.Database, user), nil
 	}
 	host, _, err := net.SplitHostPort(p.config.Address)
 	if err != nil {
@@ -226,11 +246,7 @@ func (p *lines) dial(ctx context.Context) (*line, error) {
 	secured := tls.Client(conn, &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, RootCAs: p.config.roots})
 	if err := secured.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()
-		var certificate *tls.CertificateVerificationError
-		if errors.As(err, &certificate) {
-			return nil, source.Because(source.Unavailable(p.config.Store, "its certificate is not trusted"), err)
-		}
 		return nil, fmt.Errorf("securing the connection: %w", err)
 	}
-	return newLine(secured, p.config.Database, username, password), nil
+	return newLine(secured, p.config.Database, user), nil
 }

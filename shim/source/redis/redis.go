@@ -62,8 +62,8 @@ type Config struct {
 	// Keyspaces are the only ones that references may name: what stands before the first
 	// colon of a key.
 	Keyspaces []string
-	// Credentials is called for each connection, so that a changed secret counts from the
-	// next one on. nil: the server needs none.
+	// Credentials is called for each question, so that a changed secret counts from the next
+	// one on. nil: the server needs none.
 	Credentials func(context.Context) (secret.Secret, error)
 
 	roots *x509.CertPool // other authorities than the system's, in tests

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,8 +38,22 @@ func testRef(key string) source.Reference {
 // credentials are those of the file's content.
 func credentials(t *testing.T, text string) func(context.Context) (secret.Secret, error) {
 	t.Helper()
-	root := sourcetest.Secrets(t, "cache", 0o600, text)
-	return func(context.Context) (secret.Secret, error) { return LoadCredentials(root, "cache") }
+	return credentialsOf(sourcetest.Secrets(t, "cache", 0o600, text))
+}
+
+func credentialsOf(secrets *os.Root) func(context.Context) (secret.Secret, error) {
+	return func(context.Context) (secret.Secret, error) { return LoadCredentials(secrets, "cache") }
+}
+
+// secretOf writes the server's password, or another one, as sourcetest.Store has it.
+func secretOf(secrets *os.Root) func(right bool) error {
+	return func(right bool) error {
+		password := testSecret
+		if !right {
+			password = "another"
+		}
+		return secrets.WriteFile("cache", []byte("password="+password), 0o600)
+	}
 }
 
 // open returns a source of the server, and a function that ends both.
@@ -55,9 +70,13 @@ func open(t *testing.T, f *fake, cfg Config) (*Source, func()) {
 func TestConformance(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Store {
 		f := newFake()
-		s, end := open(t, f, config("redis.test:6379"))
+		f.password = testSecret
+		secrets := sourcetest.Secrets(t, "cache", 0o600, "password="+testSecret)
+		cfg := config("redis.test:6379")
+		cfg.Credentials = credentialsOf(secrets)
+		s, end := open(t, f, cfg)
 		return sourcetest.Store{
-			Source: s, Scheme: source.SchemeRedis, Bucket: testSpace, Part: Part, Untyped: true, Close: end,
+			Source: s, Scheme: source.SchemeRedis, Bucket: testSpace, Part: Part, Untyped: true, Close: end, Secret: secretOf(secrets),
 			Put: func(ref source.Reference, _ string, content []byte) error {
 				f.set(ref.Bucket+":"+ref.Key, string(content))
 				return nil
@@ -115,7 +134,7 @@ func TestFetchGoesOn(t *testing.T) {
 
 // What stays wrong is told, within a bounded time.
 func TestFetchFails(t *testing.T) {
-	const atOnce, retried, stalled = 0, 2 * ranged.Tries * ranged.LongestPause, ranged.Patience + 2*ranged.Stall
+	const atOnce, retried, stalled = 0, ranged.Away, ranged.Patience
 	for name, in := range map[string]struct {
 		command, answer string
 		title           string

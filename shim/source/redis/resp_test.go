@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
 
 func TestReplies(t *testing.T) {
@@ -112,7 +114,7 @@ func FuzzStream(f *testing.F) {
 		if slow {
 			conn.in = iotest.OneByteReader(conn.in)
 		}
-		s.lines.put(newLine(conn, 0, "", ""))
+		s.lines.put(newLine(conn, 0, secret.Secret{}))
 		s.lines.dialer = func(context.Context) (net.Conn, error) { return nil, io.ErrClosedPipe }
 		header := fmt.Appendf(nil, "$%d\r\n", end)
 		part, err := s.object(testRef("k")).stream(t.Context(), 0, end)

@@ -129,7 +129,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // serve returns a source whose store is handler, and a function that ends both.
 func serve(t *testing.T, handler http.Handler) (*Source, func()) {
 	t.Helper()
-	s, err := New(config(sourcetest.Secrets(t, "edge", 0o600, "access_key_id="+testKeyID+"\nsecret_access_key="+testSecret)))
+	s, err := New(config(sourcetest.Secrets(t, "edge", 0o600, testFile(testKeyID, testSecret))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,6 +145,11 @@ func serve(t *testing.T, handler http.Handler) (*Source, func()) {
 		}
 		<-served
 	}
+}
+
+// testFile is a secret's file.
+func testFile(keyID, secret string) string {
+	return "access_key_id=" + keyID + "\nsecret_access_key=" + secret
 }
 
 func config(secrets *os.Root) Config {

@@ -30,8 +30,12 @@ const gatewayStart = 30 * time.Second
 
 // gateway is a real S3 server with one empty bucket.
 type gateway struct {
+	t       *testing.T
 	address string
 	admin   *sdk.Client
+	dir     string
+	log     bytes.Buffer
+	running *exec.Cmd
 }
 
 func startGateway(t *testing.T) *gateway {
@@ -40,27 +44,18 @@ func startGateway(t *testing.T) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{address: listener.Addr().String()}
+	g := &gateway{t: t, address: listener.Addr().String(), dir: t.TempDir()}
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, testBucket), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(g.dir, testBucket), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	var log bytes.Buffer
-	cmd := exec.Command(programtest.Path(t, "versitygw"), "--port", g.address, "posix", dir)
-	cmd.Env = []string{"ROOT_ACCESS_KEY=" + testKeyID, "ROOT_SECRET_KEY=" + testSecret}
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	g.start()
 	t.Cleanup(func() {
-		// Killed, so Wait always has an error to tell.
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		g.stop()
 		if t.Failed() {
-			t.Logf("versitygw: %s", log.String())
+			t.Logf("versitygw: %s", g.log.String())
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), gatewayStart)
@@ -73,7 +68,7 @@ func startGateway(t *testing.T) *gateway {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			t.Fatalf("versitygw does not listen: %s", log.String())
+			t.Fatal("versitygw does not listen")
 		}
 	}
 	g.admin = sdk.New(sdk.Options{
@@ -82,6 +77,23 @@ func startGateway(t *testing.T) *gateway {
 		HTTPClient:  &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 	})
 	return g
+}
+
+// start runs the server, which need not listen yet.
+func (g *gateway) start() {
+	cmd := exec.Command(programtest.Path(g.t, "versitygw"), "--port", g.address, "posix", g.dir)
+	cmd.Env = []string{"ROOT_ACCESS_KEY=" + testKeyID, "ROOT_SECRET_KEY=" + testSecret}
+	cmd.Stdout, cmd.Stderr = &g.log, &g.log
+	if err := cmd.Start(); err != nil {
+		g.t.Error(err)
+	}
+	g.running = cmd
+}
+
+// stop kills the server, so Wait always has an error to tell.
+func (g *gateway) stop() {
+	_ = g.running.Process.Kill()
+	_ = g.running.Wait()
 }
 
 func (g *gateway) put(ref source.Reference, contentType string, content []byte) error {
@@ -99,7 +111,12 @@ func (g *gateway) delete(ref source.Reference) error {
 // source returns a source that reaches the gateway at address, with the secret given.
 func (g *gateway) source(t *testing.T, address, keyID, secret string) *Source {
 	t.Helper()
-	cfg := config(sourcetest.Secrets(t, "edge", 0o600, "access_key_id="+keyID+"\nsecret_access_key="+secret))
+	return g.sourceOf(t, address, sourcetest.Secrets(t, "edge", 0o600, testFile(keyID, secret)))
+}
+
+func (g *gateway) sourceOf(t *testing.T, address string, secrets *os.Root) *Source {
+	t.Helper()
+	cfg := config(secrets)
 	cfg.Endpoint, cfg.Region = "http://"+address, "us-east-1"
 	cfg.Buckets = append(cfg.Buckets, "missing-bucket")
 	s, err := New(cfg)
@@ -113,8 +130,16 @@ func (g *gateway) source(t *testing.T, address, keyID, secret string) *Source {
 func TestGatewayConformance(t *testing.T) {
 	g := startGateway(t)
 	sourcetest.Run(t, func(t *testing.T) sourcetest.Store {
-		s := g.source(t, g.address, testKeyID, testSecret)
-		return sourcetest.Store{Source: s, Scheme: source.SchemeS3, Bucket: testBucket, Part: Part, Put: g.put, Delete: g.delete, Close: s.Close}
+		secrets := sourcetest.Secrets(t, "edge", 0o600, testFile(testKeyID, testSecret))
+		s := g.sourceOf(t, g.address, secrets)
+		return sourcetest.Store{Source: s, Scheme: source.SchemeS3, Bucket: testBucket, Part: Part, Put: g.put, Delete: g.delete, Close: s.Close,
+			Secret: func(right bool) error {
+				value := testSecret
+				if !right {
+					value = "another-secret"
+				}
+				return secrets.WriteFile("edge", []byte(testFile(testKeyID, value)), 0o600)
+			}}
 	})
 }
 
@@ -167,6 +192,38 @@ func TestGatewayChanges(t *testing.T) {
 		if err := s.Fetch(t.Context(), ref, sink.Begin); problem.Of(err).Title != "InputChanged" {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A store that restarts within some seconds fails no fetch, before its first byte or in between.
+func TestGatewayRestarts(t *testing.T) {
+	const away = 3 * time.Second
+	content := bytes.Repeat([]byte("0123456789abcdef"), 20*Part/16)
+	ref := source.Reference{Scheme: source.SchemeS3, Bucket: testBucket, Key: "k"}
+	for _, name := range []string{"before", "in between"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // the store is away in real time
+			g := startGateway(t)
+			if err := g.put(ref, "text/plain", content); err != nil {
+				t.Fatal(err)
+			}
+			back := make(chan struct{})
+			restart := func() error {
+				g.stop()
+				time.AfterFunc(away, func() { g.start(); close(back) })
+				return nil
+			}
+			sink := &sourcetest.Sink{OnBegin: restart}
+			if name == "before" {
+				sink.OnBegin = nil
+				_ = restart()
+			}
+			err := g.source(t, g.address, testKeyID, testSecret).Fetch(t.Context(), ref, sink.Begin)
+			<-back
+			if err != nil || !bytes.Equal(sink.Content, content) {
+				t.Errorf("%d bytes, %v", len(sink.Content), err)
+			}
+		})
 	}
 }
 

@@ -65,6 +65,7 @@ func New(cfg Config) (*Source, error) {
 		Region:       cfg.Region,
 		UsePathStyle: cfg.PathStyle,
 		Credentials:  provider(cfg.Credentials),
+		HTTPSignerV4: signer{},
 		// Parts are asked for again here, where it is known what of them has arrived.
 		Retryer: aws.NopRetryer{},
 		// Checksums are of whole objects, ranges have none; the entity tag and the length

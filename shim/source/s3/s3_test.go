@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"go.uber.org/goleak"
 
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -35,6 +37,24 @@ func TestConformance(t *testing.T) {
 			Delete: func(ref source.Reference) error { store.set(ref, nil); return nil },
 		}
 	})
+}
+
+// A request is signed with the secret as it is now, also when its id stays.
+func TestAChangedSecretSigns(t *testing.T) {
+	s, end := serve(t, &fakeStore{})
+	defer end()
+	sign := func(secret string) string {
+		r := httptest.NewRequest(http.MethodGet, "http://store.test/inputs/k", nil)
+		c := aws.Credentials{AccessKeyID: testKeyID, SecretAccessKey: secret}
+		if err := s.client.Options().HTTPSignerV4.SignHTTP(t.Context(), c, r, "", "s3", "eu-central-1", time.Unix(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		return r.Header.Get("Authorization")
+	}
+	first, other, again := sign(testSecret), sign("another"), sign(testSecret)
+	if first == other || first != again {
+		t.Errorf("signed with one secret, another and the first again:\n%s\n%s\n%s", first, other, again)
+	}
 }
 
 // An object of one part costs one request; a large one is read in order by as many
@@ -86,7 +106,7 @@ func TestFetchGoesOn(t *testing.T) {
 				var faults atomic.Int32
 				store := &fakeStore{before: func(w http.ResponseWriter, r *http.Request) bool {
 					// Every other request fails, at most as often as a part may.
-					if n := faults.Add(1); n%2 == 0 || n > 2*ranged.Tries-3 {
+					if n := faults.Add(1); n%2 == 0 || n > 2*ranged.Breaks-1 {
 						return false
 					}
 					fault(w, r)
@@ -148,7 +168,7 @@ func TestFetchFails(t *testing.T) {
 			w.WriteHeader(status)
 		}
 	}
-	const atOnce, retried, stalled = 0, 2 * ranged.Tries * ranged.LongestPause, ranged.Patience + 2*ranged.Stall
+	const atOnce, retried, stalled = 0, ranged.Away, ranged.Patience
 	for name, in := range map[string]struct {
 		handler http.HandlerFunc
 		title   string

@@ -38,6 +38,9 @@ type Store struct {
 	// Once says that an object comes to the source once, like a request's body: Stat has
 	// nothing to ask, and nobody is refused.
 	Once bool
+	// Secret writes the node's secret for the store: the right one, or a wrong one under the
+	// same id or user. nil if the store asks for none.
+	Secret func(right bool) error
 	// Close ends the adapter; afterwards no goroutine of it is left.
 	Close func()
 }
@@ -62,6 +65,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"stat":            stat,
 		"stat of another": statReplaced,
 		"unsized":         unsized,
+		"secret":          secret,
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
@@ -307,6 +311,32 @@ func statReplaced(t *testing.T, store Store) {
 		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
 	}
 	sink.ended(t)
+}
+
+// secret: a changed secret counts from the next request on, whether it was wrong or becomes
+// so, whatever a client remembers of the one before.
+func secret(t *testing.T, store Store) {
+	if store.Secret == nil {
+		return
+	}
+	ref, content := store.put(t, 3*store.Part)
+	for _, right := range []bool{true, false, true, false, true} {
+		if err := store.Secret(right); err != nil {
+			t.Fatal(err)
+		}
+		sink := &Sink{}
+		err := store.Source.Fetch(t.Context(), ref, sink.Begin)
+		sink.ended(t)
+		_, stat := store.Source.Stat(t.Context(), ref)
+		if !right {
+			wantProblem(t, err, "StoreForbidden", http.StatusBadGateway)
+			wantProblem(t, stat, "StoreForbidden", http.StatusBadGateway)
+			continue
+		}
+		if err != nil || stat != nil || !bytes.Equal(sink.Content, content) {
+			t.Errorf("with the right secret: %v, and of Stat %v", err, stat)
+		}
+	}
 }
 
 // unsized: an object whose size nobody knows arrives whole and in order.
