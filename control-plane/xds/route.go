@@ -44,6 +44,9 @@ func routes(cfg Config, functions []platform.Function, perRequest []filterapi.Ro
 		picked[f.Cluster] = true
 	}
 	c := &routev3.RouteConfiguration{Name: routesName, IgnorePortInHostMatching: true}
+	if cfg.OTLPSocket != "" {
+		c.RequestHeadersToRemove = traceHeaders
+	}
 	for _, f := range functions {
 		v := virtualHost(f, p)
 		without := make(map[string]*anypb.Any)
