@@ -251,7 +251,7 @@ func caOf(t *testing.T, config string) []byte {
 func TestVersionOfACluster(t *testing.T) {
 	config := kubeconfig(t, &backend{status: metropolis()})
 	expect(t, nodeapi.Version+"\nPART            VERSION\ncontrol plane   v1\n1 node          v0\n1 node          v1\n", "version", "--kubeconfig", config)
-	expect(t, "{\n  \"version\": \""+nodeapi.Version+"\",\n  \"control_plane\": \"v1\",\n  \"nodes\": {\n    \"node-1\": \"v1\",\n    \"node-2\": \"v0\"\n  }\n}\n", "version", "--kubeconfig", config, "-o", "json")
+	expect(t, "{\n  \"version\": \""+nodeapi.Version+"\",\n  \"controlPlane\": \"v1\",\n  \"nodes\": {\n    \"node-1\": \"v1\",\n    \"node-2\": \"v0\"\n  }\n}\n", "version", "--kubeconfig", config, "-o", "json")
 	expect(t, nodeapi.Version+"\n", "version", "--client", "--kubeconfig", config)
 	// Not being able to ask others is no reason not to say one's own.
 	t.Setenv("KUBECONFIG", writeConfig(t, "http://127.0.0.1:1", "", nil))

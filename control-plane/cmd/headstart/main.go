@@ -4,10 +4,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -109,10 +107,4 @@ func (c *cli) client() *admin.Client { return admin.NewClient(filepath.Join(c.ru
 
 func (c *cli) outputFlag(cmd *cobra.Command) {
 	cmd.Flags().VarP(&c.output, "output", "o", "json: print data for scripts")
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
