@@ -297,6 +297,11 @@ skip  Control plane            needs: Kubernetes
 `) || strings.Contains(stdout, "\x1b") {
 		t.Errorf("printed:\n%s", stdout)
 	}
+	stdout, _, err = headstart(t, "", "check", "--kubeconfig", writeConfig(t, "https://127.0.0.1:1", "secret", nil))
+	if err == nil || !strings.HasPrefix(stdout, "fail  Kubernetes               looking at the API server: ") || strings.Contains(stdout, "Upgrade") ||
+		!strings.Contains(stdout, "docs/operations/troubleshooting.md#the-api-server-does-not-answer") {
+		t.Errorf("%v, printed:\n%s", err, stdout)
+	}
 	stdout, _, err = headstart(t, "", "check", "--pre", "-o", "json", "--kubeconfig", config)
 	var results []map[string]any
 	if jsonErr := json.Unmarshal([]byte(stdout), &results); jsonErr != nil || err == nil {
