@@ -266,6 +266,26 @@ func TestVersionOfACluster(t *testing.T) {
 	}
 }
 
+// A plugin's help has what works on a cluster, and nothing else.
+func TestPluginsHelpIsOfClusters(t *testing.T) {
+	for self, here := range map[string]bool{"kubectl-headstart": false, "headstart": true} {
+		for _, args := range [][]string{{"--help"}, {"status", "--help"}} {
+			var out strings.Builder
+			cmd := command(self)
+			cmd.SetOut(&out)
+			cmd.SetArgs(args)
+			if err := cmd.Execute(); err != nil {
+				t.Fatal(err)
+			}
+			for _, words := range []string{"--run-dir", "  up ", "  apply ", "headstart up", "image"} {
+				if there := strings.Contains(out.String(), words); there && !here || len(args) == 1 && here && !there {
+					t.Errorf("%s %v has %q: %v\n%s", self, args, words, there, &out)
+				}
+			}
+		}
+	}
+}
+
 func TestAsAPluginOfKubectl(t *testing.T) {
 	for self, want := range map[string]string{
 		"/usr/local/bin/kubectl-headstart": "  kubectl headstart status",
