@@ -63,16 +63,6 @@ func (s summary) gapMax() (m time.Duration, where string) {
 	return m, where
 }
 
-// slower are the inputs with which Headstart was of no use.
-func (s summary) slower() (inputs []string) {
-	for _, r := range s.rows {
-		if r.On >= r.Off {
-			inputs = append(inputs, fmt.Sprintf("%s: on %.0f ms, off %.0f ms", r.Label, ms(r.On), ms(r.Off)))
-		}
-	}
-	return inputs
-}
-
 func (s summary) hotRatio() float64 { return float64(s.hot.with) / float64(s.hot.without) }
 
 func (s summary) numbers() map[string]float64 {
@@ -144,7 +134,7 @@ type check struct {
 
 func (s summary) checks() []check {
 	gap, gapAt := s.gapMax()
-	slower := s.slower()
+	slower := coldrun.Slower(s.rows)
 	return []check{
 		{"on is faster than off", cmp.Or(strings.Join(slower, "; "), "with every input"), len(slower) == 0},
 		{"all answers right and equal", fmt.Sprintf("%d wrong", s.AnswersWrong), s.AnswersWrong == 0},
