@@ -62,6 +62,9 @@ func TestRequestRefused(t *testing.T) {
 		"no host":                 {"GET / HTTP/1.1\r\n\r\n", 400, "", "no Host header"},
 		"no host, HTTP/1.0":       {"GET / HTTP/1.0\r\n\r\n", 400, "", "no Host header"},
 		"a NUL in the path":       {"GET /%00 HTTP/1.1\r\n" + host + "\r\n", 400, "", "path_normalization_failed"},
+		"a bad escape":            {"GET /a%zz HTTP/1.1\r\n" + host + "\r\n", 400, thumbs().Name, "hexadecimal digits"},
+		"half an escape":          {"GET /a%a/b?c HTTP/1.1\r\n" + host + "\r\n", 400, thumbs().Name, "hexadecimal digits"},
+		"a % at the end":          {"GET /%41% HTTP/1.1\r\n" + host + "\r\n", 400, thumbs().Name, "hexadecimal digits"},
 		"an upgrade":              {"GET / HTTP/1.1\r\n" + host + "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n", 403, thumbs().Name, "upgrade_failed"},
 		"headers too large":       {"GET / HTTP/1.1\r\n" + host + "x: " + strings.Repeat("x", 2*maxRequestHeadersKB<<10) + "\r\n\r\n", 431, "", "headers_too_large"},
 		"an encoding of transfer": {"GET / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip\r\n\r\n", 501, "", "invalid_transfer_encoding"},
@@ -78,6 +81,21 @@ func TestRequestRefused(t *testing.T) {
 				t.Errorf("%s does not say %s", got.body, tt.says)
 			}
 		})
+	}
+}
+
+// What may look like a bad escape, and is none, comes to the function as it is.
+func TestEscapesPass(t *testing.T) {
+	b := start(t, coldState(), nil)
+	daemon := b.listen("unix", b.gw.IngressSocket, "cold")
+	for _, path := range []string{"/%20b", "/a%2Fb%aF", "/a?q=%zz", "/?%"} {
+		c, r := b.dial()
+		if got, _ := b.send(c, r, "GET "+path+" HTTP/1.1\r\nHost: "+thumbs().Hosts[0]+"\r\n\r\n"); got.status != http.StatusOK {
+			t.Errorf("%s: %+v", path, got)
+		}
+		if _, last := daemon.requests(); last == nil || last.RequestURI != path {
+			t.Errorf("the daemon got %+v, want %s", last, path)
+		}
 	}
 }
 

@@ -40,6 +40,8 @@ var replies = []struct {
 		detail: "the gateway does not know yet where the function is served; the request was not delivered and may be sent again"},
 	{when: `response.code_details == "missing_host_header"`, reason: "RequestRefused",
 		detail: "the request has no Host header; the gateway finds the function by it"},
+	{when: `response.code_details == "direct_response"`, reason: "RequestRefused",
+		detail: "the path has a percent sign that is not followed by two hexadecimal digits"},
 	{when: `(response.code >= 400 && response.code < 500 || response.code == 501)`, reason: "RequestRefused",
 		detail: "the gateway refused the request: %RESPONSE_CODE_DETAILS%"},
 	{when: `response.code >= 500`, reason: "GatewayFailed",
