@@ -2,6 +2,7 @@
 # For scripts that need Debian packages; they source it:
 #   need PACKAGE WHAT        notes the package unless WHAT, a program or a file, is there
 #   install_missing SCRIPT   installs what was noted; SCRIPT begins its messages
+# No service of theirs runs, now or later.
 missing=
 
 need() {
@@ -24,7 +25,7 @@ install_missing() {
 	fi
 	echo "· Debian packages:$missing" >&2
 	# Without starting services: Headstart runs its own.
-	policy=/usr/sbin/policy-rc.d
+	policy=${POLICY_RC_D:-/usr/sbin/policy-rc.d}
 	made=
 	if [ ! -e "$policy" ]; then
 		made=1
@@ -43,4 +44,14 @@ install_missing() {
 	fi
 	[ -z "$made" ] || rm -f "$policy"
 	trap - EXIT HUP INT TERM
+	# Nor with the next boot, for which Debian has enabled it.
+	case " $missing " in
+	*" redis-server "*)
+		if command -v systemctl >/dev/null; then
+			systemctl --quiet disable redis-server
+		else
+			update-rc.d redis-server disable
+		fi
+		;;
+	esac
 }

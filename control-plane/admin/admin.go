@@ -25,6 +25,8 @@ const manifestMost = 16 << 20
 type Applied struct {
 	Function string       `json:"function"`
 	Change   local.Change `json:"change"`
+	// Warnings are what will not work as the manifest has it.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Status is all that `headstart status` shows.

@@ -29,7 +29,9 @@ var (
 func lookKubernetes(ctx context.Context, l *look) Outcome {
 	text, err := l.Objects.Version(ctx)
 	if err != nil {
-		return unknown("the API server", err)
+		o := unknown("the API server", err)
+		o.unanswered = o.Status == Fail // whatever it is that answers
+		return o
 	}
 	v, err := version.ParseGeneric(text)
 	if err != nil {

@@ -5,7 +5,9 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -55,6 +57,8 @@ type Outcome struct {
 	// Message is one line: what is there, or how much of it is wrong.
 	Message  string
 	Problems []Problem
+	// unanswered: the API server did not answer, which says nothing of what was to be looked at.
+	unanswered bool
 }
 
 // Problem is one thing to mend.
@@ -119,6 +123,9 @@ func (c Check) result(ctx context.Context, l *look, before []Result) Result {
 	if o.Status == Fail || o.Status == Warn {
 		r.Hint, r.Docs = c.Hint, Docs+"#"+c.Anchor
 	}
+	if o.unanswered {
+		r.Hint, r.Docs = hintUnanswered, Docs+"#"+anchorUnanswered
+	}
 	return r
 }
 
@@ -162,5 +169,7 @@ func unknown(what string, err error) Outcome {
 	if apierrors.IsForbidden(err) {
 		return skip("you may not look at %s", what)
 	}
-	return fail("looking at %s: %v", what, err)
+	o := fail("looking at %s: %v", what, err)
+	_, o.unanswered = errors.AsType[*url.Error](err)
+	return o
 }

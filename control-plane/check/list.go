@@ -11,6 +11,7 @@ const (
 
 // Sections of the Docs page.
 const (
+	anchorUnanswered   = "the-api-server-does-not-answer"
 	anchorOld          = "kubernetes-is-too-old"
 	anchorRights       = "the-installation-lacks-rights"
 	anchorNode         = "a-node-does-not-get-ready"
@@ -30,6 +31,9 @@ const (
 )
 
 const hintOverlay = "Install the gateways with the overlay: `istioctl install -f your-own.yaml -f manifests/istio/install.yaml`"
+
+// hintUnanswered takes the place of a check's own.
+const hintUnanswered = "See that the context is the right one (`kubectl config get-contexts`), and that `kubectl version` gets an answer."
 
 var kubernetes = Check{ID: idKubernetes, Name: "Kubernetes", Anchor: anchorOld, run: lookKubernetes,
 	Hint: "Upgrade the cluster to Kubernetes 1.30 or later, or name another one by --context."}

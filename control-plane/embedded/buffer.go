@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 )
 
@@ -41,6 +42,27 @@ func (b Buffer) check() error {
 		errs = append(errs, errors.New("--buffer-redis: use redis://host:port/db, or rediss:// for TLS, and --buffer-redis-secret for credentials"))
 	}
 	return errors.Join(errs...)
+}
+
+// quotaShare is what the daemon leaves to other functions, as a part of all, unless it is told a
+// quota.
+const quotaShare = 4
+
+// largest is how many bytes one input can have: it is in one place, within its function's quota.
+func (b Buffer) largest() int64 {
+	places := []int64{b.Disk, b.Memory}
+	if b.Redis != "" {
+		places = append(places, b.RedisLimit)
+	}
+	var all int64
+	for _, room := range places {
+		all += room
+	}
+	quota := b.Quota
+	if quota == 0 {
+		quota = all - all/quotaShare
+	}
+	return min(quota, slices.Max(places))
 }
 
 // args are the daemon's flags.

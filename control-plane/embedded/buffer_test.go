@@ -20,6 +20,19 @@ func TestTheDaemonsHearOfTheBuffer(t *testing.T) {
 	}
 }
 
+func TestTheLargestInputIsInOnePlaceAndWithinTheQuota(t *testing.T) {
+	for want, b := range map[int64]Buffer{
+		3072: {Disk: 4096},
+		4096: {Disk: 4096, Memory: 2048},
+		1024: {Disk: 4096, Memory: 2048, Quota: 1024},
+		5000: {Disk: 4096, Redis: "redis://10.0.0.9:6379/1", RedisLimit: 5000},
+	} {
+		if got := b.largest(); got != want {
+			t.Errorf("%+v: %d, want %d", b, got, want)
+		}
+	}
+}
+
 // What the daemon would not start with is said before, and no password with it.
 func TestWrongBuffersAreRefused(t *testing.T) {
 	const redis = "--buffer-redis: use redis://host:port/db, or rediss:// for TLS, and --buffer-redis-secret for credentials"

@@ -193,7 +193,7 @@ func (p *Platform) startControlPlane(ctx context.Context) error {
 		Args: []string{"--state-dir", p.o.StateDir, "--run-dir", p.o.RunDir, "--listen", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--metrics-listen", netip.AddrPortFrom(p.network.Gateway(), metricsPort).String(),
 			"--stores", p.o.Stores, "--prefetch-filter", p.bin("prefetch.wasm"), "--route-filter", p.bin("route.wasm"), "--gateway-port", strconv.Itoa(int(p.o.GatewayPort)),
-			"--otlp-forward", p.o.OTLPForward, "--log-level", p.o.LogLevel},
+			"--largest-input", strconv.FormatInt(p.o.Buffer.largest(), 10), "--otlp-forward", p.o.OTLPForward, "--log-level", p.o.LogLevel},
 		Ready: poll(func(ctx context.Context) error {
 			_, err := p.Client().Status(ctx)
 			return err

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 )
 
@@ -25,11 +26,12 @@ type object struct {
 	self   value
 	ok     bool // false: absent or no mapping, which is said already
 	fields map[string]value
+	absent map[string]bool // what was asked for, and may be misspelt
 }
 
 // object returns the mapping, without fields if the value is none.
 func (v value) object() object {
-	o := object{self: v, fields: map[string]value{}}
+	o := object{self: v, fields: map[string]value{}, absent: map[string]bool{}}
 	if !v.present() {
 		return o
 	}
@@ -69,6 +71,7 @@ func join(path, key string) string {
 func (o object) take(key string) value {
 	v, ok := o.fields[key]
 	if !ok {
+		o.absent[key] = true
 		return value{doc: o.self.doc, path: join(o.self.path, key), line: o.self.line}
 	}
 	delete(o.fields, key)
@@ -92,15 +95,21 @@ func (o object) refuse(key, fix string) {
 	if v := o.take(key); v.present() {
 		v.report(unsupported, fix)
 	}
+	delete(o.absent, key)
 }
 
 // close refuses every field that nobody took, in the document's order.
 func (o object) close() {
-	rest := slices.SortedFunc(maps.Values(o.fields), func(a, b value) int {
-		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.path, b.path))
+	rest := slices.SortedFunc(maps.Keys(o.fields), func(a, b string) int {
+		return cmp.Or(cmp.Compare(o.fields[a].line, o.fields[b].line), cmp.Compare(a, b))
 	})
-	for _, v := range rest {
-		v.report(unsupported, unsupportedFix)
+	absent := slices.Sorted(maps.Keys(o.absent))
+	for _, key := range rest {
+		fix := unsupportedFix
+		if meant, ok := policy.Nearest(key, absent); ok {
+			fix = "did you mean " + meant + "? If not, " + fix
+		}
+		o.fields[key].report(unsupported, fix)
 	}
 }
 

@@ -74,6 +74,12 @@ func TestParseRefusesAField(t *testing.T) {
 		{`"0.5"`, `"$(MODE)"`, first + ".args[1]: holds $(MODE), which Kubernetes expands: not supported by the embedded platform; write the value out"},
 		{`"0.5"`, `"a$$b"`, first + ".args[1]: holds $$, which Kubernetes expands: not supported by the embedded platform; write the value out"},
 
+		// Misspelt fields. What is there already was not meant.
+		{"command: [/fire]", "comand: [/fire]", first + ".comand: not supported by the embedded platform; did you mean command? If not, remove it or run on Kubernetes"},
+		{"timeoutSeconds: 120", "timeoutsecond: 120", podSpec + ".timeoutsecond: not supported by the embedded platform; did you mean timeoutSeconds? If not, remove it or run on Kubernetes"},
+		{"imagePullPolicy: If", "imagepullpolicy: If", first + ".imagepullpolicy: not supported by the embedded platform; did you mean imagePullPolicy? If not, remove it or run on Kubernetes"},
+		{"containerConcurrency: 0", "timeoutSecond: 120", podSpec + ".timeoutSecond: " + notHere},
+
 		// Its environment. No message repeats a value.
 		{"value: fast", "value: $(PORT)-hunter2", first + ".env[0].value: holds $(PORT), which Kubernetes expands: not supported by the embedded platform; write the value out"},
 		{"value: fast", "value: 7", first + ".env[0].value: is not a string; put it in quotes if it is meant as one"},

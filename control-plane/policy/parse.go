@@ -61,7 +61,7 @@ func unknown(given map[string]string, known []string) field.Errors {
 			continue
 		}
 		fix := "remove it; known keys are " + list
-		if n, ok := nearest(key, known); ok {
+		if n, ok := Nearest(key, known); ok {
 			fix = "did you mean " + n + "? Known keys are " + list
 		}
 		errs = append(errs, &field.Error{Field: key, Problem: "is no annotation of Headstart", Fix: fix})

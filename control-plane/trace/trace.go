@@ -18,10 +18,10 @@ import (
 // Trace is what is known of one trace. Its spans are in tree order: each after its
 // parent, siblings by start. A span whose parent is not known counts as a root.
 type Trace struct {
-	ID    string `json:"trace_id"`
+	ID    string `json:"traceId"`
 	Spans []Span `json:"spans"`
 	// Dropped counts the spans that came after the trace had its fill.
-	Dropped int `json:"dropped_spans,omitempty"`
+	Dropped int `json:"droppedSpans,omitempty"`
 }
 
 // Status is how a span ended.
@@ -39,15 +39,15 @@ const (
 type Span struct {
 	Name    string    `json:"name"`
 	Service string    `json:"service"`
-	ID      string    `json:"span_id"`
-	Parent  string    `json:"parent_span_id,omitempty"`
+	ID      string    `json:"spanId"`
+	Parent  string    `json:"parentSpanId,omitempty"`
 	Start   time.Time `json:"start"`
 	End     time.Time `json:"end"`
 	// DurationMS is End minus Start in milliseconds.
-	DurationMS float64        `json:"duration_ms"`
+	DurationMS float64        `json:"durationMs"`
 	Attributes map[string]any `json:"attributes,omitempty"`
 	Status     Status         `json:"status"`
-	Message    string         `json:"status_message,omitempty"`
+	Message    string         `json:"statusMessage,omitempty"`
 }
 
 // Duration is End minus Start.
@@ -237,13 +237,13 @@ func (t Trace) depths() []int {
 
 // Summary is one line about a trace.
 type Summary struct {
-	ID         string    `json:"trace_id"`
+	ID         string    `json:"traceId"`
 	Request    string    `json:"request,omitempty"`
 	Function   string    `json:"function,omitempty"`
 	Start      time.Time `json:"start"`
-	DurationMS float64   `json:"duration_ms"`
+	DurationMS float64   `json:"durationMs"`
 	Spans      int       `json:"spans"`
-	ColdStart  bool      `json:"coldstart"`
+	ColdStart  bool      `json:"coldStart"`
 	Status     Status    `json:"status"`
 }
 

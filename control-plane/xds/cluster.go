@@ -6,6 +6,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	leastrequest "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	overridehost "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
 	upstreamhttp "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
@@ -64,7 +65,7 @@ func functionCluster(name string, p *packer) *clusterv3.Cluster {
 		},
 		CircuitBreakers:               circuitBreakers(),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
-		TypedExtensionProtocolOptions: http1(p),
+		TypedExtensionProtocolOptions: http1(p, withoutEmptyTraceState(p)...),
 		UpstreamConnectionOptions:     upstream.Connection(),
 	}
 }
@@ -107,9 +108,10 @@ func circuitBreakers() *clusterv3.CircuitBreakers {
 	}}}
 }
 
-func http1(p *packer) map[string]*anypb.Any {
+func http1(p *packer, filters ...*hcm.HttpFilter) map[string]*anypb.Any {
 	return map[string]*anypb.Any{protocolOptionsKey: p.pack(&upstreamhttp.HttpProtocolOptions{
 		CommonHttpProtocolOptions: &core.HttpProtocolOptions{IdleTimeout: durationpb.New(upstreamIdleTimeout)},
+		HttpFilters:               filters,
 		UpstreamProtocolOptions: &upstreamhttp.HttpProtocolOptions_ExplicitHttpConfig_{
 			ExplicitHttpConfig: &upstreamhttp.HttpProtocolOptions_ExplicitHttpConfig{
 				ProtocolConfig: &upstreamhttp.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{

@@ -76,12 +76,14 @@ func connectionManager(cfg Config, gw Gateway, p *packer) *hcm.HttpConnectionMan
 			// CGI and WSGI programs take x_headstart_input for x-headstart-input.
 			HeadersWithUnderscoresAction: core.HttpProtocolOptions_DROP_HEADER,
 		},
+		// Old programs and load testers speak it; it names its function by Host all the same.
+		HttpProtocolOptions: &core.Http1ProtocolOptions{AcceptHttp_10: true},
 		Http2ProtocolOptions: &core.Http2ProtocolOptions{
 			MaxConcurrentStreams:        wrapperspb.UInt32(http2Streams),
 			InitialStreamWindowSize:     wrapperspb.UInt32(http2StreamWindow),
 			InitialConnectionWindowSize: wrapperspb.UInt32(http2ConnectionWindow),
 		},
-		LocalReplyConfig: localReplies(),
+		LocalReplyConfig: localReplies(p),
 	}
 	if cfg.OTLPSocket != "" {
 		m.Tracing = tracer(cfg, gw, p)

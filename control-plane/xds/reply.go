@@ -5,6 +5,7 @@ import (
 
 	accesslog "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	cel "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
 	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -17,7 +18,7 @@ import (
 // docs/reference/errors.md lists the reasons. Flags are Envoy's response flags.
 var replies = []struct {
 	flags  []string
-	status []uint32 // Envoy's, when it sets no flag
+	when   string // for what Envoy sets no flag, as CEL
 	answer int
 	reason string
 	detail string
@@ -29,7 +30,7 @@ var replies = []struct {
 	{flags: []string{"UF"}, answer: http.StatusServiceUnavailable, reason: "Unreachable",
 		detail: "neither an instance of the function nor the node's daemon takes connections; the request was not delivered and may be sent again"},
 	// The retry buffer was full and nothing is connected: the same, for a large body.
-	{status: []uint32{http.StatusInsufficientStorage}, answer: http.StatusServiceUnavailable, reason: "Unreachable",
+	{when: `response.code == 507`, answer: http.StatusServiceUnavailable, reason: "Unreachable",
 		detail: "neither an instance of the function nor the node's daemon takes connections, and the body is too large to wait for one; the request may be sent again"},
 	{flags: []string{"UC", "UR", "LR", "UPE"}, answer: http.StatusBadGateway, reason: "ConnectionLost",
 		detail: "the connection broke before the answer was complete; the function may have run"},
@@ -37,43 +38,38 @@ var replies = []struct {
 		detail: "too many requests wait for this function at this gateway; the request was not delivered"},
 	{flags: []string{"UH", "NC"}, answer: http.StatusServiceUnavailable, reason: "NotRouted",
 		detail: "the gateway does not know yet where the function is served; the request was not delivered and may be sent again"},
-	{flags: []string{"DPE"}, status: []uint32{http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge},
-		reason: "RequestRefused", detail: "the gateway refused the request: %RESPONSE_CODE_DETAILS%"},
-	{status: []uint32{http.StatusServiceUnavailable}, reason: "GatewayFailed",
+	{when: `response.code_details == "missing_host_header"`, reason: "RequestRefused",
+		detail: "the request has no Host header; the gateway finds the function by it"},
+	{when: `response.code_details == "direct_response"`, reason: "RequestRefused",
+		detail: "the path has a percent sign that is not followed by two hexadecimal digits"},
+	{when: `(response.code >= 400 && response.code < 500 || response.code == 501)`, reason: "RequestRefused",
+		detail: "the gateway refused the request: %RESPONSE_CODE_DETAILS%"},
+	{when: `response.code >= 500`, reason: "GatewayFailed",
 		detail: "the gateway failed before it delivered the request: %RESPONSE_CODE_DETAILS%"},
 }
 
-func localReplies() *hcm.LocalReplyConfig {
+// noProblem is true of what Envoy itself answers: only a filter's problem has a type by then.
+const noProblem = ` && !("content-type" in response.headers)`
+
+func localReplies(p *packer) *hcm.LocalReplyConfig {
 	var c hcm.LocalReplyConfig
 	for _, r := range replies {
-		m := &hcm.ResponseMapper{Filter: anyOf(r.flags, r.status), BodyFormatOverride: problem(r.reason, r.detail)}
+		filter := &accesslog.AccessLogFilter{FilterSpecifier: &accesslog.AccessLogFilter_ResponseFlagFilter{
+			ResponseFlagFilter: &accesslog.ResponseFlagFilter{Flags: r.flags},
+		}}
+		if r.when != "" {
+			filter = &accesslog.AccessLogFilter{FilterSpecifier: &accesslog.AccessLogFilter_ExtensionFilter{ExtensionFilter: &accesslog.ExtensionFilter{
+				Name:       "envoy.access_loggers.extension_filters.cel",
+				ConfigType: &accesslog.ExtensionFilter_TypedConfig{TypedConfig: p.pack(&cel.ExpressionFilter{Expression: r.when + noProblem})},
+			}}}
+		}
+		m := &hcm.ResponseMapper{Filter: filter, BodyFormatOverride: problem(r.reason, r.detail)}
 		if r.answer != 0 {
 			m.StatusCode = wrapperspb.UInt32(uint32(r.answer))
 		}
 		c.Mappers = append(c.Mappers, m)
 	}
 	return &c
-}
-
-func anyOf(flags []string, statuses []uint32) *accesslog.AccessLogFilter {
-	var filters []*accesslog.AccessLogFilter
-	if len(flags) > 0 {
-		filters = append(filters, &accesslog.AccessLogFilter{FilterSpecifier: &accesslog.AccessLogFilter_ResponseFlagFilter{
-			ResponseFlagFilter: &accesslog.ResponseFlagFilter{Flags: flags},
-		}})
-	}
-	for _, s := range statuses {
-		filters = append(filters, &accesslog.AccessLogFilter{FilterSpecifier: &accesslog.AccessLogFilter_StatusCodeFilter{
-			StatusCodeFilter: &accesslog.StatusCodeFilter{Comparison: &accesslog.ComparisonFilter{
-				// Envoy wants a runtime key, although nothing ever sets it.
-				Value: &core.RuntimeUInt32{DefaultValue: s, RuntimeKey: "headstart.status"},
-			}},
-		}})
-	}
-	if len(filters) == 1 {
-		return filters[0]
-	}
-	return &accesslog.AccessLogFilter{FilterSpecifier: &accesslog.AccessLogFilter_OrFilter{OrFilter: &accesslog.OrFilter{Filters: filters}}}
 }
 
 // problem is filterapi.Problem with Envoy's command operators in its values; a lone

@@ -1,11 +1,13 @@
 package xds
 
 import (
+	"net/http"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	previouspriorities "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
+	matcher "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -44,8 +46,19 @@ func routes(cfg Config, functions []platform.Function, perRequest []filterapi.Ro
 		picked[f.Cluster] = true
 	}
 	c := &routev3.RouteConfiguration{Name: routesName, IgnorePortInHostMatching: true}
+	if cfg.OTLPSocket != "" {
+		c.RequestHeadersToRemove = traceHeaders
+	}
+	unfiltered := make(map[string]*anypb.Any)
+	if cfg.FilterPath != "" {
+		unfiltered[module.PrefetchName] = withoutFilter(p)
+	}
+	if cfg.RouteFilterPath != "" {
+		unfiltered[module.RouteName] = withoutFilter(p)
+	}
 	for _, f := range functions {
 		v := virtualHost(f, p)
+		v.Routes = append([]*routev3.Route{malformed(f, unfiltered)}, v.Routes...)
 		without := make(map[string]*anypb.Any)
 		if cfg.FilterPath != "" && f.Policy.Input == "" {
 			without[module.PrefetchName] = withoutFilter(p)
@@ -111,6 +124,20 @@ func namesInput(f platform.Function) [][]*routev3.HeaderMatcher {
 		ways = append(ways, []*routev3.HeaderMatcher{{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}})
 	}
 	return ways
+}
+
+// badEscape matches paths with a % that two hexadecimal digits do not follow (RFC 3986, section 2.1).
+const badEscape = `.*%([^0-9A-Fa-f].*|[0-9A-Fa-f]([^0-9A-Fa-f].*)?)?`
+
+// malformed refuses what Envoy lets pass and daemons cannot read: hot and cold requests alike.
+func malformed(f platform.Function, unfiltered map[string]*anypb.Any) *routev3.Route {
+	return &routev3.Route{
+		Name:   f.Name,
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcher.RegexMatcher{Regex: badEscape}}},
+		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusBadRequest}},
+
+		TypedPerFilterConfig: unfiltered, // no input is fetched for it
+	}
 }
 
 func anyPath() *routev3.RouteMatch_Prefix { return &routev3.RouteMatch_Prefix{Prefix: "/"} }

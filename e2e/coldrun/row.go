@@ -153,6 +153,16 @@ func withOwnExecution(q Request, label string) trace.Timeline {
 	return t
 }
 
+// Slower are the inputs that Headstart made no faster.
+func Slower(rows []Row) (inputs []string) {
+	for _, r := range rows {
+		if r.On >= r.Off {
+			inputs = append(inputs, fmt.Sprintf("%s: on %.0f ms, off %.0f ms", r.Label, Millis(r.On), Millis(r.Off)))
+		}
+	}
+	return inputs
+}
+
 // Millis is d in milliseconds, to the microsecond.
 func Millis(d time.Duration) float64 {
 	return math.Round(float64(d)/float64(time.Millisecond)*1000) / 1000

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"math"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/trace"
@@ -128,7 +130,9 @@ func show(w io.Writer, o options, s summary) error {
 // checks are the bounds with what was measured.
 func (s summary) checks() []result.Check {
 	gap, _ := s.gapMax()
+	slower := coldrun.Slower(s.rows)
 	return []result.Check{
+		{Figure: "on is faster than off", Bound: "always", Measured: cmp.Or(strings.Join(slower, "; "), "with every input"), Holds: len(slower) == 0},
 		{Figure: "answers wrong or unequal", Bound: "0", Measured: fmt.Sprint(s.AnswersWrong), Holds: s.AnswersWrong == 0},
 		{Figure: fmt.Sprintf("(total - %d ms) / bound, the largest of all requests", totalSlack.Milliseconds()), Bound: fmt.Sprintf("<= %.2f", totalFactor),
 			Measured: fmt.Sprintf("%.2f", s.ratioMax()), Holds: s.ratioMax() <= totalFactor},

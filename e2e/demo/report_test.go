@@ -41,3 +41,23 @@ func TestTheSummaryHasTheNumbersThatScriptsRead(t *testing.T) {
 		t.Errorf("summary (-want +got):\n%s", d)
 	}
 }
+
+// Who sees no gain is told so, not left to compare the columns.
+func TestTheDemoSaysWhenOnIsNotFaster(t *testing.T) {
+	result := func(label string, off, on time.Duration) coldrun.Result {
+		return coldrun.Result{Case: coldrun.Case{Label: label}, Off: []coldrun.Request{{Total: off * msec}}, On: []coldrun.Request{{Total: on * msec}}}
+	}
+	for _, tt := range []struct {
+		results []coldrun.Result
+		want    string
+		holds   bool
+	}{
+		{[]coldrun.Result{result("1 MB", 500, 400), result("32 MB", 900, 600)}, "with every input", true},
+		{[]coldrun.Result{result("1 MB", 400, 400), result("32 MB", 900, 600)}, "1 MB: on 400 ms, off 400 ms", false},
+		{[]coldrun.Result{result("1 MB", 400, 500), result("32 MB", 600, 900)}, "1 MB: on 500 ms, off 400 ms; 32 MB: on 900 ms, off 600 ms", false},
+	} {
+		if got := summarize(tt.results, hot{without: msec}, 0).checks()[0]; got.Measured != tt.want || got.Holds != tt.holds {
+			t.Errorf("got %+v, want %s", got, tt.want)
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -76,7 +78,7 @@ type Bed struct {
 	RedisPassword string
 
 	c        Config
-	lock     *os.File
+	lock     io.Closer
 	topology *topology
 }
 
@@ -170,17 +172,14 @@ func (b *Bed) removeInputs() error {
 	return errors.Join(errs...)
 }
 
-// takeLock keeps two testbeds of one name apart. The kernel lets go of the lock when its
-// holder dies; the file stays, for a second opener must find the same one.
-func takeLock(name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(os.TempDir(), "headstart-"+name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
+// takeLock keeps two testbeds of one name apart. The lock is an abstract socket, on which nobody
+// listens: it goes with its holder, and there is no file that could stay.
+func takeLock(name string) (io.Closer, error) {
+	lock, err := net.Listen("unix", "@headstart-testbed-"+name)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("another testbed %q runs on this machine; wait for it, or end it", name)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another testbed %q runs on this machine; wait for it, or end it", name), f.Close())
-	}
-	return f, nil
+	return lock, err
 }
 
 // RunDir is where the platform's sockets are: short, for the limit on their paths.

@@ -132,7 +132,7 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 	if ref != "" {
 		out.Header.Set(headerInput, ref)
 	}
-	propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(out.Header))
+	tracing.Inject(r.Context(), out.Header)
 	return out, nil
 }
 

@@ -109,7 +109,9 @@ func TestACallSaysWhatAGatewayWould(t *testing.T) {
 // A call continues the trace that it says, or else that of the request it is made for.
 func TestACallContinuesTheTrace(t *testing.T) {
 	got := make(chan string, 1)
-	r := newRig(t, func(_ http.ResponseWriter, req *http.Request) { got <- req.Header.Get("traceparent") })
+	r := newRig(t, func(_ http.ResponseWriter, req *http.Request) {
+		got <- req.Header.Get("traceparent") + req.Header.Get("tracestate")
+	})
 	said := "00-" + id(9) + "-00f067aa0ba902b7-01"
 	for name, c := range map[string]struct {
 		headers []string
@@ -118,11 +120,11 @@ func TestACallContinuesTheTrace(t *testing.T) {
 		"its own":         {[]string{"traceparent", said, "x-headstart-request", id(1)}, id(9)},
 		"of the named":    {[]string{"x-headstart-request", id(1)}, id(1)},
 		"of the only one": {nil, id(1)},
-		"no valid one":    {[]string{"traceparent", "00-0-0-01"}, id(1)},
+		"no valid one":    {[]string{"traceparent", "00-0-0-01", "tracestate", "of=another"}, id(1)},
 	} {
 		end := r.begin("fire-1", id(1), nil, 0)
 		_ = body(t, r.ask("fire-1", http.MethodPost, "/call/fire", nil, c.headers...))
-		if parent := <-got; !strings.HasPrefix(parent, "00-"+c.want) {
+		if parent := <-got; !strings.HasPrefix(parent, "00-"+c.want) || strings.Contains(parent, "another") {
 			t.Errorf("%s: %s", name, parent)
 		}
 		end()

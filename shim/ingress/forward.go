@@ -9,7 +9,6 @@ import (
 	"net/http/httptrace"
 	"strings"
 
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -88,7 +87,7 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 			}
 			out.Header.Set(headerRequest, p.id)
 			setDepth(out.Header, p.depth)
-			propagation.TraceContext{}.Inject(phases.ctx, propagation.HeaderCarrier(out.Header))
+			tracing.Inject(phases.ctx, out.Header)
 			if to.file {
 				out.Header.Set(headerInputFile, staging.Mount+"/"+p.id)
 			}

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -185,7 +184,7 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 				out.Header.Set(headerProgress, progressAsked)
 				there.asked = true
 			}
-			propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(out.Header))
+			tracing.Inject(ctx, out.Header)
 		},
 		explain: func(err error, midway bool) error {
 			node := "the daemon of the instance's node " + bound.GetNode()

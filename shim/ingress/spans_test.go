@@ -129,7 +129,11 @@ func TestTraceWithoutParent(t *testing.T) {
 	r = newRig(t, see(t, &r, &got))
 	req := request(t, "POST", withoutInput, newID(), "", nil)
 	req.Header.Set("traceparent", "nonsense")
+	req.Header.Set("tracestate", "of=another")
 	r.do(t, req)
+	if got, there := got.header["Tracestate"]; there {
+		t.Errorf("the function got a tracestate of no trace: %q", got)
+	}
 	parts := strings.Split(got.header.Get("traceparent"), "-")
 	if len(parts) != 4 {
 		t.Fatalf("the function continues %q", got.header.Get("traceparent"))

@@ -109,7 +109,7 @@ func (d *delivery) request(ctx context.Context, f *nodeapi.Function, id string, 
 		return nil, fmt.Errorf("making the request of an entry: %w", err)
 	}
 	r.Header = ev.header()
-	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	tracing.Inject(ctx, r.Header)
 	r.Header.Set(headerRequest, id)
 	r.Header.Set(headerFunction, d.trigger.GetFunction())
 	if reference != "" {

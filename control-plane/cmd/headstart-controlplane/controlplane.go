@@ -21,6 +21,8 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
@@ -53,7 +55,9 @@ type controlPlane struct {
 	stores      stores.Stores
 	traces      *trace.Store
 	gatewayPort uint32
-	log         *slog.Logger
+	// largestInput is what the nodes' buffers can take, in bytes; 0: not known.
+	largestInput int64
+	log          *slog.Logger
 
 	publishing sync.Mutex  // who tells others of a state tells the newest
 	weights    xds.Weights // as the gateways have them
@@ -274,9 +278,18 @@ func (c *controlPlane) Apply(manifest io.Reader) ([]admin.Applied, error) {
 	}
 	applied := make([]admin.Applied, len(functions))
 	for i, f := range functions {
-		applied[i] = admin.Applied{Function: f.Name, Change: changes[i]}
+		applied[i] = admin.Applied{Function: f.Name, Change: changes[i], Warnings: c.warnings(f)}
 	}
 	return applied, nil
+}
+
+// warnings are what of a function will not work on these nodes.
+func (c *controlPlane) warnings(f platform.Function) []string {
+	if c.largestInput == 0 || f.Policy.Input == "" || f.Policy.InputLimit <= c.largestInput {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s is %s, but a node's buffer takes inputs of up to %s: requests with larger ones get BufferTooSmall; lower the annotation, or raise --buffer-limit of `headstart up`",
+		policy.KeyInputLimit, quantity.Format(f.Policy.InputLimit), quantity.Format(c.largestInput))}
 }
 
 func (c *controlPlane) Delete(function string) error {

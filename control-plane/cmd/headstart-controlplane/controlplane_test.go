@@ -136,6 +136,21 @@ func TestWhatGatewaysReportKeepsFunctionsHot(t *testing.T) {
 	}
 }
 
+// An input that no buffer can take is said when it is deployed, not with the first request.
+func TestApplyWarnsOfALimitAboveTheBuffer(t *testing.T) {
+	c := assemble(t, t.TempDir())
+	for largest, want := range map[int64]string{0: "", 1 << 30: "", 768 << 20: "headstart.dev/input-limit is 1Gi, but a node's buffer takes inputs of up to 768Mi: "} {
+		c.largestInput = largest
+		applied, err := c.Apply(strings.NewReader(fireManifest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(applied[0].Warnings, ""); !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("with room for %d: %q", largest, got)
+		}
+	}
+}
+
 func TestStatus(t *testing.T) {
 	c := assemble(t, t.TempDir())
 	if d := cmp.Diff(admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}}, c.Status()); d != "" {

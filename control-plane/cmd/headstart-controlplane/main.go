@@ -26,6 +26,7 @@ type config struct {
 	stores, filter   string
 	routeFilter      string
 	gatewayPort      uint32
+	largestInput     int64
 	traceSampling    float64
 	otlpForward      string
 	logLevel         string
@@ -101,6 +102,7 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	f.StringVar(&c.filter, "prefetch-filter", "", "the prefetch filter's .wasm file, on the gateways' file system; empty: gateways without it")
 	f.StringVar(&c.routeFilter, "route-filter", "", "the route filter's .wasm file, there too; empty: weights alone say where requests go")
 	f.Uint32Var(&c.gatewayPort, "gateway-port", 8080, "port of each node's gateway")
+	f.Int64Var(&c.largestInput, "largest-input", 0, "bytes that an input can have in a node's buffer: deploying a function that takes larger ones is warned of; 0: not known")
 	f.Float64Var(&c.traceSampling, "trace-sampling", 100, "percentage of requests that start a trace")
 	f.StringVar(&c.otlpForward, "otlp-forward", "", "gRPC target of your own collector, which gets all traces too; empty for none")
 	cmd.PersistentFlags().StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")

@@ -29,6 +29,11 @@ docs/reference/knative-service.md lists what it does.`,
 			if err != nil {
 				return err
 			}
+			for _, a := range applied {
+				for _, w := range a.Warnings {
+					fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", a.Function, w)
+				}
+			}
 			return c.printApplied(cmd.OutOrStdout(), applied)
 		},
 	}

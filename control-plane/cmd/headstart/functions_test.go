@@ -25,6 +25,15 @@ func TestApplyAFile(t *testing.T) {
 	}
 }
 
+// A warning is for people: scripts have it in the data.
+func TestApplyWarns(t *testing.T) {
+	b := backend{warnings: []string{"an input is too large"}}
+	stdout, stderr, err := headstart(t, manifest, "apply", "-f", "-", "--run-dir", serve(t, &b))
+	if err != nil || stderr != "warning: default/fire: an input is too large\n" || stdout != "default/fire created\ncity/flood unchanged\n" {
+		t.Errorf("%v, %q, %q", err, stdout, stderr)
+	}
+}
+
 func TestApplyStandardInput(t *testing.T) {
 	var b backend
 	stdout, _, err := headstart(t, manifest, "apply", "-f", "-", "-o", "json", "--run-dir", serve(t, &b))

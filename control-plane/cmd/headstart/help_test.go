@@ -89,15 +89,15 @@ func TestTrace(t *testing.T) {
 		t.Errorf("%v, printed:\n%s", err, stdout)
 	}
 	expect(t, `{
-  "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
+  "traceId": "4bf92f3577b34da6a3ce929d0e0e4736",
   "spans": [
     {
       "name": "gateway",
       "service": "headstart-gateway",
-      "span_id": "1",
+      "spanId": "1",
       "start": "0001-01-01T00:00:00Z",
       "end": "0001-01-01T00:00:00Z",
-      "duration_ms": 0,
+      "durationMs": 0,
       "status": "ok"
     }
   ]

@@ -251,7 +251,7 @@ func caOf(t *testing.T, config string) []byte {
 func TestVersionOfACluster(t *testing.T) {
 	config := kubeconfig(t, &backend{status: metropolis()})
 	expect(t, nodeapi.Version+"\nPART            VERSION\ncontrol plane   v1\n1 node          v0\n1 node          v1\n", "version", "--kubeconfig", config)
-	expect(t, "{\n  \"version\": \""+nodeapi.Version+"\",\n  \"control_plane\": \"v1\",\n  \"nodes\": {\n    \"node-1\": \"v1\",\n    \"node-2\": \"v0\"\n  }\n}\n", "version", "--kubeconfig", config, "-o", "json")
+	expect(t, "{\n  \"version\": \""+nodeapi.Version+"\",\n  \"controlPlane\": \"v1\",\n  \"nodes\": {\n    \"node-1\": \"v1\",\n    \"node-2\": \"v0\"\n  }\n}\n", "version", "--kubeconfig", config, "-o", "json")
 	expect(t, nodeapi.Version+"\n", "version", "--client", "--kubeconfig", config)
 	// Not being able to ask others is no reason not to say one's own.
 	t.Setenv("KUBECONFIG", writeConfig(t, "http://127.0.0.1:1", "", nil))
@@ -263,6 +263,26 @@ func TestVersionOfACluster(t *testing.T) {
 	cmd.SetArgs([]string{"version"})
 	if err := cmd.ExecuteContext(t.Context()); err != nil || out.String() != nodeapi.Version+"\n" || !strings.HasPrefix(errs.String(), "warning: the API server at http://127.0.0.1:1 cannot be reached") {
 		t.Errorf("%v; %q; %q", err, out.String(), errs.String())
+	}
+}
+
+// A plugin's help has what works on a cluster, and nothing else.
+func TestPluginsHelpIsOfClusters(t *testing.T) {
+	for self, here := range map[string]bool{"kubectl-headstart": false, "headstart": true} {
+		for _, args := range [][]string{{"--help"}, {"status", "--help"}} {
+			var out strings.Builder
+			cmd := command(self)
+			cmd.SetOut(&out)
+			cmd.SetArgs(args)
+			if err := cmd.Execute(); err != nil {
+				t.Fatal(err)
+			}
+			for _, words := range []string{"--run-dir", "  up ", "  apply ", "headstart up", "image"} {
+				if there := strings.Contains(out.String(), words); there && !here || len(args) == 1 && here && !there {
+					t.Errorf("%s %v has %q: %v\n%s", self, args, words, there, &out)
+				}
+			}
+		}
 	}
 }
 
@@ -296,6 +316,11 @@ func TestCheckPrints(t *testing.T) {
 skip  Control plane            needs: Kubernetes
 `) || strings.Contains(stdout, "\x1b") {
 		t.Errorf("printed:\n%s", stdout)
+	}
+	stdout, _, err = headstart(t, "", "check", "--kubeconfig", writeConfig(t, "https://127.0.0.1:1", "secret", nil))
+	if err == nil || !strings.HasPrefix(stdout, "fail  Kubernetes               looking at the API server: ") || strings.Contains(stdout, "Upgrade") ||
+		!strings.Contains(stdout, "docs/operations/troubleshooting.md#the-api-server-does-not-answer") {
+		t.Errorf("%v, printed:\n%s", err, stdout)
 	}
 	stdout, _, err = headstart(t, "", "check", "--pre", "-o", "json", "--kubeconfig", config)
 	var results []map[string]any

@@ -4,14 +4,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -21,6 +20,9 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
+
+// defaultRunDir is where `headstart up` has its sockets.
+const defaultRunDir = "/run/headstart"
 
 // pluginName is what kubectl looks for when it is told `kubectl headstart`.
 const pluginName = "kubectl-headstart"
@@ -72,6 +74,19 @@ func command(self string) *cobra.Command {
 	if c.plugin {
 		name = "kubectl headstart"
 	}
+	here := `
+On this machine alone, as root:
+
+  headstart up                     start the embedded platform
+  headstart image import fn.tar    bring a function's image, if no registry has it
+  headstart apply -f service.yaml  deploy functions (Knative Service manifests)
+  headstart run -f job.yaml        run a job once (a Job manifest)
+
+On either:
+`
+	if c.plugin {
+		here = ""
+	}
 	root := &cobra.Command{
 		Use:         "headstart",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
@@ -82,37 +97,36 @@ On a Kubernetes cluster with Istio:
 
   %[1]s check --pre          what has to be there before Headstart is installed
   %[1]s check                what is wrong, and how to mend it
-
-On this machine alone, as root:
-
-  headstart up                     start the embedded platform
-  headstart image import fn.tar    bring a function's image, if no registry has it
-  headstart apply -f service.yaml  deploy functions (Knative Service manifests)
-  headstart run -f job.yaml        run a job once (a Job manifest)
-
-On either:
-
+%[2]s
   %[1]s status               nodes, functions, instances, and what went wrong
   %[1]s trace <request>      one request as a waterfall
 
-To see all commands with Tab: source <(headstart completion bash)`, name),
+To see all commands with Tab: source <(headstart completion bash)`, name, here),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       nodeapi.Version,
 	}
-	root.PersistentFlags().StringVar(&c.runDir, "run-dir", "/run/headstart", "where the sockets of a platform on this machine are")
+	root.PersistentFlags().StringVar(&c.runDir, "run-dir", defaultRunDir, "where the sockets of a platform on this machine are")
 	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), weightsCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
+	if c.plugin {
+		hideLocal(root)
+	}
 	return root
+}
+
+// localCommands work on the platform of this machine only.
+var localCommands = []string{"up", "apply", "delete", "run", "image"}
+
+// hideLocal takes from the help what does not work on a cluster.
+func hideLocal(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		cmd.Hidden = slices.Contains(localCommands, cmd.Name())
+	}
+	_ = root.PersistentFlags().MarkHidden("run-dir") // it is defined
 }
 
 func (c *cli) client() *admin.Client { return admin.NewClient(filepath.Join(c.runDir, "admin.sock")) }
 
 func (c *cli) outputFlag(cmd *cobra.Command) {
 	cmd.Flags().VarP(&c.output, "output", "o", "json: print data for scripts")
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

@@ -34,9 +34,10 @@ func TestMain(m *testing.M) {
 
 // backend is a control plane that answers as it is told.
 type backend struct {
-	err    error
-	status admin.Status
-	trace  trace.Trace
+	warnings []string // of applying
+	err      error
+	status   admin.Status
+	trace    trace.Trace
 	// weights are those of one function.
 	weights routing.Explanation
 
@@ -54,7 +55,7 @@ func (b *backend) RunJob(_ context.Context, manifest io.Reader) (admin.JobOutcom
 func (b *backend) Apply(manifest io.Reader) ([]admin.Applied, error) {
 	data, err := io.ReadAll(manifest)
 	b.applied = string(data)
-	return []admin.Applied{{Function: "default/fire", Change: local.Created}, {Function: "city/flood", Change: local.Unchanged}}, errors.Join(err, b.err)
+	return []admin.Applied{{Function: "default/fire", Change: local.Created, Warnings: b.warnings}, {Function: "city/flood", Change: local.Unchanged}}, errors.Join(err, b.err)
 }
 
 func (b *backend) Delete(function string) error {

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 func statusCommand(c *cli) *cobra.Command {
@@ -97,8 +99,25 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 	if i < 0 || len(s.Nodes) == 0 || s.Nodes[0].Gateway == "" { // a mesh's gateways have addresses that we do not know
 		return err
 	}
-	_, e := fmt.Fprintf(out, "\nTo call a function, name its host to any gateway:\n  curl -H 'Host: %s' %s/\n", printable(host(s.Functions[i])), printable(s.Nodes[0].Gateway))
+	_, e := fmt.Fprintf(out, "\nTo call a function, name its host to any gateway:\n  curl %s %s/\n", printable(curlOptions(s.Functions[i])), printable(s.Nodes[0].Gateway))
 	return errors.Join(err, e)
+}
+
+// curlOptions are what curl has to be told for a request that names the function and its input.
+func curlOptions(f admin.Function) string {
+	options := fmt.Sprintf("-H 'Host: %s'", host(f))
+	if f.Input == policy.InputBody {
+		return options + " --data-binary @FILE"
+	}
+	t, err := filterapi.ParseTemplate(f.Input)
+	if err != nil {
+		return options // it has no input
+	}
+	_, _, _ = t.Expand(func(header string) (string, bool) { // asks once for each header
+		options += fmt.Sprintf(" -H '%s: VALUE'", header)
+		return "", false
+	})
+	return options
 }
 
 // printControlPlanes writes which there are, if there is more to say than that one is.

@@ -116,6 +116,15 @@ func down(ctx context.Context, p *embedded.Platform, out io.Writer) error {
 	return p.Stop(stop)
 }
 
+// next is what to do once the platform is up.
+func next(o embedded.Options) string {
+	at := ""
+	if o.RunDir != defaultRunDir {
+		at = " --run-dir " + o.RunDir
+	}
+	return fmt.Sprintf("Next: headstart apply -f service.yaml%[1]s; headstart status%[1]s. Logs: %[2]s. Ctrl-C ends it.", at, filepath.Join(o.StateDir, "log"))
+}
+
 func up(cmd *cobra.Command, o embedded.Options) (err error) {
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
 	began := time.Now()
@@ -131,7 +140,7 @@ func up(cmd *cobra.Command, o embedded.Options) (err error) {
 	for _, n := range p.Nodes() {
 		fmt.Fprintf(out, "  %-12s http://%s\n", n.Name, netip.AddrPortFrom(n.Address, uint16(o.GatewayPort)))
 	}
-	fmt.Fprintf(out, "Next: headstart apply -f service.yaml; headstart status. Logs: %s. Ctrl-C ends it.\n", filepath.Join(o.StateDir, "log"))
+	fmt.Fprintln(out, next(o))
 	<-ctx.Done()
 	return nil
 }

@@ -24,6 +24,18 @@ func TestPathsBecomeAbsolute(t *testing.T) {
 	}
 }
 
+// What is suggested finds this platform.
+func TestNextNamesTheRunDir(t *testing.T) {
+	for dir, want := range map[string]string{
+		"/run/headstart": "Next: headstart apply -f service.yaml; headstart status. Logs: /state/log. Ctrl-C ends it.",
+		"/run/two":       "Next: headstart apply -f service.yaml --run-dir /run/two; headstart status --run-dir /run/two. Logs: /state/log. Ctrl-C ends it.",
+	} {
+		if got := next(embedded.Options{RunDir: dir, StateDir: "/state"}); got != want {
+			t.Errorf("%s: %s", dir, got)
+		}
+	}
+}
+
 // Nothing is called clean that may not be.
 func TestStartError(t *testing.T) {
 	canceled := fmt.Errorf("node edge: %w", context.Canceled)

@@ -17,7 +17,7 @@ const versionTimeout = 5 * time.Second
 // versions are those of this program, and of the platform that it reaches.
 type versions struct {
 	Version      string            `json:"version"`
-	ControlPlane string            `json:"control_plane,omitempty"`
+	ControlPlane string            `json:"controlPlane,omitempty"`
 	Nodes        map[string]string `json:"nodes,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -67,12 +68,13 @@ func readBundle(dir string) (bundle, error) {
 	spec, err1 := readFile(filepath.Join(dir, "config.json"))
 	options, err2 := readFile(filepath.Join(dir, "options.json"))
 	address, err3 := readFile(filepath.Join(dir, "address"))
-	if err := errors.Join(err1, err2, err3); err != nil {
+	bootstrap, err4 := readFile(filepath.Join(dir, "bootstrap.json")) // of containerd 2.3 and later
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return bundle{}, err
 	}
 	b.cgroup = ownCgroup(spec, b.id)
 	b.runc = filepath.Join(runcDir(options), b.namespace, b.id)
-	b.socket = shimSocket(string(address))
+	b.socket = cmp.Or(shimSocket(string(address)), shimSocket(bootAddress(bootstrap)))
 	return b, nil
 }
 
@@ -124,6 +126,15 @@ func shimSocket(address string) string {
 		return ""
 	}
 	return p
+}
+
+// bootAddress is what a bundle's bootstrap.json says of its shim.
+func bootAddress(bootstrap []byte) string {
+	var b struct {
+		Address string `json:"address"`
+	}
+	_ = json.Unmarshal(bootstrap, &b) // half written: its shim never started
+	return b.Address
 }
 
 // remove deletes all that the bundle names, and last the bundle: until then a next try

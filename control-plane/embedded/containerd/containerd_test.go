@@ -187,10 +187,12 @@ func TestCgroupMembership(t *testing.T) {
 func TestBundlesAreFoundHoweverIncomplete(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "a [*]") // no pattern
 	for file, content := range map[string]string{
-		"ns/full/config.json":  `{"linux":{"cgroupsPath":"/ns/full"}}`,
-		"ns/full/options.json": `{"root":"/run/other"}`,
-		"ns/full/address":      "unix:///run/containerd/s/0a",
-		"ns/half/config.json":  `{"linux":`,
+		"ns/full/config.json":    `{"linux":{"cgroupsPath":"/ns/full"}}`,
+		"ns/full/options.json":   `{"root":"/run/other"}`,
+		"ns/full/address":        "unix:///run/containerd/s/0a",
+		"ns/half/config.json":    `{"linux":`,
+		"ns/half/bootstrap.json": `{"version":`,
+		"ns/new/bootstrap.json":  `{"version":3,"address":"unix:///run/containerd/s/0b","protocol":"ttrpc"}`,
 	} {
 		name := filepath.Join(state, taskDir, file)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(content), 0o600)); err != nil {
@@ -205,6 +207,7 @@ func TestBundlesAreFoundHoweverIncomplete(t *testing.T) {
 	want := []bundle{
 		{dir + "/full", "ns", "full", "/ns/full", "/run/containerd/s/0a", "/run/other/ns/full"},
 		{dir + "/half", "ns", "half", "", "", "/run/containerd/runc/ns/half"},
+		{dir + "/new", "ns", "new", "", "/run/containerd/s/0b", "/run/containerd/runc/ns/new"},
 	}
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(bundle{})); d != "" {
 		t.Error(d)

@@ -3,8 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/containerd/api/types"
@@ -32,6 +36,38 @@ func (a adapter) Start(ctx context.Context, p *bootapi.BootstrapParams) (*bootap
 		e.Value = o
 	}
 	return a.Shim.Start(ctx, p)
+}
+
+// Stop cleans up after a shim that is dead, with its socket, which nobody else removes.
+func (a adapter) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
+	status, err := a.Shim.Stop(ctx, id)
+	if err != nil {
+		return status, err
+	}
+	// A pod's shim may live on without one of its containers.
+	if address := deadAddress(); address != "" && !shim.CanConnect(address) {
+		if err := shim.RemoveSocket(address); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return status, fmt.Errorf("removing the dead shim's socket: %w", err)
+		}
+	}
+	return status, nil
+}
+
+// deadAddress is what the bundle, the working directory, says of its shim: start has written it
+// for a containerd before 2.3, and newer ones write it themselves.
+func deadAddress() string {
+	if address, err := shim.ReadAddress("address"); err == nil {
+		return address
+	}
+	text, err := os.ReadFile("bootstrap.json")
+	if err != nil {
+		return "" // it never started
+	}
+	var params struct {
+		Address string `json:"address"`
+	}
+	_ = json.Unmarshal(text, &params) // half written: its shim never started
+	return params.Address
 }
 
 // Info tells of runc and its features; from them containerd knows whether pods of this

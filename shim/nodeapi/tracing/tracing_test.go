@@ -3,6 +3,7 @@ package tracing_test
 import (
 	"context"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -146,5 +147,14 @@ func TestStartDoesNotNeedTheCollectorToBeThere(t *testing.T) {
 func TestStartRefusesATargetThatIsNone(t *testing.T) {
 	if _, err := tracing.Start(t.Context(), tracing.ServiceShim, "", "unix://host/\x00"); err == nil || !strings.Contains(err.Error(), "connecting to the trace collector") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Without a collector too: nothing of what is no trace context goes on.
+func TestInjectLeavesNothingOfAnotherTrace(t *testing.T) {
+	h := http.Header{"Traceparent": {"nonsense"}, "Tracestate": {""}, "X": {"kept"}}
+	tracing.Inject(t.Context(), h)
+	if want := (http.Header{"X": {"kept"}}); !cmp.Equal(want, h) {
+		t.Errorf("got %v, want %v", h, want)
 	}
 }

@@ -88,6 +88,9 @@ func run(ctx context.Context, source string, reuse bool) (err error) {
 	if err := coldrun.Table(os.Stdout, coldrun.Lines([]coldrun.Row{row})); err != nil {
 		return err
 	}
+	for _, slower := range coldrun.Slower([]coldrun.Row{row}) {
+		fmt.Println("\nMISSED  on is faster than off:", slower)
+	}
 	fmt.Println("\nOne of the requests with Headstart:")
 	fmt.Println()
 	if err := trace.Waterfall(os.Stdout, coldrun.Typical(row.Result.On).Trace, trace.WaterfallOptions{Width: width}); err != nil {
