@@ -183,6 +183,9 @@ func (f *fall) notes(out *bytes.Buffer) {
 	for _, s := range f.t.Spans {
 		if s.Status == Error {
 			f.note(out, f.paint.red, "✗ "+s.Name+": "+s.Message)
+			for _, line := range s.Log {
+				f.note(out, f.paint.dim, "  │ "+line)
+			}
 		}
 		if reason := s.text(string(tracing.Degraded)); reason != "" {
 			f.note(out, f.paint.yellow, "! "+s.Name+" went on without Headstart: "+reason)
@@ -191,6 +194,7 @@ func (f *fall) notes(out *bytes.Buffer) {
 	if f.t.Dropped > 0 {
 		f.note(out, f.paint.yellow, fmt.Sprintf("! %d more spans did not fit", f.t.Dropped))
 	}
+	f.note(out, f.paint.bold, f.t.Saved().String())
 }
 
 func (f *fall) note(out *bytes.Buffer, color func(string) string, text string) {

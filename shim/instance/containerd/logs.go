@@ -3,15 +3,20 @@ package containerd
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // logLimit is how large a function's log grows before it starts anew: a function's
 // callers decide how much it logs, the node's disk is everybody's.
 const logLimit = 16 << 20
+
+// endMost is how much of a log's end is read, in bytes: many times what is shown.
+const endMost = 16 << 10
 
 // logs are the functions' outputs, one file per function.
 type logs struct{ dir string }
@@ -23,10 +28,42 @@ func openLogs(dir string) (*logs, error) {
 	return &logs{dir: dir}, nil
 }
 
-// path of the function's log. A function's name is namespace/name, both DNS labels,
-// so a dot between them keeps the names apart.
+// path of the function's log.
 func (l *logs) path(function string) string {
-	return filepath.Join(l.dir, strings.ReplaceAll(function, "/", ".")+".log")
+	return filepath.Join(l.dir, nodeapi.LogFile(function))
+}
+
+// size of the function's log; 0 if it has none yet.
+func (l *logs) size(function string) int64 {
+	info, err := os.Stat(l.path(function))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// end returns what is at the end of the function's log, but nothing from before the mark, a
+// size that the log had.
+func (l *logs) end(function string, mark int64) string {
+	f, err := os.Open(l.path(function))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	if mark > info.Size() { // the log was emptied since
+		mark = 0
+	}
+	from := max(mark, info.Size()-endMost)
+	b := make([]byte, info.Size()-from)
+	n, err := f.ReadAt(b, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	return string(b[:n])
 }
 
 // trim empties the logs that are over the limit. The shims append, so what comes next

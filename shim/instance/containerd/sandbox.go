@@ -28,6 +28,7 @@ type sandbox struct {
 	runtime      *Runtime
 	id, function string
 	address      netip.Addr
+	mark         int64 // size of the function's log when the sandbox was made
 	container    client.Container
 	task         client.Task
 	started      bool
@@ -40,6 +41,9 @@ func (sb *sandbox) Function() string        { return sb.function }
 func (sb *sandbox) Address() netip.Addr     { return sb.address }
 func (sb *sandbox) Exited() <-chan struct{} { return sb.exited }
 func (sb *sandbox) ExitCode() uint32        { return sb.code }
+
+// Output implements instance.Sandbox. The shim has written all of it when the task is deleted.
+func (sb *sandbox) Output() string { return sb.runtime.logs.end(sb.function, sb.mark) }
 
 func (sb *sandbox) create(ctx context.Context, image client.Image, s instance.Spec, ns string) error {
 	c, err := sb.runtime.client.NewContainer(ctx, s.ID,
@@ -54,6 +58,7 @@ func (sb *sandbox) create(ctx context.Context, image client.Image, s instance.Sp
 		return fmt.Errorf("creating the container: %w", err)
 	}
 	sb.container = c
+	sb.mark = sb.runtime.logs.size(s.Function)
 	sb.task, err = c.NewTask(ctx, cio.LogFile(sb.runtime.logs.path(s.Function)))
 	if err != nil {
 		return fmt.Errorf("creating the task: %w", err)
