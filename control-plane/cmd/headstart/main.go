@@ -101,7 +101,7 @@ To see all commands with Tab: source <(headstart completion bash)`, name),
 		Version:       nodeapi.Version,
 	}
 	root.PersistentFlags().StringVar(&c.runDir, "run-dir", "/run/headstart", "where the sockets of a platform on this machine are")
-	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), weightsCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
+	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), logsCommand(c), weightsCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
 	return root
 }
 
@@ -110,6 +110,9 @@ func (c *cli) client() *admin.Client { return admin.NewClient(filepath.Join(c.ru
 func (c *cli) outputFlag(cmd *cobra.Command) {
 	cmd.Flags().VarP(&c.output, "output", "o", "json: print data for scripts")
 }
+
+// printJSONLine is for data without an end.
+func printJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
 
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
