@@ -23,6 +23,8 @@ const (
 	// barMin is the narrowest bar column that shows anything; below it, the column
 	// of services goes.
 	barMin = 16
+	// quote begins the lines that a function or the runtime has said.
+	quote = "  │ "
 )
 
 // WaterfallOptions are how a waterfall looks.
@@ -184,7 +186,9 @@ func (f *fall) notes(out *bytes.Buffer) {
 		if s.Status == Error {
 			f.note(out, f.paint.red, "✗ "+s.Name+": "+s.Message)
 			for _, line := range s.Log {
-				f.note(out, f.paint.dim, "  │ "+line)
+				for _, part := range wrapped(printable(line), f.width-columns(quote)) {
+					f.note(out, f.paint.dim, quote+part)
+				}
 			}
 		}
 		if reason := s.text(string(tracing.Degraded)); reason != "" {

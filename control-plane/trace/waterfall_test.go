@@ -42,7 +42,7 @@ func TestWaterfall(t *testing.T) {
 		exited.Spans[i+1].Status, exited.Spans[i+1].Message = trace.Error, "FunctionExited"
 	}
 	exited = exited.Explain(func(instance string) []string {
-		return map[string][]string{"fire-1": {"Traceback (most recent call last):", "KeyError: 'DB\x1b[2J'"}}[instance]
+		return map[string][]string{"fire-1": {"Traceback (most recent call last):", "KeyError: 'DB\x1b[2J'", strings.Repeat("読", 50) + "the cause"}}[instance]
 	})
 	hostile := trace.New("\x1b[31m", []trace.Span{
 		span("01", "", "\x1b]0;owned\a", "line\nend \x1b[2J", 0, 10),
