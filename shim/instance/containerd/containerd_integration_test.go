@@ -130,6 +130,9 @@ func TestSpecIsHeeded(t *testing.T) {
 	if err := sb.Remove(t.Context(), patience); err != nil {
 		t.Error(err)
 	}
+	if got := sb.Output(); got != "GREETING is hello\n" {
+		t.Errorf("its output is %q", got)
+	}
 	n.nothing(t, s.ID)
 }
 
