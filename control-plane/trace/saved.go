@@ -57,6 +57,8 @@ func (t Trace) nothingSaved(p Phases, err error) (reason string, unknown bool) {
 		return "the start of a job waits for its input", true
 	case p.Relay > 0:
 		return "another autoscaler runs the function, and does not tell its cold start from its execution", true
+	case t.AwaitsActivation():
+		return MissingSpans{tracing.Activation}.Error(), true
 	case failed:
 		return "a step failed", false
 	case !cold:

@@ -31,8 +31,9 @@ func TestSaved(t *testing.T) {
 		"not all spans":       {[]trace.Span{root, cold, placement, fetch, execute}, "what was saved is not known: the trace has no span runtime.start"},
 		"another autoscaler's": {[]trace.Span{root, cold, placement, fetch, span("06", "10", node, "relay", 11, 95)},
 			"what was saved is not known: another autoscaler runs the function, and does not tell its cold start from its execution"},
-		"a job":   {[]trace.Span{span("01", "", tracing.ServiceControlPlane, "job", 0, 100), placement, ready, fetch}, "what was saved is not known: the start of a job waits for its input"},
-		"nothing": {nil, "saved nothing: the request waited for no cold start"},
+		"the daemon's spans are late": {[]trace.Span{span("01", "", gateway, "gateway", 0, 100, "headstart.request", requestID)}, "what was saved is not known: the trace has no span activation"},
+		"a job":                       {[]trace.Span{span("01", "", tracing.ServiceControlPlane, "job", 0, 100), placement, ready, fetch}, "what was saved is not known: the start of a job waits for its input"},
+		"nothing":                     {nil, "saved nothing: the request waited for no cold start"},
 	} {
 		if got := trace.New(traceID, tc.spans).Saved().String(); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)

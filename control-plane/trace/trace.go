@@ -142,6 +142,13 @@ func (t Trace) Gateway() (Span, bool) {
 	return t.Spans[i], true
 }
 
+// AwaitsActivation says that the daemon's spans are still to come: the gateway's names a request
+// that went by a daemon.
+func (t Trace) AwaitsActivation() bool {
+	return slices.ContainsFunc(t.Spans, func(s Span) bool { return s.request() != "" }) &&
+		!slices.ContainsFunc(t.Spans, func(s Span) bool { return s.Name == tracing.Activation })
+}
+
 // gatewayService is the service.name of the trace's gateways, empty if they have no span. In
 // a mesh each gateway has its workload's name; it is known by what the mesh's Telemetry adds
 // to its spans, or as what called a daemon, or, if nobody of Headstart's took part, as the
@@ -226,7 +233,7 @@ func Merge(parts ...Trace) Trace {
 }
 
 // ended are the causes that an instance's last lines say more of.
-var ended = []string{"FunctionExited", "FunctionFailed", "SandboxFailed"}
+var ended = []string{"FunctionExited", "FunctionFailed", "ReadyTimeout", "SandboxFailed"}
 
 // Explain returns the trace with the last lines of each instance that failed, at the last of
 // the spans that failed with it.

@@ -51,7 +51,7 @@ func wholeTrace(ctx context.Context, client *admin.Client, id string) (trace.Tra
 	defer tick.Stop()
 	for {
 		t, err := client.Trace(ctx, id)
-		if err != nil || whole(t) {
+		if err != nil || whole(t) && !t.AwaitsActivation() {
 			return t, err
 		}
 		select {
