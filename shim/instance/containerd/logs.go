@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/containerd/containerd/v2/pkg/cio"
+
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -32,6 +34,31 @@ func openLogs(dir string) (*logs, error) {
 func (l *logs) path(function string) string {
 	return filepath.Join(l.dir, nodeapi.LogFile(function))
 }
+
+// output sends a task's output and errors to the function's log. They have two names for one file:
+// under one name, containerd's shim closes the file for both when the program closes one of them,
+// and loses what comes by the other, such as the last words of a program that ends.
+func (l *logs) output(function string) (cio.Creator, error) {
+	// The shim takes a path that is there for a file, and else for a pipe.
+	f, err := os.OpenFile(l.path(function), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making the function's log: %w", err)
+	}
+	return func(string) (cio.IO, error) {
+		return logIO{cio.Config{Stdout: l.path(function), Stderr: l.dir + "/./" + nodeapi.LogFile(function)}}, nil
+	}, nil
+}
+
+// logIO is for output that the shim writes by itself.
+type logIO struct{ config cio.Config }
+
+func (l logIO) Config() cio.Config { return l.config }
+func (logIO) Cancel()              {}
+func (logIO) Wait()                {}
+func (logIO) Close() error         { return nil }
 
 // size of the function's log; 0 if it has none yet.
 func (l *logs) size(function string) int64 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -59,7 +58,11 @@ func (sb *sandbox) create(ctx context.Context, image client.Image, s instance.Sp
 	}
 	sb.container = c
 	sb.mark = sb.runtime.logs.size(s.Function)
-	sb.task, err = c.NewTask(ctx, cio.LogFile(sb.runtime.logs.path(s.Function)))
+	output, err := sb.runtime.logs.output(s.Function)
+	if err != nil {
+		return err
+	}
+	sb.task, err = c.NewTask(ctx, output)
 	if err != nil {
 		return fmt.Errorf("creating the task: %w", err)
 	}
