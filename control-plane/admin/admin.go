@@ -41,6 +41,8 @@ type Status struct {
 	ControlPlanes []ControlPlane `json:"controlPlanes,omitempty"`
 	Nodes         []Node         `json:"nodes"`
 	Functions     []Function     `json:"functions"`
+	// Parts are the embedded platform's processes.
+	Parts []Part `json:"parts,omitempty"`
 	// Routing is what of the weights cannot be used, and what gateways have refused.
 	Routing []RoutingProblem `json:"routing,omitempty"`
 	// Mesh is how far the mesh's configuration has come, on Kubernetes.
@@ -157,8 +159,12 @@ type Backend interface {
 	Status() Status
 	// Weights says why the requests of namespace/name are spread as they are.
 	Weights(function string) (routing.Explanation, bool)
-	// Trace returns a trace by its id or by its request's.
-	Trace(id string) (trace.Trace, bool)
+	// Trace returns a trace by its id or by its request's, or else a trace.Absence.
+	Trace(id string) (trace.Trace, error)
+	// Traces lists the latest and the slowest, of one namespace unless that is empty.
+	Traces(namespace string) trace.Listing
+	// Logs writes what a function has logged until all is written, or ctx ends.
+	Logs(ctx context.Context, o LogOptions, to func(LogLine) error) error
 }
 
 // Handler serves the operator's requests.
@@ -187,16 +193,30 @@ func Handler(b Backend) http.Handler {
 		answer(w, e, nil)
 	})
 	mux.HandleFunc("GET /v1/traces/{id}", func(w http.ResponseWriter, r *http.Request) {
-		t, ok := b.Trace(r.PathValue("id"))
-		if !ok {
-			answer(w, nil, &platform.Refusal{Status: http.StatusNotFound, Reason: "TraceUnknown",
-				Message: "no such trace; the latest are kept, and a request's id is in its answer's " + filterapi.HeaderRequest + " header"})
-			return
+		t, err := b.Trace(r.PathValue("id"))
+		var absent trace.Absence
+		if errors.As(err, &absent) {
+			err = &platform.Refusal{Status: http.StatusNotFound, Reason: absentReasons[absent], Message: absent.Error()}
 		}
-		answer(w, t, nil)
+		answer(w, t, err)
+	})
+	mux.HandleFunc("GET /v1/traces", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, b.Traces(r.URL.Query().Get("namespace")), nil)
+	})
+	mux.HandleFunc("GET /v1/functions/{namespace}/{name}/logs", func(w http.ResponseWriter, r *http.Request) {
+		serveLogs(w, r, b)
 	})
 	return mux
 }
+
+// absentReasons are how scripts know a trace.Absence.
+var absentReasons = map[trace.Absence]string{trace.Unknown: reasonTraceUnknown, trace.NotSampled: reasonTraceNotSampled, trace.NotKept: reasonTraceNotKept}
+
+const (
+	reasonTraceUnknown    = "TraceUnknown"
+	reasonTraceNotSampled = "TraceNotSampled"
+	reasonTraceNotKept    = "TraceNotKept"
+)
 
 // answer tells the operator everything: nobody else reads this socket.
 func answer(w http.ResponseWriter, v any, err error) {

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"bytes"
+	stdcmp "cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,10 @@ type backend struct {
 	trace  trace.Trace
 	// weights are default/fire's.
 	weights routing.Explanation
+	absent  trace.Absence
+	traces  trace.Listing
+	lines   []admin.LogLine
+	asked   admin.LogOptions
 	// request is an id that the trace is known by, too.
 	request string
 
@@ -78,8 +83,26 @@ func (b *backend) Weights(function string) (routing.Explanation, bool) {
 	return b.weights, function == b.weights.Function
 }
 
-func (b *backend) Trace(id string) (trace.Trace, bool) {
-	return b.trace, id == b.trace.ID || id == b.request
+func (b *backend) Trace(id string) (trace.Trace, error) {
+	if id != b.trace.ID && id != b.request {
+		return trace.Trace{}, stdcmp.Or(b.absent, trace.Unknown)
+	}
+	return b.trace, nil
+}
+
+func (b *backend) Traces(string) trace.Listing { return b.traces }
+
+func (b *backend) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogLine) error) error {
+	b.asked = o
+	for _, l := range b.lines {
+		if err := to(l); err != nil {
+			return err
+		}
+	}
+	if o.Follow {
+		<-ctx.Done()
+	}
+	return b.err
 }
 
 // serve returns the path of a socket that b answers at.
@@ -275,9 +298,69 @@ func TestTrace(t *testing.T) {
 	}
 	for _, id := range []string{"unknown", "a/b", "?", "../status"} {
 		_, err := c.Trace(t.Context(), id)
-		if err == nil || err.Error() != "no such trace; the latest are kept, and a request's id is in its answer's x-headstart-request header" {
+		if err == nil || err.Error() != trace.Unknown.Error() {
 			t.Errorf("trace %q: %v", id, err)
 		}
+	}
+	// Why there is none is told in words, and to scripts by name.
+	for absent, title := range map[trace.Absence]string{trace.NotSampled: "TraceNotSampled", trace.NotKept: "TraceNotKept", trace.Unknown: "TraceUnknown"} {
+		resp := call(t, serve(t, &backend{absent: absent}), http.MethodGet, "/v1/traces/1", nil)
+		var p struct{ Title, Detail string }
+		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || resp.StatusCode != http.StatusNotFound || p.Title != title || p.Detail != absent.Error() {
+			t.Errorf("%s: %d %+v, %v", absent, resp.StatusCode, p, err)
+		}
+	}
+}
+
+func TestTraces(t *testing.T) {
+	want := trace.Listing{Latest: []trace.Summary{{ID: "1", Status: trace.OK}}, Slowest: []trace.Summary{}, Kept: 1}
+	got, err := admin.NewClient(serve(t, &backend{traces: want})).Traces(t.Context(), "city")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestLogs(t *testing.T) {
+	want := []admin.LogLine{{Node: "edge", Line: "one\x1b"}, {Node: "cloud", Line: ""}}
+	b := &backend{lines: want}
+	c := admin.NewClient(serve(t, b))
+	read := func(ctx context.Context, o admin.LogOptions, after func()) (got []admin.LogLine, err error) {
+		err = c.Logs(ctx, o, func(l admin.LogLine) error {
+			if got = append(got, l); len(got) == len(want) {
+				after()
+			}
+			return nil
+		})
+		return got, err
+	}
+	o := admin.LogOptions{Function: "city/fire", Tail: 7}
+	got, err := read(t.Context(), o, func() {})
+	if d := cmp.Diff(want, got); err != nil || d != "" || b.asked != o {
+		t.Errorf("%v, asked for %+v: %s", err, b.asked, d)
+	}
+	// Who follows has each line as it comes, and ends it himself.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o.Follow = true
+	if got, err = read(ctx, o, cancel); !errors.Is(err, context.Canceled) || len(got) != len(want) || b.asked != o {
+		t.Errorf("%v, asked for %+v, got %+v", err, b.asked, got)
+	}
+	// A log that ends early is not taken for all of it.
+	b.err = errors.New("the disk is gone")
+	o.Follow = false
+	if _, err := read(t.Context(), o, func() {}); err == nil {
+		t.Error("half a log passes for all of it")
+	}
+	b.lines = nil
+	if _, err := read(t.Context(), o, func() {}); err == nil || err.Error() != "the disk is gone" {
+		t.Errorf("error is %v", err)
+	}
+	resp := call(t, serve(t, b), http.MethodGet, "/v1/functions/city/fire/logs?tail=many", nil)
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a tail that is no number: %d", resp.StatusCode)
 	}
 }
 

@@ -152,6 +152,16 @@ func (c *Client) Trace(ctx context.Context, id string) (trace.Trace, error) {
 	return t, err
 }
 
+// Traces lists the latest and the slowest traces, of one namespace unless that is empty.
+func (c *Client) Traces(ctx context.Context, namespace string) (trace.Listing, error) {
+	if c.replicas != nil {
+		return c.replicas.traces(ctx, namespace)
+	}
+	var l trace.Listing
+	err := c.call(ctx, http.MethodGet, "/v1/traces?namespace="+url.QueryEscape(namespace), nil, &l)
+	return l, err
+}
+
 func (c *Client) call(ctx context.Context, method, path string, body io.Reader, into any) error {
 	if c.replicas != nil {
 		return c.replicas.first(ctx, method == http.MethodGet, func(one *Client) error { return one.call(ctx, method, path, body, into) })
@@ -169,16 +179,26 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 		_ = resp.Body.Close()
 	}()
 	if resp.StatusCode != http.StatusOK {
-		var p filterapi.Problem
-		if err := json.NewDecoder(resp.Body).Decode(&p); err != nil {
-			return fmt.Errorf("the control plane answered %s", resp.Status)
-		}
-		return errors.New(p.Detail)
+		return refusal(resp)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 		return fmt.Errorf("reading the control plane's answer: %w", err)
 	}
 	return nil
+}
+
+// refused is a control plane's problem, in its words.
+type refused struct{ filterapi.Problem }
+
+func (r *refused) Error() string { return r.Detail }
+
+// refusal is the problem that an answer has.
+func refusal(resp *http.Response) error {
+	var p filterapi.Problem
+	if err := json.NewDecoder(resp.Body).Decode(&p); err != nil {
+		return fmt.Errorf("the control plane answered %s", resp.Status)
+	}
+	return &refused{p}
 }
 
 // noAnswer returns the cause of a call's error.

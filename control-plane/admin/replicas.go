@@ -192,13 +192,26 @@ func (r *replicas) trace(ctx context.Context, id string) (trace.Trace, error) {
 	return trace.Merge(parts...).Of(id), nil
 }
 
-// known are the traces that there are. Where there is none, one that does not know it says more
-// than one that does not answer.
-func known(answers []asked[trace.Trace]) (parts []trace.Trace, err error) {
+// traces is what all of them list.
+func (r *replicas) traces(ctx context.Context, namespace string) (trace.Listing, error) {
+	answers, err := askAll(ctx, r, func(c *Client) (trace.Listing, error) { return c.Traces(ctx, namespace) })
+	if err != nil {
+		return trace.Listing{}, err
+	}
+	parts, err := known(answers)
+	if err != nil {
+		return trace.Listing{}, err
+	}
+	return trace.MergeListings(parts...), nil
+}
+
+// known are the answers that there are. Where there is none, one that knows why says more than
+// one that does not know, and that more than one that does not answer.
+func known[T any](answers []asked[T]) (parts []T, err error) {
 	for _, a := range answers {
 		if a.err == nil {
 			parts = append(parts, a.answer)
-		} else if err == nil || errors.Is(err, errNoAnswer) {
+		} else if err == nil || errors.Is(err, errNoAnswer) || isUnknown(err) && !errors.Is(a.err, errNoAnswer) {
 			err = a.err
 		}
 	}
@@ -206,6 +219,11 @@ func known(answers []asked[trace.Trace]) (parts []trace.Trace, err error) {
 		return parts, nil
 	}
 	return nil, err
+}
+
+func isUnknown(err error) bool {
+	r, is := errors.AsType[*refused](err)
+	return is && r.Title == reasonTraceUnknown
 }
 
 // errNoAnswer marks errors of calls that got none.

@@ -82,6 +82,26 @@ func TestTraceOfSeveral(t *testing.T) {
 	if _, err := c.Trace(t.Context(), "unknown"); err == nil || !strings.Contains(err.Error(), "no such trace") {
 		t.Errorf("error is %v", err)
 	}
+	// One that knows why there is none says more than one that does not know.
+	c = ofAll(t, map[string]*backend{"a": {}, "b": {absent: trace.NotSampled}, "c": {}, "d": nil})
+	if _, err := c.Trace(t.Context(), "unsampled"); err == nil || err.Error() != trace.NotSampled.Error() {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// Each lists what it has got.
+func TestTracesOfSeveral(t *testing.T) {
+	one, two := trace.Summary{ID: "1", Status: trace.OK, DurationMS: 5}, trace.Summary{ID: "2", Status: trace.OK, DurationMS: 9}
+	list := func(s trace.Summary) trace.Listing {
+		return trace.Listing{Latest: []trace.Summary{s}, Slowest: []trace.Summary{s}, Kept: 1}
+	}
+	got, err := ofAll(t, map[string]*backend{"a": {traces: list(one)}, "b": {traces: list(two)}, "c": nil}).Traces(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]trace.Summary{two, one}, got.Slowest); d != "" {
+		t.Error(d)
+	}
 }
 
 // What only has to be answered by one goes to one that answers; what changes something is said

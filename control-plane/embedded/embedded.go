@@ -89,6 +89,7 @@ type Platform struct {
 	daemons, gateways, containerds *process.Group
 	logsMu                         sync.Mutex // the nodes start at the same time
 	logs                           []io.Closer
+	partsMu                        sync.Mutex // who writes the parts writes the newest
 }
 
 // CleanupError says that something of this platform or of an earlier one may be left.
@@ -125,6 +126,9 @@ func Start(ctx context.Context, o Options) (_ *Platform, err error) {
 		}
 	}
 	p.daemons, p.gateways, p.containerds = process.New(onExit), process.New(onExit), process.New(onExit)
+	for _, g := range []*process.Group{p.daemons, p.gateways, p.containerds} {
+		g.Watch(p.writeParts)
+	}
 	if err := p.sweep(ctx); err != nil {
 		return nil, &CleanupError{fmt.Errorf("removing what an earlier run left: %w", err)}
 	}
@@ -166,11 +170,6 @@ func (p *Platform) Warning() string {
 	return strings.Join(warnings, "; ")
 }
 
-// Status is what the supervisor knows of the processes.
-func (p *Platform) Status() []process.Status {
-	return slices.Concat(p.containerds.Status(), p.daemons.Status(), p.gateways.Status())
-}
-
 func (p *Platform) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(filepath.Join(p.o.StateDir, "log"), 0o700); err != nil {
 		return fmt.Errorf("--state-dir: %w", err)
@@ -188,7 +187,7 @@ func (p *Platform) startControlPlane(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.daemons.Start(ctx, process.Spec{
+	return p.start(ctx, p.daemons, "", process.Spec{
 		Name: controlPlaneName, Path: p.bin(controlPlaneName), Log: p.log(controlPlaneName), Restart: true,
 		Args: []string{"--state-dir", p.o.StateDir, "--run-dir", p.o.RunDir, "--listen", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--metrics-listen", netip.AddrPortFrom(p.network.Gateway(), metricsPort).String(),
@@ -233,7 +232,7 @@ func (p *Platform) startContainerd(ctx context.Context, n network.Node, run, sta
 		return err
 	}
 	name := "containerd-" + n.Name
-	return p.containerds.Start(ctx, process.Spec{
+	return p.start(ctx, p.containerds, "", process.Spec{
 		Name: name, Path: "containerd", Args: []string{"--config", config}, Log: p.log(name), Restart: true, NetNS: n.Namespace,
 		// containerd finds the shim by its name, and passes the daemon's socket on to it.
 		Env:   append(os.Environ(), "PATH="+p.o.BinDir+":"+os.Getenv("PATH"), "HEADSTART_NODE_SOCKET="+filepath.Join(run, "node.sock")),
@@ -243,7 +242,7 @@ func (p *Platform) startContainerd(ctx context.Context, n network.Node, run, sta
 
 func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Files, run, state string) error {
 	name := "headstart-node-" + n.Name
-	return p.daemons.Start(ctx, process.Spec{
+	return p.start(ctx, p.daemons, "", process.Spec{
 		Name: name, Path: p.bin("headstart-node"), Log: p.log(name), Restart: true, NetNS: n.Namespace,
 		Args: append([]string{"--state-dir", state, "--run-dir", run, "--secrets-dir", p.o.SecretsDir, "--control-plane", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--containerd", filepath.Join(run, "containerd.sock"),
@@ -280,7 +279,7 @@ func (p *Platform) startGateway(ctx context.Context, n network.Node, files pki.F
 	}
 	name := "gateway-" + n.Name
 	gateway := netip.AddrPortFrom(n.Address, uint16(p.o.GatewayPort))
-	return p.gateways.Start(ctx, process.Spec{
+	return p.start(ctx, p.gateways, "", process.Spec{
 		Name: name, Path: p.bin("envoy"), Log: p.log(name), Restart: true, NetNS: n.Namespace,
 		Args:  []string{"--config-path", config, "--concurrency", strconv.Itoa(gatewayWorkers), "--disable-hot-restart", "--log-level", "warning"},
 		Ready: poll(func(ctx context.Context) error { return dial(ctx, gateway) }),

@@ -15,27 +15,40 @@ const (
 	functionsMost = 10_000
 	// textMost is the longest reason, message or field kept, in bytes.
 	textMost = 512
+	// instancesMost bounds the instances whose last lines are kept: some MB at most.
+	instancesMost = 1000
 )
 
 // Event is one thing that happened, perhaps several times.
 type Event struct {
-	Reason  string    `json:"reason"`
-	Message string    `json:"message"`
-	Field   string    `json:"field,omitempty"`
-	Node    string    `json:"node,omitempty"`
-	Count   int       `json:"count"`
-	First   time.Time `json:"first"`
-	Last    time.Time `json:"last"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	Field   string `json:"field,omitempty"`
+	Node    string `json:"node,omitempty"`
+	// Instance is the latest one that it happened to, if it is about instances.
+	Instance string `json:"instance,omitempty"`
+	// Log is what says why: the last lines of the function's log, or the runtime's words.
+	Log   []string  `json:"log,omitempty"`
+	Count int       `json:"count"`
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
 }
 
 // Log holds events per function. Its zero value is ready to use.
 type Log struct {
 	mu         sync.Mutex
 	byFunction map[string][]Event
+	ended      []ending // the latest last
+}
+
+// ending is what an instance has left behind.
+type ending struct {
+	function, node, instance string
+	log                      []string
 }
 
 // Add records an event of the function. The same reason, field, message and node
-// again only counts.
+// again only counts; instance and log are the latest's.
 func (l *Log) Add(function string, e Event) {
 	e.Reason, e.Message, e.Field = clip(e.Reason), clip(e.Message), clip(e.Field)
 	now := time.Now()
@@ -47,6 +60,10 @@ func (l *Log) Add(function string, e Event) {
 	events, known := l.byFunction[function]
 	if !known && len(l.byFunction) >= functionsMost {
 		return
+	}
+	if e.Instance != "" {
+		l.ended = append(l.ended, ending{function, e.Node, e.Instance, e.Log})
+		l.ended = slices.Delete(l.ended, 0, max(len(l.ended)-instancesMost, 0))
 	}
 	e.Count, e.First, e.Last = 1, now, now
 	if i := slices.IndexFunc(events, func(o Event) bool {
@@ -66,11 +83,45 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), textMost)], "")
 }
 
-// Of returns the function's events, the latest last.
+// Explain adds the last lines of an instance to the events that name it; node is who says so.
+func (l *Log) Explain(node, instance string, log []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, e := range l.ended {
+		if e.instance == instance && e.node == node {
+			l.ended[i].log = log
+		}
+	}
+}
+
+// LastLines are those of an instance that has ended, nil if none are known.
+func (l *Log) LastLines(instance string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lastLines(instance)
+}
+
+// lastLines of the instance; the caller holds mu.
+func (l *Log) lastLines(instance string) []string {
+	for _, e := range slices.Backward(l.ended) {
+		if e.instance == instance {
+			return e.log
+		}
+	}
+	return nil
+}
+
+// Of returns the function's events, the latest last. The caller must not change their logs.
 func (l *Log) Of(function string) []Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.byFunction[function])
+	events := slices.Clone(l.byFunction[function])
+	for i, e := range events {
+		if e.Instance != "" {
+			events[i].Log = l.lastLines(e.Instance)
+		}
+	}
+	return events
 }
 
 // Forget drops a deleted function's events.
@@ -78,4 +129,5 @@ func (l *Log) Forget(function string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.byFunction, function)
+	l.ended = slices.DeleteFunc(l.ended, func(e ending) bool { return e.function == function })
 }

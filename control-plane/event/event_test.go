@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,5 +80,39 @@ func TestFunctionsCannotFillTheLog(t *testing.T) {
 	l.Add("default/f0", Event{Reason: "again"})
 	if known, late := len(l.Of("default/f0")), len(l.Of(fmt.Sprint("default/f", functionsMost))); known != 2 || late != 0 {
 		t.Errorf("%d events of a function that has some, %d of one too many", known, late)
+	}
+}
+
+// What an instance has logged last comes after the news of its end, and is the latest one's.
+func TestTheLastLinesOfAnInstance(t *testing.T) {
+	var l Log
+	exited := func(instance string) {
+		l.Add("default/fire", Event{Reason: "FunctionExited", Node: "edge", Instance: instance})
+	}
+	exited("one")
+	l.Explain("cloud", "one", []string{"another node's word"})
+	if got := l.Of("default/fire")[0].Log; got != nil {
+		t.Errorf("before: %q", got)
+	}
+	l.Explain("edge", "one", []string{"no database"})
+	exited("two")
+	l.Explain("edge", "two", []string{"no memory"})
+	l.Explain("edge", "unknown", []string{"x"})
+	if e := l.Of("default/fire"); len(e) != 1 || e[0].Count != 2 || e[0].Instance != "two" || !slices.Equal(e[0].Log, []string{"no memory"}) {
+		t.Errorf("kept %+v", e)
+	}
+	// A trace of the earlier one still finds its own.
+	if got := l.LastLines("one"); !slices.Equal(got, []string{"no database"}) {
+		t.Errorf("of the first: %q", got)
+	}
+	for i := range instancesMost {
+		exited(fmt.Sprint("more-", i))
+	}
+	if got := l.LastLines("one"); got != nil {
+		t.Errorf("instances fill the log: %q", got)
+	}
+	l.Forget("default/fire")
+	if l.LastLines("two") != nil || len(l.ended) != 0 {
+		t.Errorf("a deleted function's are kept: %+v", l.ended)
 	}
 }

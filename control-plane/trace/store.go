@@ -33,6 +33,7 @@ type Store struct {
 	order  *list.List        // of *record, the oldest first
 	byID   map[string]string // request id to trace id
 	memory int               // bytes of all traces, about
+	absent absences
 }
 
 // record is one trace as it comes in.
@@ -107,8 +108,10 @@ func (s *Store) add(id string, span Span, size int) {
 func (s *Store) evict(r *record) {
 	s.order.Remove(r.place)
 	delete(s.traces, r.id)
+	s.absent.add(r.id, NotKept)
 	for _, id := range r.ids {
 		delete(s.byID, id)
+		s.absent.add(id, NotKept)
 	}
 	s.memory -= r.memory
 }

@@ -60,6 +60,21 @@ func fit(s string, limit int) string {
 	return s
 }
 
+// wrapped returns s in parts of at most so many columns, which are 2 or more: the cause is often
+// at the end.
+func wrapped(s string, limit int) (parts []string) {
+	begin, used := 0, 0
+	for i, r := range s {
+		n := columnsOf(r)
+		if used+n > limit {
+			parts = append(parts, s[begin:i])
+			begin, used = i, 0
+		}
+		used += n
+	}
+	return append(parts, s[begin:])
+}
+
 // pad returns s filled with spaces up to so many columns.
 func pad(s string, to int) string {
 	return s + strings.Repeat(" ", max(0, to-columns(s)))

@@ -48,6 +48,9 @@ type Span struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 	Status     Status         `json:"status"`
 	Message    string         `json:"statusMessage,omitempty"`
+	// Log is why the span's instance failed: the last lines of the function's log, or the
+	// runtime's words. No sender has it, and it is not forwarded.
+	Log []string `json:"log,omitempty"`
 }
 
 // Duration is End minus Start.
@@ -139,6 +142,13 @@ func (t Trace) Gateway() (Span, bool) {
 	return t.Spans[i], true
 }
 
+// AwaitsActivation says that the daemon's spans are still to come: the gateway's names a request
+// that went by a daemon.
+func (t Trace) AwaitsActivation() bool {
+	return slices.ContainsFunc(t.Spans, func(s Span) bool { return s.request() != "" }) &&
+		!slices.ContainsFunc(t.Spans, func(s Span) bool { return s.Name == tracing.Activation })
+}
+
 // gatewayService is the service.name of the trace's gateways, empty if they have no span. In
 // a mesh each gateway has its workload's name; it is known by what the mesh's Telemetry adds
 // to its spans, or as what called a daemon, or, if nobody of Headstart's took part, as the
@@ -219,6 +229,28 @@ func Merge(parts ...Trace) Trace {
 	}
 	t := New(parts[0].ID, slices.Collect(maps.Values(spans)))
 	t.Dropped = dropped
+	return t
+}
+
+// ended are the causes that an instance's last lines say more of.
+var ended = []string{"FunctionExited", "FunctionFailed", "ReadyTimeout", "SandboxFailed"}
+
+// Explain returns the trace with the last lines of each instance that failed, at the last of
+// the spans that failed with it.
+func (t Trace) Explain(lastLines func(instance string) []string) Trace {
+	last := map[string]int{} // by instance
+	for i, s := range t.Spans {
+		if s.Status == Error && slices.Contains(ended, s.Message) {
+			last[s.text(string(tracing.Instance))] = i
+		}
+	}
+	if len(last) == 0 {
+		return t
+	}
+	t.Spans = slices.Clone(t.Spans)
+	for instance, i := range last {
+		t.Spans[i].Log = lastLines(instance)
+	}
 	return t
 }
 

@@ -23,6 +23,8 @@ const (
 	// barMin is the narrowest bar column that shows anything; below it, the column
 	// of services goes.
 	barMin = 16
+	// quote begins the lines that a function or the runtime has said.
+	quote = "  │ "
 )
 
 // WaterfallOptions are how a waterfall looks.
@@ -183,6 +185,11 @@ func (f *fall) notes(out *bytes.Buffer) {
 	for _, s := range f.t.Spans {
 		if s.Status == Error {
 			f.note(out, f.paint.red, "✗ "+s.Name+": "+s.Message)
+			for _, line := range s.Log {
+				for _, part := range wrapped(printable(line), f.width-columns(quote)) {
+					f.note(out, f.paint.dim, quote+part)
+				}
+			}
 		}
 		if reason := s.text(string(tracing.Degraded)); reason != "" {
 			f.note(out, f.paint.yellow, "! "+s.Name+" went on without Headstart: "+reason)
@@ -191,6 +198,7 @@ func (f *fall) notes(out *bytes.Buffer) {
 	if f.t.Dropped > 0 {
 		f.note(out, f.paint.yellow, fmt.Sprintf("! %d more spans did not fit", f.t.Dropped))
 	}
+	f.note(out, f.paint.bold, f.t.Saved().String())
 }
 
 func (f *fall) note(out *bytes.Buffer, color func(string) string, text string) {

@@ -33,6 +33,17 @@ func TestWaterfall(t *testing.T) {
 			failed.Spans[i].Attributes = map[string]any{string(tracing.Degraded): "InputMissing"}
 		}
 	}
+	exited := trace.New(traceID, []trace.Span{
+		span("01", "", tracing.ServiceGateway, tracing.Gateway, 0, 90),
+		span("02", "01", tracing.ServiceNode, tracing.Activation, 1, 89, "headstart.request", requestID, "faas.coldstart", true),
+		span("03", "02", tracing.ServiceNode, tracing.RuntimeStart, 20, 80, "headstart.instance", "fire-1"),
+	})
+	for i := range exited.Spans[1:] {
+		exited.Spans[i+1].Status, exited.Spans[i+1].Message = trace.Error, "FunctionExited"
+	}
+	exited = exited.Explain(func(instance string) []string {
+		return map[string][]string{"fire-1": {"Traceback (most recent call last):", "KeyError: 'DB\x1b[2J'", strings.Repeat("読", 50) + "the cause"}}[instance]
+	})
 	hostile := trace.New("\x1b[31m", []trace.Span{
 		span("01", "", "\x1b]0;owned\a", "line\nend \x1b[2J", 0, 10),
 		span("02", "01", "日本語のサービス", "映像を読む", 2, 9),
@@ -46,6 +57,7 @@ func TestWaterfall(t *testing.T) {
 		"cold-100":        {cold(), trace.WaterfallOptions{Width: 100}},
 		"cold-60":         {cold(), trace.WaterfallOptions{Width: 12}},
 		"failed-80":       {failed, trace.WaterfallOptions{Width: 80}},
+		"exited-80":       {exited, trace.WaterfallOptions{Width: 80}},
 		"failed-80-color": {failed, trace.WaterfallOptions{Width: 80, Color: true}},
 		"hostile-80":      {hostile, trace.WaterfallOptions{Width: 80}},
 		"empty":           {trace.New(traceID, nil), trace.WaterfallOptions{}},

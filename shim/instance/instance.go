@@ -46,6 +46,9 @@ type Sandbox interface {
 	Exited() <-chan struct{}
 	// ExitCode is valid once Exited is closed.
 	ExitCode() uint32
-	// Remove ends the program (a signal, grace later a kill) and leaves nothing.
+	// Remove ends the program (a signal, grace later a kill) and leaves nothing but its log.
 	Remove(ctx context.Context, grace time.Duration) error
+	// Output is the end of what the function has logged since the sandbox was made. It is
+	// complete once the sandbox is removed.
+	Output() string
 }

@@ -59,7 +59,7 @@ func (s *Set) bringUp(in *instance, m *nodeapi.StartInstance) (Sandbox, *problem
 		err = s.awaitReadyOrExit(ctx, in, sb, f.GetProbePath())
 	}
 	if err != nil {
-		return sb, s.explain(ctx, err, f)
+		return sb, s.explain(ctx, in, err, f)
 	}
 	return sb, nil
 }
@@ -115,7 +115,7 @@ func (s *Set) fail(in *instance, sb Sandbox, p *problem.Problem) {
 	if _, stopped := stopRequested(in.life); stopped {
 		status.Phase = nodeapi.Phase_PHASE_STOPPED
 	} else {
-		status.Reason, status.Message, status.Field = p.Title, p.Detail, p.Field
+		status.Reason, status.Message, status.Field, status.Log = p.Title, p.Detail, p.Field, in.words
 	}
 	in.err = p
 	if in.job { // nobody else waits, and whoever runs it is to find nothing left
@@ -127,6 +127,18 @@ func (s *Set) fail(in *instance, sb Sandbox, p *problem.Problem) {
 	s.report(status)
 	close(in.settled)
 	s.end(in, sb, 0, p)
+	s.lastLines(status, sb)
+}
+
+// lastLines tells what a removed sandbox has logged last, if it has a reason for its end. The
+// control plane has heard of that before, when requests depended on it.
+func (s *Set) lastLines(ended *nodeapi.InstanceStatus, sb Sandbox) {
+	if sb == nil || ended.GetReason() == "" {
+		return
+	}
+	if lines := nodeapi.LastLines(sb.Output()); len(lines) > 0 {
+		s.report(&nodeapi.InstanceStatus{Id: ended.GetId(), Function: ended.GetFunction(), Phase: ended.GetPhase(), Log: lines})
+	}
 }
 
 // watch owns a ready instance until it ends by itself, is stopped, or the set closes.
@@ -147,6 +159,7 @@ func (s *Set) watch(in *instance, sb Sandbox) {
 		status.Message = fmt.Sprintf("the function's program ended by itself with code %d", sb.ExitCode())
 		s.report(status) // first: requests are still sent to it
 		s.end(in, sb, 0, problem.InstanceGone())
+		s.lastLines(status, sb)
 	}
 }
 

@@ -17,7 +17,10 @@ const (
 	fieldReadyTimeout = "headstart.dev/ready-timeout"
 )
 
-const reasonExited = "FunctionExited"
+const (
+	reasonExited        = "FunctionExited"
+	reasonSandboxFailed = "SandboxFailed"
+)
 
 // stopRequest is the cause of a life that somebody ended.
 type stopRequest struct{ grace time.Duration }
@@ -38,8 +41,9 @@ func exitedEarly(code uint32) *problem.Problem {
 }
 
 // explain turns the failure of a start within ctx into words for the function's owner;
-// what is the operator's to mend goes to the log and says nothing to callers.
-func (s *Set) explain(ctx context.Context, err error, f *nodeapi.Function) *problem.Problem {
+// what is the operator's to mend goes to the log and to the instance's words, and says nothing
+// to callers.
+func (s *Set) explain(ctx context.Context, in *instance, err error, f *nodeapi.Function) *problem.Problem {
 	var p *problem.Problem
 	_, stopped := stopRequested(ctx)
 	switch {
@@ -53,6 +57,7 @@ func (s *Set) explain(ctx context.Context, err error, f *nodeapi.Function) *prob
 		return problem.New(http.StatusGatewayTimeout, "ReadyTimeout", fieldReadyTimeout,
 			fmt.Sprintf("the function was not ready within %s; mend its start, or allow it more time", f.GetReadyTimeout().AsDuration()))
 	}
+	in.words = nodeapi.LastLines(err.Error())
 	s.log.Error("an instance could not be started", "function", f.GetName(), "error", err)
-	return problem.New(http.StatusBadGateway, "SandboxFailed", fieldContainer, "the node could not start the function's sandbox; the node's log says why")
+	return problem.New(http.StatusBadGateway, reasonSandboxFailed, fieldContainer, "the node could not start the function's sandbox; the node's log says why")
 }

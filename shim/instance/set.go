@@ -59,6 +59,7 @@ type instance struct {
 	inputs      *staging.Dir // where the sandbox sees its inputs
 	socket      bool         // it has one
 	unstaged    error        // why a job has no input
+	words       []string     // the runtime's, of a sandbox that could not be made; its life's only
 
 	settled chan struct{} // closed when ready or failed
 	// Written before settled is closed.

@@ -3,6 +3,7 @@ package instance_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -69,11 +70,12 @@ func TestStartThatFails(t *testing.T) {
 		id     string
 		change func(f *nodeapi.Function)
 		want   problem.Problem
+		log    []string
 		took   time.Duration
 	}{
 		"no image": {change: func(f *nodeapi.Function) { f.Image = "absent:1" },
 			want: problem.Problem{Title: "ImageUnavailable", Status: 502, Field: "spec.template.spec.containers[0].image", Detail: "there is no such image"}},
-		"no program": {change: func(f *nodeapi.Function) { f.Args = []string{"/run/secret"} },
+		"no program": {change: func(f *nodeapi.Function) { f.Args = []string{"/run/secret"} }, log: []string{`["/run/secret"] is no program`},
 			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
 		"ends at once": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "3"} },
 			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the function's program ended with code 3 before it was ready"}},
@@ -83,9 +85,9 @@ func TestStartThatFails(t *testing.T) {
 			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout", Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
 		"image never there": {change: func(f *nodeapi.Function) { f.Image = instancetest.SlowImage }, took: readyTimeout,
 			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout", Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
-		"id that is a path": {id: "../../precious",
+		"id that is a path": {id: "../../precious", log: []string{`instance id "../../precious": only a-z, 0-9 and - are allowed`},
 			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
-		"id that is nothing": {id: " ",
+		"id that is nothing": {id: " ", log: []string{"instance id of 0 characters"},
 			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
 		"port that is another": {change: func(f *nodeapi.Function) { f.Port += 65536 },
 			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
@@ -107,8 +109,11 @@ func TestStartThatFails(t *testing.T) {
 				began := time.Now()
 				r.set.Start(m)
 				test.want.Type = "https://headstart.dev/errors#" + test.want.Title
+				if name == "port that is another" {
+					test.log = []string{fmt.Sprintf("port %d is none", m.GetFunction().GetPort())}
+				}
 				failed := status(m.GetId(), nodeapi.Phase_PHASE_FAILED)
-				failed.Reason, failed.Message, failed.Field = test.want.Title, test.want.Detail, test.want.Field
+				failed.Reason, failed.Message, failed.Field, failed.Log = test.want.Title, test.want.Detail, test.want.Field, test.log
 				for _, late := range []bool{false, true} { // who comes later learns the same
 					_, err := r.set.Ready(t.Context(), m.GetId())
 					var got *problem.Problem
@@ -258,6 +263,22 @@ func TestProgramThatEndsByItself(t *testing.T) {
 		ended.Message = "the function's program ended by itself with code 7"
 		r.wantReported(starting("one"), isReady("one", at), ended)
 		r.wantProblem("one", "InstanceGone")
+		r.wantNothing("one")
+	})
+}
+
+// Its last words come second: nobody waits for them.
+func TestAnInstanceThatEndsSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start("one", "say", "3", "\x1b[31mno database\x1b[0m\ngoodbye\n")
+		synctest.Wait()
+		failed := status("one", nodeapi.Phase_PHASE_FAILED)
+		failed.Reason, failed.Field = "FunctionExited", "spec.template.spec.containers[0]"
+		failed.Message = "the function's program ended with code 3 before it was ready"
+		said := status("one", nodeapi.Phase_PHASE_FAILED)
+		said.Log = []string{"no database", "goodbye"}
+		r.wantReported(starting("one"), failed, said)
 		r.wantNothing("one")
 	})
 }

@@ -782,7 +782,11 @@ type InstanceStatus struct {
 	// only; empty: plain HTTP.
 	MeshSni string `protobuf:"bytes,8,opt,name=mesh_sni,json=meshSni,proto3" json:"mesh_sni,omitempty"`
 	// For PHASE_STOPPED of a job whose program ended by itself: the code it ended with.
-	ExitCode      int32 `protobuf:"varint,9,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	ExitCode int32 `protobuf:"varint,9,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	// The last lines of the function's log, or the runtime's words, of an instance that has
+	// failed or ended by itself. They follow in a second message, once the sandbox is removed:
+	// only then the log is complete. They are for the function's owner, never for its callers.
+	Log           []string `protobuf:"bytes,10,rep,name=log,proto3" json:"log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -878,6 +882,13 @@ func (x *InstanceStatus) GetExitCode() int32 {
 		return x.ExitCode
 	}
 	return 0
+}
+
+func (x *InstanceStatus) GetLog() []string {
+	if x != nil {
+		return x.Log
+	}
+	return nil
 }
 
 // Instances are those of this node that the platform itself runs, where it does so
@@ -3366,7 +3377,7 @@ const file_node_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x14\n" +
-	"\x05input\x18\x04 \x01(\tR\x05input\"\x86\x02\n" +
+	"\x05input\x18\x04 \x01(\tR\x05input\"\x98\x02\n" +
 	"\x0eInstanceStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12.\n" +
@@ -3376,7 +3387,9 @@ const file_node_proto_rawDesc = "" +
 	"\amessage\x18\x06 \x01(\tR\amessage\x12\x14\n" +
 	"\x05field\x18\a \x01(\tR\x05field\x12\x19\n" +
 	"\bmesh_sni\x18\b \x01(\tR\ameshSni\x12\x1b\n" +
-	"\texit_code\x18\t \x01(\x05R\bexitCode\"x\n" +
+	"\texit_code\x18\t \x01(\x05R\bexitCode\x12\x10\n" +
+	"\x03log\x18\n" +
+	" \x03(\tR\x03log\"x\n" +
 	"\tInstances\x12?\n" +
 	"\tinstances\x18\x01 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12*\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x16.headstart.node.v1.JobR\x04jobs\"\x89\x02\n" +

@@ -90,6 +90,7 @@ func (c *cluster) Left(node string) {
 func (c *cluster) Instance(string, *nodeapi.InstanceStatus) {}
 
 func (c *cluster) Activate(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage {
+	noteUnsampled(ctx, c.traces, a)
 	return c.activator.Activate(ctx, node, a)
 }
 
@@ -229,7 +230,15 @@ func (c *cluster) Weights(function string) (routing.Explanation, bool) {
 }
 
 // Trace returns a trace by its id or by its request's.
-func (c *cluster) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id) }
+func (c *cluster) Trace(id string) (trace.Trace, error) { return traceOf(c.traces, c.events, id) }
+
+// Traces lists what this control plane has.
+func (c *cluster) Traces(namespace string) trace.Listing { return c.traces.List(namespace) }
+
+// Logs refuses: the kubelet has them.
+func (c *cluster) Logs(context.Context, admin.LogOptions, func(admin.LogLine) error) error {
+	return &platform.Refusal{Status: http.StatusMethodNotAllowed, Reason: "UseKubectl", Message: "on Kubernetes functions are pods; use kubectl logs"}
+}
 
 // Status is all that the control plane knows, as of now.
 func (c *cluster) Status() admin.Status {

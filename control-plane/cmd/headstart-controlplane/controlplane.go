@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -14,9 +16,13 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
 	"github.com/headstart-mesh/headstart/control-plane/activation"
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/functionlog"
 	"github.com/headstart-mesh/headstart/control-plane/knative"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
@@ -55,6 +61,8 @@ type controlPlane struct {
 	stores      stores.Stores
 	traces      *trace.Store
 	gatewayPort uint32
+	runDir      string
+	stateDir    string
 	// largestInput is what the nodes' buffers can take, in bytes; 0: not known.
 	largestInput int64
 	log          *slog.Logger
@@ -81,6 +89,7 @@ func (c *controlPlane) Instance(node string, s *nodeapi.InstanceStatus) {
 }
 
 func (c *controlPlane) Activate(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage {
+	noteUnsampled(ctx, c.traces, a)
 	return c.activator.Activate(ctx, node, a)
 }
 
@@ -316,7 +325,40 @@ func (c *controlPlane) Weights(function string) (routing.Explanation, bool) {
 	return c.planner.Explain(function, time.Now())
 }
 
-func (c *controlPlane) Trace(id string) (trace.Trace, bool) { return c.traces.Get(id) }
+func (c *controlPlane) Trace(id string) (trace.Trace, error) { return traceOf(c.traces, c.events, id) }
+
+func (c *controlPlane) Traces(namespace string) trace.Listing { return c.traces.List(namespace) }
+
+// traceOf returns a trace with the last lines of the instances that failed in it.
+func traceOf(traces *trace.Store, events *event.Log, id string) (trace.Trace, error) {
+	t, ok := traces.Get(id)
+	if !ok {
+		return t, traces.Absent(id)
+	}
+	return t.Explain(events.LastLines), nil
+}
+
+// noteUnsampled remembers a request that leaves no spans: somebody may ask for its trace.
+func noteUnsampled(ctx context.Context, traces *trace.Store, a *nodeapi.Activate) {
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": a.GetTraceparent()})
+	if s := oteltrace.SpanContextFromContext(ctx); s.IsValid() && !s.IsSampled() {
+		traces.Unsampled(a.GetRequest())
+	}
+}
+
+// Logs reads the nodes' files: the embedded platform's are on this machine.
+func (c *controlPlane) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogLine) error) error {
+	err := functionlog.Read(ctx, functionlog.Options{Dir: c.stateDir, Function: o.Function, Tail: o.Tail, Follow: o.Follow},
+		func(node, line string) error { return to(admin.LogLine{Node: node, Line: line}) })
+	deployed := slices.ContainsFunc(c.platform.State().Functions, func(f platform.Function) bool { return f.Name == o.Function })
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !deployed:
+		return &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: "no such function, and no log of it; `headstart status` lists functions"}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
+}
 
 func (c *controlPlane) Status() admin.Status {
 	state, now := c.platform.State(), time.Now()
@@ -343,6 +385,10 @@ func (c *controlPlane) Status() admin.Status {
 			}
 		}
 		s.Functions = append(s.Functions, fn)
+	}
+	var err error
+	if s.Parts, err = admin.ReadParts(c.runDir); err != nil {
+		c.log.Warn("the status lacks the platform's processes", "error", err)
 	}
 	return s
 }

@@ -70,7 +70,7 @@ func runLocal(ctx context.Context, c config) (err error) {
 
 	// Nodes and gateways -> platform -> nodes and gateways.
 	daemons := nodes.New(log)
-	cp := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), survey: survey.New(daemons, registry, log), events: &event.Log{}, stores: allowed, traces: traces, gatewayPort: c.gatewayPort, largestInput: c.largestInput, log: log}
+	cp := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), survey: survey.New(daemons, registry, log), events: &event.Log{}, stores: allowed, traces: traces, gatewayPort: c.gatewayPort, largestInput: c.largestInput, runDir: c.runDir, stateDir: c.stateDir, log: log}
 	cp.planner = routing.New(cp.survey, registry)
 	cp.gateways = xds.New(xds.Config{ListenPort: c.gatewayPort, FilterPath: c.filter, RouteFilterPath: c.routeFilter, OTLPSocket: c.socket("otlp.sock"), TraceSampling: c.traceSampling,
 		Verify: verifyGateway, OnLoad: cp.routed}, log)

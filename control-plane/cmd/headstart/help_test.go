@@ -21,6 +21,7 @@ func TestHelpTeaches(t *testing.T) {
 		"apply":        {"serving.knative.dev/v1", "all of them or none", "cat service.yaml | headstart apply -f -", "docs/reference/knative-service.md"},
 		"delete":       {"NAMESPACE/NAME", "namespace default", "headstart delete fire"},
 		"status":       {"how to call a function", "--output"},
+		"logs":         {"NAMESPACE/NAME", "--follow", "--tail", "kubectl"},
 		"weights":      {"NAMESPACE/NAME", "how far nodes are", "--gateway", "--output"},
 		"trace":        {"x-headstart-request", "waterfall"},
 		"image":        {"import"},
@@ -100,11 +101,20 @@ func TestTrace(t *testing.T) {
       "durationMs": 0,
       "status": "ok"
     }
-  ]
+  ],
+  "saved": {
+    "ms": 0,
+    "ofMs": 0,
+    "scheduleMs": 0,
+    "coldStartMs": 0,
+    "transferMs": 0,
+    "executeMs": 0,
+    "reason": "the request waited for no cold start"
+  }
 }
 `, "trace", b.trace.ID, "-o", "json", "--run-dir", dir)
-	expectError(t, "no such trace; the latest are kept, and a request's id is in its answer's x-headstart-request header", "trace", "unknown", "--run-dir", dir)
-	expectError(t, "accepts 1 arg(s), received 0", "trace")
+	expectError(t, "no such trace; the latest are kept, and a request's id is in its answer's x-headstart-request header; `headstart trace` lists them, and what was not sampled has none", "trace", "unknown", "--run-dir", dir)
+	expectError(t, "accepts at most 1 arg(s), received 2", "trace", "one", "two")
 }
 
 // Before anything is started, up says all that is missing and how to get it.

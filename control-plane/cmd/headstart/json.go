@@ -8,12 +8,20 @@ import (
 
 // printJSON prints data for scripts. A list without elements is [], never null: scripts iterate.
 func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(withLists(v))
+}
+
+// printJSONLine is for data without an end.
+func printJSONLine(w io.Writer, v any) error { return json.NewEncoder(w).Encode(withLists(v)) }
+
+// withLists is a copy of v in which no list is nil.
+func withLists(v any) any {
 	copied := reflect.New(reflect.TypeOf(v))
 	copied.Elem().Set(reflect.ValueOf(v))
 	fillLists(copied.Elem())
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(copied.Interface())
+	return copied.Interface()
 }
 
 // fillLists replaces nil slices by empty ones.

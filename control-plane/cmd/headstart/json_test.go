@@ -28,6 +28,9 @@ var printed = []any{
 	routing.Explanation{Nodes: []routing.Node{{}}, Gateways: []routing.Gateway{{To: []routing.To{{}}}}},
 	trace.Trace{Spans: []trace.Span{{}}},
 	trace.Summary{},
+	admin.LogLine{},
+	admin.Part{},
+	trace.Saved{},
 	versions{},
 	[]imported{{}},
 }

@@ -107,7 +107,7 @@ To see all commands with Tab: source <(headstart completion bash)`, name, here),
 		Version:       nodeapi.Version,
 	}
 	root.PersistentFlags().StringVar(&c.runDir, "run-dir", defaultRunDir, "where the sockets of a platform on this machine are")
-	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), weightsCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
+	root.AddCommand(upCommand(c), applyCommand(c), deleteCommand(c), runCommand(c), statusCommand(c), logsCommand(c), weightsCommand(c), traceCommand(c), checkCommand(c), imageCommand(c), versionCommand(c))
 	if c.plugin {
 		hideLocal(root)
 	}
@@ -115,7 +115,7 @@ To see all commands with Tab: source <(headstart completion bash)`, name, here),
 }
 
 // localCommands work on the platform of this machine only.
-var localCommands = []string{"up", "apply", "delete", "run", "image"}
+var localCommands = []string{"up", "apply", "delete", "run", "logs", "image"}
 
 // hideLocal takes from the help what does not work on a cluster.
 func hideLocal(root *cobra.Command) {

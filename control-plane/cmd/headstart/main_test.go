@@ -44,6 +44,9 @@ type backend struct {
 	applied string
 	deleted []string
 	job     admin.JobOutcome
+	traces  trace.Listing
+	lines   []admin.LogLine
+	asked   admin.LogOptions
 }
 
 func (b *backend) RunJob(_ context.Context, manifest io.Reader) (admin.JobOutcome, error) {
@@ -72,7 +75,24 @@ func (b *backend) Weights(function string) (routing.Explanation, bool) {
 	return b.weights, function == b.weights.Function
 }
 
-func (b *backend) Trace(id string) (trace.Trace, bool) { return b.trace, id == b.trace.ID }
+func (b *backend) Trace(id string) (trace.Trace, error) {
+	if id != b.trace.ID {
+		return trace.Trace{}, trace.Unknown
+	}
+	return b.trace, nil
+}
+
+func (b *backend) Traces(string) trace.Listing { return b.traces }
+
+func (b *backend) Logs(_ context.Context, o admin.LogOptions, to func(admin.LogLine) error) error {
+	b.asked = o
+	for _, l := range b.lines {
+		if err := to(l); err != nil {
+			return err
+		}
+	}
+	return b.err
+}
 
 // serve returns the run directory of a platform with b as its control plane.
 func serve(t *testing.T, b *backend) string {

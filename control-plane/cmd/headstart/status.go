@@ -18,14 +18,15 @@ import (
 )
 
 func statusCommand(c *cli) *cobra.Command {
+	var failing bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show nodes, functions, instances and events", Args: cobra.NoArgs,
+		Use: "status [FUNCTION...]", Short: "Show nodes, functions, instances and events",
 		Long: `Show the nodes with their gateways, the functions with their instances, what went wrong
 lately and what to mend, what is not routed as meant, and how to call a function.
 
 It asks the platform on this machine if one runs, else the control plane in the cluster.`,
-		Example: "  headstart status\n  headstart status --context production -n video",
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Example: "  headstart status\n  headstart status fire\n  headstart status --failing\n  headstart status --context production -n video",
+		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := c.target(cmd)
 			if err != nil {
 				return err
@@ -39,12 +40,23 @@ It asks the platform on this machine if one runs, else the control plane in the 
 			s.Routing = slices.DeleteFunc(s.Routing, func(p admin.RoutingProblem) bool {
 				return p.Function != "" && c.cluster.namespace != "" && !strings.HasPrefix(p.Function, c.cluster.namespace+"/")
 			})
+			if s, err = c.only(s, args); err != nil {
+				return err
+			}
+			if failing {
+				s = onlyFailing(s, time.Now())
+			}
 			if c.output == jsonOutput {
 				return printJSON(cmd.OutOrStdout(), s)
+			}
+			if failing && nothing(s) {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "Nothing is failing.")
+				return err
 			}
 			return printStatus(cmd.OutOrStdout(), s, time.Now())
 		},
 	}
+	cmd.Flags().BoolVar(&failing, "failing", false, "show only what is wrong now, or went wrong in the last 15 minutes")
 	c.cluster.flags(cmd)
 	c.outputFlag(cmd)
 	return cmd
@@ -89,10 +101,12 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 	}
 	err := errors.Join(
 		printControlPlanes(out, s.ControlPlanes),
+		printParts(out, s.Parts, now),
 		printTable(out, "No node is connected; the log of headstart-node says why.", nodes, "NODE", "GATEWAY", "INSTANCES", "VERSION"),
 		printTable(out, "", nodeRows(s.Nodes), "\nNODE", "PROBLEM", "FIX"),
 		printTable(out, none, functions, header...),
 		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"),
+		printLastLines(out, s.Functions),
 		printTable(out, "", routingRows(s.Routing), "\nROUTING OF", "AT GATEWAYS", "PROBLEM"),
 		printMesh(out, s.Mesh))
 	i := slices.IndexFunc(s.Functions, func(f admin.Function) bool { return !f.Deleting })

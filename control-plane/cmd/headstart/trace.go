@@ -51,7 +51,7 @@ func wholeTrace(ctx context.Context, client *admin.Client, id string) (trace.Tra
 	defer tick.Stop()
 	for {
 		t, err := client.Trace(ctx, id)
-		if err != nil || whole(t) {
+		if err != nil || whole(t) && !t.AwaitsActivation() {
 			return t, err
 		}
 		select {
@@ -66,8 +66,10 @@ func wholeTrace(ctx context.Context, client *admin.Client, id string) (trace.Tra
 
 func traceCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "trace ID", Short: "Show one request as a waterfall", Args: cobra.ExactArgs(1),
-		Long: `Show the spans of one request, from gateway to function, as a waterfall.
+		Use: "trace [ID]", Short: "Show one request as a waterfall, or list the latest and slowest", Args: cobra.MaximumNArgs(1),
+		Long: `Show the spans of one request, from gateway to function, as a waterfall that ends
+with the time saved.
+Without an id, list the latest and the slowest requests.
 
 ID is a trace id, or the request's own, which is in the x-headstart-request header of
 the answer to a request that was cold.
@@ -79,12 +81,15 @@ It asks the platform on this machine if one runs, else the control plane in the 
 				return err
 			}
 			defer client.Close()
+			if len(args) == 0 {
+				return c.listTraces(cmd, client)
+			}
 			t, err := wholeTrace(cmd.Context(), client, args[0])
 			if err != nil {
 				return err
 			}
 			if c.output == jsonOutput {
-				return printJSON(cmd.OutOrStdout(), t)
+				return printJSON(cmd.OutOrStdout(), savingTrace{t, t.Saved()})
 			}
 			return trace.Waterfall(cmd.OutOrStdout(), t, waterfallOptions(cmd.OutOrStdout()))
 		},

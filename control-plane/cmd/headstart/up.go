@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/embedded"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
 )
@@ -125,6 +126,20 @@ func next(o embedded.Options) string {
 	return fmt.Sprintf("Next: headstart apply -f service.yaml%[1]s; headstart status%[1]s. Logs: %[2]s. Ctrl-C ends it.", at, filepath.Join(o.StateDir, "log"))
 }
 
+// warnOfGateways says what gateways cannot do, or refuse. Whatever that is, the platform is up.
+func warnOfGateways(ctx context.Context, c *admin.Client, out io.Writer) {
+	status, err := c.Status(ctx)
+	if err != nil {
+		fmt.Fprintln(out, "warning: the state of the gateways is not known:", err)
+		return
+	}
+	for _, p := range status.Routing {
+		if p.Function == "" {
+			fmt.Fprintf(out, "warning: gateway %s: %s\n", strings.Join(p.Gateways, ", "), p.Message)
+		}
+	}
+}
+
 func up(cmd *cobra.Command, o embedded.Options) (err error) {
 	ctx, out := cmd.Context(), cmd.ErrOrStderr()
 	began := time.Now()
@@ -140,6 +155,7 @@ func up(cmd *cobra.Command, o embedded.Options) (err error) {
 	for _, n := range p.Nodes() {
 		fmt.Fprintf(out, "  %-12s http://%s\n", n.Name, netip.AddrPortFrom(n.Address, uint16(o.GatewayPort)))
 	}
+	warnOfGateways(ctx, p.Client(), out)
 	fmt.Fprintln(out, next(o))
 	<-ctx.Done()
 	return nil

@@ -50,11 +50,13 @@ type child struct {
 	stop, kill       context.Context // ended to stop it; when there is no time left
 	askStop, askKill context.CancelFunc
 
+	changed func() // called without mu
+
 	mu     sync.Mutex
 	status Status
 }
 
-func newChild(spec Spec) *child {
+func newChild(spec Spec, changed func()) *child {
 	if spec.StopSignal == 0 {
 		spec.StopSignal = syscall.SIGTERM
 	}
@@ -67,7 +69,9 @@ func newChild(spec Spec) *child {
 		began:  make(chan struct{}),
 		ended:  make(chan struct{}),
 		done:   make(chan struct{}),
-		status: Status{Name: spec.Name, State: Starting},
+		status: Status{Name: spec.Name, State: Starting, Since: time.Now()},
+
+		changed: changed,
 	}
 	c.stop, c.askStop = context.WithCancel(context.Background())
 	c.kill, c.askKill = context.WithCancel(context.Background())
@@ -93,7 +97,7 @@ func (c *child) supervise(onExit func(Exit)) {
 		if c.spec.Restart && c.stop.Err() == nil {
 			delay, next = restartDelay(failures), Waiting
 		}
-		c.update(func(s *Status) { s.State, s.PID, s.LastExit = next, 0, exitText(err) })
+		c.update(func(s *Status) { s.State, s.PID, s.LastExit, s.ExitedAt = next, 0, exitText(err), time.Now() })
 		onExit(Exit{Name: c.spec.Name, PID: pid, Err: err, Stopping: c.stop.Err() != nil, Restart: delay})
 		if firstLife {
 			firstLife, c.firstErr = false, err
@@ -227,8 +231,12 @@ func exitText(err error) string {
 
 func (c *child) update(change func(*Status)) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	change(&c.status)
+	before := c.status.State
+	if change(&c.status); c.status.State != before {
+		c.status.Since = time.Now()
+	}
+	c.mu.Unlock()
+	c.changed()
 }
 
 func (c *child) current() Status {

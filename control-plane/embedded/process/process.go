@@ -62,9 +62,11 @@ const (
 type Status struct {
 	Name     string
 	State    State
-	PID      int // 0 unless Running
+	PID      int       // 0 unless Running
+	Since    time.Time // when it came to its state
 	Restarts int
-	LastExit string // how it ended last, empty if it never did
+	LastExit string    // how it ended last, empty if it never did
+	ExitedAt time.Time // when it ended last
 }
 
 // Exit is one end of a child.
@@ -82,7 +84,8 @@ type Exit struct {
 
 // Group is a set of children that live and die together.
 type Group struct {
-	onExit func(Exit)
+	onExit   func(Exit)
+	onChange func()
 
 	mu       sync.Mutex
 	children []*child // in start order
@@ -91,13 +94,17 @@ type Group struct {
 
 // New returns an empty group. onExit is told of every end of a child, from the child's
 // own goroutine, which waits for it.
-func New(onExit func(Exit)) *Group { return &Group{onExit: onExit} }
+func New(onExit func(Exit)) *Group { return &Group{onExit: onExit, onChange: func() {}} }
+
+// Watch has onChange called after each change of a Status, from the child's own goroutine, which
+// waits for it. It comes before the first Start.
+func (g *Group) Watch(onChange func()) { g.onChange = onChange }
 
 // Start starts a child and returns when it is ready. If it ends before, or is not ready
 // after 30 s or when ctx ends, it is stopped and the error shows the end of its log. ctx
 // does not bound the child's life.
 func (g *Group) Start(ctx context.Context, spec Spec) error {
-	c := newChild(spec)
+	c := newChild(spec, g.onChange)
 	g.mu.Lock()
 	if g.stopped {
 		g.mu.Unlock()

@@ -116,12 +116,16 @@ func (p *Platform) apply(node string, s *nodeapi.InstanceStatus) {
 		j.apply(s)
 		return
 	}
+	log := nodeapi.LastLines(strings.Join(s.GetLog(), "\n"))
 	in, ok := p.instances[s.GetId()]
 	if !ok || in.Node != node {
+		if len(log) > 0 { // of an instance that ended a moment ago
+			p.events.Explain(node, s.GetId(), log)
+		}
 		return
 	}
 	if s.GetReason() != "" {
-		p.happened(in.Function, event.Event{Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), Node: node})
+		p.happened(in.Function, event.Event{Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), Node: node, Instance: in.ID, Log: log})
 	}
 	switch s.GetPhase() {
 	case nodeapi.Phase_PHASE_READY:

@@ -195,3 +195,21 @@ func TestAnAdoptedInstanceIsNotIdleAtOnce(t *testing.T) {
 		w.wantPhase(in, platform.Ready)
 	})
 }
+
+// Its last lines come when it is gone, and from its own node only; a node is not believed to
+// send few and printable ones.
+func TestTheLastLinesOfAnInstance(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		in := w.hot("edge")
+		say := func(node string, lines ...string) {
+			w.p.InstanceChanged(node, &nodeapi.InstanceStatus{Id: in.ID, Function: fire, Phase: nodeapi.Phase_PHASE_STOPPED, Log: lines})
+		}
+		w.Exit(in)
+		say("cloud", "of another")
+		say("edge", append(slices.Repeat([]string{"early"}, 20), "no \x1b[2Jdatabase")...)
+		got := w.events.Of(fire)
+		if len(got) != 1 || got[0].Count != 1 || got[0].Instance != in.ID || len(got[0].Log) != 10 || got[0].Log[9] != "no database" {
+			t.Errorf("events are %+v", got)
+		}
+	})
+}

@@ -5,7 +5,7 @@
 //	/sleep?ms=N   the same, N milliseconds later
 //	/exit?code=N  ends the program without an answer
 //
-// With WITNESS_MUTE set it never listens; with WITNESS_EXIT=N it ends at once; with
+// With WITNESS_SAYS set it writes that first. With WITNESS_MUTE set it never listens; with WITNESS_EXIT=N it ends at once; with
 // WITNESS_SLOW=3s it listens after that time. With WITNESS_TELL set it writes a line for each
 // request, with its header x-number.
 //
@@ -38,6 +38,9 @@ import (
 const inputDir = "/headstart/input"
 
 func main() {
+	if says := os.Getenv("WITNESS_SAYS"); says != "" {
+		fmt.Fprintln(os.Stderr, says)
+	}
 	if code, err := strconv.Atoi(os.Getenv("WITNESS_EXIT")); err == nil {
 		os.Exit(code)
 	}

@@ -5,6 +5,7 @@ package containerd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -130,7 +131,31 @@ func TestSpecIsHeeded(t *testing.T) {
 	if err := sb.Remove(t.Context(), patience); err != nil {
 		t.Error(err)
 	}
+	if got := sb.Output(); got != "GREETING is hello\n" {
+		t.Errorf("its output is %q", got)
+	}
 	n.nothing(t, s.ID)
+}
+
+// What a program says before it ends at once is all there when its sandbox is removed.
+func TestTheLastWordsOfAProgram(t *testing.T) {
+	n := newNode(t)
+	r, end := n.open(t)
+	defer end()
+	for i := range 10 {
+		s := n.spec(fmt.Sprint("words-", i), "exit", "3")
+		s.Env = map[string]string{"GREETING": fmt.Sprint(i), "COMPLAINT": "no database"}
+		sb := n.running(t, r, s)
+		ended(t, sb)
+		if err := sb.Remove(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+		// Each comes by a pipe of its own.
+		got, greeting := sb.Output(), fmt.Sprintf("GREETING is %d\n", i)
+		if got != greeting+"no database\n" && got != "no database\n"+greeting {
+			t.Errorf("its output is %q", got)
+		}
+	}
 }
 
 func TestProgramThatIsNotThere(t *testing.T) {

@@ -3,6 +3,7 @@ package containerd
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -58,5 +59,49 @@ func TestLogsAreTrimmed(t *testing.T) {
 	}
 	if got, err := os.ReadFile(l.path("default/loud")); string(got) != "next line\n" {
 		t.Errorf("the trimmed log is %q, %v", got, err)
+	}
+}
+
+// What an instance has logged last begins where its sandbox was made, and survives that the log
+// is emptied.
+func TestTheEndOfALog(t *testing.T) {
+	l, err := openLogs(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const function = "default/fire"
+	if got := l.end(function, l.size(function)); got != "" {
+		t.Errorf("without a log: %q", got)
+	}
+	write := func(text string) {
+		t.Helper()
+		f, err := os.OpenFile(l.path(function), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("an earlier one\n")
+	mark := l.size(function)
+	if got := l.end(function, mark); got != "" {
+		t.Errorf("of one that is silent: %q", got)
+	}
+	write("this one\n")
+	if got := l.end(function, mark); got != "this one\n" {
+		t.Errorf("since it was made: %q", got)
+	}
+	if err := os.Truncate(l.path(function), 0); err != nil {
+		t.Fatal(err)
+	}
+	write("again\n")
+	if got := l.end(function, mark); got != "again\n" {
+		t.Errorf("after the log was emptied: %q", got)
+	}
+	write(strings.Repeat("x", endMost) + "end")
+	if got := l.end(function, 0); len(got) != endMost || !strings.HasSuffix(got, "end") {
+		t.Errorf("of a long one %d bytes", len(got))
 	}
 }

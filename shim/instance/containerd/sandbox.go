@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -28,6 +27,7 @@ type sandbox struct {
 	runtime      *Runtime
 	id, function string
 	address      netip.Addr
+	mark         int64 // size of the function's log when the sandbox was made
 	container    client.Container
 	task         client.Task
 	started      bool
@@ -40,6 +40,9 @@ func (sb *sandbox) Function() string        { return sb.function }
 func (sb *sandbox) Address() netip.Addr     { return sb.address }
 func (sb *sandbox) Exited() <-chan struct{} { return sb.exited }
 func (sb *sandbox) ExitCode() uint32        { return sb.code }
+
+// Output implements instance.Sandbox. The shim has written all of it when the task is deleted.
+func (sb *sandbox) Output() string { return sb.runtime.logs.end(sb.function, sb.mark) }
 
 func (sb *sandbox) create(ctx context.Context, image client.Image, s instance.Spec, ns string) error {
 	c, err := sb.runtime.client.NewContainer(ctx, s.ID,
@@ -54,7 +57,12 @@ func (sb *sandbox) create(ctx context.Context, image client.Image, s instance.Sp
 		return fmt.Errorf("creating the container: %w", err)
 	}
 	sb.container = c
-	sb.task, err = c.NewTask(ctx, cio.LogFile(sb.runtime.logs.path(s.Function)))
+	sb.mark = sb.runtime.logs.size(s.Function)
+	output, err := sb.runtime.logs.output(s.Function)
+	if err != nil {
+		return err
+	}
+	sb.task, err = c.NewTask(ctx, output)
 	if err != nil {
 		return fmt.Errorf("creating the task: %w", err)
 	}

@@ -35,6 +35,7 @@ const killed = 128 + 9
 //	serve PORT [AFTER]  listens, after a duration if given; the signal to end ends it with 0
 //	stubborn PORT       listens and ignores the signal to end
 //	exit CODE [AFTER]   ends
+//	say CODE WORDS      writes the words to its log, and ends
 //
 // Any other cannot be started.
 type Memory struct {
@@ -117,6 +118,7 @@ type sandbox struct {
 
 	running  bool
 	code     uint32
+	output   string
 	listener net.Listener
 	later    *time.Timer
 }
@@ -125,6 +127,13 @@ func (sb *sandbox) ID() string              { return sb.spec.ID }
 func (sb *sandbox) Function() string        { return sb.spec.Function }
 func (sb *sandbox) Address() netip.Addr     { return sb.address }
 func (sb *sandbox) Exited() <-chan struct{} { return sb.exited }
+
+// Output implements instance.Sandbox.
+func (sb *sandbox) Output() string {
+	sb.node.mu.Lock()
+	defer sb.node.mu.Unlock()
+	return sb.output
+}
 
 func (sb *sandbox) ExitCode() uint32 {
 	sb.node.mu.Lock()
@@ -146,7 +155,7 @@ func (sb *sandbox) Start(ctx context.Context) error {
 	}
 	act := func() { sb.listen(uint16(number)) }
 	switch args[0] {
-	case "serve", "stubborn":
+	case "serve", "stubborn", "say":
 	case "exit":
 		act = func() { sb.exit(uint32(number)) }
 	default:
@@ -155,6 +164,11 @@ func (sb *sandbox) Start(ctx context.Context) error {
 	sb.running = true
 	if args[2] == "" {
 		act()
+		return nil
+	}
+	if args[0] == "say" {
+		sb.output = args[2]
+		sb.exit(uint32(number))
 		return nil
 	}
 	after, err := time.ParseDuration(args[2])

@@ -15,6 +15,9 @@ func main() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM)
 	fmt.Println("GREETING is", os.Getenv("GREETING"))
+	if complaint := os.Getenv("COMPLAINT"); complaint != "" {
+		fmt.Fprintln(os.Stderr, complaint)
+	}
 	switch os.Args[1] {
 	case "exit":
 		code, err := strconv.Atoi(os.Args[2])
