@@ -65,7 +65,7 @@ default/fire: FunctionExited on edge; the last words:
   │ KeyError: '�[2JDB'
 
 To call a function, name its host to any gateway:
-  curl -H 'Host: fire.default.headstart.local' http://10.201.0.11:8080/
+  curl -H 'Host: fire.default.headstart.local' -H 'x-bucket: VALUE' -H 'x-key: VALUE' http://10.201.0.11:8080/
 `
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Error(d)
