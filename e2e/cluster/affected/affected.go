@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Suite is a package of tests.
@@ -16,6 +17,10 @@ type Suite struct {
 	Of map[string]bool
 	// World: it runs on a cluster with Headstart installed, by the chart and with its filters.
 	World bool
+	// Always: any change touches it but one of what is for people only.
+	Always bool
+	// Takes is about how long it takes, without what takes longest in it (go test -short).
+	Takes time.Duration
 }
 
 // By returns those suites, in their order, that a change of these files can touch. A file that
@@ -34,6 +39,8 @@ func touches(file string, s Suite, suites []Suite) bool {
 	switch {
 	case isProse(file):
 		return false
+	case s.Always:
+		return true
 	case strings.HasSuffix(file, "_test.go"):
 		return dir == s.Package
 	case strings.HasPrefix(file, "filters/"), strings.HasPrefix(file, "manifests/"):
@@ -44,6 +51,19 @@ func touches(file string, s Suite, suites []Suite) bool {
 		return true // how the cluster is built, and what is in it
 	}
 	return dir == "." || s.Of[dir]
+}
+
+// Fit returns the suites that can be run within a time, one after the other, and those
+// that are left: a suite for which there is no time makes way for shorter ones after it.
+func Fit(suites []Suite, within time.Duration) (fit, left []Suite) {
+	for _, s := range suites {
+		if s.Takes > within {
+			left = append(left, s)
+			continue
+		}
+		fit, within = append(fit, s), within-s.Takes
+	}
+	return fit, left
 }
 
 // isProse tells whether a file is for people only.

@@ -3,6 +3,7 @@ package affected_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/affected"
 )
@@ -55,5 +56,28 @@ func TestWhatAChangeTouches(t *testing.T) {
 	}
 	if none := affected.By(nil, suites); len(none) != 0 {
 		t.Errorf("nothing touches %v", none)
+	}
+}
+
+func TestTheSmokeTest(t *testing.T) {
+	smoke := []affected.Suite{{Package: "e2e/cluster/journey", Always: true}}
+	for file, want := range map[string]int{"e2e/soak/plan/plan.go": 1, "control-plane/xds/mesh_test.go": 1, "docs/architecture.md": 0, "README.md": 0} {
+		if got := affected.By([]string{file}, smoke); len(got) != want {
+			t.Errorf("%s touches %v", file, got)
+		}
+	}
+}
+
+func TestWhatThereIsTimeFor(t *testing.T) {
+	all := []affected.Suite{{Package: "a", Takes: 4}, {Package: "b", Takes: 7}, {Package: "c", Takes: 1}}
+	for within, want := range map[time.Duration][]string{12: {"a", "b", "c"}, 11: {"a", "b"}, 10: {"a", "c"}, 3: {"c"}, 0: nil} {
+		fit, left := affected.Fit(all, within)
+		var got []string
+		for _, s := range fit {
+			got = append(got, s.Package)
+		}
+		if !slices.Equal(got, want) || len(fit)+len(left) != len(all) {
+			t.Errorf("within %d: %v, and not %v", within, got, left)
+		}
 	}
 }

@@ -1,21 +1,26 @@
 // Command affected prints those of the packages of tests on a cluster that can be touched by
-// what has changed since all of them passed.
+// what has changed since all of them passed, and that there is time for. It says on standard
+// error which it leaves out.
 //
-//	affected -since COMMIT PACKAGE...
+//	affected -since COMMIT -within 15m PACKAGE...
 package main
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/affected"
 )
@@ -29,35 +34,56 @@ const world = "e2e/cluster/world"
 var programs = []string{"control-plane/cmd/headstart", "control-plane/cmd/headstart-controlplane", "shim/cmd/headstart-node",
 	"shim/cmd/containerd-shim-headstart-v2", "shim/cmd/headstart-installer", "e2e/linkemu/cmd/linkemu", "e2e/functions/fire", "e2e/functions/witness"}
 
+// first are the suites of which time is given to first, in this order: the way of a user, then
+// what is broken around it.
+var first = []string{"e2e/cluster/journey", "e2e/cluster/faults", "e2e/cluster/meshtest"}
+
+// takes is how long suites take on two cores that have nothing else to do, all others ordinary.
+var takes = map[string]time.Duration{"e2e/cluster/journey": 5 * time.Minute, "e2e/cluster/faults": 6 * time.Minute, "e2e/cluster/meshtest": 5 * time.Minute,
+	"e2e/cluster/knative": 6 * time.Minute, "e2e/cluster": 5 * time.Minute}
+
+const ordinary = 20 * time.Second
+
 func main() {
 	since := flag.String("since", "", "commit at which all tests passed; one that is unknown touches all")
+	within := flag.Duration("within", math.MaxInt64, "how long the tests may take")
 	flag.Parse()
-	if err := run(os.Stdout, *since, flag.Args()); err != nil {
+	if err := run(os.Stdout, *since, *within, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "affected:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w io.Writer, since string, packages []string) error {
+func run(w io.Writer, since string, within time.Duration, packages []string) error {
 	suites, err := list(packages)
 	if err != nil {
 		return err
 	}
 	changed, err := changes(since)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "affected: all tests:", err)
-		return show(w, suites)
+		fmt.Fprintln(os.Stderr, "· all tests on a cluster count as touched:", err)
+	} else {
+		suites = affected.By(changed, suites)
 	}
-	return show(w, affected.By(changed, suites))
-}
-
-func show(w io.Writer, suites []affected.Suite) error {
-	for _, s := range suites {
+	slices.SortStableFunc(suites, func(a, b affected.Suite) int { return cmp.Compare(rank(a), rank(b)) })
+	fit, left := affected.Fit(suites, within)
+	for _, s := range left {
+		fmt.Fprintf(os.Stderr, "· no time for ./%s, which `make test-cluster` runs\n", s.Package)
+	}
+	for _, s := range fit {
 		if _, err := fmt.Fprintln(w, "./"+s.Package); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// rank is a suite's place among those that time is given to.
+func rank(s affected.Suite) int {
+	if i := slices.Index(first, s.Package); i >= 0 {
+		return i
+	}
+	return len(first)
 }
 
 // changes are the files that differ from the commit, in the working copy, too.
@@ -109,6 +135,7 @@ func list(packages []string) ([]affected.Suite, error) {
 	var suites []affected.Suite
 	for _, p := range packages {
 		s := affected.Suite{Package: filepath.Clean(p)}
+		s.Always, s.Takes = s.Package == first[0], max(ordinary, takes[s.Package])
 		s.Of = of[s.Package]
 		if s.World = s.Of[world]; s.World {
 			for _, program := range programs {
