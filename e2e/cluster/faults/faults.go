@@ -1,6 +1,7 @@
 // Package faults breaks parts of a cluster, one after the other, while requests come in at a
-// constant rate, and counts the requests that fail because of Headstart: those that it costs
-// functions beyond what the same fault costs a Service that is not opted in.
+// constant rate, and counts the requests that fail, but for those that docs/architecture.md
+// says may fail: which, how many and for how long. A Service that is not opted in gets the same
+// load, to tell what the fault itself costs.
 package faults
 
 import (
@@ -24,9 +25,10 @@ type scenario struct {
 	// do breaks something and mends it, while requests come in. What it finds to be other
 	// than promised it notes in the outcome.
 	do func(context.Context, *rig, *Outcome) error
-	// refusals are the titles of problems that cold requests may be answered with while the
-	// fault lasts: it keeps new instances from coming up, also without Headstart.
-	refusals []string
+	// refusals are what cold requests may be answered with, cut how many of those to instances
+	// that are there may break off.
+	refusals []refusal
+	cut      int
 }
 
 // scenarios are all faults, those that break the most last.
@@ -110,7 +112,7 @@ func (r *rig) play(ctx context.Context, s scenario) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("before it: %w", err)
 	}
 	r.progress("fault: " + s.name)
-	o := &Outcome{Name: s.name, Cold: Cold{Reasons: map[string]int{}}}
+	o := &Outcome{Name: s.name, Allowed: s.cut, Cold: newCold()}
 	began := time.Now()
 	end := r.start(ctx, s.refusals)
 	err := s.do(ctx, r, o)
