@@ -25,10 +25,8 @@ type scenario struct {
 	// do breaks something and mends it, while requests come in. What it finds to be other
 	// than promised it notes in the outcome.
 	do func(context.Context, *rig, *Outcome) error
-	// refusals are what cold requests may be answered with, cut how many of those to instances
-	// that are there may break off.
+	// refusals are what cold requests may be answered with.
 	refusals []refusal
-	cut      int
 }
 
 // scenarios are all faults, those that break the most last.
@@ -112,7 +110,7 @@ func (r *rig) play(ctx context.Context, s scenario) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("before it: %w", err)
 	}
 	r.progress("fault: " + s.name)
-	o := &Outcome{Name: s.name, Allowed: s.cut, Cold: newCold()}
+	o := &Outcome{Name: s.name, Cold: newCold()}
 	began := time.Now()
 	end := r.start(ctx, s.refusals)
 	err := s.do(ctx, r, o)

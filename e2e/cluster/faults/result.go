@@ -19,8 +19,6 @@ type Outcome struct {
 	Took time.Duration
 	// Hot are requests that have an instance and no input, Input such that have one.
 	Hot, Input Pair
-	// Allowed is how many of those two may be lost.
-	Allowed int
 	// Cold are requests to functions without an instance.
 	Cold Cold
 	// Odd is the load on a function that a scenario has for itself, if it has one.
@@ -34,10 +32,9 @@ type Outcome struct {
 
 // Lost is how many requests have failed that may not, whatever has become of an ordinary
 // Service's.
-func (o Outcome) Lost() int { return max(0, o.Cut()-o.Allowed) + o.Odd.Lost + o.Cold.Lost }
-
-// Cut is how many requests have failed that had an instance.
-func (o Outcome) Cut() int { return o.Hot.Function.Lost + o.Input.Function.Lost }
+func (o Outcome) Lost() int {
+	return o.Hot.Function.Lost + o.Input.Function.Lost + o.Odd.Lost + o.Cold.Lost
+}
 
 // broken notes a promise that was not kept.
 func (o *Outcome) broken(format string, args ...any) {
@@ -82,7 +79,6 @@ func (r Result) Summary() map[string]float64 {
 	for _, o := range r.Outcomes {
 		s["requests_lost"] += float64(o.Lost())
 		s["requests_sent"] += float64(o.Hot.Function.Sent + o.Input.Function.Sent + o.Odd.Sent + o.Cold.Sent)
-		s["requests_cut"] += float64(o.Cut())
 		s["requests_lost_ordinary"] += float64(o.Hot.Ordinary.Lost + o.Input.Ordinary.Lost)
 		s["cold_sent"] += float64(o.Cold.Sent)
 		s["cold_lost"] += float64(o.Cold.Lost)

@@ -31,15 +31,11 @@ const (
 	// slow takes slowStart to start.
 	slow      = "faults-slow"
 	slowStart = 6 * time.Second
-	// readyTimeout is what the other functions may take to start; a request waits readySlack
-	// longer for that.
-	readyTimeout, readySlack = 30 * time.Second, 2 * time.Second
-	// startingMost is how many functions may be just starting when a scenario begins: first,
-	// and one of coldFunctions.
-	startingMost = 2
 	// first and asleep are at zero for certain when a scenario begins: first gets a request
 	// then, asleep those that the scenario sends.
 	first, asleep = "faults-first", "faults-asleep"
+	// bound is at zero until the API server goes just when its pod has a node.
+	bound = "faults-bound"
 	// plain is not opted in and has no instance: what the cluster can do by itself.
 	plain = "faults-plain"
 	part  = "faults"
@@ -63,6 +59,13 @@ const (
 	hotTimeout = 20 * time.Second
 	// aftermath is how long the load goes on when the fault is mended.
 	aftermath = 3 * time.Second
+
+	// readyTimeout is what cold functions may take to start; a request waits readySlack longer
+	// for that.
+	readyTimeout, readySlack = 30 * time.Second, 2 * time.Second
+	// startingMost is how many functions may be just starting when the API server goes: bound
+	// is, first may be, and one of coldFunctions.
+	startingMost = 3
 
 	// inputSize is in MB.
 	inputSize = 1
@@ -122,7 +125,7 @@ func newRig(ctx context.Context, w *world.World, progress func(string)) (*rig, e
 		{Name: odd, Part: part, Replicas: 2, Annotations: with("headstart.dev/scale-to-zero", "10m")},
 		{Name: slow, Part: part, Annotations: with("headstart.dev/scale-to-zero", "2s", "headstart.dev/ready-timeout", "20s"), Env: map[string]string{"FIRE_STARTUP": slowStart.String()}},
 	}
-	for _, name := range append([]string{first, asleep}, coldFunctions...) {
+	for _, name := range append([]string{first, asleep, bound}, coldFunctions...) {
 		functions = append(functions, world.Function{Name: name, Part: part, Annotations: with("headstart.dev/scale-to-zero", "2s", "headstart.dev/ready-timeout", readyTimeout.String())})
 	}
 	progress(fmt.Sprintf("%d functions, %d gateways", len(functions), gateways))
@@ -196,7 +199,7 @@ func (r *rig) settle(ctx context.Context) error {
 		return err
 	}
 	return testbed.Poll(ctx, settleTimeout, func(ctx context.Context) error {
-		if !r.atZero(ctx, first) || !r.atZero(ctx, asleep) {
+		if !r.atZero(ctx, first) || !r.atZero(ctx, asleep) || !r.atZero(ctx, bound) {
 			return errors.Join(errors.New("functions without requests are not at zero"), wait(ctx, retryInterval))
 		}
 		// Of the cold ones that whose turn is last: the others may go to zero meanwhile.

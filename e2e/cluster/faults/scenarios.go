@@ -170,12 +170,17 @@ var awayRefusals = []refusal{{title: "PlatformUnavailable", within: refusedWithi
 	{title: "ReadyTimeout", most: startingMost, within: readyTimeout + readySlack}}
 
 // apiServerAway has a cluster that nothing can be changed in. An instance that has begun to
-// start gets the request that waits for it; a function that is at zero stays there, which
-// its callers are told at once, until the API server is back.
+// start gets the request that waits for it, if it has an address; one that has only a node may
+// be too early. A function that is at zero stays there, which its callers are told at once,
+// until the API server is back.
 func apiServerAway(ctx context.Context, r *rig, o *Outcome) (err error) {
 	running := r.askLater(ctx, slow)
 	if _, err := r.instanceOf(ctx, slow, true); err != nil {
 		return errors.Join(err, fmt.Errorf("the request: %v", <-running))
+	}
+	early := r.askLater(ctx, bound)
+	if _, err := r.instanceOf(ctx, bound, false); err != nil {
+		return errors.Join(err, fmt.Errorf("the request: %v", <-early))
 	}
 	if err := r.StopAPIServer(ctx); err != nil {
 		return err
@@ -187,6 +192,7 @@ func apiServerAway(ctx context.Context, r *rig, o *Outcome) (err error) {
 	if a := <-running; !a.ok() {
 		o.broken("an activation that was under way did not end well: %v", a)
 	}
+	o.Cold.note(<-early, true, awayRefusals)
 	if err := r.placesPods(ctx); err != nil {
 		return err
 	}
