@@ -178,12 +178,13 @@ func (c *Cold) note(a answer, atZero bool, refusals []refusal) {
 		c.Longest = max(c.Longest, a.took)
 		return
 	}
-	c.Reasons[a.String()]++
 	i := slices.IndexFunc(refusals, func(r refusal) bool { return r.title == a.problem.Title })
 	if i < 0 || a.took > refusals[i].within || refusals[i].most > 0 && c.Refused[a.problem.Title] == refusals[i].most {
 		c.Lost++
+		c.Reasons[fmt.Sprintf("LOST after %.1f s: %v", a.took.Seconds(), a)]++
 		return
 	}
+	c.Reasons[a.String()]++
 	c.Refused[a.problem.Title]++
 	c.LongestRefusal = max(c.LongestRefusal, a.took)
 }

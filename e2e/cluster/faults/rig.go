@@ -60,9 +60,9 @@ const (
 	// aftermath is how long the load goes on when the fault is mended.
 	aftermath = 3 * time.Second
 
-	// readyTimeout is what cold functions may take to start; a request waits readySlack longer
-	// for that.
-	readyTimeout, readySlack = 30 * time.Second, 2 * time.Second
+	// readyTimeout is what cold functions may take to start. A request waits 2 s longer for
+	// that, and a busy machine takes its time to say so.
+	readyTimeout, readySlack = 30 * time.Second, 4 * time.Second
 	// startingMost is how many functions may be just starting when the API server goes: bound
 	// is, first may be, and one of coldFunctions.
 	startingMost = 3
