@@ -141,8 +141,8 @@ func (c *cluster) react(a kubetesting.Action) (bool, runtime.Object, error) {
 	return false, nil, nil
 }
 
-// end has a pod end after its grace, which a control plane uses up. A shorter one takes the place
-// of a longer one.
+// end has a pod end after its grace, which a control plane uses up. Its kubelet goes by the first
+// one that it hears of.
 func (c *cluster) end(pod string, grace int64) error {
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	o, err := c.Tracker().Get(pods, ns, pod)
@@ -152,6 +152,9 @@ func (c *cluster) end(pod string, grace int64) error {
 		return err
 	}
 	p := o.(*corev1.Pod)
+	if p.DeletionGracePeriodSeconds != nil {
+		return nil
+	}
 	p.DeletionGracePeriodSeconds = &grace
 	time.AfterFunc(time.Duration(grace)*time.Second, func() { _ = c.Tracker().Delete(pods, ns, pod) }) // it may be gone already
 	return c.Tracker().Update(pods, p, ns)

@@ -2,6 +2,7 @@ package uninstall
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -151,30 +152,30 @@ func selected(selectors []labels.Selector, of map[string]string) bool {
 }
 
 // stopControlPlane has it end, so that it does not write again what is removed. Its pods wait
-// before they end, until daemons have found those that come for them; here none come.
+// before they end, until daemons have found those that come for them; here none come. They are
+// ended before the Deployment does so: a kubelet does not cut short a wait that has begun. What
+// takes their place meanwhile is gone before it starts.
 func (u *Uninstaller) stopControlPlane(ctx context.Context) error {
+	err := await(ctx, func(ctx context.Context) (bool, string, error) {
+		pods, err := u.pods(ctx, controlPlane)
+		return true, "", errors.Join(err, all(pods, func(p *corev1.Pod) error { return u.hurry(ctx, p) }))
+	})
+	if err != nil {
+		return err
+	}
 	deployments := u.Client.AppsV1().Deployments(u.Namespace)
-	err := call(ctx, func(ctx context.Context) error {
+	err = call(ctx, func(ctx context.Context) error {
 		_, err := deployments.UpdateScale(ctx, controlPlane, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: controlPlane, Namespace: u.Namespace}}, metav1.UpdateOptions{})
 		return err
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("scaling deployment %s to zero: %w", controlPlane, err)
 	}
-	return await(ctx, func(ctx context.Context) (bool, string, error) {
-		pods, err := u.pods(ctx, controlPlane)
-		if err != nil || len(pods) == 0 {
-			return true, "", err
-		}
-		return false, stillThere(pods), all(pods, func(p *corev1.Pod) error { return u.hurry(ctx, p) })
-	})
+	return u.awaitNoPods(ctx, controlPlane)
 }
 
 // hurry has a pod end soon, in good order.
 func (u *Uninstaller) hurry(ctx context.Context, p *corev1.Pod) error {
-	if now := p.DeletionGracePeriodSeconds; now != nil && *now <= endSeconds {
-		return nil
-	}
 	err := call(ctx, func(ctx context.Context) error {
 		soon := int64(endSeconds)
 		return u.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &soon, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
@@ -191,12 +192,8 @@ func (u *Uninstaller) awaitNoPods(ctx context.Context, name string) error {
 		if err != nil || len(pods) == 0 {
 			return true, "", err
 		}
-		return false, stillThere(pods), nil
+		return false, fmt.Sprintf("%d pods are still there, such as %s", len(pods), pods[0].Name), nil
 	})
-}
-
-func stillThere(pods []corev1.Pod) string {
-	return fmt.Sprintf("%d pods are still there, such as %s", len(pods), pods[0].Name)
 }
 
 func (u *Uninstaller) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
