@@ -73,10 +73,13 @@ func open(ctx context.Context, t *testing.T, config world.Config) *world.World {
 	return w
 }
 
-// chosen are the faults to try: those of onlyEnv, or all.
+// chosen are the faults to try: those of onlyEnv, or all, or with -short the core.
 func chosen() []string {
 	if only := os.Getenv(onlyEnv); only != "" {
 		return strings.Split(only, ",")
+	}
+	if testing.Short() {
+		return faults.Core()
 	}
 	return faults.Names()
 }

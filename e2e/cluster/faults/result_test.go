@@ -2,6 +2,7 @@ package faults
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,5 +48,20 @@ func TestRefusalsCount(t *testing.T) {
 	}
 	if c.Sent != 8 || c.AtZero != 8 || c.Lost != 3 || c.Refused["Away"] != 2 || c.Refused["Late"] != 1 || c.LongestRefusal != 30*time.Second {
 		t.Errorf("%+v", c)
+	}
+}
+
+// The core is a part of all, in the same order.
+func TestCore(t *testing.T) {
+	rest := Names()
+	for _, name := range Core() {
+		i := slices.Index(rest, name)
+		if i < 0 {
+			t.Fatalf("%s is not among %v", name, rest)
+		}
+		rest = rest[i+1:]
+	}
+	if len(Core()) == 0 || len(Core()) > len(Names())/2 {
+		t.Errorf("the core is %v", Core())
 	}
 }
