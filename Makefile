@@ -82,13 +82,19 @@ WITH_CLUSTER = HEADSTART_CLUSTER_BIN=$$(e2e/cluster/build.sh) && export HEADSTAR
 # Built, and not by `go run`, which a SIGTERM ends without its program: nobody would take the
 # cluster down.
 CLUSTER_PROGRAM = $(WITH_CLUSTER) $(GO) build $(BUILD) -ldflags '$(LDFLAGS)' -o $(BIN)/cluster-$(1) ./e2e/cluster/cmd/$(1) && exec $(BIN)/cluster-$(1)
-# Longer than the longest test allows itself: one that is cut off takes nothing down.
-CLUSTER_TEST_TIMEOUT = 60m
 
-## test-cluster: the tests on a real cluster: Kubernetes, Istio, three nodes (root; the first time 25 minutes more)
+## test-cluster: the tests on a real cluster: Kubernetes, Istio, three nodes (root; the first time 20 minutes more)
 test-cluster: setup build
-	@$(WITH_CLUSTER) echo "· tests on a cluster" >&2 && \
-		$(GO) test -v -count=1 -p 1 -timeout $(CLUSTER_TEST_TIMEOUT) -tags cluster $(addprefix ./,$(CLUSTER_TESTS))
+	@e2e/cluster/test.sh $(addprefix ./,$(CLUSTER_TESTS))
+
+# The commit at which all tests on a cluster passed last. Write yours there when `make
+# test-cluster` has passed.
+CLUSTER_TESTED = $(shell cat e2e/cluster/tested)
+# Without building the cluster's programs.
+CLUSTER_TIME = 15m
+## test-cluster-changed: those of them that can be touched by what changed since all passed, as many as fit into 15 minutes (root)
+test-cluster-changed: setup build
+	@packages=$$($(GO) run ./e2e/cluster/cmd/affected -since '$(CLUSTER_TESTED)' -within $(CLUSTER_TIME) $(CLUSTER_TESTS)) && e2e/cluster/test.sh -short $$packages
 
 ## bench-cluster: measure on a real cluster, into out/bench (root)
 bench-cluster: setup build
@@ -154,4 +160,4 @@ publish:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit soak test-cluster bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate publish clean
+.PHONY: FORCE help setup build demo test test-unit soak test-cluster test-cluster-changed bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate publish clean

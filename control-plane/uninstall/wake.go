@@ -2,6 +2,7 @@ package uninstall
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,10 @@ import (
 // readyTimeout is how long functions get to start. One that does not start is no reason
 // to keep Headstart.
 const readyTimeout = time.Minute
+
+// endSeconds is what a control plane gets to end, instead of the chart's 60: it waits for as
+// long as the kubelet lets it, and then takes less than the 2 s that a kubelet adds.
+const endSeconds = 1
 
 // workload is what makes a function's pods.
 type workload struct {
@@ -146,10 +151,20 @@ func selected(selectors []labels.Selector, of map[string]string) bool {
 	return false
 }
 
-// stopControlPlane has it end, so that it does not write again what is removed.
+// stopControlPlane has it end, so that it does not write again what is removed. Its pods wait
+// before they end, until daemons have found those that come for them; here none come. They are
+// ended before the Deployment does so: a kubelet does not cut short a wait that has begun. What
+// takes their place meanwhile is gone before it starts.
 func (u *Uninstaller) stopControlPlane(ctx context.Context) error {
+	err := await(ctx, func(ctx context.Context) (bool, string, error) {
+		pods, err := u.pods(ctx, controlPlane)
+		return true, "", errors.Join(err, all(pods, func(p *corev1.Pod) error { return u.hurry(ctx, p) }))
+	})
+	if err != nil {
+		return err
+	}
 	deployments := u.Client.AppsV1().Deployments(u.Namespace)
-	err := call(ctx, func(ctx context.Context) error {
+	err = call(ctx, func(ctx context.Context) error {
 		_, err := deployments.UpdateScale(ctx, controlPlane, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: controlPlane, Namespace: u.Namespace}}, metav1.UpdateOptions{})
 		return err
 	})
@@ -157,6 +172,18 @@ func (u *Uninstaller) stopControlPlane(ctx context.Context) error {
 		return fmt.Errorf("scaling deployment %s to zero: %w", controlPlane, err)
 	}
 	return u.awaitNoPods(ctx, controlPlane)
+}
+
+// hurry has a pod end soon, in good order.
+func (u *Uninstaller) hurry(ctx context.Context, p *corev1.Pod) error {
+	err := call(ctx, func(ctx context.Context) error {
+		soon := int64(endSeconds)
+		return u.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &soon, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // or another one has its name by now
+		return fmt.Errorf("ending pod %s: %w", p.Name, err)
+	}
+	return nil
 }
 
 func (u *Uninstaller) awaitNoPods(ctx context.Context, name string) error {

@@ -176,6 +176,8 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"headstart-uninstall", "create", "apps", "daemonsets", namespace, "", true},
 		{"headstart-uninstall", "delete", "apps", "daemonsets", namespace, "headstart-node", true},
 		{"headstart-uninstall", "delete", "apps", "daemonsets", namespace, "other", false},
+		{"headstart-uninstall", "delete", "", "pods", namespace, "headstart-controlplane-1", true},
+		{"headstart-uninstall", "delete", "", "pods", "video", "fire-1", false},
 		{"headstart-uninstall", "get", "", "secrets", namespace, "headstart-ca", false},
 	} {
 		resource, sub, _ := strings.Cut(tt.resource, "/")

@@ -9,18 +9,21 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
+// wrongAnnotations make no sense.
+var wrongAnnotations = []struct {
+	key, value string
+	// says are parts of the message: key, value, and what to do.
+	says []string
+}{
+	{"headstart.dev/scale-to-zero", "soon", []string{"headstart.dev/scale-to-zero", `"soon"`, "write it like 90s or 5m"}},
+	{"headstart.dev/input", "ftp://example.com/x", []string{"headstart.dev/input", `"ftp://example.com/x"`, "write it like s3://"}},
+	{"headstart.dev/store", "nobodys", []string{"headstart.dev/store", `"nobodys"`, "use one of " + world.StoreName}},
+	{"headstart.dev/scale-to-zeroo", "90s", []string{"headstart.dev/scale-to-zeroo", "did you mean headstart.dev/scale-to-zero"}},
+}
+
 // annotationsRefused asks for what makes no sense, and is refused by the API server.
 func annotationsRefused(ctx context.Context, r *rig, o *Outcome) error {
-	for _, wrong := range []struct {
-		key, value string
-		// says are parts of the message: key, value, and what to do.
-		says []string
-	}{
-		{"headstart.dev/scale-to-zero", "soon", []string{"headstart.dev/scale-to-zero", `"soon"`, "write it like 90s or 5m"}},
-		{"headstart.dev/input", "http://example.com/x", []string{"headstart.dev/input", `"http://example.com/x"`, "write it like s3://"}},
-		{"headstart.dev/store", "nobodys", []string{"headstart.dev/store", `"nobodys"`, "use one of " + world.StoreName}},
-		{"headstart.dev/scale-to-zeroo", "90s", []string{"headstart.dev/scale-to-zeroo", "did you mean headstart.dev/scale-to-zero"}},
-	} {
+	for _, wrong := range wrongAnnotations {
 		err := r.annotate(ctx, wrong.key, wrong.value)
 		if err == nil {
 			o.broken("%s=%s was admitted", wrong.key, wrong.value)

@@ -22,8 +22,9 @@ const (
 	coldInterval = 2500 * time.Millisecond
 	// coldTimeout is more than Headstart lets a request wait for placement and readiness.
 	coldTimeout = 60 * time.Second
-	// refusalMost is how long it may take to say that a request cannot be served now.
-	refusalMost = 16 * time.Second
+	// refusedWithin is how long it may take to say that a request cannot be placed now: the
+	// control plane's 14 s, and the way.
+	refusedWithin = 16 * time.Second
 	// askTimeout bounds a look at a function's scale, which a cluster without API server
 	// does not answer.
 	askTimeout = time.Second
@@ -38,17 +39,38 @@ type Cold struct {
 	Sent int
 	// AtZero are those of them whose function was seen without an instance just before.
 	AtZero int
-	// Refused are those that were answered with a problem that the fault allows, Lost all
-	// others that were not answered well.
-	Refused, Lost int
+	// Refused are those that were answered with a problem that the fault allows, by its title;
+	// Lost are all others that were not answered well.
+	Refused map[string]int
+	Lost    int
 	// Reasons counts both by what was wrong with them.
 	Reasons map[string]int
 	// Longest is the longest that was answered, LongestRefusal the longest that was refused.
 	Longest, LongestRefusal time.Duration
 }
 
+// refusal is what docs/architecture.md allows a fault to do to cold requests: it keeps new
+// instances from coming up, also without Headstart.
+type refusal struct {
+	// title is the problem's.
+	title string
+	// most is how many requests may get it; 0: each that comes while the fault lasts.
+	most int
+	// within is how soon it is said.
+	within time.Duration
+}
+
+func newCold() Cold { return Cold{Refused: map[string]int{}, Reasons: map[string]int{}} }
+
+func (c Cold) refused() (n int) {
+	for _, times := range c.Refused {
+		n += times
+	}
+	return n
+}
+
 func (c Cold) String() string {
-	return fmt.Sprintf("%d of %d (%d at zero, %d refused, the longest %.1f s)", c.Lost, c.Sent, c.AtZero, c.Refused, c.Longest.Seconds())
+	return fmt.Sprintf("%d of %d (%d at zero, %d refused, the longest %.1f s)", c.Lost, c.Sent, c.AtZero, c.refused(), c.Longest.Seconds())
 }
 
 // answer is one answer to a cold request.
@@ -96,11 +118,11 @@ func (r *rig) ask(ctx context.Context, function string) (a answer) {
 
 // knock sends cold requests until stop is called, which waits for the answers. The first
 // comes at once.
-func (r *rig) knock(ctx context.Context, refusals []string) (stop func() Cold) {
+func (r *rig) knock(ctx context.Context, refusals []refusal) (stop func() Cold) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	c := Cold{Reasons: map[string]int{}}
+	c := newCold()
 	all.Go(func() {
 		a := r.ask(context.WithoutCancel(ctx), first)
 		mu.Lock()
@@ -137,14 +159,17 @@ func (r *rig) knock(ctx context.Context, refusals []string) (stop func() Cold) {
 // add takes over what became of others.
 func (c *Cold) add(more Cold) {
 	c.Sent, c.AtZero = c.Sent+more.Sent, c.AtZero+more.AtZero
-	c.Refused, c.Lost = c.Refused+more.Refused, c.Lost+more.Lost
+	c.Lost += more.Lost
+	for title, times := range more.Refused {
+		c.Refused[title] += times
+	}
 	for reason, times := range more.Reasons {
 		c.Reasons[reason] += times
 	}
 	c.Longest, c.LongestRefusal = max(c.Longest, more.Longest), max(c.LongestRefusal, more.LongestRefusal)
 }
 
-func (c *Cold) note(a answer, atZero bool, refusals []string) {
+func (c *Cold) note(a answer, atZero bool, refusals []refusal) {
 	c.Sent++
 	if atZero {
 		c.AtZero++
@@ -153,13 +178,15 @@ func (c *Cold) note(a answer, atZero bool, refusals []string) {
 		c.Longest = max(c.Longest, a.took)
 		return
 	}
-	if slices.Contains(refusals, a.problem.Title) {
-		c.Refused++
-		c.LongestRefusal = max(c.LongestRefusal, a.took)
-	} else {
+	i := slices.IndexFunc(refusals, func(r refusal) bool { return r.title == a.problem.Title })
+	if i < 0 || a.took > refusals[i].within || refusals[i].most > 0 && c.Refused[a.problem.Title] == refusals[i].most {
 		c.Lost++
+		c.Reasons[fmt.Sprintf("LOST after %.1f s: %v", a.took.Seconds(), a)]++
+		return
 	}
 	c.Reasons[a.String()]++
+	c.Refused[a.problem.Title]++
+	c.LongestRefusal = max(c.LongestRefusal, a.took)
 }
 
 // atZero says whether the function is seen to have no instance.

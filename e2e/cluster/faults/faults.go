@@ -1,6 +1,7 @@
 // Package faults breaks parts of a cluster, one after the other, while requests come in at a
-// constant rate, and counts the requests that fail because of Headstart: those that it costs
-// functions beyond what the same fault costs a Service that is not opted in.
+// constant rate, and counts the requests that fail, but for those that docs/architecture.md
+// says may fail: which, how many and for how long. A Service that is not opted in gets the same
+// load, to tell what the fault itself costs.
 package faults
 
 import (
@@ -24,28 +25,29 @@ type scenario struct {
 	// do breaks something and mends it, while requests come in. What it finds to be other
 	// than promised it notes in the outcome.
 	do func(context.Context, *rig, *Outcome) error
-	// refusals are the titles of problems that cold requests may be answered with while the
-	// fault lasts: it keeps new instances from coming up, also without Headstart.
-	refusals []string
+	// refusals are what cold requests may be answered with.
+	refusals []refusal
+	// core: it is tried also when there is no time for all.
+	core bool
 }
 
 // scenarios are all faults, those that break the most last.
 var scenarios = []scenario{
 	{name: "nothing", do: nothing},
-	{name: "annotations_refused", do: annotationsRefused},
-	{name: "annotations_malformed", do: annotationsMalformed},
+	{name: "annotations_refused", do: annotationsRefused, core: true},
+	{name: "annotations_malformed", do: annotationsMalformed, core: true},
 	{name: "annotations_conflicting", do: annotationsConflicting},
 	{name: "filter_absent", do: filterAbsent},
 	{name: "controlplane_restarted", do: restarted("deployment", "headstart-controlplane", world.System)},
 	{name: "controlplane_killed", do: leaderKilled},
-	{name: "controlplanes_killed", do: controlPlanesKilled},
-	{name: "daemons_restarted", do: restarted("daemonset", "headstart-node", world.System)},
+	{name: "controlplanes_killed", do: controlPlanesKilled, core: true},
+	{name: "daemons_restarted", do: restarted("daemonset", "headstart-node", world.System), core: true},
 	{name: "gateways_restarted", do: restarted("deployment", gatewayName, meshNamespace)},
 	{name: "istiod_restarted", do: restarted("deployment", "istiod", meshNamespace)},
 	{name: "containerd_restarted", do: containerdRestarted},
 	{name: "rbac_denied", do: rbacDenied, refusals: deniedRefusals},
 	{name: "node_drained", prepare: clearVictim, do: nodeDrained},
-	{name: "apiserver_away", do: apiServerAway, refusals: awayRefusals},
+	{name: "apiserver_away", do: apiServerAway, refusals: awayRefusals, core: true},
 	{name: "node_lost", prepare: clearVictim, do: nodeLost, refusals: lostNodeRefusals},
 }
 
@@ -54,6 +56,17 @@ func Names() []string {
 	names := make([]string, 0, len(scenarios))
 	for _, s := range scenarios {
 		names = append(names, s.name)
+	}
+	return names
+}
+
+// Core are those that there is always time for: what most ever broke.
+func Core() []string {
+	var names []string
+	for _, s := range scenarios {
+		if s.core {
+			names = append(names, s.name)
+		}
 	}
 	return names
 }
@@ -110,7 +123,7 @@ func (r *rig) play(ctx context.Context, s scenario) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("before it: %w", err)
 	}
 	r.progress("fault: " + s.name)
-	o := &Outcome{Name: s.name, Cold: Cold{Reasons: map[string]int{}}}
+	o := &Outcome{Name: s.name, Cold: newCold()}
 	began := time.Now()
 	end := r.start(ctx, s.refusals)
 	err := s.do(ctx, r, o)

@@ -19,8 +19,7 @@ import (
 const (
 	openTimeout = 10 * time.Minute
 	runTimeout  = 40 * time.Minute
-	// onlyEnv names the faults to try, separated by commas, on a world that is up and has
-	// Headstart. Empty: all, on a world of their own.
+	// onlyEnv names the faults to try, separated by commas. Empty: all.
 	onlyEnv = "HEADSTART_FAULTS"
 )
 
@@ -35,9 +34,9 @@ func TestNoRequestIsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := world.Config{Source: source, WorkDir: filepath.Join(source, "out/cluster"), Progress: func(s string) { t.Log(s) }}
-	w, names := open(ctx, t, config)
-	result, err := faults.RunOnly(ctx, w, config.Progress, names...)
+	config := world.Config{Source: source, WorkDir: filepath.Join(source, "out/cluster"), Reuse: true, Progress: func(s string) { t.Log(s) }}
+	w := open(ctx, t, config)
+	result, err := faults.RunOnly(ctx, w, config.Progress, chosen()...)
 	if err != nil {
 		t.Error(err)
 	}
@@ -52,16 +51,9 @@ func TestNoRequestIsLost(t *testing.T) {
 	t.Logf("%v", result.Summary())
 }
 
-func open(ctx context.Context, t *testing.T, config world.Config) (w *world.World, names []string) {
+// open takes the cluster that runs, or brings one up, and installs Headstart.
+func open(ctx context.Context, t *testing.T, config world.Config) *world.World {
 	t.Helper()
-	if only := os.Getenv(onlyEnv); only != "" {
-		w, err := world.Attach(ctx, config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { w.Cloud.S3.Close(context.Background()) })
-		return w, strings.Split(only, ",")
-	}
 	w, err := world.Open(ctx, config)
 	if err != nil {
 		t.Fatal(err)
@@ -78,5 +70,16 @@ func open(ctx context.Context, t *testing.T, config world.Config) (w *world.Worl
 	if _, err := w.Install(ctx, values); err != nil {
 		t.Fatal(err)
 	}
-	return w, faults.Names()
+	return w
+}
+
+// chosen are the faults to try: those of onlyEnv, or all, or with -short the core.
+func chosen() []string {
+	if only := os.Getenv(onlyEnv); only != "" {
+		return strings.Split(only, ",")
+	}
+	if testing.Short() {
+		return faults.Core()
+	}
+	return faults.Names()
 }

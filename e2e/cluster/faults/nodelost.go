@@ -19,7 +19,11 @@ const lostFor = 45 * time.Second
 // not given up yet. One whose only instance was ready there goes to it until then, as a
 // request to an ordinary Service does, and has the gateway's own answer, or the daemon's that
 // the program takes no connections.
-var lostNodeRefusals = []string{noProblem, "FunctionFailed", "NodeDaemonAway", "NodeUnavailable", "PeerUnreachable", "PeerFailed", "PeerTimeout", "ReadyTimeout"}
+var lostNodeRefusals = []refusal{
+	{title: noProblem, within: refusedWithin}, {title: "FunctionFailed", within: refusedWithin}, {title: "NodeDaemonAway", within: refusedWithin},
+	{title: "NodeUnavailable", within: refusedWithin}, {title: "PeerUnreachable", within: refusedWithin}, {title: "PeerFailed", within: refusedWithin},
+	{title: "PeerTimeout", within: refusedWithin}, {title: "ReadyTimeout", within: readyTimeout + readySlack},
+}
 
 // vital are the pods that must not be on the node that is lost: the fault is a function's
 // node, not all that a small cluster has. One of the control planes may be there.

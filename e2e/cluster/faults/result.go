@@ -13,9 +13,6 @@ import (
 // Pair is the same load on a function and on a Service that is not opted in.
 type Pair struct{ Function, Ordinary load.Result }
 
-// Excess is how many more requests the function has lost than the Service.
-func (p Pair) Excess() int { return max(0, p.Function.Lost-p.Ordinary.Lost) }
-
 // Outcome is what one fault cost.
 type Outcome struct {
 	Name string
@@ -33,8 +30,11 @@ type Outcome struct {
 	Recovery time.Duration
 }
 
-// Lost is how many requests Headstart has cost.
-func (o Outcome) Lost() int { return o.Hot.Excess() + o.Input.Excess() + o.Odd.Lost + o.Cold.Lost }
+// Lost is how many requests have failed that may not, whatever has become of an ordinary
+// Service's.
+func (o Outcome) Lost() int {
+	return o.Hot.Function.Lost + o.Input.Function.Lost + o.Odd.Lost + o.Cold.Lost
+}
 
 // broken notes a promise that was not kept.
 func (o *Outcome) broken(format string, args ...any) {
@@ -79,11 +79,10 @@ func (r Result) Summary() map[string]float64 {
 	for _, o := range r.Outcomes {
 		s["requests_lost"] += float64(o.Lost())
 		s["requests_sent"] += float64(o.Hot.Function.Sent + o.Input.Function.Sent + o.Odd.Sent + o.Cold.Sent)
-		s["requests_lost_raw"] += float64(o.Hot.Function.Lost + o.Input.Function.Lost + o.Odd.Lost + o.Cold.Lost)
 		s["requests_lost_ordinary"] += float64(o.Hot.Ordinary.Lost + o.Input.Ordinary.Lost)
 		s["cold_sent"] += float64(o.Cold.Sent)
 		s["cold_lost"] += float64(o.Cold.Lost)
-		s["cold_refused"] += float64(o.Cold.Refused)
+		s["cold_refused"] += float64(o.Cold.refused())
 		s["promises_broken"] += float64(len(o.Broken))
 		s["lost_"+o.Name] = float64(o.Lost())
 		if o.Recovery > 0 {

@@ -1,22 +1,25 @@
-package faults_test
+package faults
 
 import (
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/headstart-mesh/headstart/e2e/cluster/faults"
 	"github.com/headstart-mesh/headstart/e2e/load"
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// What the fault itself costs is not Headstart's, and what one function was spared does not
-// make up for what another lost.
-func TestOnlyTheExcessCounts(t *testing.T) {
-	o := faults.Outcome{Name: "x",
-		Hot:   faults.Pair{Function: load.Result{Sent: 100, Lost: 7}, Ordinary: load.Result{Sent: 100, Lost: 4}},
-		Input: faults.Pair{Function: load.Result{Sent: 10, Lost: 1}, Ordinary: load.Result{Sent: 10, Lost: 5}},
-		Odd:   load.Result{Sent: 20, Lost: 1}, Cold: faults.Cold{Sent: 5, Lost: 2, Refused: 1, Reasons: map[string]int{"503 Why: so": 3}},
+// All losses count but those that the docs allow: what a Service that is not opted in loses
+// makes up for nothing.
+func TestLossesCount(t *testing.T) {
+	o := Outcome{Name: "x",
+		Hot:   Pair{Function: load.Result{Sent: 100, Lost: 7}, Ordinary: load.Result{Sent: 100, Lost: 4}},
+		Input: Pair{Function: load.Result{Sent: 10, Lost: 1}, Ordinary: load.Result{Sent: 10, Lost: 5}},
+		Odd:   load.Result{Sent: 20, Lost: 1}, Cold: Cold{Sent: 5, Lost: 2, Refused: map[string]int{"Why": 1}, Reasons: map[string]int{"503 Why: so": 3}},
 		Broken: []string{"its word"}}
-	if o.Lost() != 3+0+1+2 {
+	if o.Lost() != 7+1+1+2 {
 		t.Errorf("lost %d", o.Lost())
 	}
 	for _, part := range []string{"3 times: 503 Why: so", "BROKEN: its word"} {
@@ -24,11 +27,41 @@ func TestOnlyTheExcessCounts(t *testing.T) {
 			t.Errorf("%q is not in %v", part, o)
 		}
 	}
-	s := faults.Result{Outcomes: []faults.Outcome{o, o}}.Summary()
-	for name, want := range map[string]float64{"requests_lost": 12, "requests_lost_raw": 22, "requests_lost_ordinary": 18, "cold_refused": 2,
-		"promises_broken": 2, "lost_x": 6, "requests_sent": 270} {
+	s := Result{Outcomes: []Outcome{o, o}}.Summary()
+	for name, want := range map[string]float64{"requests_lost": 22, "requests_lost_ordinary": 18, "cold_refused": 2,
+		"promises_broken": 2, "lost_x": 11, "requests_sent": 270} {
 		if s[name] != want {
 			t.Errorf("%s is %v, want %v", name, s[name], want)
 		}
+	}
+}
+
+// A cold request may be refused as the fault allows: with such a problem, as often, as soon.
+func TestRefusalsCount(t *testing.T) {
+	told := func(title string, took time.Duration) answer {
+		return answer{status: http.StatusServiceUnavailable, took: took, problem: problem.Problem{Title: title}}
+	}
+	c := newCold()
+	for _, a := range []answer{{status: http.StatusOK}, told("Away", time.Second), told("Away", time.Second), told("Away", time.Minute),
+		told("Late", 30*time.Second), told("Late", 30*time.Second), told("Other", time.Second), {status: http.StatusOK}} {
+		c.note(a, true, []refusal{{title: "Away", within: 16 * time.Second}, {title: "Late", most: 1, within: 32 * time.Second}})
+	}
+	if c.Sent != 8 || c.AtZero != 8 || c.Lost != 3 || c.Refused["Away"] != 2 || c.Refused["Late"] != 1 || c.LongestRefusal != 30*time.Second {
+		t.Errorf("%+v", c)
+	}
+}
+
+// The core is a part of all, in the same order.
+func TestCore(t *testing.T) {
+	rest := Names()
+	for _, name := range Core() {
+		i := slices.Index(rest, name)
+		if i < 0 {
+			t.Fatalf("%s is not among %v", name, rest)
+		}
+		rest = rest[i+1:]
+	}
+	if len(Core()) == 0 || len(Core()) > len(Names())/2 {
+		t.Errorf("the core is %v", Core())
 	}
 }

@@ -110,7 +110,7 @@ func containerdRestarted(ctx context.Context, r *rig, _ *Outcome) error {
 	return nil
 }
 
-var deniedRefusals = []string{"ScaleUpForbidden"}
+var deniedRefusals = []refusal{{title: "ScaleUpForbidden", within: refusedWithin}}
 
 // rbacDenied takes the control plane's rights. What it has seen it goes on with.
 func rbacDenied(ctx context.Context, r *rig, o *Outcome) error {
@@ -138,7 +138,7 @@ func (r *rig) mayNotScale(ctx context.Context) error {
 }
 
 // refused sends a request to a function that cannot be scaled up now.
-func (r *rig) refused(ctx context.Context, o *Outcome, refusals []string) error {
+func (r *rig) refused(ctx context.Context, o *Outcome, refusals []refusal) error {
 	a := r.ask(ctx, asleep)
 	if a.ok() {
 		o.broken("a function was scaled up although nobody could do so")
@@ -164,16 +164,23 @@ func nodeDrained(ctx context.Context, r *rig, _ *Outcome) error {
 }
 
 // awayRefusals are what a request to a function without an instance may be told while the
-// API server is away.
-var awayRefusals = []string{"PlatformUnavailable", "ActivationTimeout"}
+// API server is away. Those whose pod was just being started wait for it: the kubelet asks the
+// API server for the pod's token, and tells nobody else its address.
+var awayRefusals = []refusal{{title: "PlatformUnavailable", within: refusedWithin}, {title: "ActivationTimeout", within: refusedWithin},
+	{title: "ReadyTimeout", most: startingMost, within: readyTimeout + readySlack}}
 
 // apiServerAway has a cluster that nothing can be changed in. An instance that has begun to
-// start gets the request that waits for it; a function that is at zero stays there, which
-// its callers are told at once, until the API server is back.
+// start gets the request that waits for it, if it has an address; one that has only a node may
+// be too early. A function that is at zero stays there, which its callers are told at once,
+// until the API server is back.
 func apiServerAway(ctx context.Context, r *rig, o *Outcome) (err error) {
 	running := r.askLater(ctx, slow)
 	if _, err := r.instanceOf(ctx, slow, true); err != nil {
 		return errors.Join(err, fmt.Errorf("the request: %v", <-running))
+	}
+	early := r.askLater(ctx, bound)
+	if _, err := r.instanceOf(ctx, bound, false); err != nil {
+		return errors.Join(err, fmt.Errorf("the request: %v", <-early))
 	}
 	if err := r.StopAPIServer(ctx); err != nil {
 		return err
@@ -185,6 +192,7 @@ func apiServerAway(ctx context.Context, r *rig, o *Outcome) (err error) {
 	if a := <-running; !a.ok() {
 		o.broken("an activation that was under way did not end well: %v", a)
 	}
+	o.Cold.note(<-early, true, awayRefusals)
 	if err := r.placesPods(ctx); err != nil {
 		return err
 	}

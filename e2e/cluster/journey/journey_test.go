@@ -56,7 +56,7 @@ func TestJourney(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := world.Open(ctx, world.Config{Source: source, WorkDir: filepath.Join(source, "out/cluster/journey"), Progress: func(s string) { t.Log(s) }})
+	w, err := world.Open(ctx, world.Config{Source: source, WorkDir: filepath.Join(source, "out/cluster/journey"), Reuse: true, Progress: func(s string) { t.Log(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,8 @@ const (
 	storeSecret = "footage-s3"
 	// closeTimeout bounds the end of everything.
 	closeTimeout = 2 * time.Minute
+	// gatewayTimeout is for the start of a gateway.
+	gatewayTimeout = time.Minute
 	// LinkDelay is one way: an edge site behind an access line.
 	LinkDelay = 20 * time.Millisecond
 	// LinkRate is the line's, in bit/s.
@@ -84,7 +86,20 @@ func Open(ctx context.Context, c Config) (_ *World, err error) {
 	if err := w.installMesh(ctx); err != nil {
 		return nil, err
 	}
-	return w, nil
+	return w, w.freshGateway(ctx)
+}
+
+// freshGateway starts a gateway again that may have met an installation that is gone: what it
+// mounts went with it, as docs/operations/uninstall.md says.
+func (w *World) freshGateway(ctx context.Context) error {
+	if !w.config.Reuse || w.Tool(ctx, nil, "helm", "status", "headstart", "-n", System) == nil {
+		return nil
+	}
+	const gateway = "deployment/istio-ingressgateway"
+	if err := w.Tool(ctx, nil, "kubectl", "-n", "istio-system", "rollout", "restart", gateway); err != nil {
+		return err
+	}
+	return w.Tool(ctx, nil, "kubectl", "-n", "istio-system", "rollout", "status", gateway, "--timeout", gatewayTimeout.String())
 }
 
 func (w *World) openCloud(ctx context.Context) (*cloud.Cloud, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"golang.org/x/sync/errgroup"
@@ -21,9 +22,15 @@ type spans struct {
 	collector coltracepb.TraceServiceClient
 }
 
-// Export implements coltracepb.TraceServiceServer.
+// spansTimeout is how long spans wait for a collector that is being replaced. A shim has less
+// time to wait for the answer.
+const spansTimeout = 10 * time.Second
+
+// Export implements coltracepb.TraceServiceServer. It goes on when the shim has gone.
 func (s spans) Export(ctx context.Context, r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
-	return s.collector.Export(ctx, r)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spansTimeout)
+	defer cancel()
+	return s.collector.Export(ctx, r, grpc.WaitForReady(true))
 }
 
 // serveOTLP takes spans on otlp.sock until ctx ends.

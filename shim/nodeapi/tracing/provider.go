@@ -21,9 +21,16 @@ const (
 	// batchDelay is how long spans wait for company. The SDK's own 5 s would make
 	// `headstart trace` show half a request right after its answer.
 	batchDelay = 200 * time.Millisecond
-	// exportTimeout bounds one export, so that a collector that hangs holds up
-	// neither the queue nor a shutdown for long.
-	exportTimeout = 3 * time.Second
+	// exportTimeout bounds one export with all its tries, so that a collector that hangs does
+	// not hold up the queue for long. On a cluster the collector is one of several control
+	// planes: while one is replaced, the way to another one takes some seconds at most.
+	exportTimeout = 10 * time.Second
+	// retryFirst and retryMost are how long an export waits before it is tried again.
+	retryFirst = 100 * time.Millisecond
+	retryMost  = time.Second
+	// farewell is what a shutdown gives the last export. It is below what the programs give
+	// each step of their end.
+	farewell = 2 * time.Second
 	// attributeLimit is the longest attribute value in bytes that a span carries;
 	// some values come from requests.
 	attributeLimit = 1024
@@ -35,8 +42,8 @@ const (
 // is a socket of this machine or of a collector beside it. With an empty target trace
 // context still travels, but no spans are recorded.
 //
-// A target that cannot be reached is no error; spans are dropped until it can be.
-// shutdown sends what is left, within ctx, and closes the connection.
+// A target that cannot be reached is no error: spans wait for it for exportTimeout, and are
+// dropped then. shutdown sends what is left, within farewell, and closes the connection.
 func Start(ctx context.Context, service, version, target string) (shutdown func(context.Context) error, err error) {
 	// No baggage: what a client puts there has no business on the node's own calls.
 	otel.SetTextMapPropagator(propagation.TraceContext{})
@@ -50,9 +57,7 @@ func Start(ctx context.Context, service, version, target string) (shutdown func(
 	exporter, err := otlptracegrpc.New(ctx,
 		otlptracegrpc.WithGRPCConn(conn),
 		otlptracegrpc.WithTimeout(exportTimeout),
-		// A retry would outlive shutdown, and a collector that is away has lost the
-		// trace's other spans as well.
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: retryFirst, MaxInterval: retryMost, MaxElapsedTime: exportTimeout}),
 	)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("making the trace exporter: %w", err), conn.Close())
@@ -70,6 +75,15 @@ func Start(ctx context.Context, service, version, target string) (shutdown func(
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("sending spans", "error", err) }))
 	otel.SetTracerProvider(provider)
 	return func(ctx context.Context) error {
-		return errors.Join(provider.Shutdown(ctx), conn.Close())
+		ctx, cancel := context.WithTimeout(ctx, farewell)
+		defer cancel()
+		err := provider.Shutdown(ctx)
+		if ctx.Err() != nil {
+			slog.Warn("sending spans: the last ones are lost", "error", err)
+			// It ends the export that is under way. That it is late has just been said.
+			_ = exporter.Shutdown(ctx)
+			err = nil
+		}
+		return errors.Join(err, conn.Close())
 	}, nil
 }

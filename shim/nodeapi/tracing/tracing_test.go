@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +18,8 @@ import (
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
@@ -114,6 +117,59 @@ func TestStartSendsSpansAndContinuesATrace(t *testing.T) {
 	}
 	if req := <-c.got; req.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()[0].GetName() != tracing.Execute {
 		t.Errorf("shutdown sent %v", req)
+	}
+}
+
+// ending answers the first export as a collector does that is just being replaced.
+type ending struct {
+	collector
+	asked atomic.Bool
+}
+
+func (e *ending) Export(ctx context.Context, req *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
+	if e.asked.CompareAndSwap(false, true) {
+		return nil, status.Error(codes.Unavailable, "the server is stopping")
+	}
+	return e.collector.Export(ctx, req)
+}
+
+func TestSpansReachTheCollectorThatFollows(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "otlp.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &ending{collector: collector{got: make(chan *collectorpb.ExportTraceServiceRequest, 1)}}
+	server := grpc.NewServer()
+	collectorpb.RegisterTraceServiceServer(server, c)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	shutdown, err := tracing.Start(t.Context(), tracing.ServiceNode, "v1.2.3", "unix:"+socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := otel.Tracer("test").Start(t.Context(), tracing.Deliver)
+	span.End()
+	provider := otel.GetTracerProvider().(interface{ ForceFlush(context.Context) error })
+	if err := provider.ForceFlush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	select {
+	case req := <-c.got:
+		if name := req.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()[0].GetName(); name != tracing.Deliver {
+			t.Errorf("span %s", name)
+		}
+	default:
+		t.Error("the span is lost")
+	}
+	if err := shutdown(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

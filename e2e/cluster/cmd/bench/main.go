@@ -25,7 +25,7 @@ import (
 // plainly.
 var limits = []result.Limit{
 	{Name: "total_to_bound_max", Limit: 1.15}, {Name: "ready_to_envoy_p99_ms", Limit: 50}, {Name: "annotation_to_effect_p99_ms", Limit: 1000},
-	{Name: "install_s", Limit: 60}, {Name: "uninstall_residue"}, {Name: "daemon_rss_mib", Limit: 40}, {Name: "daemon_cpu_percent", Limit: 0.5},
+	{Name: "install_s", Limit: 60}, {Name: "uninstall_s", Limit: 30}, {Name: "uninstall_residue"}, {Name: "daemon_rss_mib", Limit: 40}, {Name: "daemon_cpu_percent", Limit: 0.5},
 	{Name: "controlplane_rss_mib", Limit: 64}, {Name: "requests_lost"}, {Name: "promises_broken"}, {Name: "answers_wrong"},
 }
 
