@@ -26,7 +26,7 @@ setup:
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
 	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff \
 	e2e/functions/workflow e2e/functions/worker e2e/functions/reader e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing e2e/routing/cmd/bench-xds
-build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/prefetch.wasm $(BIN)/route.wasm
+build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/filters.wasm
 	@:
 
 # One program after the other: the compiler uses all cores by itself.
@@ -37,9 +37,9 @@ build-$(notdir $(1)): FORCE
 	@CGO_ENABLED=0 $(GO) build $(BUILD) -ldflags '$(LDFLAGS)' -o $(BIN)/ ./$(1)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p))))
-$(BIN)/%.wasm: FORCE
-	@echo "· building the $* filter" >&2
-	@GOOS=wasip1 GOARCH=wasm $(GO) build $(BUILD) -ldflags '-s -w' -buildmode=c-shared -o $@ ./filters/$*/wasm
+$(BIN)/filters.wasm: FORCE
+	@echo "· building the filters" >&2
+	@GOOS=wasip1 GOARCH=wasm $(GO) build $(BUILD) -ldflags '-s -w' -buildmode=c-shared -o $@ ./filters/wasm
 FORCE:
 
 ## demo: the main job on real parts, off and on; INPUT=video.mjpeg adds your own

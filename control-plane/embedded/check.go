@@ -22,7 +22,7 @@ import (
 const pollInterval = 20 * time.Millisecond
 
 // programs are what Headstart's build puts into BinDir.
-var programs = []string{controlPlaneName, "headstart-node", "containerd-shim-headstart-v2", "envoy", "prefetch.wasm", "route.wasm"}
+var programs = []string{controlPlaneName, "headstart-node", "containerd-shim-headstart-v2", "envoy", "filters.wasm"}
 
 // maxSocketPath is what struct sockaddr_un takes, less the final zero (unix(7)).
 const maxSocketPath = 107

@@ -191,7 +191,7 @@ func (p *Platform) startControlPlane(ctx context.Context) error {
 		Name: controlPlaneName, Path: p.bin(controlPlaneName), Log: p.log(controlPlaneName), Restart: true,
 		Args: []string{"--state-dir", p.o.StateDir, "--run-dir", p.o.RunDir, "--listen", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--metrics-listen", netip.AddrPortFrom(p.network.Gateway(), metricsPort).String(),
-			"--stores", p.o.Stores, "--prefetch-filter", p.bin("prefetch.wasm"), "--route-filter", p.bin("route.wasm"), "--gateway-port", strconv.Itoa(int(p.o.GatewayPort)),
+			"--stores", p.o.Stores, "--prefetch-filter", p.bin("filters.wasm"), "--route-filter", p.bin("filters.wasm"), "--gateway-port", strconv.Itoa(int(p.o.GatewayPort)),
 			"--largest-input", strconv.FormatInt(p.o.Buffer.largest(), 10), "--otlp-forward", p.o.OTLPForward, "--log-level", p.o.LogLevel},
 		Ready: poll(func(ctx context.Context) error {
 			_, err := p.Client().Status(ctx)

@@ -484,7 +484,7 @@ spec: {host: `+fireHost+`, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}
 func TestFilterOfARealIstio(t *testing.T) {
 	s := startMesh(t)
 	dir, d := s.dir, s.daemon
-	wasm := programtest.Path(t, "prefetch.wasm")
+	wasm := programtest.Path(t, "filters.wasm")
 	extension := shipped(t, "traffic-extension.yaml", dir)[0]
 	set := func(value any, fields ...string) {
 		if err := unstructured.SetNestedField(extension.Object, value, append([]string{"spec", "wasm"}, fields...)...); err != nil {

@@ -13,7 +13,7 @@ import (
 
 func both(t *testing.T) func(*Config) {
 	return func(c *Config) {
-		c.FilterPath, c.RouteFilterPath = programtest.Path(t, "prefetch.wasm"), programtest.Path(t, "route.wasm")
+		c.FilterPath, c.RouteFilterPath = programtest.Path(t, "filters.wasm"), programtest.Path(t, "filters.wasm")
 	}
 }
 

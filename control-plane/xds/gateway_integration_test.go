@@ -147,7 +147,7 @@ func TestPrefetchFilter(t *testing.T) {
 		st.Instances = []platform.Instance{ready(f, "one", address)}
 		return st
 	}
-	b := start(t, coldState(), func(c *Config) { c.FilterPath = programtest.Path(t, "prefetch.wasm") })
+	b := start(t, coldState(), func(c *Config) { c.FilterPath = programtest.Path(t, "filters.wasm") })
 	daemon := b.listen("unix", b.gw.IngressSocket, "daemon")
 	hints := b.listen("unix", b.gw.HintSocket, "")
 	instance := b.listen("tcp", "127.0.0.1:0", "instance")
@@ -183,7 +183,7 @@ func TestPrefetchFilter(t *testing.T) {
 func TestAStartingGatewayDoesNotWaitForItsFilters(t *testing.T) {
 	f := video()
 	b := lay(t, coldState(), func(c *Config) {
-		c.FilterPath, c.RouteFilterPath = programtest.Path(t, "prefetch.wasm"), programtest.Path(t, "route.wasm")
+		c.FilterPath, c.RouteFilterPath = programtest.Path(t, "filters.wasm"), programtest.Path(t, "filters.wasm")
 	})
 	daemon, hints := b.listen("unix", b.gw.IngressSocket, "daemon"), b.listen("unix", b.gw.HintSocket, "")
 	b.launch()

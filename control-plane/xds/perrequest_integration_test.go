@@ -33,7 +33,7 @@ func pickFrom(t *testing.T, expected ...Expected) *picking {
 	t.Helper()
 	f := thumbs()
 	p := &picking{f: f, st: platform.State{Functions: []platform.Function{f}}, m: &Matrix{}}
-	p.bed = start(t, p.st, func(c *Config) { c.RouteFilterPath = programtest.Path(t, "route.wasm") })
+	p.bed = start(t, p.st, func(c *Config) { c.RouteFilterPath = programtest.Path(t, "filters.wasm") })
 	row := Row{Expected: expected}
 	for i := range expected {
 		slow := &atomic.Int64{}

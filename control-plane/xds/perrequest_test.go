@@ -38,7 +38,7 @@ func routedState(f platform.Function, row Row, places int) (platform.State, Weig
 func told(t *testing.T, st platform.State, w Weights) (config string, without []string, unused string) {
 	t.Helper()
 	cfg := full
-	cfg.RouteFilterPath = "/opt/headstart/route.wasm"
+	cfg.RouteFilterPath = "/opt/headstart/filters.wasm"
 	s, found, err := Resources(cfg, edge, st, w)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestWhatIsNamedIsWell(t *testing.T) {
 func TestNewExpectationsAreForTheFilterOnly(t *testing.T) {
 	row := Row{Weights: []uint32{1, 2}, Expected: []Expected{{}, {RTT: time.Second}}}
 	cfg := full
-	cfg.RouteFilterPath = "/opt/headstart/route.wasm"
+	cfg.RouteFilterPath = "/opt/headstart/filters.wasm"
 	versions := func(row Row) map[string]map[string]string {
 		st, w := routedState(thumbs(), row, 2)
 		s, _, err := Resources(cfg, edge, st, w)

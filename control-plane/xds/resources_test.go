@@ -30,7 +30,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
-var full = Config{ListenPort: 8080, FilterPath: "/opt/headstart/prefetch.wasm", OTLPSocket: "/run/headstart/otlp.sock", TraceSampling: 100}
+var full = Config{ListenPort: 8080, FilterPath: "/opt/headstart/filters.wasm", OTLPSocket: "/run/headstart/otlp.sock", TraceSampling: 100}
 
 func mustResources(t *testing.T, cfg Config, st platform.State) *cache.Snapshot {
 	t.Helper()

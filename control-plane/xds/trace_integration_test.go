@@ -49,7 +49,7 @@ func TestSpans(t *testing.T) {
 	collector.RegisterTraceServiceServer(g, s)
 	serveGRPC(t, g, "unix", socket)
 	b := start(t, coldState(), func(c *Config) {
-		c.OTLPSocket, c.TraceSampling, c.FilterPath, c.RouteFilterPath = socket, 100, programtest.Path(t, "prefetch.wasm"), programtest.Path(t, "route.wasm")
+		c.OTLPSocket, c.TraceSampling, c.FilterPath, c.RouteFilterPath = socket, 100, programtest.Path(t, "filters.wasm"), programtest.Path(t, "filters.wasm")
 	})
 	daemon := b.listen("unix", b.gw.IngressSocket, "cold")
 

@@ -235,7 +235,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	if plugin != nil {
 		filter = fmt.Sprintf(`- {name: headstart-prefetch, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
 			name: headstart-prefetch, failure_policy: FAIL_OPEN, vm_config: {vm_id: headstart, runtime: envoy.wasm.runtime.v8, code: {local: {filename: %q}}},
-			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, programtest.Path(b.t, "prefetch.wasm"), plugin)
+			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, programtest.Path(b.t, "filters.wasm"), plugin)
 	}
 	var g gateway
 	g.read(b.t, []byte(strings.NewReplacer("127.0.0.1", b.host, "20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers).Replace(string(text))))

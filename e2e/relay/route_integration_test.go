@@ -46,7 +46,7 @@ func pickedState(addresses ...string) platform.State {
 	return st
 }
 
-func withRouteFilter(b *bed) { b.module = programtest.Path(b.t, "route.wasm") }
+func withRouteFilter(b *bed) { b.module = programtest.Path(b.t, "filters.wasm") }
 
 // chosen is how many requests the daemon has counted, by who chose their instance.
 type chosen struct{ picked, elsewhere, weights int }

@@ -1,9 +1,12 @@
 package filterapi
 
 import (
-	"encoding/json"
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/valyala/fastjson"
 )
 
 // Limits of one configuration. Each Envoy worker keeps its own copy.
@@ -32,42 +35,65 @@ func ParseConfig(data []byte) (*Config, error) {
 	if len(data) > MaxConfigBytes {
 		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
 	}
+	root, err := fastjson.ParseBytes(data)
+	if err != nil {
+		return nil, errors.New("is not one value of JSON")
+	}
+	r := reader{}
+	c := &Config{Version: r.text(root, "version")}
 	// The version comes first, so that a newer configuration is refused as newer and
 	// not for a field that it has gained.
-	var versioned struct {
-		Version string `json:"version"`
-	}
-	if err := json.Unmarshal(data, &versioned); err != nil {
+	if err := cmp.Or(r.err, checkVersion(c.Version)); err != nil {
 		return nil, err
 	}
-	if err := checkVersion(versioned.Version); err != nil {
+	c.HintCluster, c.IngressEndpoint = r.text(root, "hintCluster"), r.text(root, "ingressEndpoint")
+	for _, f := range r.list(root, "functions") {
+		fn := Function{Name: r.text(f, "name"), Input: r.text(f, "input")}
+		for _, h := range r.list(f, "hosts") {
+			fn.Hosts = append(fn.Hosts, r.string(h, "hosts"))
+		}
+		c.Functions = append(c.Functions, fn)
+	}
+	if err := cmp.Or(r.err, c.Validate()); err != nil {
 		return nil, err
 	}
-	var c Config
-	if err := json.Unmarshal(data, &c); err != nil {
-		return nil, err
-	}
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	return &c, nil
+	return c, nil
 }
 
-// Marshal returns the configuration as JSON, always the same for the same value. It
-// refuses what ParseConfig would refuse, so that a wrong configuration fails where it
-// is made.
-func (c *Config) Marshal() ([]byte, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
+// reader reads fields, which may be absent, and keeps the first that is of a wrong type.
+type reader struct{ err error }
+
+func (r *reader) text(of *fastjson.Value, field string) string { return r.string(of.Get(field), field) }
+
+func (r *reader) string(v *fastjson.Value, field string) string {
+	if absent(v) {
+		return ""
 	}
-	data, err := json.Marshal(c)
+	b, err := v.StringBytes()
 	if err != nil {
-		return nil, err
+		r.wrong(field, "a string")
 	}
-	if len(data) > MaxConfigBytes {
-		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
+	return strings.ToValidUTF8(string(b), "\uFFFD")
+}
+
+func (r *reader) list(of *fastjson.Value, field string) []*fastjson.Value {
+	v := of.Get(field)
+	if absent(v) {
+		return nil
 	}
-	return data, nil
+	list, err := v.Array()
+	if err != nil {
+		r.wrong(field, "a list")
+	}
+	return list
+}
+
+func absent(v *fastjson.Value) bool { return v == nil || v.Type() == fastjson.TypeNull }
+
+func (r *reader) wrong(field, must string) {
+	if r.err == nil {
+		r.err = errors.New(field + ": must be " + must)
+	}
 }
 
 // Validate returns the first thing wrong, beginning with the field's name.

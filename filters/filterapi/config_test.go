@@ -85,12 +85,14 @@ func TestValidateNamesTheField(t *testing.T) {
 
 func TestParseConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ name, data, want string }{
-		{"empty", ``, "unexpected end"},
+		{"empty", ``, "is not one value of JSON"},
 		{"null", `null`, "version"},
 		{"misspelt field", `{"version":"v1","hints":"c"}`, "hintCluster: must be"},
 		{"newer, with a new field", `{"version":"v2","hints":"c"}`, `version: is "v2"`},
-		{"wrong type", `{"version":"v1","functions":"all"}`, "Config.functions"},
-		{"two values", `{"version":"v1","hintCluster":"c"}{}`, "after top-level value"},
+		{"wrong type", `{"version":"v1","functions":"all"}`, "functions: must be a list"},
+		{"a number for a name", `{"version":"v1","hintCluster":"c","functions":[{"name":1}]}`, "name: must be a string"},
+		{"no object", `["v1"]`, "version"},
+		{"two values", `{"version":"v1","hintCluster":"c"}{}`, "is not one value of JSON"},
 		{"long", strings.Repeat(" ", MaxConfigBytes+1), fmt.Sprintf("at most %d are allowed", MaxConfigBytes)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

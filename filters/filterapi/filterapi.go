@@ -6,6 +6,13 @@ package filterapi
 // Version is the configuration's version. A filter refuses any other.
 const Version = "v1"
 
+// RouteRoot and PrefetchRoot are root ids of plugins, by which the filters' module knows which of
+// them a plugin is. One with any other is the prefetch filter, too.
+const (
+	RouteRoot    = "headstart.route"
+	PrefetchRoot = "headstart.prefetch"
+)
+
 // headerPrefix begins the names of all headers of the project's own.
 const headerPrefix = "x-headstart-"
 

@@ -1,5 +1,10 @@
 package filterapi
 
+import (
+	"strconv"
+	"strings"
+)
+
 // ProblemContentType is the media type of RFC 9457.
 const ProblemContentType = "application/problem+json"
 
@@ -22,6 +27,41 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 	// Request is the value of x-headstart-request, if the request got that far.
 	Request string `json:"request,omitempty"`
+}
+
+// JSON is the problem as an answer's body.
+func (p *Problem) JSON() []byte {
+	b := strconv.AppendInt([]byte(`{"status":`), int64(p.Status), 10)
+	for _, member := range []struct {
+		name, value string
+		always      bool
+	}{
+		{"type", p.Type, true}, {"title", p.Title, true}, {"detail", p.Detail, true},
+		{"function", p.Function, false}, {"field", p.Field, false}, {"request", p.Request, false},
+	} {
+		if member.value != "" || member.always {
+			b = append(quote(append(b, ','), member.name), ':')
+			b = quote(b, member.value)
+		}
+	}
+	return append(b, '}')
+}
+
+// quote appends a string of JSON (RFC 8259, section 7).
+func quote(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for _, c := range []byte(strings.ToValidUTF8(s, "\uFFFD")) {
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ':
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
 }
 
 // NewProblem returns a problem; status is an HTTP status.

@@ -3,7 +3,6 @@ package prefetch
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -158,10 +157,7 @@ func toldStatus(numHeaders int) string {
 }
 
 func answer(p *filterapi.Problem) types.Action {
-	body, err := json.Marshal(p)
-	if err == nil {
-		err = proxywasm.SendHttpResponse(uint32(p.Status), [][2]string{{"content-type", filterapi.ProblemContentType}}, body, notGRPC)
-	}
+	err := proxywasm.SendHttpResponse(uint32(p.Status), [][2]string{{"content-type", filterapi.ProblemContentType}}, p.JSON(), notGRPC)
 	if err != nil {
 		proxywasm.LogErrorf("prefetch: %s: refusing a request: %v", p.Function, err)
 		return types.ActionContinue

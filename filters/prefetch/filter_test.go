@@ -257,7 +257,7 @@ func TestWrongConfigurationIsRefused(t *testing.T) {
 	const functions = `{"version":"v1","hintCluster":"c","functions":[%s]}`
 	for _, c := range []struct{ name, config, want string }{
 		{"none", ``, "reading it"},
-		{"not JSON", `version: v1`, "invalid character"},
+		{"not JSON", `version: v1`, "is not one value of JSON"},
 		{"newer version", `{"version":"v2","added":1}`, `version: is "v2", this filter takes "v1"`},
 		{"no cluster", `{"version":"v1"}`, "hintCluster"},
 		{"wrong template", fmt.Sprintf(functions, `{"name":"a/b","hosts":["b"],"input":"gs://x/y"}`), "functions[0].input: must start with s3://"},

@@ -34,10 +34,9 @@ const (
 	shim       = "shim/cmd/containerd-shim-headstart-v2"
 	installer  = "shim/cmd/headstart-installer"
 	node       = "shim/cmd/headstart-node"
-	filter     = "filters/prefetch/wasm"
+	filter     = "filters/wasm"
 	filterName = "headstart-prefetch"
-	// routeFilter is in the node's image: its daemon hands it to the gateways.
-	routeFilter     = "filters/route/wasm"
+	// routeFilterName is the same in the node's image: its daemon hands it to the gateways.
 	routeFilterName = "route.wasm"
 	// data is where programs look for what else is in their image: ko sets KO_DATA_PATH to it.
 	data = "var/run/ko/"
@@ -145,7 +144,7 @@ func (b *build) program(ctx context.Context, pkg string) (digest.Digest, error) 
 		content, err = b.shim(ctx)
 	case node:
 		file = data + routeFilterName
-		content, err = b.wasm(ctx, routeFilter)
+		content, err = b.wasm(ctx, filter)
 	}
 	if err != nil {
 		return "", err

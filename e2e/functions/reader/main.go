@@ -52,10 +52,9 @@ func serve(c net.Conn, protocol string) error {
 	} else if err != nil {
 		return err
 	}
-	status, body := http.StatusOK, ""
-	if name := r.Header.Get("x-headstart-input-file"); name == "" {
-		status, body = http.StatusBadRequest, "no file"
-	} else if body, err = digest(name); err != nil {
+	status := http.StatusOK
+	body, err := digest(r.Header.Get("x-headstart-input-file"))
+	if err != nil {
 		status, body = http.StatusInternalServerError, err.Error()
 	}
 	length := ""

@@ -44,7 +44,7 @@ func (v controlled) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
 	}()
 	config := xds.Config{ListenPort: Port}
 	if v.filter {
-		config.RouteFilterPath = filepath.Join(b.BinDir(), "route.wasm")
+		config.RouteFilterPath = filepath.Join(b.BinDir(), "filters.wasm")
 	}
 	server, err := ads.Open(filepath.Join(b.RunDir(), "ads"), netip.AddrPortFrom(b.Host(), controlPort), config)
 	if err != nil {

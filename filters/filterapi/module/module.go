@@ -18,6 +18,9 @@ import (
 // fresh machine takes about 10 ms; Envoy's own 1 s would be an outage.
 const reloadBackoff = 10 * time.Millisecond
 
+// vmID is of the machine in which a gateway's worker has the filters.
+const vmID = "headstart"
+
 // Module is one of the filters that gateways load.
 type Module struct {
 	// Name is in Envoy's admin interface and statistics, and what Envoy asks for it by.
@@ -47,7 +50,7 @@ func (m Module) Filter(config []byte) (*core.TypedExtensionConfig, error) {
 		FailurePolicy: wasm.FailurePolicy_FAIL_RELOAD,
 		ReloadConfig:  &wasm.ReloadConfig{Backoff: &core.BackoffStrategy{BaseInterval: durationpb.New(reloadBackoff)}},
 		Vm: &wasm.PluginConfig_VmConfig{VmConfig: &wasm.VmConfig{
-			VmId:    m.Name + m.Version,
+			VmId:    vmID + m.Version, // all filters of a gateway share one
 			Runtime: "envoy.wasm.runtime.v8",
 			Code: &core.AsyncDataSource{Specifier: &core.AsyncDataSource_Local{
 				Local: &core.DataSource{Specifier: &core.DataSource_Filename{Filename: m.Path}},

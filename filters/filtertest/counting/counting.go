@@ -48,10 +48,10 @@ type Proxy struct {
 	next    uint64 // context
 }
 
-// Open starts a module with a first configuration. Close ends it.
-func Open(ctx context.Context, module []byte, configuration string) (_ *Proxy, err error) {
+// Open starts a module with a first configuration of the plugin with that root id. Close ends it.
+func Open(ctx context.Context, module []byte, root, configuration string) (_ *Proxy, err error) {
 	p := &Proxy{Now: up, runtime: wazero.NewRuntime(ctx), next: first,
-		host: &host{shared: map[string]value{}, crossed: map[string]int{}}}
+		host: &host{root: root, shared: map[string]value{}, crossed: map[string]int{}}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close(ctx))
@@ -126,6 +126,8 @@ func (p *Proxy) Begin(ctx context.Context, e *Exchange) (request uint64) {
 func (p *Proxy) End(ctx context.Context, request uint64, e *Exchange) {
 	p.host.exchange = e
 	p.call(ctx, "proxy_on_response_headers", request, uint64(len(e.Response)), 1)
+	p.call(ctx, "proxy_on_log", request)
+	p.call(ctx, "proxy_on_done", request)
 	p.call(ctx, "proxy_on_delete", request)
 }
 

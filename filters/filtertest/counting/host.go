@@ -19,6 +19,7 @@ const requestHeaders = 0
 
 // host is the proxy's side of the border.
 type host struct {
+	root          string // the plugin's id
 	configuration string
 	exchange      *Exchange
 	shared        map[string]value
@@ -57,7 +58,11 @@ func (h *host) getBuffer(ctx context.Context, m memory, a []uint64) uint64 {
 }
 
 func (h *host) getProperty(ctx context.Context, m memory, a []uint64) uint64 {
-	return m.find(ctx, h.exchange.Properties, m.text(a[0], a[1]), a[2], a[3])
+	properties := map[string]string{"plugin_root_id": h.root}
+	if h.exchange != nil {
+		properties = h.exchange.Properties
+	}
+	return m.find(ctx, properties, m.text(a[0], a[1]), a[2], a[3])
 }
 
 func (h *host) headers(kind uint64) map[string]string {

@@ -16,8 +16,8 @@ import (
 // that gives something twice that: Envoy has the module allocate memory for it.
 const (
 	// callbacks are what the proxy tells the filter of a request: that it begins, its headers, its
-	// answer's, and that it is over. Of bodies it tells nothing.
-	callbacks = 4
+	// answer's, and three times that it is over. Of bodies it tells nothing.
+	callbacks = 6
 	// questions are what the filter asks about each: its cluster, the time, whether it is
 	// answered, the time, and the load. Values are those that it is given.
 	questions, values = 5, 3
@@ -36,7 +36,7 @@ func costs(tb testing.TB, workers int) *counting.Proxy {
 
 func count(tb testing.TB, configuration string) *counting.Proxy {
 	tb.Helper()
-	p, err := counting.Open(tb.Context(), filter.Module(tb), configuration)
+	p, err := counting.Open(tb.Context(), filter.Module(tb), filterapi.RouteRoot, configuration)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filtertest"
+	"github.com/headstart-mesh/headstart/filters/host"
 )
 
 const (
@@ -185,7 +186,7 @@ func TestAnEndpointThatIsNoneIsAvoided(t *testing.T) {
 func TestOneRequestTriesWhatWasAvoided(t *testing.T) {
 	cluster := "shop/tried"
 	line := fmt.Sprintf("%s %s,900,0,4000,64,0 %s,100,50000,4000,64,0", cluster, near, far)
-	filtertest.Start(t, &vmContext{vm: New()}, "")
+	filtertest.Start(t, host.New(New(), nil), "")
 	said, err := filterapi.ParseRouteFunction(line)
 	if err != nil {
 		t.Fatal(err)
@@ -271,7 +272,7 @@ func TestWorkersShare(t *testing.T) {
 func TestWorkersShareWhereThereIsRoom(t *testing.T) {
 	cluster := "shop/wide"
 	line := fmt.Sprintf("%s %s,1000,0,4000,64,0 %s,0,50000,4000,64,0", cluster, near, far)
-	filtertest.Start(t, &vmContext{vm: New()}, "")
+	filtertest.Start(t, host.New(New(), nil), "")
 	said, err := filterapi.ParseRouteFunction(line)
 	if err != nil {
 		t.Fatal(err)
