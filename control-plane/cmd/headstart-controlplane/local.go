@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/headstart-mesh/headstart/control-plane/activation"
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -35,6 +36,11 @@ import (
 
 // shutdownTimeout bounds each step of the end.
 const shutdownTimeout = 3 * time.Second
+
+// collectorAge is how long a connection for spans lasts until its daemon makes a new one. It
+// leads to one of several control planes, and to none that is being replaced: what such a one is
+// told goes with it.
+const collectorAge = 5 * time.Second
 
 // runLocal is the control plane of one machine, from what it is told to what it tells.
 func runLocal(ctx context.Context, c config) (err error) {
@@ -117,7 +123,7 @@ func collect(ctx context.Context, g *errgroup.Group, target string, listen serve
 		})
 		sink = forward
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: collectorAge, MaxConnectionAgeGrace: collectorAge}))
 	collectorpb.RegisterTraceServiceServer(server, trace.Plain(sink))
 	serve.Go(g, listen, serve.GRPC(ctx, server))
 	return store, nil

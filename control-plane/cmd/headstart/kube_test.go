@@ -333,3 +333,16 @@ skip  Control plane            needs: Kubernetes
 		t.Error(d)
 	}
 }
+
+// A control plane that is being replaced still serves, and has spans that no other one has.
+func TestAControlPlaneThatIsBeingReplaced(t *testing.T) {
+	config := kubeconfig(t, &backend{status: metropolis()}, func(s *apiServer) {
+		s.objects[podsPath] = strings.Replace(s.objects[podsPath], `"metadata":{"name":"headstart-controlplane-x"`, `"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z","name":"headstart-controlplane-x"`, 1)
+		if !strings.Contains(s.objects[podsPath], "deletionTimestamp") {
+			t.Fatal(s.objects[podsPath])
+		}
+	})
+	if stdout, stderr, err := headstart(t, "", "status", "--kubeconfig", config); err != nil || !strings.Contains(stdout, "city/fire") {
+		t.Errorf("%v; %s%s", err, stdout, stderr)
+	}
+}
