@@ -188,6 +188,15 @@ func lookFunctions(ctx context.Context, l *look) Outcome {
 	if len(problems) > 0 {
 		return fail("%d %s", len(problems), plural(len(problems), "problem", "problems")).with(problems)
 	}
+	var refused []Problem
+	for _, p := range s.Routing {
+		if p.Function == "" { // what gateways say of themselves, or of all that they are told
+			refused = append(refused, Problem{Object: "gateways of " + strings.Join(p.Gateways, ", "), Message: p.Message})
+		}
+	}
+	if len(refused) > 0 {
+		return warn("requests work, but not all gateways take what they are told").with(refused)
+	}
 	return pass("%d", len(s.Functions))
 }
 
