@@ -167,7 +167,9 @@ func nodeDrained(ctx context.Context, r *rig, _ *Outcome) error {
 // API server is away. Those whose pod was just being started wait for it: the kubelet asks the
 // API server for the pod's token, and tells nobody else its address.
 var awayRefusals = []refusal{{title: "PlatformUnavailable", within: refusedWithin}, {title: "ActivationTimeout", within: refusedWithin},
-	{title: "ReadyTimeout", most: startingMost, within: readyTimeout + readySlack}}
+	{title: "ReadyTimeout", most: startingMost, within: readyTimeout + readySlack},
+	// When it is back, the cluster takes all nodes for lost until it has heard of them.
+	{title: "Unschedulable", within: refusedWithin}}
 
 // apiServerAway has a cluster that nothing can be changed in. An instance that has begun to
 // start gets the request that waits for it, if it has an address; one that has only a node may
