@@ -94,6 +94,7 @@ func (b *backend) Traces(string) trace.Listing { return b.traces }
 
 func (b *backend) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogLine) error) error {
 	b.asked = o
+	failed := b.err // now: who follows ends it, and goes on with the test
 	for _, l := range b.lines {
 		if err := to(l); err != nil {
 			return err
@@ -102,7 +103,7 @@ func (b *backend) Logs(ctx context.Context, o admin.LogOptions, to func(admin.Lo
 	if o.Follow {
 		<-ctx.Done()
 	}
-	return b.err
+	return failed
 }
 
 // serve returns the path of a socket that b answers at.
