@@ -94,7 +94,6 @@ func (b *backend) Traces(string) trace.Listing { return b.traces }
 
 func (b *backend) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogLine) error) error {
 	b.asked = o
-	failed := b.err // now: who follows ends it, and goes on with the test
 	for _, l := range b.lines {
 		if err := to(l); err != nil {
 			return err
@@ -103,7 +102,7 @@ func (b *backend) Logs(ctx context.Context, o admin.LogOptions, to func(admin.Lo
 	if o.Follow {
 		<-ctx.Done()
 	}
-	return failed
+	return b.err
 }
 
 // serve returns the path of a socket that b answers at.
@@ -350,12 +349,12 @@ func TestLogs(t *testing.T) {
 		t.Errorf("%v, asked for %+v, got %+v", err, b.asked, got)
 	}
 	// A log that ends early is not taken for all of it.
-	b.err = errors.New("the disk is gone")
 	o.Follow = false
+	c = admin.NewClient(serve(t, &backend{lines: want, err: errors.New("the disk is gone")}))
 	if _, err := read(t.Context(), o, func() {}); err == nil {
 		t.Error("half a log passes for all of it")
 	}
-	b.lines = nil
+	c = admin.NewClient(serve(t, &backend{err: errors.New("the disk is gone")}))
 	if _, err := read(t.Context(), o, func() {}); err == nil || err.Error() != "the disk is gone" {
 		t.Errorf("error is %v", err)
 	}
