@@ -313,7 +313,13 @@ func TestTheWholeLifeOfAPlatform(t *testing.T) {
 	hurried := up(t, state)
 	hello(t)
 	cut := make(chan error, 1)
-	go func() { _, err := callUp(t.Context(), "hello", "/sleep?ms=60000"); cut <- err }()
+	go func() {
+		resp, err := callUp(t.Context(), "hello", "/sleep?ms=60000")
+		if err == nil && resp.StatusCode != http.StatusOK { // by a gateway that still runs
+			err = errors.New(resp.Status)
+		}
+		cut <- err
+	}()
 	underWay(t, 1)
 	hurried(syscall.SIGINT, syscall.SIGINT)
 	if err := <-cut; err == nil {

@@ -5,6 +5,7 @@ package local
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -185,12 +186,16 @@ func TestTracesAreListed(t *testing.T) {
 	}
 	deploy(t, testbed.Function{Name: "traced-too"})
 	id := spansOf(t, call{function: "traced-too"}.ok(t).header.Get("x-headstart-request")).ID
-	list := strings.Split(say(t, "trace"), "\n")
-	if !slices.ContainsFunc(list, func(line string) bool {
-		return strings.HasPrefix(line, id) && strings.Contains(line, "default/traced-too") && strings.HasSuffix(line, "cold")
-	}) {
-		t.Errorf("listed:\n%s", strings.Join(list, "\n"))
-	}
+	var listed string
+	eventually(t, "it is listed, once all that is known of it has come", func() error {
+		listed = say(t, "trace")
+		if !slices.ContainsFunc(strings.Split(listed, "\n"), func(line string) bool {
+			return strings.HasPrefix(line, id) && strings.Contains(line, "default/traced-too") && strings.HasSuffix(line, "cold")
+		}) {
+			return errors.New("listed:\n" + listed)
+		}
+		return nil
+	})
 	if out := say(t, "trace", id); !strings.Contains(out, "saved nothing: no input was on its way during the cold start") {
 		t.Errorf("the trace:\n%s", out)
 	}

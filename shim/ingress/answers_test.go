@@ -7,7 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
+
+	"golang.org/x/net/http2"
 )
 
 // early is a function that reads a request's head, writes its answer and closes the connection,
@@ -71,6 +74,54 @@ func TestAnEarlyAnswerCounts(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// Of a long answer that only its connection's end ends, the kernel drops what it has not sent when
+// the function closes with its body unread. It does not pass for whole.
+func TestALongAnswerThatIsCutOffIsNotWhole(t *testing.T) {
+	const size = 3_000_000
+	r := newRig(t, nil)
+	r.instances.address = early(t, "HTTP/1.0 200 OK\r\n\r\n"+strings.Repeat("x", size))
+	ref := r.put("large", "", make([]byte, 1<<20))
+	for range 10 {
+		resp := r.do(t, request(t, http.MethodGet, withInput, newID(), ref, nil))
+		if got, err := io.ReadAll(resp.Body); err == nil && len(got) != size {
+			t.Errorf("%d of %d bytes pass for the whole answer", len(got), size)
+		}
+	}
+}
+
+// A function that speaks HTTP/2 and resets its connection is noticed, whatever it has said just
+// before, while its body is being written.
+func TestAResetOverHTTP2(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	t.Cleanup(func() { _ = l.Close(); <-gone })
+	go func() {
+		defer close(gone)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f := http2.NewFramer(c, c)
+			_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+			_ = f.WriteWindowUpdate(0, 1<<30)
+			_, _ = io.ReadFull(c, make([]byte, 64<<10)) // then its buffers fill
+			_ = f.WritePing(false, [8]byte{})
+			_ = c.Close()
+		}
+	}()
+	r := newRig(t, nil)
+	r.instances.address = netip.MustParseAddrPort(l.Addr().String())
+	client := gatewayH2(t, r.Gateway())
+	for range 5 {
+		resp := do(t, client, request(t, http.MethodPost, withoutInput, newID(), "", io.LimitReader(zeros{}, inputLimit)))
+		wantProblem(t, resp, http.StatusBadGateway, "FunctionFailed", "")
+	}
+}
 
 // A function that breaks its answer off has failed all the same.
 func TestAnEarlyAnswerThatBreaksOff(t *testing.T) {

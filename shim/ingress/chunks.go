@@ -4,6 +4,9 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -30,10 +33,29 @@ type functionConn struct {
 	ending
 }
 
+// Read fails with ECONNRESET when the function's side has reset the connection, and not with io.EOF,
+// which it would if a Write has been told of the reset before.
 func (c functionConn) Read(p []byte) (int, error) {
 	n, err := c.TCPConn.Read(p)
+	if err == io.EOF && isReset(c.TCPConn) {
+		err = syscall.ECONNRESET
+	}
 	c.heard(err)
 	return n, err
+}
+
+// isReset tells of a connection that its other side has ended whether it was reset: one that was
+// closed waits for this side's end (RFC 9293, section 3.3.2).
+func isReset(c *net.TCPConn) (reset bool) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false // it is closed here
+	}
+	_ = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		reset = err == nil && info.State == unix.BPF_TCP_CLOSE
+	})
+	return reset
 }
 
 // Write fails when the function's answer has been read, or the connection is closed here: a

@@ -164,18 +164,25 @@ func untilClosed(res *http.Response) bool {
 	return res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0
 }
 
+// sentAtOnce is how much of an answer is on its way as soon as it is written, in bytes: ten segments
+// (RFC 6928, section 2) of the smallest usual size.
+const sentAtOnce = 10 * 1220
+
 // watched is a body that remembers why it could not be read to its end.
 type watched struct {
 	io.ReadCloser
-	// untilReset: a reset ends the body as a close does. The other side's kernel resets a
-	// connection that is closed with a part of the request's body unread.
+	// untilReset: a reset ends a body that is no longer than sentAtOnce as a close does. The other
+	// side's kernel resets a connection that is closed with a part of the request's body unread, and
+	// drops what it has not sent by then: a longer body may lack its end.
 	untilReset bool
+	read       int
 	failure    atomic.Pointer[error]
 }
 
 func (b *watched) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.untilReset && errors.Is(err, syscall.ECONNRESET) {
+	b.read += n
+	if b.untilReset && b.read <= sentAtOnce && errors.Is(err, syscall.ECONNRESET) {
 		err = io.EOF
 	}
 	if err != nil && err != io.EOF {

@@ -47,6 +47,9 @@ type lonely time.Duration
 // RoundTrip implements http.RoundTripper.
 func (dial lonely) RoundTrip(r *http.Request) (*http.Response, error) {
 	t := newTransport(time.Duration(dial))
+	// Not by a functionConn: this transport reads no further while a Write of its own lasts, and it
+	// is told of an answer's end by a frame.
+	t.DialContext = (&net.Dialer{Timeout: time.Duration(dial)}).DialContext
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetUnencryptedHTTP2(true)
 	t.DisableKeepAlives = true // the limit there is of HTTP/1.1
