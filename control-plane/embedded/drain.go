@@ -20,12 +20,18 @@ import (
 // end: as long as a daemon gives those that its functions work on.
 const drainTime = 5 * time.Second
 
+// endTime is how long the daemons and the control plane have to end after that, all together: then
+// they are killed.
+const endTime = 15 * time.Second
+
 // Drain lets the requests that are under way end, before Stop. First the gateways take no new
 // connections, until they have answered all requests, also those whose functions are starting, or
 // 5 s have passed. Then the daemons answer what waits in them, and give the rest some seconds more.
 // When ctx ends, requests are cut off at once.
 func (p *Platform) Drain(ctx context.Context) {
 	p.drainGateways(ctx)
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
 	p.daemons.Stop(ctx)
 }
 

@@ -64,6 +64,7 @@ func (l *Log) Add(function string, e Event) {
 	if e.Instance != "" {
 		l.ended = append(l.ended, ending{function, e.Node, e.Instance, e.Log})
 		l.ended = slices.Delete(l.ended, 0, max(len(l.ended)-instancesMost, 0))
+		e.Log = nil // it is there, and bounded
 	}
 	e.Count, e.First, e.Last = 1, now, now
 	if i := slices.IndexFunc(events, func(o Event) bool {

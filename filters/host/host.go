@@ -37,10 +37,12 @@ type plugin struct {
 
 func (p *plugin) OnPluginStart(size int) types.OnPluginStartStatus {
 	filter := p.vm.usual
-	if root, err := proxywasm.GetProperty(rootProperty); err == nil {
-		if named := p.vm.byRoot[string(root)]; named != nil {
-			filter = named
-		}
+	root, err := proxywasm.GetProperty(rootProperty)
+	if err != nil {
+		proxywasm.LogWarn("the proxy does not say which filter a plugin is; it is taken for the usual one: " + err.Error())
+	}
+	if named := p.vm.byRoot[string(root)]; named != nil {
+		filter = named
 	}
 	p.of = filter.NewPluginContext(p.id)
 	return p.of.OnPluginStart(size)

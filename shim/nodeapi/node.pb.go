@@ -2084,8 +2084,8 @@ type Function struct {
 	// True when a request's own body is its input: it is kept in the buffer while the
 	// function starts. Such a function has no input of another kind.
 	BodyInput bool `protobuf:"varint,18,opt,name=body_input,json=bodyInput,proto3" json:"body_input,omitempty"`
-	// Template of the input reference (filters/filterapi), for requests that pass no
-	// gateway: those of other functions. Empty: none, or one that only a gateway knows.
+	// Template of the input reference (filters/filterapi), for requests of which no gateway's
+	// filter has named the input. Empty: none, or one that only a gateway knows.
 	InputTemplate string `protobuf:"bytes,20,opt,name=input_template,json=inputTemplate,proto3" json:"input_template,omitempty"`
 	// Namespaces besides its own whose functions may call it.
 	Callers []string `protobuf:"bytes,21,rep,name=callers,proto3" json:"callers,omitempty"`

@@ -348,9 +348,18 @@ func noteUnsampled(ctx context.Context, traces *trace.Store, a *nodeapi.Activate
 
 // Logs reads the nodes' files: the embedded platform's are on this machine.
 func (c *controlPlane) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogLine) error) error {
-	err := functionlog.Read(ctx, functionlog.Options{Dir: c.stateDir, Function: o.Function, Tail: o.Tail, Follow: o.Follow},
-		func(node, line string) error { return to(admin.LogLine{Node: node, Line: line}) })
+	read := func(tail int, follow bool) error {
+		return functionlog.Read(ctx, functionlog.Options{Dir: c.stateDir, Function: o.Function, Tail: tail, Follow: follow},
+			func(node, line string) error { return to(admin.LogLine{Node: node, Line: line}) })
+	}
 	deployed := slices.ContainsFunc(c.platform.State().Functions, func(f platform.Function) bool { return f.Name == o.Function })
+	var err error
+	if !deployed && o.Follow { // one that is unknown is not waited for
+		err = read(0, false)
+	}
+	if err == nil {
+		err = read(o.Tail, o.Follow)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !deployed:
 		return &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: "no such function, and no log of it; `headstart status` lists functions"}

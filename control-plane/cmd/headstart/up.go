@@ -135,7 +135,7 @@ func warnOfGateways(ctx context.Context, c *admin.Client, out io.Writer) {
 	}
 	for _, p := range status.Routing {
 		if p.Function == "" {
-			fmt.Fprintf(out, "warning: gateway %s: %s\n", strings.Join(p.Gateways, ", "), p.Message)
+			fmt.Fprintf(out, "warning: gateway %s: %s\n", strings.Join(p.Gateways, ", "), printable(p.Message))
 		}
 	}
 }

@@ -33,7 +33,7 @@ func By(changed []string, suites []Suite) []Suite {
 
 func touches(file string, s Suite, suites []Suite) bool {
 	dir, isGo := path.Dir(file), strings.HasSuffix(file, ".go")
-	if !isGo {
+	if !isGo || strings.Contains(file, "/testdata/") { // whose programs are no package's dependencies
 		dir = owner(dir, suites)
 	}
 	switch {

@@ -35,7 +35,8 @@ func (l *late) Recv() (*discovery.DeltaDiscoveryRequest, error) {
 		}
 		switch {
 		case l.serves:
-		case r.GetTypeUrl() == resource.RouteType && r.GetResponseNonce() != "": // taken or refused: they come no sooner
+		// Taken or refused, they come no sooner; or it has them from before the stream.
+		case r.GetTypeUrl() == resource.RouteType && (r.GetResponseNonce() != "" || len(r.GetInitialResourceVersions()) > 0):
 			l.serves = true
 		case r.GetTypeUrl() == resource.ExtensionConfigType:
 			if len(r.GetInitialResourceVersions()) == 0 && len(l.held) < heldMost {

@@ -36,6 +36,7 @@ func ack(kind string) *discovery.DeltaDiscoveryRequest {
 func TestFiltersComeLast(t *testing.T) {
 	const cluster, listener, route, filter = resource.ClusterType, resource.ListenerType, resource.RouteType, resource.ExtensionConfigType
 	kept := &discovery.DeltaDiscoveryRequest{TypeUrl: filter, InitialResourceVersions: map[string]string{"headstart.route": "1"}}
+	had := &discovery.DeltaDiscoveryRequest{TypeUrl: route, InitialResourceVersions: map[string]string{"functions": "1"}}
 	many := slices.Repeat([]*discovery.DeltaDiscoveryRequest{ask(filter)}, heldMost+1)
 	first, second := ask(filter), ask(filter)
 	for name, c := range map[string]struct {
@@ -48,6 +49,10 @@ func TestFiltersComeLast(t *testing.T) {
 		"one that has its filters": {
 			said: []*discovery.DeltaDiscoveryRequest{ask(listener), kept, ask(route)},
 			want: []*discovery.DeltaDiscoveryRequest{ask(listener), kept, ask(route)},
+		},
+		"one that has its routes, and no filters": {
+			said: []*discovery.DeltaDiscoveryRequest{first, had, second},
+			want: []*discovery.DeltaDiscoveryRequest{had, first, second},
 		},
 		"one that asks once it serves": {
 			said: []*discovery.DeltaDiscoveryRequest{ask(route), ack(route), ask(filter)},

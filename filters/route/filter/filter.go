@@ -169,7 +169,7 @@ func (vm *VM) Answer(id uint32) {
 	}
 	f, now := r.function, clock()
 	status, ok := responseHeader(statusHeader)
-	answered, erred := ok && !isGatewayError(status), isError(status) // the next value takes its place
+	answered, erred := ok && !isGatewayError(status), isError(status)
 	if !answered || !f.trusted(r.index, r.to, now) {
 		address, ok := property(upstreamProperty)
 		if ok && address != r.to {

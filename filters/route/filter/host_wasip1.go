@@ -7,9 +7,8 @@ import (
 	"unsafe"
 )
 
-// The proxy, by proxy-wasm's ABI 0.2.0. The SDK for Go has all of this, and more: its way into
-// the filter and back, with maps of contexts and memory for each value, costs as much as what
-// the filter does (docs/rationale.md).
+// What the filter asks of the proxy, by proxy-wasm's ABI 0.2.0. The SDK for Go has all of this, and
+// allocates for each question: there are some ten for a request (docs/rationale.md).
 
 // These are of the ABI.
 const (
@@ -83,7 +82,7 @@ func clock() time.Duration {
 	return time.Duration(given.time)
 }
 
-// pluginConfiguration is valid until the proxy gives something else, as all values are.
+// pluginConfiguration is in memory of its own, as all values are that the proxy gives.
 func pluginConfiguration() ([]byte, error) {
 	if status := proxyGetBufferBytes(bufferPluginConfiguration, 0, math.MaxInt32, unsafe.Pointer(&given.value), &given.size); status != statusOK {
 		return nil, statusError(status)

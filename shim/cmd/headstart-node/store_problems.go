@@ -63,6 +63,7 @@ func (s store) problem(ctx context.Context) string {
 	}
 	if s.credentials != nil {
 		if _, err := s.credentials(ctx); err != nil {
+			s.source.refusal.Store(nil) // it was of these credentials; what comes next is asked with others
 			return err.Error()
 		}
 	}

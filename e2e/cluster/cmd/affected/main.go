@@ -95,7 +95,11 @@ func changes(since string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return strings.Fields(string(out)), nil
+	unknown, err := output("git", "ls-files", "--others", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(string(out) + string(unknown)), nil
 }
 
 // list asks Go what the packages and the programs are made of.
