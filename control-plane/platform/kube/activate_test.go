@@ -149,6 +149,27 @@ func TestScaleUpIsForbidden(t *testing.T) {
 	})
 }
 
+// A control plane whose pod has been deleted has no valid token any more. It refuses nobody for that:
+// who waits asks another one when this one is killed.
+func TestAControlPlaneWithoutAToken(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.cold()
+		a.fault("update deployments/scale.apps", apierrors.NewUnauthorized("Unauthorized"))
+		time.AfterFunc(2*time.Second, func() { a.fault("update deployments/scale.apps", nil) })
+		w.activate()
+		other := platformtest.Fire()
+		other.Name = "default/other"
+		w.Deploy(other)
+		w.settle()
+		a.fault("update deployments/scale.apps", apierrors.NewUnauthorized("Unauthorized"))
+		began := time.Now()
+		_, err := w.p.Activate(t.Context(), platform.Request{Function: "default/other"})
+		if r, ok := errors.AsType[*platform.Refusal](err); !ok || r.Reason != "PlatformUnavailable" || time.Since(began) < 4*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // What is known goes on while the API server is away, what is new fails and says why, and
 // all is well again when it is back.
 func TestTheAPIServerIsAway(t *testing.T) {

@@ -23,6 +23,8 @@ const (
 	scaleTimeout = 5 * time.Second
 	// scaleTries is how often a change is tried that other writers come before.
 	scaleTries = 5
+	// orphanPause is the time between two tries without a valid token.
+	orphanPause = 250 * time.Millisecond
 	// seenTimeout is how long the watch may take to tell what we have done ourselves.
 	seenTimeout = 5 * time.Second
 )
@@ -191,10 +193,21 @@ func scaleOf(k workloadKey, version string, replicas int32) *autoscalingv1.Scale
 func (p *Platform) setScale(k workloadKey, s *autoscalingv1.Scale, ok func(replicas int32) bool) (version string, err error) {
 	ctx, cancel := context.WithTimeout(p.life, scaleTimeout)
 	defer cancel()
-	for range scaleTries {
+	for tries := 0; tries < scaleTries; tries++ {
 		var written *autoscalingv1.Scale
 		if written, err = p.scales(k).UpdateScale(ctx, k.name, s, metav1.UpdateOptions{}); err == nil {
 			return written.ResourceVersion, nil
+		}
+		if apierrors.IsUnauthorized(err) {
+			// The pod of this control plane has been deleted, and its token with it. Whoever waits asks
+			// another one, as soon as this process is killed.
+			select {
+			case <-time.After(orphanPause):
+				tries--
+				continue
+			case <-ctx.Done():
+				return "", err
+			}
 		}
 		if !apierrors.IsConflict(err) {
 			return "", err

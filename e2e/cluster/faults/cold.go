@@ -25,6 +25,9 @@ const (
 	// refusedWithin is how long it may take to say that a request cannot be placed now: the
 	// control plane's 14 s, and the way.
 	refusedWithin = 16 * time.Second
+	// unreachableWithin is how long a request may be placed again, 15 s, and then try once more to
+	// connect to a node that is lost, 5 s, and the way.
+	unreachableWithin = 21 * time.Second
 	// askTimeout bounds a look at a function's scale, which a cluster without API server
 	// does not answer.
 	askTimeout = time.Second

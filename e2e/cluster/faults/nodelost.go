@@ -21,7 +21,7 @@ const lostFor = 45 * time.Second
 // the program takes no connections.
 var lostNodeRefusals = []refusal{
 	{title: noProblem, within: refusedWithin}, {title: "FunctionFailed", within: refusedWithin}, {title: "NodeDaemonAway", within: refusedWithin},
-	{title: "NodeUnavailable", within: refusedWithin}, {title: "PeerUnreachable", within: refusedWithin}, {title: "PeerFailed", within: refusedWithin},
+	{title: "NodeUnavailable", within: refusedWithin}, {title: "PeerUnreachable", within: unreachableWithin}, {title: "PeerFailed", within: refusedWithin},
 	{title: "PeerTimeout", within: refusedWithin}, {title: "ReadyTimeout", within: readyTimeout + readySlack},
 }
 
