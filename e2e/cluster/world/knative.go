@@ -8,7 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net/http"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,9 +17,9 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/knative"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
@@ -32,7 +32,7 @@ const gateway = "default/functions"
 // Knative is Knative Serving on the cluster.
 type Knative struct {
 	client  kubernetes.Interface
-	via     *http.Client
+	via     *connrotation.Dialer // with whose connections the API server is asked
 	stop    context.CancelFunc
 	ingress sync.WaitGroup
 }
@@ -57,6 +57,8 @@ func (w *World) InstallKnative(ctx context.Context) (*Knative, error) {
 	if err != nil {
 		return nil, err
 	}
+	dialer := connrotation.NewDialer((&net.Dialer{}).DialContext)
+	config.Dial = dialer.DialContext
 	via, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -70,7 +72,7 @@ func (w *World) InstallKnative(ctx context.Context) (*Knative, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Knative{client: client, via: via}
+	k := &Knative{client: client, via: dialer}
 	ctx, k.stop = context.WithCancel(context.WithoutCancel(ctx))
 	k.ingress.Go(func() {
 		if err := ingress.Run(ctx); err != nil {
@@ -84,7 +86,7 @@ func (w *World) InstallKnative(ctx context.Context) (*Knative, error) {
 func (k *Knative) Close() {
 	k.stop()
 	k.ingress.Wait()
-	utilnet.CloseIdleConnectionsFor(k.via.Transport)
+	k.via.CloseAll() // also those with watches that are just ending
 }
 
 // Labels and names of Knative's that tell how a function is.
