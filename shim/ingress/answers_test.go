@@ -13,9 +13,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// early is a function that reads a request's head, writes its answer and closes the connection,
-// whatever comes of the body: the kernel resets a connection that is closed with bytes unread.
-func early(t *testing.T, answer string) netip.AddrPort {
+// accepts hands each connection to a listener to do, one after the other, and closes it.
+func accepts(t *testing.T, do func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,12 +29,21 @@ func early(t *testing.T, answer string) netip.AddrPort {
 			if err != nil {
 				return
 			}
-			_, _ = http.ReadRequest(bufio.NewReaderSize(c, 16)) // which takes little of the body with the head
-			_, _ = io.WriteString(c, answer)
+			do(c)
 			_ = c.Close()
 		}
 	}()
 	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// early is a function that reads a request's head, writes its answer and closes the connection,
+// whatever comes of the body: the kernel resets a connection that is closed with bytes unread.
+func early(t *testing.T, answer string) netip.AddrPort {
+	t.Helper()
+	return accepts(t, func(c net.Conn) {
+		_, _ = http.ReadRequest(bufio.NewReaderSize(c, 16)) // which takes little of the body with the head
+		_, _ = io.WriteString(c, answer)
+	})
 }
 
 // A function that reads the file, or needs no input to answer, leaves the body alone and closes.
@@ -93,29 +101,14 @@ func TestALongAnswerThatIsCutOffIsNotWhole(t *testing.T) {
 // A function that speaks HTTP/2 and resets its connection is noticed, whatever it has said just
 // before, while its body is being written.
 func TestAResetOverHTTP2(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	t.Cleanup(func() { _ = l.Close(); <-gone })
-	go func() {
-		defer close(gone)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			f := http2.NewFramer(c, c)
-			_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
-			_ = f.WriteWindowUpdate(0, 1<<30)
-			_, _ = io.ReadFull(c, make([]byte, 64<<10)) // then its buffers fill
-			_ = f.WritePing(false, [8]byte{})
-			_ = c.Close()
-		}
-	}()
 	r := newRig(t, nil)
-	r.instances.address = netip.MustParseAddrPort(l.Addr().String())
+	r.instances.address = accepts(t, func(c net.Conn) {
+		f := http2.NewFramer(c, c)
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+		_ = f.WriteWindowUpdate(0, 1<<30)
+		_, _ = io.ReadFull(c, make([]byte, 64<<10)) // then its buffers fill
+		_ = f.WritePing(false, [8]byte{})
+	})
 	client := gatewayH2(t, r.Gateway())
 	for range 5 {
 		resp := do(t, client, request(t, http.MethodPost, withoutInput, newID(), "", io.LimitReader(zeros{}, inputLimit)))

@@ -48,24 +48,7 @@ func hijacked(do func(*net.TCPConn)) http.HandlerFunc {
 // hangUp is an instance that closes each connection when as much has come by it.
 func (i *instances) hangUp(t *testing.T) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	t.Cleanup(func() { _ = l.Close(); <-gone })
-	go func() {
-		defer close(gone)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.ReadFull(c, make([]byte, pause))
-			_ = c.Close()
-		}
-	}()
-	i.address = netip.MustParseAddrPort(l.Addr().String())
+	i.address = accepts(t, func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, pause)) })
 }
 
 // paused sends a request whose client has sent so much of its body, and pauses.
