@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -140,13 +139,5 @@ func (s *Server) StoreProblems() map[string][]StoreProblem {
 // move the cursor.
 func shown(s string, most int) string {
 	s = strings.ToValidUTF8(s[:min(len(s), most)], "")
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
+	return nodeapi.Printable(s)
 }

@@ -58,7 +58,7 @@ const window = 64 << 10
 
 // silence is how long a gateway may leave a ping unanswered: an Envoy that compiles its filters
 // answers none, for 15 s where cores are short. It counts as connected all that time, so that
-// whoever deploys a function waits until the gateway has it.
+// a deployment waits until the gateway has the function.
 const silence = 25 * time.Second
 
 // ServerOptions are what a gRPC server for gateways needs: pings, so that a gateway that

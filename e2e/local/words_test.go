@@ -176,7 +176,7 @@ func TestRestartsAreShown(t *testing.T) {
 	})
 }
 
-// A request that was not sampled has no trace, and whoever asks for that is told.
+// A request that was not sampled has no trace, and the CLI says so.
 func TestTracesAreListed(t *testing.T) {
 	deploy(t, testbed.Function{Name: "traced"})
 	unsampled := call{function: "traced", header: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"}}.ok(t)

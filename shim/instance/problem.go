@@ -41,8 +41,8 @@ func exitedEarly(code uint32) *problem.Problem {
 }
 
 // explain turns the failure of a start within ctx into words for the function's owner;
-// what is the operator's to mend goes to the log and to the instance's words, and says nothing
-// to callers.
+// a fault that the operator has to fix goes to the log and to the instance's words, and callers
+// do not see it.
 func (s *Set) explain(ctx context.Context, in *instance, err error, f *nodeapi.Function) *problem.Problem {
 	var p *problem.Problem
 	_, stopped := stopRequested(ctx)

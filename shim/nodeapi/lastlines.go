@@ -22,14 +22,16 @@ var terminalSequence = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]")
 func LastLines(text string) []string {
 	var lines []string
 	for _, line := range strings.Split(terminalSequence.ReplaceAllString(text, ""), "\n") {
-		if line = strings.TrimRightFunc(printable(line), unicode.IsSpace); line != "" {
+		if line = strings.TrimRightFunc(Printable(line), unicode.IsSpace); line != "" {
 			lines = append(lines, shortened(line))
 		}
 	}
 	return lines[max(len(lines)-lastLinesMost, 0):]
 }
 
-func printable(line string) string {
+// Printable keeps what requests, functions and nodes say on one line, and from moving a
+// terminal's cursor or worse.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -38,7 +40,7 @@ func printable(line string) string {
 			return unicode.ReplacementChar
 		}
 		return r
-	}, line)
+	}, s)
 }
 
 // shortened cuts a line between two characters.

@@ -103,15 +103,15 @@ func (p *checkPrinter) print(r check.Result) {
 		word = "\x1b[" + colors[r.Status] + "m" + word + "\x1b[0m"
 	}
 	const titleWidth = 24 // of the longest
-	lines := []string{strings.TrimRight(fmt.Sprintf("%s  %-*s %s", word, titleWidth, r.Name, printable(r.Message)), " ")}
+	lines := []string{strings.TrimRight(fmt.Sprintf("%s  %-*s %s", word, titleWidth, r.Name, nodeapi.Printable(r.Message)), " ")}
 	for i, problem := range r.Problems {
 		if i == problemsMost {
 			lines = append(lines, fmt.Sprintf("      and %d more", len(r.Problems)-i))
 			break
 		}
-		text := printable(problem.Message)
+		text := nodeapi.Printable(problem.Message)
 		if problem.Object != "" {
-			text = printable(problem.Object) + ": " + text
+			text = nodeapi.Printable(problem.Object) + ": " + text
 		}
 		lines = append(lines, "      "+text)
 	}

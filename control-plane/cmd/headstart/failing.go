@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // failingFor is how long something that went wrong counts as failing: an operator who is called
@@ -96,11 +97,11 @@ func printLastLines(out io.Writer, functions []admin.Function) error {
 			if len(e.Log) == 0 {
 				continue
 			}
-			if _, err := fmt.Fprintf(out, "\n%s: %s on %s; the last words:\n", printable(f.Name), printable(e.Reason), printable(e.Node)); err != nil {
+			if _, err := fmt.Fprintf(out, "\n%s: %s on %s; the last words:\n", nodeapi.Printable(f.Name), nodeapi.Printable(e.Reason), nodeapi.Printable(e.Node)); err != nil {
 				return err
 			}
 			for _, line := range e.Log {
-				if _, err := fmt.Fprintln(out, "  │ "+printable(line)); err != nil {
+				if _, err := fmt.Fprintln(out, "  │ "+nodeapi.Printable(line)); err != nil {
 					return err
 				}
 			}

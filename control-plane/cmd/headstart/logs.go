@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 func logsCommand(c *cli) *cobra.Command {
@@ -61,10 +62,10 @@ func (c *cli) printLogs(cmd *cobra.Command, client *admin.Client, o admin.LogOpt
 			return printJSONLine(out, l)
 		}
 		if terminal { // which would obey what a function says; a file takes it as it is
-			l.Line = printable(l.Line)
+			l.Line = nodeapi.Printable(l.Line)
 		}
 		if prefix {
-			l.Line = "[" + printable(l.Node) + "] " + l.Line
+			l.Line = "[" + nodeapi.Printable(l.Node) + "] " + l.Line
 		}
 		_, err := fmt.Fprintln(out, l.Line)
 		return err

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 func statusCommand(c *cli) *cobra.Command {
@@ -113,7 +113,7 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 	if i < 0 || len(s.Nodes) == 0 || s.Nodes[0].Gateway == "" { // a mesh's gateways have addresses that we do not know
 		return err
 	}
-	_, e := fmt.Fprintf(out, "\nTo call a function, name its host to any gateway:\n  curl %s %s/\n", printable(curlOptions(s.Functions[i])), printable(s.Nodes[0].Gateway))
+	_, e := fmt.Fprintf(out, "\nTo call a function, name its host to any gateway:\n  curl %s %s/\n", nodeapi.Printable(curlOptions(s.Functions[i])), nodeapi.Printable(s.Nodes[0].Gateway))
 	return errors.Join(err, e)
 }
 
@@ -252,25 +252,11 @@ func printTable(out io.Writer, none string, rows [][]string, header ...string) e
 	fmt.Fprintln(w, strings.Join(header, "\t"))
 	for _, row := range rows {
 		for i, cell := range row {
-			if row[i] = printable(cell); cell == "" {
+			if row[i] = nodeapi.Printable(cell); cell == "" {
 				row[i] = "-"
 			}
 		}
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	return w.Flush()
-}
-
-// printable keeps what requests and functions say from moving the terminal's cursor, or
-// worse: events quote headers and object keys.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
 }

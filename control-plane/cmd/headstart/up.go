@@ -18,6 +18,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/embedded"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // downTimeout bounds the end of the platform after Ctrl-C.
@@ -135,7 +136,7 @@ func warnOfGateways(ctx context.Context, c *admin.Client, out io.Writer) {
 	}
 	for _, p := range status.Routing {
 		if p.Function == "" {
-			fmt.Fprintf(out, "warning: gateway %s: %s\n", strings.Join(p.Gateways, ", "), printable(p.Message))
+			fmt.Fprintf(out, "warning: gateway %s: %s\n", strings.Join(p.Gateways, ", "), nodeapi.Printable(p.Message))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 func weightsCommand(c *cli) *cobra.Command {
@@ -66,10 +67,10 @@ const failingLeast = 0.01
 
 func printWeights(out io.Writer, e routing.Explanation) error {
 	if e.Even != "" {
-		_, err := fmt.Fprintf(out, "Requests of %s are spread evenly: %s.\n", printable(e.Function), printable(e.Even))
+		_, err := fmt.Fprintf(out, "Requests of %s are spread evenly: %s.\n", nodeapi.Printable(e.Function), nodeapi.Printable(e.Even))
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%s: %s, looked at %s ago. A request is expected to take %s.\n", printable(e.Function), printable(e.Policy), span(e.Decided), span(e.Latency))
+	_, err := fmt.Fprintf(out, "%s: %s, looked at %s ago. A request is expected to take %s.\n", nodeapi.Printable(e.Function), nodeapi.Printable(e.Policy), span(e.Decided), span(e.Latency))
 	var nodes, rows [][]string
 	for _, n := range e.Nodes {
 		workers := figure(n.Workers)
