@@ -150,7 +150,8 @@ func (r *runc) Create(_ context.Context, req *taskAPI.CreateTaskRequest) (*taskA
 	return &taskAPI.CreateTaskResponse{Pid: 7}, nil
 }
 
-func (r *runc) Kill(context.Context, *taskAPI.KillRequest) (*emptypb.Empty, error) {
+func (r *runc) Kill(_ context.Context, req *taskAPI.KillRequest) (*emptypb.Empty, error) {
+	r.calls = append(r.calls, fmt.Sprintf("signal %d to %s%s", req.Signal, req.ID, req.ExecID))
 	return &emptypb.Empty{}, nil
 }
 

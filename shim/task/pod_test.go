@@ -2,7 +2,11 @@ package task_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	taskAPI "github.com/containerd/containerd/api/runtime/task/v3"
@@ -84,6 +88,79 @@ func TestContainersOfPods(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A function's program goes on until gateways have heard that it ends. Nothing else waits.
+func TestAFunctionIsTakenOutBeforeItHearsOfItsEnd(t *testing.T) {
+	signal := func(n syscall.Signal) *taskAPI.KillRequest {
+		return &taskAPI.KillRequest{ID: "a", Signal: uint32(n)}
+	}
+	job := strings.Replace(ofPod, `{"annotations":{`, `{"annotations":{"headstart.dev/input":"s3://b/k","headstart.dev/read-by":"socket",`, 1)
+	for name, tt := range map[string]struct {
+		config  string
+		answer  error
+		request *taskAPI.KillRequest
+		after   time.Duration
+	}{
+		"function":         {config: ofPod, request: signal(syscall.SIGTERM), after: time.Second},
+		"its own signal":   {config: ofPod, request: signal(syscall.SIGINT), after: time.Second},
+		"killed":           {config: ofPod, request: signal(syscall.SIGKILL)},
+		"a process in it":  {config: ofPod, request: &taskAPI.KillRequest{ID: "a", ExecID: "sh", Signal: uint32(syscall.SIGTERM)}},
+		"job":              {config: job, request: signal(syscall.SIGTERM)},
+		"not one of ours":  {config: ofPod, answer: status.Error(codes.NotFound, "not one of ours"), request: signal(syscall.SIGTERM)},
+		"one of no pod":    {config: plain, request: signal(syscall.SIGTERM)},
+		"the daemon's own": {config: `{"process":{}}`, request: signal(syscall.SIGTERM)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := &runc{}
+			s := task.New(inner, daemonSocket(t, func(context.Context, *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+				return &nodeapi.DescribeResponse{}, tt.answer
+			}), "test")
+			ctx, _ := logged(t)
+			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, tt.config)}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				for _, after := range []time.Duration{tt.after, 0} { // it is asked once more
+					began := time.Now()
+					if _, err := s.Kill(t.Context(), tt.request); err != nil {
+						t.Error(err)
+					}
+					if took := time.Since(began); took != after {
+						t.Errorf("it hears of it after %v", took)
+					}
+				}
+			})
+			want := fmt.Sprintf("signal %d to a%s", tt.request.Signal, tt.request.ExecID)
+			if diff := cmp.Diff([]string{"create a", want, want}, inner.calls); diff != "" {
+				t.Errorf("runc was called (-want +got):\n%s", diff)
+			}
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// SIGKILL comes at once also to a program whose SIGTERM waits.
+func TestAFunctionIsKilledWhileItsEndWaits(t *testing.T) {
+	inner := &runc{}
+	s := task.New(inner, daemonSocket(t, answer(&nodeapi.DescribeResponse{})), "test")
+	ctx, _ := logged(t)
+	if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, ofPod)}); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		go s.Kill(t.Context(), &taskAPI.KillRequest{ID: "a", Signal: uint32(syscall.SIGTERM)})
+		synctest.Wait()
+		if _, err := s.Kill(t.Context(), &taskAPI.KillRequest{ID: "a", Signal: uint32(syscall.SIGKILL)}); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff([]string{"create a", "signal 9 to a"}, inner.calls); diff != "" {
+			t.Errorf("runc was called (-want +got):\n%s", diff)
+		}
+		time.Sleep(time.Minute) // in the bubble's time: until the other one has come
+	})
 }
 
 // A daemon that hangs holds neither the deletion nor the shim's end up for long.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"syscall"
 	"time"
 
 	taskAPI "github.com/containerd/containerd/api/runtime/task/v3"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/sandbox"
 )
 
 // Service wraps another task service, runc's in production. All calls are passed on;
@@ -30,18 +32,31 @@ type Service struct {
 	version string
 
 	mu     sync.Mutex
-	traces map[string]*trace       // of sandboxes created and not yet started
-	pods   map[string]*nodeapi.Pod // of the containers that the daemon is to be told the end of
-	jobs   map[string]*waiting     // of the jobs that are not started before their input is there
+	traces map[string]*trace     // of sandboxes created and not yet started
+	pods   map[string]*container // those that the daemon is to be told the end of
+	jobs   map[string]*waiting   // of the jobs that are not started before their input is there
 
 	background sync.WaitGroup // what the daemon and the collector are told
 }
+
+// container is one of a pod.
+type container struct {
+	pod *nodeapi.Pod
+	// routed: gateways may send requests to it, and nobody has asked it to end.
+	routed bool
+}
+
+// withdrawal is how long a function's program does not hear that it is to end: Kubernetes tells
+// gateways and the kubelet at the same moment, and a program that takes no more connections
+// before the gateways know loses their requests. Gateways know within a tenth of that, or some
+// tenths on a busy machine. Pods have 30 s to end by default.
+const withdrawal = time.Second
 
 // New returns a service over inner that asks the daemon on the unix socket at path
 // socket. version is the shim's own, for its spans. The caller has to Close it.
 func New(inner taskAPI.TTRPCTaskService, socket, version string) *Service {
 	return &Service{TTRPCTaskService: inner, node: node{socket}, version: version,
-		traces: make(map[string]*trace), pods: make(map[string]*nodeapi.Pod), jobs: make(map[string]*waiting)}
+		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting)}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -124,7 +139,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 		return nil, nil
 	}
 	// Also of one whose answer was too late: the daemon may have made something for it.
-	s.expectEnd(r.ID, b.facts.Pod)
+	s.expectEnd(r.ID, b.facts)
 	if missed != nil {
 		return nil, missed
 	}
@@ -165,12 +180,31 @@ func (s *Service) Delete(ctx context.Context, r *taskAPI.DeleteRequest) (*taskAP
 }
 
 // Kill also ends the wait for a job's input: whoever kills what has not started waits for
-// the start's end.
+// the start's end. The first signal to a function's program, but for SIGKILL, is held back until
+// gateways have taken the instance out.
 func (s *Service) Kill(ctx context.Context, r *taskAPI.KillRequest) (*emptypb.Empty, error) {
 	if r.ExecID == "" {
 		s.endWait(r.ID)
+		if s.withdraw(r.ID) && syscall.Signal(r.Signal) != syscall.SIGKILL {
+			select {
+			case <-time.After(withdrawal):
+			case <-ctx.Done():
+			}
+		}
 	}
 	return s.TTRPCTaskService.Kill(ctx, r)
+}
+
+// withdraw says whether the container may still get requests; it says so once.
+func (s *Service) withdraw(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.pods[id]
+	if c == nil || !c.routed {
+		return false
+	}
+	c.routed = false
+	return true
 }
 
 // Close waits until spans and ends of sandboxes are told or given up: exportTimeout at the
@@ -182,13 +216,13 @@ func (s *Service) Close(context.Context) error {
 
 // expectEnd notes that the daemon is to be told when the container ends. The sandboxes of
 // its own, which are of no pod, it knows better.
-func (s *Service) expectEnd(id string, pod *nodeapi.Pod) {
-	if pod == nil {
+func (s *Service) expectEnd(id string, of sandbox.Facts) {
+	if of.Pod == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pods[id] = pod
+	s.pods[id] = &container{pod: of.Pod, routed: !of.Job}
 }
 
 // gone tells the daemon of a container's end while the caller goes on. A daemon that is
@@ -196,13 +230,13 @@ func (s *Service) expectEnd(id string, pod *nodeapi.Pod) {
 func (s *Service) gone(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pod, told := s.pods[id]
+	c, told := s.pods[id]
 	if !told {
 		return
 	}
 	delete(s.pods, id)
 	s.background.Go(func() {
-		if err := s.node.gone(id, pod); err != nil {
+		if err := s.node.gone(id, c.pod); err != nil {
 			log.L.WithError(err).WithField("sandbox", id).Debug("the daemon was not told of a container's end")
 		}
 	})

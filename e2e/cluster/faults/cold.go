@@ -159,8 +159,9 @@ func (r *rig) knock(ctx context.Context, refusals []refusal) (stop func() Cold) 
 	}
 }
 
-// add takes over what became of others.
-func (c *Cold) add(more Cold) {
+// add takes over what became of others in the same fault: how many may be refused is for all of
+// them.
+func (c *Cold) add(more Cold, refusals []refusal) {
 	c.Sent, c.AtZero = c.Sent+more.Sent, c.AtZero+more.AtZero
 	c.Lost += more.Lost
 	for title, times := range more.Refused {
@@ -168,6 +169,12 @@ func (c *Cold) add(more Cold) {
 	}
 	for reason, times := range more.Reasons {
 		c.Reasons[reason] += times
+	}
+	for _, r := range refusals {
+		if over := c.Refused[r.title] - r.most; r.most > 0 && over > 0 {
+			c.Refused[r.title], c.Lost = r.most, c.Lost+over
+			c.Reasons[fmt.Sprintf("LOST: %d more %s than the %d that are allowed", over, r.title, r.most)]++
+		}
 	}
 	c.Longest, c.LongestRefusal = max(c.Longest, more.Longest), max(c.LongestRefusal, more.LongestRefusal)
 }

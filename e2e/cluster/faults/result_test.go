@@ -41,13 +41,20 @@ func TestRefusalsCount(t *testing.T) {
 	told := func(title string, took time.Duration) answer {
 		return answer{status: http.StatusServiceUnavailable, took: took, problem: problem.Problem{Title: title}}
 	}
+	refusals := []refusal{{title: "Away", within: 16 * time.Second}, {title: "Late", most: 1, within: 32 * time.Second}}
 	c := newCold()
 	for _, a := range []answer{{status: http.StatusOK}, told("Away", time.Second), told("Away", time.Second), told("Away", time.Minute),
 		told("Late", 30*time.Second), told("Late", 30*time.Second), told("Other", time.Second), {status: http.StatusOK}} {
-		c.note(a, true, []refusal{{title: "Away", within: 16 * time.Second}, {title: "Late", most: 1, within: 32 * time.Second}})
+		c.note(a, true, refusals)
 	}
 	if c.Sent != 8 || c.AtZero != 8 || c.Lost != 3 || c.Refused["Away"] != 2 || c.Refused["Late"] != 1 || c.LongestRefusal != 30*time.Second {
 		t.Errorf("%+v", c)
+	}
+	other := newCold() // of the same fault
+	other.note(told("Away", time.Second), true, refusals)
+	other.note(told("Late", time.Second), true, refusals)
+	if c.add(other, refusals); c.Sent != 10 || c.Lost != 4 || c.Refused["Away"] != 3 || c.Refused["Late"] != 1 {
+		t.Errorf("of both: %+v", c)
 	}
 }
 

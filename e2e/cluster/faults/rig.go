@@ -49,8 +49,6 @@ const (
 	// gateways is how many there are during the faults: with one alone, its own restart
 	// loses requests also without Headstart.
 	gateways = 2
-	// gatewayServicePort leads to the gateways' port for functions.
-	gatewayServicePort = 80
 
 	// hotRate and inputRate are in requests per second. An input costs the machine, on which
 	// all of this runs, some ten milliseconds.
@@ -135,11 +133,11 @@ func newRig(ctx context.Context, w *world.World, progress func(string)) (*rig, e
 	if err := r.kubectl(ctx, "-n", meshNamespace, "scale", "deployment", gatewayName, fmt.Sprintf("--replicas=%d", gateways)); err != nil {
 		return nil, err
 	}
-	service, err := r.kube.CoreV1().Services(meshNamespace).Get(ctx, gatewayName, metav1.GetOptions{})
+	entry, err := w.Gateway(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.entry = fmt.Sprintf("http://%s:%d", service.Spec.ClusterIP, gatewayServicePort)
+	r.entry = "http://" + entry.String()
 	return r, nil
 }
 
@@ -182,7 +180,7 @@ func (r *rig) start(ctx context.Context, refusals []refusal) (end func(*Outcome)
 	inputLoad, ordinaryInputLoad := begin(hot, "/", true, inputRate), begin(ordinary, "/", true, inputRate)
 	cold := r.knock(ctx, refusals)
 	return func(o *Outcome) {
-		o.Cold.add(cold())
+		o.Cold.add(cold(), refusals)
 		o.Hot = Pair{Function: hotLoad.Stop(), Ordinary: ordinaryLoad.Stop()}
 		o.Input = Pair{Function: inputLoad.Stop(), Ordinary: ordinaryInputLoad.Stop()}
 	}

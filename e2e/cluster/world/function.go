@@ -18,8 +18,8 @@ import (
 const (
 	// Fire is the sample function's image, which all nodes have.
 	Fire = "headstart.local/fire:1"
-	// gatewayPort is the gateway's for functions.
-	gatewayPort = 8080
+	// gatewayPort is where the Service of the gateways takes requests to functions.
+	gatewayPort = 80
 )
 
 func functionImage(program, dir string) (string, error) {

@@ -201,10 +201,9 @@ func (w *World) Apply(ctx context.Context, manifest string) error {
 	return w.Tool(ctx, strings.NewReader(manifest), "kubectl", "apply", "-f", "-")
 }
 
-// Gateway is where Istio's gateway listens.
+// Gateway is where Istio's gateway listens: its Service's address, which stays when pods come and go.
 func (w *World) Gateway(ctx context.Context) (netip.AddrPort, error) {
-	out, err := w.Output(ctx, nil, "kubectl", "-n", "istio-system", "get", "pods", "-l", "app=istio-ingressgateway",
-		"--field-selector=status.phase=Running", "-o", "jsonpath={.items[0].status.podIP}")
+	out, err := w.Output(ctx, nil, "kubectl", "-n", "istio-system", "get", "service", "istio-ingressgateway", "-o", "jsonpath={.spec.clusterIP}")
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
