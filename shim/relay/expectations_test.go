@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	wasmfilter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
@@ -120,6 +122,23 @@ func TestEndpointsComeWithoutExpectations(t *testing.T) {
 	u.accepted(nil, assigned(t, fire, "1", "10.0.0.1"))
 	r.eds().subscribe(fire).want(fire + " 10.0.0.1")
 	r.ads().subscribe(fire).want(fire + " 10.0.0.1")
+}
+
+// What the filter expects comes after the endpoints, and seldom: Envoy's main thread starts the
+// filter's module anew for each change. Endpoints are not held back.
+func TestExpectationsAreHeldBack(t *testing.T) {
+	r := rigOf(t, picking(""))
+	u := next(t, r.controlPlane.expectations)
+	u.recv()
+	e := r.ecds()
+	for rtt := range 3 {
+		began := time.Now()
+		u.accepted(nil, expected(t, fire, strconv.Itoa(rtt), line("c1", rtt)))
+		if took := time.Since(began); took < settling {
+			t.Errorf("change %d is taken after %v", rtt, took)
+		}
+		e.wantConfig(line("c1", rtt))
+	}
 }
 
 func TestExpectationsSurviveARestart(t *testing.T) {
