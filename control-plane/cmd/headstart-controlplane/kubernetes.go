@@ -18,19 +18,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/headstart-mesh/headstart/control-plane/activation"
 	"github.com/headstart-mesh/headstart/control-plane/admin"
-	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/coordinator"
 	"github.com/headstart-mesh/headstart/control-plane/identity"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/lease"
-	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
-	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
-	"github.com/headstart-mesh/headstart/control-plane/survey"
-	"github.com/headstart-mesh/headstart/control-plane/trace"
-	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
@@ -38,9 +32,6 @@ import (
 )
 
 const (
-	// hintCluster is what gateways know their node's daemon by: manifests/istio/gateways.yaml
-	// has it.
-	hintCluster = "headstart-hints"
 	// authorityTimeout bounds one try of the first words with the API server.
 	authorityTimeout = 30 * time.Second
 	// authorityRetryMost is the longest until they are tried again. To end instead would
@@ -92,30 +83,28 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	}
 	turn := lease.New(clients.Kubernetes, c.namespace, name, log)
 	registry.MustRegister(inCharge(turn))
-	cp := newCluster(clients, kube.Config{Stores: allowed, InCharge: turn.Held}, traces, registry, log)
-	cp.inCharge = turn.Held
-	cp.gateways = xds.NewMesh(xds.MeshConfig{IngressSocket: istio.IngressSocket, Cluster: istio.ClusterOf, Verify: verifyGateway}, log)
-	cp.mesh = istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)
-	cp.activator = activation.New(cp.platform, cp.nodes, registry, log)
+	cp := coordinator.NewCluster(clients, coordinator.ClusterConfig{InCharge: turn.Held,
+		Mesh: istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)},
+		coordinator.Parts{Stores: allowed, Traces: traces, Metrics: registry, Log: log})
 
 	// A state that is not known yet is told to nobody: hot functions would look cold.
-	g.Go(func() error { cp.platform.Run(ctx); return nil })
+	g.Go(func() error { cp.Platform.Run(ctx); return nil })
 	select {
-	case <-cp.platform.Recovered():
-		cp.publish()
+	case <-cp.Platform.Recovered():
+		cp.Publish()
 	case <-ctx.Done():
 		return g.Wait()
 	}
-	g.Go(func() error { cp.publishChanges(ctx); return nil })
-	g.Go(func() error { return turn.Run(ctx, cp.lead) })
-	g.Go(func() error { cp.gather(ctx); return nil })
-	g.Go(func() error { cp.survey.Run(ctx); return nil })
+	g.Go(func() error { cp.Run(ctx); return nil })
+	g.Go(func() error { return turn.Run(ctx, cp.Lead) })
+	g.Go(func() error { cp.Gather(ctx); return nil })
+	g.Go(func() error { cp.Survey.Run(ctx); return nil })
 
 	// The ways in.
 	mutual := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(authority.ServerTLS())), grpc.WaitForHandlers(true))...)
-	defer cp.nodes.Wait()
-	nodeapi.RegisterControlPlaneServer(mutual, cp.nodes)
-	cp.gateways.Register(mutual)
+	defer cp.Nodes.Wait()
+	nodeapi.RegisterControlPlaneServer(mutual, cp.Nodes)
+	cp.Gateways.Register(mutual)
 	serve.Go(g, serve.TCP(c.listen), serve.GRPC(ctx, mutual))
 	newcomers := grpc.NewServer(authority.IdentityOptions()...)
 	nodeapi.RegisterIdentityServer(newcomers, authority.Server(identity.NewCluster(clients.Kubernetes, c.namespace), log))
@@ -150,18 +139,6 @@ func (c config) ownName() (string, error) {
 		return "", fmt.Errorf("the control plane's own name: %w", err)
 	}
 	return name, nil
-}
-
-// newCluster joins what needs no network.
-func newCluster(clients kube.Clients, config kube.Config, traces *trace.Store, registry prometheus.Registerer, log *slog.Logger) *cluster {
-	cp := &cluster{nodes: nodes.New(log), events: &event.Log{}, stores: config.Stores, traces: traces, log: log, told: map[string]*nodeapi.Instances{}}
-	cp.triggers = trigger.NewTeller(cp.nodes)
-	cp.survey = survey.New(cp.nodes, registry, log)
-	cp.planner = routing.New(cp.survey, registry)
-	cp.nodes.SetObserver(cp.survey)
-	cp.platform = kube.New(clients, config, cp.events, log)
-	cp.nodes.SetHandler(cp)
-	return cp
 }
 
 // openAuthority tries until it is there: an API server that is away comes back, and who

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,15 +17,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/headstart-mesh/headstart/control-plane/activation"
 	"github.com/headstart-mesh/headstart/control-plane/admin"
-	"github.com/headstart-mesh/headstart/control-plane/event"
-	"github.com/headstart-mesh/headstart/control-plane/nodes"
-	"github.com/headstart-mesh/headstart/control-plane/platform/local"
-	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/control-plane/survey"
+	"github.com/headstart-mesh/headstart/control-plane/coordinator"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
-	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
@@ -75,33 +68,26 @@ func runLocal(ctx context.Context, c config) (err error) {
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, stopTracing)) }()
 
 	// Nodes and gateways -> platform -> nodes and gateways.
-	daemons := nodes.New(log)
-	cp := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), survey: survey.New(daemons, registry, log), events: &event.Log{}, stores: allowed, traces: traces, gatewayPort: c.gatewayPort, largestInput: c.largestInput, runDir: c.runDir, stateDir: c.stateDir, log: log}
-	cp.planner = routing.New(cp.survey, registry)
-	cp.gateways = xds.New(xds.Config{ListenPort: c.gatewayPort, FilterPath: c.filter, RouteFilterPath: c.routeFilter, OTLPSocket: c.socket("otlp.sock"), TraceSampling: c.traceSampling,
-		Verify: verifyGateway, OnLoad: cp.routed}, log)
-	cp.platform, err = local.Open(filepath.Join(c.stateDir, "functions.json"), cp.nodes, cp, cp.events, log)
+	cp, err := coordinator.NewLocal(coordinator.LocalConfig{StateDir: c.stateDir, RunDir: c.runDir, LargestInput: c.largestInput,
+		Gateways: xds.Config{ListenPort: c.gatewayPort, FilterPath: c.filter, RouteFilterPath: c.routeFilter, OTLPSocket: c.socket("otlp.sock"), TraceSampling: c.traceSampling}},
+		coordinator.Parts{Stores: allowed, Traces: traces, Metrics: registry, Log: log})
 	if err != nil {
 		return err
 	}
-	cp.activator = activation.New(cp.platform, cp.nodes, registry, log)
-	cp.nodes.SetHandler(cp)
-	cp.nodes.SetObserver(cp.survey)
-	cp.tellNodes()
 
 	// The ways in.
 	server := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(serverTLS)), grpc.WaitForHandlers(true))...)
-	defer cp.nodes.Wait()
-	nodeapi.RegisterControlPlaneServer(server, cp.nodes)
-	cp.gateways.Register(server)
+	defer cp.Nodes.Wait()
+	nodeapi.RegisterControlPlaneServer(server, cp.Nodes)
+	cp.Gateways.Register(server)
 	serve.Go(g, serve.TCP(c.listen), serve.GRPC(ctx, server))
 	serve.Go(g, serve.Unix(c.socket("admin.sock")), serve.HTTP(ctx, admin.Handler(cp), shutdownTimeout, log))
 	if c.metrics != "" {
 		serve.Go(g, serve.TCP(c.metrics), serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
 	}
-	g.Go(func() error { cp.platform.Run(ctx); return nil })
-	g.Go(func() error { cp.publishChanges(ctx); return nil })
-	g.Go(func() error { cp.survey.Run(ctx); return nil })
+	g.Go(func() error { cp.Platform.Run(ctx); return nil })
+	g.Go(func() error { cp.Run(ctx); return nil })
+	g.Go(func() error { cp.Survey.Run(ctx); return nil })
 	log.Info("control plane is up", "listen", c.listen, "version", nodeapi.Version)
 	return g.Wait()
 }

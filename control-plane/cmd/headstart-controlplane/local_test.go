@@ -8,9 +8,28 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must happen.
+const patience = 20 * time.Second
+
+const fireManifest = `
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata:
+  name: fire
+spec:
+  template:
+    spec:
+      containers:
+      - image: example.com/fire:1
+`
 
 // valid is a configuration that starts, with all that it names.
 func valid(t *testing.T) config {
@@ -56,7 +75,7 @@ func TestRunServesTheOperatorUntilItIsToldToEnd(t *testing.T) {
 			t.Errorf("%s has mode %v", name, info.Mode())
 		}
 	}
-	applied, err := client.Apply(ctx, strings.NewReader(strings.ReplaceAll(fireManifest, "headstart.dev/", "example.com/")))
+	applied, err := client.Apply(ctx, strings.NewReader(fireManifest))
 	if err != nil || len(applied) != 1 {
 		t.Errorf("applying: %v, %v", applied, err)
 	}

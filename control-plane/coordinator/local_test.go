@@ -1,4 +1,4 @@
-package main
+package coordinator
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,17 +19,12 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
-	"github.com/headstart-mesh/headstart/control-plane/activation"
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/platform/local"
-	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
-	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
-	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -53,20 +47,13 @@ spec:
 `
 
 // assemble joins the parts as run does, without the ways in. dir holds the state.
-func assemble(t *testing.T, dir string) *controlPlane {
+func assemble(t *testing.T, dir string) *Local {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	daemons := nodes.New(log)
-	c := &controlPlane{nodes: daemons, triggers: trigger.NewTeller(daemons), survey: survey.New(daemons, prometheus.NewRegistry(), log), events: &event.Log{}, traces: trace.NewStore(), gatewayPort: 8080, log: log,
-		stores: stores.Stores{{Name: "videos", Kind: "s3", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}}
-	c.planner = routing.New(c.survey, prometheus.NewRegistry())
-	c.gateways = xds.New(xds.Config{ListenPort: 8080, Verify: verifyGateway, OnLoad: c.routed}, log)
-	var err error
-	if c.platform, err = local.Open(filepath.Join(dir, "functions.json"), c.nodes, c, c.events, log); err != nil {
+	c, err := NewLocal(LocalConfig{StateDir: dir, Gateways: xds.Config{ListenPort: 8080}}, Parts{Traces: trace.NewStore(), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Stores: stores.Stores{{Name: "videos", Kind: "s3", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	c.activator = activation.New(c.platform, c.nodes, prometheus.NewRegistry(), log)
-	c.nodes.SetHandler(c)
 	return c
 }
 
@@ -86,7 +73,7 @@ func TestAGatewaySpeaksForItsOwnNodeOnly(t *testing.T) {
 		{t.Context(), "edge", "connection has no verified peer"},
 	} {
 		got := ""
-		if err := verifyGateway(c.ctx, c.id); err != nil {
+		if err := VerifyGateway(c.ctx, c.id); err != nil {
 			got = err.Error()
 		}
 		if got != c.want {
@@ -113,7 +100,7 @@ func TestWhatGatewaysReportKeepsFunctionsHot(t *testing.T) {
 				c := assemble(t, dir)
 				ctx, stop := context.WithCancel(t.Context())
 				done := make(chan struct{})
-				go func() { defer close(done); c.platform.Run(ctx) }()
+				go func() { defer close(done); c.Platform.Run(ctx) }()
 				defer func() { stop(); <-done }()
 				if _, err := c.Apply(strings.NewReader(fireManifest)); err != nil {
 					t.Fatal(err)
@@ -121,14 +108,14 @@ func TestWhatGatewaysReportKeepsFunctionsHot(t *testing.T) {
 				c.Joined("edge", &nodeapi.Register{PeerAddress: "10.201.0.11:9461", Instances: []*nodeapi.InstanceStatus{ready("default-fire-1-ab")}})
 				for range 60 {
 					time.Sleep(xds.LoadInterval)
-					c.routed("edge", []xds.Load{{Function: "default/other", Issued: 1}, load})
+					c.sent("edge", []xds.Load{{Function: "default/other", Issued: 1}, load})
 				}
-				if got := c.platform.State().Instances; len(got) != 1 || got[0].Phase != platform.Ready {
+				if got := c.Platform.State().Instances; len(got) != 1 || got[0].Phase != platform.Ready {
 					t.Errorf("instances are %+v", got)
 				}
-				c.routed("edge", nil)
+				c.sent("edge", nil)
 				time.Sleep(time.Minute)
-				if got := c.platform.State().Instances; len(got) == 1 && got[0].Phase == platform.Ready {
+				if got := c.Platform.State().Instances; len(got) == 1 && got[0].Phase == platform.Ready {
 					t.Errorf("idle for a minute, it is still %+v", got[0])
 				}
 			})
@@ -140,7 +127,7 @@ func TestWhatGatewaysReportKeepsFunctionsHot(t *testing.T) {
 func TestApplyWarnsOfALimitAboveTheBuffer(t *testing.T) {
 	c := assemble(t, t.TempDir())
 	for largest, want := range map[int64]string{0: "", 1 << 30: "", 768 << 20: "headstart.dev/input-limit is 1Gi, but a node's buffer takes inputs of up to 768Mi: "} {
-		c.largestInput = largest
+		c.config.LargestInput = largest
 		applied, err := c.Apply(strings.NewReader(fireManifest))
 		if err != nil {
 			t.Fatal(err)
@@ -204,7 +191,7 @@ func TestAManifestIsRefusedInItsParsersWords(t *testing.T) {
 		!strings.Contains(r.Message, "function default/fire") || !strings.Contains(r.Message, "pictures") {
 		t.Errorf("error is %v", err)
 	}
-	if got := c.platform.State().Functions; len(got) != 0 {
+	if got := c.Platform.State().Functions; len(got) != 0 {
 		t.Errorf("deployed: %+v", got)
 	}
 }

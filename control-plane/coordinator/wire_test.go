@@ -1,4 +1,4 @@
-package main
+package coordinator
 
 import (
 	"context"
@@ -33,7 +33,7 @@ const patience = 20 * time.Second
 
 // connect serves c and returns a connection of the node called edge, mutual TLS
 // included, and a context for its streams.
-func connect(t *testing.T, c *controlPlane) (*grpc.ClientConn, context.Context) {
+func connect(t *testing.T, c *Local) (*grpc.ClientConn, context.Context) {
 	t.Helper()
 	authority, err := pki.New(t.TempDir())
 	if err != nil {
@@ -53,8 +53,8 @@ func connect(t *testing.T, c *controlPlane) (*grpc.ClientConn, context.Context) 
 	serverCreds, _ := load("control-plane")
 	_, clientCreds := load("edge")
 	g := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(serverCreds), grpc.WaitForHandlers(true))...)
-	nodeapi.RegisterControlPlaneServer(g, c.nodes)
-	c.gateways.Register(g)
+	nodeapi.RegisterControlPlaneServer(g, c.Nodes)
+	c.Gateways.Register(g)
 	l := bufconn.Listen(1 << 16)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -62,7 +62,7 @@ func connect(t *testing.T, c *controlPlane) (*grpc.ClientConn, context.Context) 
 			t.Error(err)
 		}
 	})
-	t.Cleanup(func() { g.Stop(); wg.Wait(); c.nodes.Wait() })
+	t.Cleanup(func() { g.Stop(); wg.Wait(); c.Nodes.Wait() })
 	conn, err := grpc.NewClient("passthrough:control-plane", grpc.WithTransportCredentials(clientCreds),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
@@ -197,7 +197,7 @@ func TestNodesTakeNoRequestsOfADeletedFunction(t *testing.T) {
 	}
 	stopped, cancel := context.WithCancel(ctx)
 	cancel()
-	c.platform.Run(stopped) // nothing drains any more
+	c.Platform.Run(stopped) // nothing drains any more
 }
 
 // After a restart, gateways keep what they have until the nodes have told what runs.
@@ -229,7 +229,7 @@ func TestNodesAreToldOfTriggers(t *testing.T) {
 	conn, ctx := connect(t, c)
 	publishing, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { c.publishChanges(publishing) })
+	wg.Go(func() { c.Run(publishing) })
 	defer wg.Wait()
 	defer stop()
 	manifest := strings.Replace(fireManifest, "  annotations:\n", "  annotations:\n    headstart.dev/trigger: redis://jobs/frames\n    headstart.dev/trigger-store: queues\n", 1)

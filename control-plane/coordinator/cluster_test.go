@@ -1,4 +1,4 @@
-package main
+package coordinator
 
 import (
 	"log/slog"
@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/headstart-mesh/headstart/control-plane/istio"
-	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/control-plane/survey"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 )
 
 // A control plane that has just begun knows where instances are, and not how far: gateways,
@@ -38,10 +37,8 @@ func TestAFreshControlPlaneWaitsForDistances(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log := slog.New(slog.DiscardHandler)
-				cp := &cluster{nodes: nodes.New(log), log: log, gateways: xds.NewMesh(xds.MeshConfig{IngressSocket: istio.IngressSocket, Verify: verifyGateway}, log)}
-				cp.survey = survey.New(cp.nodes, prometheus.NewRegistry(), log)
-				cp.planner = routing.New(cp.survey, prometheus.NewRegistry())
+				clients := kube.Clients{Kubernetes: fake.NewClientset(), Dynamic: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())}
+				cp := NewCluster(clients, ClusterConfig{}, Parts{Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 				cp.route(c.state, true)
 				time.Sleep(c.after)
 				cp.route(c.state, false)

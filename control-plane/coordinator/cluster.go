@@ -1,0 +1,236 @@
+package coordinator
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+const (
+	// hintCluster is what gateways know their node's daemon by: manifests/istio/gateways.yaml
+	// has it.
+	hintCluster = "headstart-hints"
+	// gatherTime is how long a control plane that has just begun waits for the nodes, which try
+	// once a second to connect.
+	gatherTime = 3 * time.Second
+	// distancesWithin is how long it waits to hear how far nodes are from each other: they are
+	// told within a second or two of whom to measure, and tell what they know within five.
+	distancesWithin = 10 * time.Second
+)
+
+// ClusterConfig is what only Kubernetes has.
+type ClusterConfig struct {
+	// InCharge says whether it is this control plane that writes the mesh's configuration and
+	// scales to zero.
+	InCharge func() bool
+	// Mesh is where that configuration goes.
+	Mesh *istio.Writer
+}
+
+// Cluster is the coordinator of a Kubernetes cluster, with Istio's gateways.
+type Cluster struct {
+	*common
+	config   ClusterConfig
+	Gateways *xds.MeshServer
+	Platform *kube.Platform
+
+	// Of mu.
+	functions *nodeapi.Functions
+	told      map[string]*nodeapi.Instances // by node that is connected
+	began     time.Time                     // when there was first something to tell gateways
+}
+
+// NewCluster returns the coordinator of the cluster that clients reach. The caller runs Platform.
+func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluster {
+	c := &Cluster{common: newCommon(parts), config: config, told: map[string]*nodeapi.Instances{},
+		Gateways: xds.NewMesh(xds.MeshConfig{IngressSocket: istio.IngressSocket, Cluster: istio.ClusterOf, Verify: VerifyGateway}, parts.Log)}
+	c.known, c.published = c.distancesKnown, c.tellOthers
+	c.update = func(state platform.State, w xds.Weights, _ map[string]*nodeapi.Register) error {
+		return c.Gateways.Update(state, w)
+	}
+	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, InCharge: config.InCharge}, c.events, parts.Log)
+	c.begin(c.Platform, c, parts.Metrics)
+	return c
+}
+
+// What the nodes say.
+
+// Joined implements nodes.Handler. It tells the node what runs on it: from then on the node hears
+// of changes.
+func (c *Cluster) Joined(node string, _ *nodeapi.Register) {
+	c.Platform.NodeJoined(node)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told[node] = nil
+	c.tellInstances(node)
+	c.triggers.Joined(node)
+	c.triggers.Tell(c.Platform.State().Functions)
+}
+
+// Left implements nodes.Handler. It forgets what the node was told.
+func (c *Cluster) Left(node string) {
+	c.Platform.NodeLeft(node)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.told, node)
+	c.triggers.Tell(c.Platform.State().Functions)
+}
+
+// Instance implements nodes.Handler with nothing: the API server says how pods are.
+func (c *Cluster) Instance(string, *nodeapi.InstanceStatus) {}
+
+// What is told to them.
+
+// Run keeps nodes, gateways and the mesh up to date until ctx ends.
+func (c *Cluster) Run(ctx context.Context) { c.keepPublished(ctx) }
+
+// Lead does what only one control plane may do, as long as it is this one's turn. All nodes
+// follow it meanwhile: it knows which instances it withdraws.
+func (c *Cluster) Lead(ctx context.Context) {
+	c.Nodes.SetInCharge(true)
+	defer c.Nodes.SetInCharge(false)
+	c.config.Mesh.Run(ctx)
+}
+
+// Gather waits until the nodes are back, before it is said which of them consume streams.
+func (c *Cluster) Gather(ctx context.Context) {
+	select {
+	case <-time.After(gatherTime):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.triggers.Begin(c.Platform.State().Functions)
+	case <-ctx.Done():
+	}
+}
+
+// tellOthers tells nodes and the mesh; the caller holds mu.
+func (c *Cluster) tellOthers(state platform.State) {
+	c.tellFunctions(state.Functions)
+	c.triggers.Tell(state.Functions)
+	for node := range c.told {
+		c.tellInstances(node)
+	}
+	config, err := xds.PluginConfig(state, hintCluster, istio.IngressSocket)
+	if err != nil {
+		c.log.Error("the filter keeps its last configuration", "error", err)
+		return
+	}
+	c.config.Mesh.Set(istio.Desired{Functions: istio.Functions(state, xds.AssignmentName), PluginConfig: config})
+}
+
+// distancesKnown says whether requests can be spread by distance, or nobody waits for that any
+// longer; the caller holds mu.
+func (c *Cluster) distancesKnown(state platform.State, connected []string, now time.Time) bool {
+	if c.began.IsZero() {
+		c.began = now
+	}
+	return now.Sub(c.began) >= distancesWithin || c.planner.Known(state, connected, now)
+}
+
+// tellFunctions tells all nodes which functions there are; the caller holds mu.
+func (c *Cluster) tellFunctions(functions []platform.Function) {
+	m := c.message(functions, kube.Message)
+	if c.functions != nil && proto.Equal(c.functions, m) {
+		return
+	}
+	c.functions = m
+	c.Nodes.SetFunctions(m)
+}
+
+// tellInstances tells a node what has changed of its own; the caller holds mu.
+func (c *Cluster) tellInstances(node string) {
+	m := c.Platform.InstancesOf(node)
+	if before := c.told[node]; before != nil && proto.Equal(before, m) {
+		return
+	}
+	if err := c.Nodes.Send(node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{Instances: m}}); err != nil {
+		return // it is told again when it is back
+	}
+	c.told[node] = m
+}
+
+// What the operator asks.
+
+var errUseKubectl = &platform.Refusal{Status: http.StatusMethodNotAllowed, Reason: "UseKubectl",
+	Message: "on Kubernetes functions are Services; annotate and delete those with kubectl"}
+
+// Apply refuses: the API server is where functions are deployed.
+func (c *Cluster) Apply(io.Reader) ([]admin.Applied, error) { return nil, errUseKubectl }
+
+// Delete refuses as well.
+func (c *Cluster) Delete(string) error { return errUseKubectl }
+
+// RunJob refuses, too: a Job of Kubernetes has the same annotations.
+func (c *Cluster) RunJob(context.Context, io.Reader) (admin.JobOutcome, error) {
+	return admin.JobOutcome{}, errUseKubectl
+}
+
+// Logs refuses: the kubelet has them.
+func (c *Cluster) Logs(context.Context, admin.LogOptions, func(admin.LogLine) error) error {
+	return &platform.Refusal{Status: http.StatusMethodNotAllowed, Reason: "UseKubectl", Message: "on Kubernetes functions are pods; use kubectl logs"}
+}
+
+// Status is all that the control plane knows, as of now.
+func (c *Cluster) Status() admin.Status {
+	state := c.Platform.State()
+	s := c.status(state, c.Gateways.Problems(), func(f platform.Function) admin.Function { return c.function(f, state) })
+	s.Platform, s.InCharge, s.Mesh = admin.Kubernetes, c.config.InCharge(), c.meshStatus()
+	for _, name := range c.Platform.Refused() {
+		s.Functions = append(s.Functions, admin.Function{Name: name, Refused: true, Hosts: []string{}, Instances: []admin.Instance{}, Events: c.events.Of(name)})
+	}
+	return s
+}
+
+func (c *Cluster) function(f platform.Function, state platform.State) admin.Function {
+	about := c.Platform.About(f.Name)
+	fn := admin.Function{Workload: about.Workload, Scaler: about.Scaler, Instances: []admin.Instance{}}
+	for _, in := range append(about.Instances, state.Instances...) {
+		if in.Function == f.Name {
+			fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Pod: podName(in.ID), Node: in.Node, Phase: in.Phase, Address: in.Address})
+		}
+	}
+	for _, e := range state.Endpoints {
+		shown := slices.ContainsFunc(fn.Instances, func(in admin.Instance) bool { return in.Address == e.Address })
+		if e.Function == f.Name && !e.Relay && !shown {
+			fn.Endpoints = append(fn.Endpoints, e.Address)
+		}
+	}
+	return fn
+}
+
+// podName is the middle of namespace_name_uid, none of which has an underscore.
+func podName(id string) string {
+	parts := strings.Split(id, "_")
+	if len(parts) != 3 {
+		return ""
+	}
+	return parts[1]
+}
+
+// meshStatus is nil in a control plane that does not look at the mesh: another one does.
+func (c *Cluster) meshStatus() *admin.Mesh {
+	if !c.config.InCharge() {
+		return nil
+	}
+	s := c.config.Mesh.Status()
+	m := &admin.Mesh{Installed: s.Installed, Objects: s.Objects}
+	for _, p := range s.Problems {
+		m.Problems = append(m.Problems, admin.MeshProblem{Object: p.Object, Cause: string(p.Cause), Message: p.Message, Fix: p.Fix})
+	}
+	if err := c.Platform.Healthy(); err != nil {
+		m.Problems = append(m.Problems, admin.MeshProblem{Object: "Kubernetes API", Cause: string(istio.Unavailable), Message: err.Error(), Fix: "see the message"})
+	}
+	return m
+}

@@ -1,0 +1,225 @@
+// Package coordinator joins the control plane's parts. What nodes say (nodes.Handler) and what
+// operators ask (admin.Backend) goes to the platform, and the platform's state goes to nodes and
+// gateways. Local and Cluster are the two platforms; what is the same on both is common.
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/propagation"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/control-plane/activation"
+	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/control-plane/survey"
+	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/control-plane/trigger"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+)
+
+// weighEvery is the time between two looks for other weights.
+const weighEvery = time.Second
+
+// Platform is what both platforms hear and tell.
+type Platform interface {
+	platform.Platform
+	// Recovered is closed when State is complete after a start.
+	Recovered() <-chan struct{}
+	NodeLeft(node string)
+	// Load is what all daemons of the node have in their hands together.
+	Load(node string, inFlight map[string]int32)
+	Event(function string, e event.Event)
+}
+
+// common is what needs to know the platform by Platform only.
+type common struct {
+	Nodes     *nodes.Server
+	Survey    *survey.Survey
+	platform  Platform
+	activator *activation.Activator
+	triggers  *trigger.Teller
+	planner   *routing.Planner
+	events    *event.Log
+	stores    stores.Stores
+	traces    *trace.Store
+	log       *slog.Logger
+
+	// update tells the gateways where requests go.
+	update func(platform.State, xds.Weights, map[string]*nodeapi.Register) error
+	// known says whether enough is known to tell the gateways for the first time; nil: always.
+	known func(state platform.State, connected []string, now time.Time) bool
+	// published tells others of a state; the caller holds mu.
+	published func(platform.State)
+
+	mu      sync.Mutex  // who tells others of a state tells the newest
+	routed  bool        // the gateways were told
+	weights xds.Weights // as the gateways have them
+}
+
+// Parts are what a coordinator is made of on each platform.
+type Parts struct {
+	Stores  stores.Stores
+	Traces  *trace.Store
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+}
+
+func newCommon(p Parts) *common {
+	daemons := nodes.New(p.Log)
+	c := &common{Nodes: daemons, Survey: survey.New(daemons, p.Metrics, p.Log), triggers: trigger.NewTeller(daemons), events: &event.Log{}, stores: p.Stores, traces: p.Traces, log: p.Log}
+	c.planner = routing.New(c.Survey, p.Metrics)
+	daemons.SetObserver(c.Survey)
+	return c
+}
+
+// begin takes the platform, and has h hear the nodes.
+func (c *common) begin(p Platform, h nodes.Handler, metrics prometheus.Registerer) {
+	c.platform = p
+	c.activator = activation.New(p, c.Nodes, metrics, c.log)
+	c.Nodes.SetHandler(h)
+}
+
+// What the nodes say.
+
+// Activate implements nodes.Handler.
+func (c *common) Activate(ctx context.Context, node string, a *nodeapi.Activate) *nodeapi.ControlMessage {
+	c.noteUnsampled(ctx, a)
+	return c.activator.Activate(ctx, node, a)
+}
+
+// noteUnsampled remembers a request that leaves no spans: somebody may ask for its trace.
+func (c *common) noteUnsampled(ctx context.Context, a *nodeapi.Activate) {
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": a.GetTraceparent()})
+	if s := oteltrace.SpanContextFromContext(ctx); s.IsValid() && !s.IsSampled() {
+		c.traces.Unsampled(a.GetRequest())
+	}
+}
+
+// Load implements nodes.Handler.
+func (c *common) Load(node string, inFlight map[string]int32) {
+	c.platform.Load(node, inFlight)
+	for function := range inFlight {
+		c.Survey.Sends(node, function)
+	}
+}
+
+// Event implements nodes.Handler.
+func (c *common) Event(node string, e *nodeapi.Event) {
+	c.platform.Event(e.GetFunction(), event.Event{Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node})
+}
+
+// VerifyGateway lets an Envoy, or a daemon, speak only for the node that its certificate names.
+func VerifyGateway(ctx context.Context, nodeID string) error {
+	name, err := peertls.Peer(ctx)
+	if err != nil {
+		return err
+	}
+	if name != nodeID {
+		return fmt.Errorf("the certificate of %q does not speak for gateway %q", name, nodeID)
+	}
+	return nil
+}
+
+// What is told to them.
+
+// keepPublished publishes at once and at each change, and weighs in between, until ctx ends.
+func (c *common) keepPublished(ctx context.Context) {
+	changes := c.platform.Watch(ctx)
+	tick := time.NewTicker(weighEvery)
+	defer tick.Stop()
+	c.Publish()
+	for {
+		select {
+		case _, open := <-changes:
+			if !open {
+				return
+			}
+			c.Publish()
+		case <-tick.C:
+			c.weigh()
+		}
+	}
+}
+
+// Publish tells gateways first where instances are: that is what requests wait for.
+func (c *common) Publish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state := c.platform.State()
+	c.Survey.SetState(state)
+	c.route(state, true)
+	if c.published != nil {
+		c.published(state)
+	}
+}
+
+// weigh tells the gateways of other weights, if it is time for some.
+func (c *common) weigh() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.route(c.platform.State(), false)
+}
+
+// route tells the gateways where instances are and how to spread requests over them, unless
+// neither has changed; the caller holds mu. They keep what they have until the first time.
+func (c *common) route(state platform.State, changed bool) {
+	connected, now := c.Nodes.Connected(), time.Now()
+	names := slices.Collect(maps.Keys(connected))
+	if !c.routed && c.known != nil && !c.known(state, names, now) {
+		return
+	}
+	w := c.planner.Plan(state, names, now)
+	if !changed && c.routed && maps.Equal(w, c.weights) {
+		return
+	}
+	c.routed, c.weights = true, w
+	if err := c.update(state, w, connected); err != nil {
+		c.log.Error("the gateways could not be told all; they keep what they have of the rest", "error", err)
+	}
+}
+
+// message tells nodes which functions there are.
+func (c *common) message(all []platform.Function, of func(platform.Function) *nodeapi.Function) *nodeapi.Functions {
+	m := &nodeapi.Functions{}
+	for _, f := range all {
+		if !f.Deleting {
+			m.Functions = append(m.Functions, of(f))
+		}
+	}
+	for _, s := range c.stores {
+		m.Stores = append(m.Stores, s.Message())
+	}
+	return m
+}
+
+// What the operator asks.
+
+// Weights implements admin.Backend.
+func (c *common) Weights(function string) (routing.Explanation, bool) {
+	return c.planner.Explain(function, time.Now())
+}
+
+// Trace implements admin.Backend: with the last lines of the instances that failed in it.
+func (c *common) Trace(id string) (trace.Trace, error) {
+	t, ok := c.traces.Get(id)
+	if !ok {
+		return t, c.traces.Absent(id)
+	}
+	return t.Explain(c.events.LastLines), nil
+}
+
+// Traces implements admin.Backend.
+func (c *common) Traces(namespace string) trace.Listing { return c.traces.List(namespace) }

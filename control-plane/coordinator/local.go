@@ -1,0 +1,240 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/functionlog"
+	"github.com/headstart-mesh/headstart/control-plane/knative"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/platform/local"
+	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// applyTimeout bounds how long deploying waits for the gateways. One that has just started takes
+// no routes while it compiles its filters, 10 s on a busy machine.
+const applyTimeout = 20 * time.Second
+
+// LocalConfig is what only one machine has.
+type LocalConfig struct {
+	StateDir, RunDir string
+	// Gateways are the nodes' Envoys. ListenPort is theirs.
+	Gateways xds.Config
+	// LargestInput is what the nodes' buffers can take, in bytes; 0: not known.
+	LargestInput int64
+}
+
+// Local is the coordinator of one machine, whose instances and gateways are Headstart's own.
+type Local struct {
+	*common
+	config   LocalConfig
+	Gateways *xds.Server
+	Platform *local.Platform
+}
+
+// NewLocal returns the coordinator with the functions of StateDir. The caller runs Platform.
+func NewLocal(config LocalConfig, parts Parts) (_ *Local, err error) {
+	c := &Local{common: newCommon(parts), config: config}
+	config.Gateways.Verify, config.Gateways.OnLoad = VerifyGateway, c.sent
+	c.Gateways = xds.New(config.Gateways, c.log)
+	c.update = c.tellGateways
+	if c.Platform, err = local.Open(filepath.Join(config.StateDir, "functions.json"), c.Nodes, c, c.events, c.log); err != nil {
+		return nil, err
+	}
+	c.begin(c.Platform, c, parts.Metrics)
+	c.tellNodes()
+	return c, nil
+}
+
+// What the nodes and the gateways say.
+
+// Joined implements nodes.Handler.
+func (c *Local) Joined(node string, r *nodeapi.Register) {
+	c.Platform.NodeJoined(node, r.GetInstances())
+	c.triggers.Joined(node)
+	c.triggers.Tell(c.Platform.State().Functions)
+}
+
+// Left implements nodes.Handler.
+func (c *Local) Left(node string) {
+	c.Platform.NodeLeft(node)
+	c.triggers.Tell(c.Platform.State().Functions)
+}
+
+// Instance implements nodes.Handler.
+func (c *Local) Instance(node string, s *nodeapi.InstanceStatus) {
+	c.Platform.InstanceChanged(node, s)
+}
+
+// sent takes what a gateway has sent.
+func (c *Local) sent(gateway string, loads []xds.Load) {
+	busy := make(map[string]uint64, len(loads))
+	for _, l := range loads {
+		busy[l.Function] += l.InFlight + l.Issued
+	}
+	c.Platform.Routed(gateway, busy)
+	c.Survey.Gateway(gateway, loads)
+}
+
+// What is told to them.
+
+// Run keeps gateways and nodes up to date until ctx ends.
+func (c *Local) Run(ctx context.Context) {
+	select {
+	case <-c.Platform.Recovered(): // until then hot functions would look cold
+	case <-ctx.Done():
+		return
+	}
+	c.triggers.Begin(c.Platform.State().Functions)
+	c.keepPublished(ctx)
+}
+
+func (c *Local) tellGateways(state platform.State, w xds.Weights, connected map[string]*nodeapi.Register) error {
+	var gateways []xds.Gateway
+	for name, r := range connected {
+		gateways = append(gateways, xds.Gateway{ID: name, IngressSocket: r.GetIngressSocket(), HintSocket: r.GetHintSocket()})
+	}
+	return c.Gateways.Update(state, w, gateways)
+}
+
+// Settled implements local.Routes.
+func (c *Local) Settled(ctx context.Context) error {
+	select {
+	case <-c.Platform.Recovered():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	c.Publish()
+	return c.Gateways.Settled(ctx)
+}
+
+// tellNodes tells the nodes what they may serve.
+func (c *Local) tellNodes() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	functions := c.Platform.State().Functions
+	c.Nodes.SetFunctions(c.message(functions, local.Message))
+	c.triggers.Tell(functions)
+}
+
+// What the operator asks.
+
+// Apply implements admin.Backend. Who deploys a function calls it next: the gateways know it when
+// Apply returns.
+func (c *Local) Apply(manifest io.Reader) ([]admin.Applied, error) {
+	functions, err := knative.Parse(manifest, c.stores)
+	if err != nil {
+		return nil, manifestRefused(err)
+	}
+	changes, err := c.Platform.Apply(functions)
+	if err != nil {
+		return nil, err
+	}
+	c.tellNodes()
+	ctx, cancel := context.WithTimeout(context.Background(), applyTimeout)
+	defer cancel()
+	if err := c.Settled(ctx); err != nil {
+		c.log.Warn("a gateway has not confirmed the functions yet", "error", err)
+	}
+	applied := make([]admin.Applied, len(functions))
+	for i, f := range functions {
+		applied[i] = admin.Applied{Function: f.Name, Change: changes[i], Warnings: c.warnings(f)}
+	}
+	return applied, nil
+}
+
+func manifestRefused(err error) error {
+	return &platform.Refusal{Status: http.StatusUnprocessableEntity, Reason: "ManifestRefused", Message: err.Error()}
+}
+
+// warnings are what of a function will not work on these nodes.
+func (c *Local) warnings(f platform.Function) []string {
+	if c.config.LargestInput == 0 || f.Policy.Input == "" || f.Policy.InputLimit <= c.config.LargestInput {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s is %s, but a node's buffer takes inputs of up to %s: requests with larger ones get BufferTooSmall; lower the annotation, or raise --buffer-limit of `headstart up`",
+		policy.KeyInputLimit, quantity.Format(f.Policy.InputLimit), quantity.Format(c.config.LargestInput))}
+}
+
+// Delete implements admin.Backend.
+func (c *Local) Delete(function string) error {
+	if err := c.Platform.Delete(function); err != nil {
+		return err
+	}
+	c.tellNodes()
+	return nil
+}
+
+// RunJob implements admin.Backend.
+func (c *Local) RunJob(ctx context.Context, manifest io.Reader) (admin.JobOutcome, error) {
+	job, err := knative.ParseJob(manifest, c.stores)
+	if err != nil {
+		return admin.JobOutcome{}, manifestRefused(err)
+	}
+	o, err := c.Platform.RunJob(ctx, job)
+	if err != nil {
+		return admin.JobOutcome{}, err
+	}
+	return admin.JobOutcome{Job: job.Name, Node: o.Node, Instance: o.Instance, Reason: o.Reason, Message: o.Message, Field: o.Field, ExitCode: o.ExitCode, Trace: o.Trace}, nil
+}
+
+// Logs implements admin.Backend: the nodes' files are on this machine.
+func (c *Local) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogLine) error) error {
+	read := func(tail int, follow bool) error {
+		return functionlog.Read(ctx, functionlog.Options{Dir: c.config.StateDir, Function: o.Function, Tail: tail, Follow: follow},
+			func(node, line string) error { return to(admin.LogLine{Node: node, Line: line}) })
+	}
+	deployed := slices.ContainsFunc(c.Platform.State().Functions, func(f platform.Function) bool { return f.Name == o.Function })
+	var err error
+	if !deployed && o.Follow { // one that is unknown is not waited for
+		err = read(0, false)
+	}
+	if err == nil {
+		err = read(o.Tail, o.Follow)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !deployed:
+		return &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: "no such function, and no log of it; `headstart status` lists functions"}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
+}
+
+// Status implements admin.Backend.
+func (c *Local) Status() admin.Status {
+	state := c.Platform.State()
+	s := c.status(state, c.Gateways.Problems(), func(f platform.Function) admin.Function {
+		fn := admin.Function{Deleting: f.Deleting, Instances: []admin.Instance{}}
+		for _, in := range state.Instances {
+			if in.Function == f.Name {
+				fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Node: in.Node, Phase: in.Phase, Address: in.Address})
+			}
+		}
+		return fn
+	})
+	connected := c.Nodes.Connected()
+	for i := range s.Nodes {
+		if host, _, err := net.SplitHostPort(connected[s.Nodes[i].Name].GetPeerAddress()); err == nil {
+			s.Nodes[i].Gateway = "http://" + net.JoinHostPort(host, strconv.Itoa(int(c.config.Gateways.ListenPort)))
+		}
+	}
+	var err error
+	if s.Parts, err = admin.ReadParts(c.config.RunDir); err != nil {
+		c.log.Warn("the status lacks the platform's processes", "error", err)
+	}
+	return s
+}

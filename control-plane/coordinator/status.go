@@ -1,0 +1,83 @@
+package coordinator
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// shownDaemons is how many of one name fit a line.
+const shownDaemons = 3
+
+// status is what is known of the nodes and of routing; functions has each function's part.
+func (c *common) status(state platform.State, gateways []xds.Problem, functions func(platform.Function) admin.Function) admin.Status {
+	now := time.Now()
+	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{},
+		Routing: routingProblems(gateways, c.planner.Problems(), c.Survey.Problems(now), c.Nodes.Refusals())}
+	connected, twins, lacking := c.Nodes.Connected(), c.Nodes.Twins(now), c.Nodes.StoreProblems()
+	for _, name := range slices.Sorted(maps.Keys(connected)) {
+		n := admin.Node{Name: name, Version: connected[name].GetVersion(), Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...)}
+		for _, in := range state.Instances {
+			if in.Node == name {
+				n.Instances++
+			}
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	for _, f := range state.Functions {
+		fn := functions(f)
+		fn.Name, fn.Hosts, fn.Image, fn.Input, fn.Events = f.Name, f.Hosts, f.Image, f.Policy.InputAsGiven(), c.events.Of(f.Name)
+		s.Functions = append(s.Functions, fn)
+	}
+	return s
+}
+
+// routingProblems is what is not routed as it should be, for the operator.
+func routingProblems(found ...[]xds.Problem) []admin.RoutingProblem {
+	var out []admin.RoutingProblem
+	for _, p := range slices.Concat(found...) {
+		out = append(out, admin.RoutingProblem{Function: p.Function, Gateways: p.Gateways, Message: p.Message})
+	}
+	return out
+}
+
+// storeProblems are the stores that a node cannot use, for the operator.
+func storeProblems(found []nodes.StoreProblem) (all []admin.NodeProblem) {
+	for _, p := range found {
+		all = append(all, admin.NodeProblem{
+			Message: fmt.Sprintf("cannot use store %q: %s", p.Store, p.Message),
+			Fix:     "correct the store's secret for this node (docs/reference/stores.md#secrets); it counts from the next request on",
+		})
+	}
+	return all
+}
+
+// twinProblems is what is wrong with a node that has these daemons, for the operator.
+func twinProblems(t nodes.Twins, now time.Time) []admin.NodeProblem {
+	if len(t.Daemons) == 0 {
+		return nil
+	}
+	var all []string
+	for _, d := range t.Daemons[max(len(t.Daemons)-shownDaemons, 0):] {
+		said := d.Address + " (" + d.Version
+		if d.Process != d.Address {
+			said += ", process " + d.Process
+		}
+		all = append(all, said+")")
+	}
+	if more := len(t.Daemons) - shownDaemons; more > 0 {
+		all = slices.Insert(all, 0, fmt.Sprintf("%d older", more))
+	}
+	return []admin.NodeProblem{{
+		Message: fmt.Sprintf("%d daemons have had this name for %s: %s; only the newest, the last of these, counts", len(t.Daemons), now.Sub(t.Since).Round(time.Second), strings.Join(all, ", ")),
+		Fix:     "if they are on two machines, give one of these another name, by a certificate of its own; if on one, an update does not end: see why the older daemon does not",
+	}}
+}
