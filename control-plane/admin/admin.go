@@ -44,18 +44,9 @@ type Status struct {
 	// Parts are the embedded platform's processes.
 	Parts []Part `json:"parts,omitempty"`
 	// Routing is what of the weights cannot be used, and what gateways have refused.
-	Routing []RoutingProblem `json:"routing,omitempty"`
+	Routing []routing.Problem `json:"routing,omitempty"`
 	// Mesh is how far the mesh's configuration has come, on Kubernetes.
 	Mesh *Mesh `json:"mesh,omitempty"`
-}
-
-// RoutingProblem is one thing that is not routed as it was meant to be.
-type RoutingProblem struct {
-	// Function is empty when it is about all that the gateways are told.
-	Function string `json:"function,omitempty"`
-	// Gateways are those that it is so for, by their nodes' names.
-	Gateways []string `json:"gateways"`
-	Message  string   `json:"message"`
 }
 
 // Kubernetes is Status.Platform of a cluster.

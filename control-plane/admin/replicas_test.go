@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 )
 
@@ -40,9 +41,9 @@ func ofAll(t *testing.T, backends map[string]*backend) *admin.Client {
 func TestStatusOfSeveral(t *testing.T) {
 	node := func(name, version string) admin.Node { return admin.Node{Name: name, Version: version} }
 	follower := &backend{status: admin.Status{Version: "v1", Nodes: []admin.Node{node("edge", "old"), node("far", "v1")},
-		Routing: []admin.RoutingProblem{{Gateways: []string{"edge"}, Message: "is known better"}, {Gateways: []string{"edge", "far"}, Message: "refused"}}}}
+		Routing: []routing.Problem{{Gateways: []string{"edge"}, Message: "is known better"}, {Gateways: []string{"edge", "far"}, Message: "refused"}}}}
 	leader := &backend{status: admin.Status{Version: "v2", InCharge: true, Nodes: []admin.Node{node("cloud", "v1"), node("edge", "v1")},
-		Routing: []admin.RoutingProblem{{Gateways: []string{"cloud"}, Message: "refused"}}}}
+		Routing: []routing.Problem{{Gateways: []string{"cloud"}, Message: "refused"}}}}
 	got, err := ofAll(t, map[string]*backend{"a": follower, "b": leader, "c": nil}).Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +51,7 @@ func TestStatusOfSeveral(t *testing.T) {
 	want := admin.Status{Version: "v2", InCharge: true,
 		ControlPlanes: []admin.ControlPlane{{Name: "a", Version: "v1", Nodes: 2}, {Name: "b", InCharge: true, Version: "v2", Nodes: 2}, {Name: "c", Problem: "c is away"}},
 		Nodes:         []admin.Node{{Name: "cloud", Version: "v1", Away: []string{"a"}}, node("edge", "v1"), {Name: "far", Version: "v1", Away: []string{"b"}}},
-		Routing:       []admin.RoutingProblem{{Gateways: []string{"cloud"}, Message: "refused"}, {Gateways: []string{"far"}, Message: "refused"}}}
+		Routing:       []routing.Problem{{Gateways: []string{"cloud"}, Message: "refused"}, {Gateways: []string{"far"}, Message: "refused"}}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

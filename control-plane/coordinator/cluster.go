@@ -14,6 +14,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -57,7 +58,7 @@ func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluste
 	c := &Cluster{common: newCommon(parts), config: config, told: map[string]*nodeapi.Instances{},
 		Gateways: xds.NewMesh(xds.MeshConfig{IngressSocket: istio.IngressSocket, Cluster: istio.ClusterOf, Verify: VerifyGateway}, parts.Log)}
 	c.known, c.published = c.distancesKnown, c.tellOthers
-	c.update = func(state platform.State, w xds.Weights, _ map[string]*nodeapi.Register) error {
+	c.update = func(state platform.State, w routing.Weights, _ map[string]*nodeapi.Register) error {
 		return c.Gateways.Update(state, w)
 	}
 	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, InCharge: config.InCharge}, c.events, parts.Log)

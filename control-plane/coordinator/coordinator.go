@@ -25,7 +25,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
@@ -58,15 +57,15 @@ type common struct {
 	log       *slog.Logger
 
 	// update tells the gateways where requests go.
-	update func(platform.State, xds.Weights, map[string]*nodeapi.Register) error
+	update func(platform.State, routing.Weights, map[string]*nodeapi.Register) error
 	// known says whether enough is known to tell the gateways for the first time; nil: always.
 	known func(state platform.State, connected []string, now time.Time) bool
 	// published tells others of a state; the caller holds mu.
 	published func(platform.State)
 
-	mu      sync.Mutex  // who tells others of a state tells the newest
-	routed  bool        // the gateways were told
-	weights xds.Weights // as the gateways have them
+	mu      sync.Mutex      // who tells others of a state tells the newest
+	routed  bool            // the gateways were told
+	weights routing.Weights // as the gateways have them
 }
 
 // Parts are what a coordinator is made of on each platform.

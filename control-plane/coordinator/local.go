@@ -20,6 +20,8 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -80,7 +82,7 @@ func (c *Local) Instance(node string, s *nodeapi.InstanceStatus) {
 }
 
 // sent takes what a gateway has sent.
-func (c *Local) sent(gateway string, loads []xds.Load) {
+func (c *Local) sent(gateway string, loads []signals.Load) {
 	busy := make(map[string]uint64, len(loads))
 	for _, l := range loads {
 		busy[l.Function] += l.InFlight + l.Issued
@@ -102,7 +104,7 @@ func (c *Local) Run(ctx context.Context) {
 	c.keepPublished(ctx)
 }
 
-func (c *Local) tellGateways(state platform.State, w xds.Weights, connected map[string]*nodeapi.Register) error {
+func (c *Local) tellGateways(state platform.State, w routing.Weights, connected map[string]*nodeapi.Register) error {
 	var gateways []xds.Gateway
 	for name, r := range connected {
 		gateways = append(gateways, xds.Gateway{ID: name, IngressSocket: r.GetIngressSocket(), HintSocket: r.GetHintSocket()})

@@ -23,6 +23,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
@@ -90,7 +91,7 @@ func ready(id string) *nodeapi.InstanceStatus {
 // A request that is under way, and one that came and went between two reports: both
 // keep a function from being idle.
 func TestWhatGatewaysReportKeepsFunctionsHot(t *testing.T) {
-	for name, load := range map[string]xds.Load{
+	for name, load := range map[string]signals.Load{
 		"under way":     {Function: "default/fire", InFlight: 1},
 		"come and gone": {Function: "default/fire", Issued: 3},
 	} {
@@ -108,7 +109,7 @@ func TestWhatGatewaysReportKeepsFunctionsHot(t *testing.T) {
 				c.Joined("edge", &nodeapi.Register{PeerAddress: "10.201.0.11:9461", Instances: []*nodeapi.InstanceStatus{ready("default-fire-1-ab")}})
 				for range 60 {
 					time.Sleep(xds.LoadInterval)
-					c.sent("edge", []xds.Load{{Function: "default/other", Issued: 1}, load})
+					c.sent("edge", []signals.Load{{Function: "default/other", Issued: 1}, load})
 				}
 				if got := c.Platform.State().Instances; len(got) != 1 || got[0].Phase != platform.Ready {
 					t.Errorf("instances are %+v", got)

@@ -10,7 +10,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -18,10 +18,10 @@ import (
 const shownDaemons = 3
 
 // status is what is known of the nodes and of routing; functions has each function's part.
-func (c *common) status(state platform.State, gateways []xds.Problem, functions func(platform.Function) admin.Function) admin.Status {
+func (c *common) status(state platform.State, gateways []routing.Problem, functions func(platform.Function) admin.Function) admin.Status {
 	now := time.Now()
 	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{},
-		Routing: routingProblems(gateways, c.planner.Problems(), c.Survey.Problems(now), c.Nodes.Refusals())}
+		Routing: slices.Concat(gateways, c.planner.Problems(), c.Survey.Problems(now), c.Nodes.Refusals())}
 	connected, twins, lacking := c.Nodes.Connected(), c.Nodes.Twins(now), c.Nodes.StoreProblems()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{Name: name, Version: connected[name].GetVersion(), Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...)}
@@ -38,15 +38,6 @@ func (c *common) status(state platform.State, gateways []xds.Problem, functions 
 		s.Functions = append(s.Functions, fn)
 	}
 	return s
-}
-
-// routingProblems is what is not routed as it should be, for the operator.
-func routingProblems(found ...[]xds.Problem) []admin.RoutingProblem {
-	var out []admin.RoutingProblem
-	for _, p := range slices.Concat(found...) {
-		out = append(out, admin.RoutingProblem{Function: p.Function, Gateways: p.Gateways, Message: p.Message})
-	}
-	return out
 }
 
 // storeProblems are the stores that a node cannot use, for the operator.

@@ -3,11 +3,10 @@ package nodes
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -69,35 +68,23 @@ func (s *Server) refuses(st *stream, m *nodeapi.GatewayRefusals) {
 
 // Refusals are what gateways have refused of what their nodes' daemons told them, as long as they
 // have taken nothing since and the daemons are connected.
-func (s *Server) Refusals() []xds.Problem {
+func (s *Server) Refusals() []routing.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	byText := map[[2]string]xds.Problem{}
-	add := func(node, function, message string) {
-		k := [2]string{function, message}
-		p := byText[k]
-		byText[k] = xds.Problem{Function: function, Gateways: append(p.Gateways, node), Message: message}
-	}
+	found := routing.Problems{}
 	for node, of := range s.joined {
 		for _, st := range of {
 			told := st.refused.GetRefusals()
 			for _, r := range told[:min(len(told), refusalsMost)] {
 				function, message := refusal(r)
-				add(node, function, message)
+				found.Add(function, message, node)
 			}
 			if n := st.refused.GetMore(); n > 0 {
-				add(node, "", fmt.Sprintf("gateways there refused %d more: the log of headstart-node says what", n))
+				found.Add("", fmt.Sprintf("gateways there refused %d more: the log of headstart-node says what", n), node)
 			}
 		}
 	}
-	all := slices.Collect(maps.Values(byText))
-	for _, p := range all {
-		slices.Sort(p.Gateways)
-	}
-	slices.SortFunc(all, func(a, b xds.Problem) int {
-		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Message, b.Message))
-	})
-	return all
+	return found.Sorted()
 }
 
 // refusal is what a refusal is about and says.

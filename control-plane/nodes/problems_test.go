@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -88,7 +88,7 @@ func TestRefusalsOfGateways(t *testing.T) {
 	heard("cloud")
 	tell(edge, &nodeapi.GatewayRefusals{Refusals: []*nodeapi.GatewayRefusal{fire, filter, {Words: "\x1b[2J two\nlines" + strings.Repeat("x", 10_000)}}, More: 7})
 	heard("edge")
-	want := []xds.Problem{
+	want := []routing.Problem{
 		{Gateways: []string{"edge"}, Message: "a gateway there refused TypedExtensionConfig headstart.route, and keeps what it has: without a reason"},
 		{Gateways: []string{"edge"}, Message: "a gateway there refused, and keeps what it has: \ufffd[2J two lines" + strings.Repeat("x", 512-14)},
 		{Gateways: []string{"edge"}, Message: "gateways there refused 7 more: the log of headstart-node says what"},

@@ -1,12 +1,9 @@
 package routing
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/topology"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 )
 
 // Explanation is why a function's requests are spread as they are. Times are in seconds.
@@ -144,31 +141,25 @@ func (p *Planner) explainRow(f *function, i int, now time.Time) Gateway {
 const silentLong = 30 * time.Second
 
 // Problems is what keeps requests from being routed as they should, by function.
-func (p *Planner) Problems() []xds.Problem {
+func (p *Planner) Problems() []Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []xds.Problem
+	found := Problems{}
 	for name, f := range p.functions {
-		add := func(gateways []string, message string) {
-			all = append(all, xds.Problem{Function: name, Gateways: gateways, Message: message})
-		}
 		for j, n := range f.measured {
 			switch {
 			case n.Node.Age > silentLong:
-				add([]string{}, "node "+f.nodes[j]+" says nothing; it gets few requests, if any")
+				found.Add(name, "node "+f.nodes[j]+" says nothing; it gets few requests, if any")
 			case n.doubted:
-				add([]string{}, "requests waited on node "+f.nodes[j]+", which said that it had room; it is taken to do what it was seen to do")
+				found.Add(name, "requests waited on node "+f.nodes[j]+", which said that it had room; it is taken to do what it was seen to do")
 			}
 			if 1-n.Success > failing {
-				add([]string{}, "requests fail on node "+f.nodes[j]+" that other nodes answer; it gets few, if any")
+				found.Add(name, "requests fail on node "+f.nodes[j]+" that other nodes answer; it gets few, if any")
 			}
 		}
 		if len(f.lost) > 0 {
-			add(slices.Clone(f.lost), "nobody knows how far other nodes are; all are taken to be as far")
+			found.Add(name, "nobody knows how far other nodes are; all are taken to be as far", f.lost...)
 		}
 	}
-	slices.SortFunc(all, func(a, b xds.Problem) int {
-		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Message, b.Message))
-	})
-	return all
+	return found.Sorted()
 }

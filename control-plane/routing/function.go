@@ -10,7 +10,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
 	"github.com/headstart-mesh/headstart/control-plane/weights"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 )
 
 // precision is the sum of a row's weights: a hundredth of a percent is no request to miss.
@@ -32,7 +31,7 @@ type function struct {
 	measured  []node               // as nodes
 	lost      []string             // gateways of which nobody knows how far any other node is
 	latency   float64              // expected of a request, in seconds
-	matrix    *xds.Matrix          // nil: evenly
+	matrix    *Matrix              // nil: evenly
 }
 
 func newFunction(name, by string) *function {
@@ -158,14 +157,14 @@ func (f *function) publish(changes []weights.Change) {
 	if before != nil && len(before.Rows) == len(f.gateways) && !slices.ContainsFunc(changes, func(c weights.Change) bool { return c != weights.Held }) {
 		return
 	}
-	f.matrix = &xds.Matrix{Endpoints: f.addresses, Rows: make(map[string]xds.Row, len(f.gateways))}
+	f.matrix = &Matrix{Endpoints: f.addresses, Rows: make(map[string]Row, len(f.gateways))}
 	index := make(map[string]int, len(f.nodes))
 	for j, name := range f.nodes {
 		index[name] = j
 	}
 	count := f.count()
 	for i, gateway := range f.gateways {
-		row := xds.Row{}
+		row := Row{}
 		if before != nil && changes[i] != weights.Replaced {
 			row = before.Rows[gateway]
 		}
@@ -191,13 +190,13 @@ func (f *function) weightsOf(i int, index, count map[string]int) []uint32 {
 }
 
 // expected is what the filter of gateway i reckons with.
-func (f *function) expected(i int, index, count map[string]int) []xds.Expected {
+func (f *function) expected(i int, index, count map[string]int) []Expected {
 	of := f.loop.Expect(i)
-	row := make([]xds.Expected, len(f.addresses))
+	row := make([]Expected, len(f.addresses))
 	for k, a := range f.addresses {
 		node := f.placed.nodeOf[a]
 		e, n := of[index[node]], float64(count[node])
-		row[k] = xds.Expected{RTT: duration(e.RTT), Service: duration(e.Service), Workers: max(1, int(math.Round(e.Workers/n))), Others: e.Others / n}
+		row[k] = Expected{RTT: duration(e.RTT), Service: duration(e.Service), Workers: max(1, int(math.Round(e.Workers/n))), Others: e.Others / n}
 	}
 	return row
 }

@@ -14,8 +14,8 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -32,7 +32,7 @@ type site struct {
 	*survey.Survey
 	planner *routing.Planner
 	state   platform.State
-	matrix  *xds.Matrix
+	matrix  *routing.Matrix
 	// silent nodes say nothing, and liars something else.
 	silent map[string]bool
 	liars  map[string]func()
@@ -105,13 +105,13 @@ func distance(a, b string) time.Duration {
 
 // send has a gateway report 200 requests per second that went by its weights.
 func (s *site) send(gateway string) {
-	load := xds.Load{Function: fire}
+	load := signals.Load{Function: fire}
 	for k, a := range s.matrix.Endpoints {
 		rps := 200 * float64(s.matrix.Rows[gateway].Weights[k]) / total
 		away := distance(gateway, s.state.Instances[k].Node).Seconds()
-		load.Endpoints = append(load.Endpoints, xds.EndpointLoad{Address: a.String(), Succeeded: rps, InFlight: uint64(math.Round(rps * (away + service)))})
+		load.Endpoints = append(load.Endpoints, signals.EndpointLoad{Address: a.String(), Succeeded: rps, InFlight: uint64(math.Round(rps * (away + service)))})
 	}
-	s.Gateway(gateway, []xds.Load{load})
+	s.Gateway(gateway, []signals.Load{load})
 }
 
 // share is which part of a gateway's requests goes to a node.
@@ -162,10 +162,10 @@ func TestHostileReportsDoNoHarm(t *testing.T) {
 			s.Signals(liar, "", signal(liar, 1, 0, service, service, 7))
 		},
 		"endless demand": func(s *site) {
-			s.Gateway(liar, []xds.Load{{Function: fire, Endpoints: []xds.EndpointLoad{{Address: "10.0.2.1:8080", Succeeded: 9e5, InFlight: 10}}}})
+			s.Gateway(liar, []signals.Load{{Function: fire, Endpoints: []signals.EndpointLoad{{Address: "10.0.2.1:8080", Succeeded: 9e5, InFlight: 10}}}})
 		},
 		"loads of nobody's": func(s *site) {
-			s.Gateway(liar, []xds.Load{{Function: fire, Endpoints: []xds.EndpointLoad{{Address: "10.0.0.1:8080", Succeeded: math.NaN(), InFlight: math.MaxUint64}, {Address: "x", Succeeded: 1}}}, {Function: "x/y"}})
+			s.Gateway(liar, []signals.Load{{Function: fire, Endpoints: []signals.EndpointLoad{{Address: "10.0.0.1:8080", Succeeded: math.NaN(), InFlight: math.MaxUint64}, {Address: "x", Succeeded: 1}}}, {Function: "x/y"}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -96,13 +97,13 @@ func (l *loop) stay(node string) float64 {
 
 // send has a gateway tell what has come of its requests.
 func (l *loop) send(gateway string) {
-	load, routed := xds.Load{Function: fire}, &nodeapi.RoutedSignals{Function: fire}
+	load, routed := signals.Load{Function: fire}, &nodeapi.RoutedSignals{Function: fire}
 	for k, a := range l.matrix.Endpoints {
 		node := l.state.Instances[k].Node
 		rps := l.demand[gateway] * l.share(gateway, node) / max(1, l.utilization(node))
 		away, stay, fails := distance(gateway, node).Seconds(), l.stay(node), l.fails[node]
 		all := away + (1-fails)*stay + fails*atOnce.Seconds()
-		load.Endpoints = append(load.Endpoints, xds.EndpointLoad{Address: a.String(), Succeeded: (1 - fails) * rps, Failed: fails * rps, InFlight: uint64(math.Round(rps * all))})
+		load.Endpoints = append(load.Endpoints, signals.EndpointLoad{Address: a.String(), Succeeded: (1 - fails) * rps, Failed: fails * rps, InFlight: uint64(math.Round(rps * all))})
 		to := &nodeapi.EndpointSignals{Address: a.String(), RpsFractional: rps, Eps: fails * rps, NamedMetrics: map[string]float64{"in_flight": rps * all}}
 		switch {
 		case rps > 0 && l.withFailures:
@@ -116,7 +117,7 @@ func (l *loop) send(gateway string) {
 		l.Signals(gateway, "", &nodeapi.Signals{Routed: []*nodeapi.RoutedSignals{routed}})
 		return
 	}
-	l.Gateway(gateway, []xds.Load{load})
+	l.Gateway(gateway, []signals.Load{load})
 }
 
 func (l *loop) weights() map[string][]uint32 {
@@ -156,7 +157,7 @@ func TestANodeThatFailsAtOnceDrawsNoRequests(t *testing.T) {
 					}
 				}
 				l.pass(20, look)
-				want := []xds.Problem{{Function: fire, Gateways: []string{}, Message: "requests fail on node " + sink + " that other nodes answer; it gets few, if any"}}
+				want := []routing.Problem{{Function: fire, Gateways: []string{}, Message: "requests fail on node " + sink + " that other nodes answer; it gets few, if any"}}
 				if d := cmp.Diff(want, l.planner.Problems()); d != "" {
 					t.Error(d)
 				}

@@ -20,7 +20,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 )
 
 // Interval is how often weights are decided on anew: what is quicker is for the choice per
@@ -79,7 +78,7 @@ func New(measured Measurements, r prometheus.Registerer) *Planner {
 // Plan returns the weights for the gateways, which are the nodes that are connected. What has
 // not changed is the same pointer as before. Functions that have come or moved are decided on,
 // and of those of which it is an Interval since as many as there is time for, the oldest first.
-func (p *Planner) Plan(st platform.State, gateways []string, now time.Time) xds.Weights {
+func (p *Planner) Plan(st platform.State, gateways []string, now time.Time) Weights {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	began := time.Now()
@@ -108,7 +107,7 @@ func (p *Planner) Plan(st platform.State, gateways []string, now time.Time) xds.
 	}
 	p.functions = next
 	p.forget()
-	weights := xds.Weights{}
+	weights := Weights{}
 	for name, f := range next {
 		if f.matrix != nil {
 			weights[name] = f.matrix

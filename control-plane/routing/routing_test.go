@@ -19,7 +19,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,10 +109,10 @@ func (r *rig) place(node, address string) {
 	r.state.Instances = append(slices.Clone(r.state.Instances), platform.Instance{ID: address, Function: fire, Node: node, Phase: platform.Ready, Address: address})
 }
 
-func (r *rig) plan() *xds.Matrix { return r.Plan(r.state, r.gateways, r.now)[fire] }
+func (r *rig) plan() *routing.Matrix { return r.Plan(r.state, r.gateways, r.now)[fire] }
 
 // pass is what is planned after so much time, looked at each second.
-func (r *rig) pass(d time.Duration) (m *xds.Matrix) {
+func (r *rig) pass(d time.Duration) (m *routing.Matrix) {
 	for end := r.now.Add(d); r.now.Before(end); {
 		r.now = r.now.Add(time.Second)
 		m = r.plan()
@@ -122,7 +121,7 @@ func (r *rig) pass(d time.Duration) (m *xds.Matrix) {
 }
 
 // share is which part of a gateway's requests go to the endpoints of a node.
-func (r *rig) share(m *xds.Matrix, gateway, node string) float64 {
+func (r *rig) share(m *routing.Matrix, gateway, node string) float64 {
 	var sum uint32
 	for k, a := range m.Endpoints {
 		for _, in := range r.state.Instances {
@@ -154,7 +153,7 @@ func (r *rig) node(t *testing.T, name string) routing.Node {
 	return all[i]
 }
 
-func (r *rig) problems(t *testing.T, want ...xds.Problem) {
+func (r *rig) problems(t *testing.T, want ...routing.Problem) {
 	t.Helper()
 	if d := cmp.Diff(want, r.Problems()); d != "" {
 		t.Error(d)
@@ -174,7 +173,7 @@ func TestRequestsStayNearWhileThereIsRoom(t *testing.T) {
 	if got := r.share(m, "cloud-1", "edge"); got != 0 {
 		t.Errorf("%v of the cloud's go to the edge", got)
 	}
-	want := []xds.Expected{{Service: 4 * ms, Workers: 2}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}}
+	want := []routing.Expected{{Service: 4 * ms, Workers: 2}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}}
 	got := m.Rows["edge"].Expected
 	if others := got[1].Others + got[2].Others; math.Abs(others-8) > 1e-6 {
 		t.Errorf("the cloud's own have %v in flight", others)
@@ -397,7 +396,7 @@ func TestALyingNodeIsDoubted(t *testing.T) {
 	if got := r.share(m, "cloud-1", "cloud-2") + r.share(m, "edge", "cloud-2"); got > 0 {
 		t.Errorf("it gets %v", got)
 	}
-	r.problems(t, xds.Problem{Function: fire, Gateways: []string{}, Message: "requests waited on node cloud-2, which said that it had room; it is taken to do what it was seen to do"})
+	r.problems(t, routing.Problem{Function: fire, Gateways: []string{}, Message: "requests waited on node cloud-2, which said that it had room; it is taken to do what it was seen to do"})
 }
 
 // One that is overloaded by its own word, too, tells the truth.
@@ -522,7 +521,7 @@ func TestASilentNodeLosesItsShare(t *testing.T) {
 	if n := r.node(t, "edge"); n.Silent < 100 {
 		t.Errorf("%+v", n)
 	}
-	r.problems(t, xds.Problem{Function: fire, Gateways: []string{}, Message: "node edge says nothing; it gets few requests, if any"})
+	r.problems(t, routing.Problem{Function: fire, Gateways: []string{}, Message: "node edge says nothing; it gets few requests, if any"})
 	r.overdue["edge"], r.of["edge"] = 0, honest(200, 2)
 	if m := r.pass(time.Minute); r.share(m, "edge", "edge") != 1 {
 		t.Errorf("when it is back it has %v", r.share(m, "edge", "edge"))
@@ -548,7 +547,7 @@ func TestAGatewayOfUnknownLocality(t *testing.T) {
 	if got := r.share(m, "nowhere", "cloud-1"); got < 0.1 {
 		t.Errorf("one of two that are alike gets %v", got)
 	}
-	r.problems(t, xds.Problem{Function: fire, Gateways: []string{"cloud-1", "cloud-2", "edge", "nowhere"}, Message: "nobody knows how far other nodes are; all are taken to be as far"})
+	r.problems(t, routing.Problem{Function: fire, Gateways: []string{"cloud-1", "cloud-2", "edge", "nowhere"}, Message: "nobody knows how far other nodes are; all are taken to be as far"})
 	for _, g := range r.explain(t).Gateways {
 		for _, to := range g.To {
 			if g.Name != to.Node && to.Source != topology.Unknown {

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 )
@@ -98,13 +98,13 @@ var usual = map[string]bool{string(topology.PeerUnknown): true, string(signals.F
 const doubtedFor = time.Minute
 
 // Problems is who said something lately that does not count.
-func (s *Survey) Problems(now time.Time) []xds.Problem {
+func (s *Survey) Problems(now time.Time) []routing.Problem {
 	s.doubting.Lock()
 	defer s.doubting.Unlock()
-	var all []xds.Problem
+	var all []routing.Problem
 	for _, who := range slices.Sorted(maps.Keys(s.doubts)) {
 		if d := s.doubts[who]; now.Sub(d.at) <= doubtedFor {
-			all = append(all, xds.Problem{Gateways: []string{who}, Message: "what its node measures does not count: " + d.reason})
+			all = append(all, routing.Problem{Gateways: []string{who}, Message: "what its node measures does not count: " + d.reason})
 		}
 	}
 	return all
@@ -208,7 +208,7 @@ type load struct {
 }
 
 // Gateway takes a gateway's load report. The gateway is its node's.
-func (s *Survey) Gateway(gateway string, loads []xds.Load) {
+func (s *Survey) Gateway(gateway string, loads []signals.Load) {
 	now := time.Now()
 	routed := make(map[string][]load, len(loads))
 	for _, l := range loads {

@@ -19,9 +19,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -165,7 +166,7 @@ func TestWhatIsSaidIsKnown(t *testing.T) {
 		for range 60 {
 			time.Sleep(time.Second)
 			r.Signals("2", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: fire, RpsFractional: 5, NamedMetrics: map[string]float64{"in_flight": 1, "sojourn_time": 0.2}}}})
-			r.Gateway("1", []xds.Load{{Function: fire, Endpoints: []xds.EndpointLoad{{Address: "10.1.0.2:8080", InFlight: 12, Succeeded: 99, Failed: 1}, {Address: "10.9.9.9:1", InFlight: 1000}}}})
+			r.Gateway("1", []signals.Load{{Function: fire, Endpoints: []signals.EndpointLoad{{Address: "10.1.0.2:8080", InFlight: 12, Succeeded: 99, Failed: 1}, {Address: "10.9.9.9:1", InFlight: 1000}}}})
 		}
 		e := r.Of(fire, "2", time.Now())
 		demand, known := r.Demand("1", time.Now())
@@ -243,7 +244,7 @@ func TestRefusedMeasurementsAreCounted(t *testing.T) {
 	r.RoundTrips("1", &nodeapi.RoundTrips{Coordinate: bad, Measured: []*nodeapi.RoundTrip{{Node: "2", RttUs: math.MaxInt64}, {Node: "2", RttUs: math.MinInt64}, {Node: "2", RttUs: 1, Age: &durationpb.Duration{Seconds: math.MaxInt64}}, {Node: "x", RttUs: 1}, nil}})
 	r.RoundTrips("2", nil)
 	r.Signals("1", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: "default/none"}}})
-	problems := []xds.Problem{{Gateways: []string{"1"}, Message: "what its node measures does not count: CoordinateInvalid"}}
+	problems := []routing.Problem{{Gateways: []string{"1"}, Message: "what its node measures does not count: CoordinateInvalid"}}
 	if d := cmp.Diff(problems, r.Problems(time.Now())); d != "" {
 		t.Error(d)
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
@@ -28,7 +29,7 @@ type serving struct {
 // there are none to the daemon of the gateway's own node, which parks them. Instances
 // that are withdrawn get no new requests but stay listed, as draining, so that the load
 // reports go on to count the requests that they still answer.
-func serve(gw Gateway, functions []platform.Function, instances []platform.Instance, w Weights) (serving, error) {
+func serve(gw Gateway, functions []platform.Function, instances []platform.Instance, w routing.Weights) (serving, error) {
 	ready, draining := make(map[string][]netip.AddrPort), make(map[string][]netip.AddrPort)
 	for _, i := range instances {
 		list := ready

@@ -28,6 +28,8 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
@@ -43,9 +45,9 @@ type bed struct {
 	cfg     Config
 	url     string
 	admin   *http.Client
-	loads   chan []Load
+	loads   chan []signals.Load
 	server  *Server
-	weights Weights // of the next update
+	weights routing.Weights // of the next update
 	boot    BootstrapConfig
 	program string // of HEADSTART_BIN
 	// The control plane's certificate and address, and its end.
@@ -77,7 +79,7 @@ func lay(t *testing.T, st platform.State, edit func(*Config)) *bed {
 	dir := t.TempDir()
 	port := int(porttest.Free(t))
 	b := &bed{
-		t: t, program: "envoy", url: fmt.Sprintf("http://127.0.0.1:%d", port), loads: make(chan []Load, 1), address: "127.0.0.1:0",
+		t: t, program: "envoy", url: fmt.Sprintf("http://127.0.0.1:%d", port), loads: make(chan []signals.Load, 1), address: "127.0.0.1:0",
 		gw: Gateway{ID: "edge", IngressSocket: filepath.Join(dir, "ingress"), HintSocket: filepath.Join(dir, "hint")},
 	}
 	b.cfg = Config{ListenPort: uint32(port), Verify: commonName, OnLoad: b.load}
@@ -157,7 +159,7 @@ func commonName(ctx context.Context, nodeID string) error {
 	return nil
 }
 
-func (b *bed) load(_ string, loads []Load) {
+func (b *bed) load(_ string, loads []signals.Load) {
 	select {
 	case <-b.loads:
 	default:

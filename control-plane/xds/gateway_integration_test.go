@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
@@ -277,13 +278,13 @@ func TestLoadReports(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	await := func(want Load) {
+	await := func(want signals.Load) {
 		t.Helper()
 		timeout := time.After(patience)
 		for {
 			select {
 			case loads := <-b.loads:
-				if slices.ContainsFunc(loads, func(l Load) bool {
+				if slices.ContainsFunc(loads, func(l signals.Load) bool {
 					return l.Function == want.Function && l.InFlight == want.InFlight && l.Issued == want.Issued
 				}) {
 					return
@@ -303,10 +304,10 @@ func TestLoadReports(t *testing.T) {
 	}
 	ask(thumbs())
 	ask(thumbs())
-	await(Load{Function: thumbs().Name, InFlight: 2})
+	await(signals.Load{Function: thumbs().Name, InFlight: 2})
 	// What comes after the first report is also counted as issued.
 	ask(video())
-	await(Load{Function: video().Name, InFlight: 1, Issued: 1})
+	await(signals.Load{Function: video().Name, InFlight: 1, Issued: 1})
 	close(release)
 	wg.Wait()
 }

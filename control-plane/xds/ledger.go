@@ -10,6 +10,7 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 )
 
 // maxUnacknowledged is per stream. Envoy has at most one or two responses of each type
@@ -178,19 +179,19 @@ func (l *ledger) receive(id int64, r *discovery.DeltaDiscoveryRequest) (refusal 
 }
 
 // refusals are what connected gateways cannot do, or refused last and have not taken since.
-func (l *ledger) refusals() []Problem {
+func (l *ledger) refusals() []routing.Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	found := problems{}
+	found := routing.Problems{}
 	for _, s := range l.streams {
 		if s.build.problem != "" {
-			found.add("", s.gateway, s.build.problem)
+			found.Add("", s.build.problem, s.gateway)
 		}
 		for typeURL, words := range s.refused {
-			found.add("", s.gateway, fmt.Sprintf("refused its %s, and keeps what it has: %s", shortType(typeURL), words))
+			found.Add("", fmt.Sprintf("refused its %s, and keeps what it has: %s", shortType(typeURL), words), s.gateway)
 		}
 	}
-	return found.sorted()
+	return found.Sorted()
 }
 
 // refusalText is a peer's reason, cut to what may be kept and logged; empty if it refuses

@@ -11,6 +11,7 @@ import (
 
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -19,32 +20,6 @@ import (
 // LoadInterval is how often a gateway reports: fine enough for an idle window of some
 // seconds.
 const LoadInterval = time.Second
-
-// Load is one function's requests through one gateway; a report lacks functions that
-// have none. Requests with an input go to the daemon, hot or cold; the daemon counts
-// those.
-type Load struct {
-	// Function is namespace/name.
-	Function string
-	// InFlight is the number of requests without an answer at the end of the interval,
-	// those on draining instances among them.
-	InFlight uint64
-	// Issued is the number of requests since the report before.
-	Issued uint64
-	// Endpoints are those that had some of them, in no order.
-	Endpoints []EndpointLoad
-}
-
-// EndpointLoad is one endpoint's part of a Load.
-type EndpointLoad struct {
-	// Address is ip:port. Requests to the node's own daemon are of no endpoint.
-	Address string
-	// InFlight is the number of requests without an answer, as above.
-	InFlight uint64
-	// Succeeded and Failed are how many per second got an answer of a status below 500, and
-	// how many another one or none.
-	Succeeded, Failed float64
-}
 
 // loadService takes load reports (Envoy's LRS).
 type loadService struct {
@@ -85,8 +60,8 @@ func (l *loadService) StreamLoadStats(stream loadstats.LoadReportingService_Stre
 
 // loads sums up a report by function, without the idle ones. It drops clusters that are no function's, so that
 // its result is no longer than the list of functions whatever the peer sends.
-func loads(stats []*endpoint.ClusterStats, isFunction func(string) bool) []Load {
-	sums := make(map[string]Load)
+func loads(stats []*endpoint.ClusterStats, isFunction func(string) bool) []signals.Load {
+	sums := make(map[string]signals.Load)
 	for _, c := range stats {
 		name := c.GetClusterName()
 		if !isFunction(name) {
@@ -103,26 +78,26 @@ func loads(stats []*endpoint.ClusterStats, isFunction func(string) bool) []Load 
 		}
 		sums[name] = sum
 	}
-	out := make([]Load, 0, len(sums))
+	out := make([]signals.Load, 0, len(sums))
 	for _, sum := range sums {
 		if sum.InFlight > 0 || sum.Issued > 0 {
 			out = append(out, sum)
 		}
 	}
-	slices.SortFunc(out, func(a, b Load) int { return cmp.Compare(a.Function, b.Function) })
+	slices.SortFunc(out, func(a, b signals.Load) int { return cmp.Compare(a.Function, b.Function) })
 	return out
 }
 
 // endpointsMost bounds what a gateway can say of one function.
 const endpointsMost = 4096
 
-func appendEndpoints(list []EndpointLoad, stats []*endpoint.UpstreamEndpointStats, seconds float64) []EndpointLoad {
+func appendEndpoints(list []signals.EndpointLoad, stats []*endpoint.UpstreamEndpointStats, seconds float64) []signals.EndpointLoad {
 	for _, s := range stats {
 		at := s.GetAddress().GetSocketAddress()
 		if at == nil || len(list) == endpointsMost {
 			continue
 		}
-		list = append(list, EndpointLoad{Address: net.JoinHostPort(at.GetAddress(), strconv.Itoa(int(at.GetPortValue()))), InFlight: s.GetTotalRequestsInProgress(),
+		list = append(list, signals.EndpointLoad{Address: net.JoinHostPort(at.GetAddress(), strconv.Itoa(int(at.GetPortValue()))), InFlight: s.GetTotalRequestsInProgress(),
 			Succeeded: float64(s.GetTotalSuccessfulRequests()) / seconds, Failed: float64(s.GetTotalErrorRequests()) / seconds})
 	}
 	return list

@@ -8,6 +8,7 @@ import (
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/google/go-cmp/cmp"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -34,7 +35,7 @@ func TestLoads(t *testing.T) {
 		report("default/a", [2]uint64{4, 0}),
 		nil,
 	}, known)
-	want := []Load{{Function: "default/a", InFlight: 4, Issued: 1}, {Function: "default/b", InFlight: 3, Issued: 5}}
+	want := []signals.Load{{Function: "default/a", InFlight: 4, Issued: 1}, {Function: "default/b", InFlight: 3, Issued: 5}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -49,7 +50,7 @@ func TestLoadsOfEndpoints(t *testing.T) {
 	c.LoadReportInterval = durationpb.New(2 * time.Second)
 	c.UpstreamLocalityStats[0].UpstreamEndpointStats = []*endpoint.UpstreamEndpointStats{
 		at(socketAddress("10.0.0.1", 8080), 2, 6, 1), at(pipe("/run/ingress.sock"), 1, 2, 0), at(nil, 7, 7, 7)}
-	want := []Load{{Function: "default/a", InFlight: 3, Issued: 9, Endpoints: []EndpointLoad{{Address: "10.0.0.1:8080", InFlight: 2, Succeeded: 3, Failed: 0.5}}}}
+	want := []signals.Load{{Function: "default/a", InFlight: 3, Issued: 9, Endpoints: []signals.EndpointLoad{{Address: "10.0.0.1:8080", InFlight: 2, Succeeded: 3, Failed: 0.5}}}}
 	if diff := cmp.Diff(want, loads([]*endpoint.ClusterStats{c}, known)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
@@ -85,7 +86,7 @@ type meshFunction struct {
 
 // with is the function by a matrix. It takes over what it can of old, which may be nil: all
 // of it, if nothing is different.
-func (f meshFunction) with(m *Matrix, old *meshFunction) (*meshFunction, error) {
+func (f meshFunction) with(m *routing.Matrix, old *meshFunction) (*meshFunction, error) {
 	if old != nil && old.cluster == f.cluster && maps.Equal(old.ready, f.ready) && bytes.Equal(old.below, f.below) {
 		if old.pool.matrix == m {
 			return old, nil

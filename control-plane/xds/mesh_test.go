@@ -19,6 +19,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
@@ -32,7 +33,7 @@ func inMesh(f platform.Function) platform.Function {
 
 // meshAssignments is what a MeshServer has for the gateway edge, by AssignmentName, as
 // Envoy's own types read it.
-func meshAssignments(t interface{ Fatal(...any) }, st platform.State, w Weights, socket string) (map[string]*endpoint.ClusterLoadAssignment, error) {
+func meshAssignments(t interface{ Fatal(...any) }, st platform.State, w routing.Weights, socket string) (map[string]*endpoint.ClusterLoadAssignment, error) {
 	m := NewMesh(MeshConfig{IngressSocket: socket}, slog.New(slog.DiscardHandler))
 	err := m.Update(st, w)
 	out := map[string]*endpoint.ClusterLoadAssignment{}
@@ -114,7 +115,7 @@ func TestMeshAssignmentByWeight(t *testing.T) {
 			`{"priority":1,"load_balancing_weight":1,"lb_endpoints":[` + at(first, "") + `]},` + daemonBelow},
 		"all the same": {[]uint32{5, 5, 5}, `{"load_balancing_weight":3,"lb_endpoints":[` + at(first, "") + `,` + at(second, "") + `,` + at(third, "") + `]},` + daemonBelow},
 	} {
-		w := Weights{video().Name: {Endpoints: addressesOf(first, second, third), Rows: map[string]Row{"edge": {Weights: c.row}}}}
+		w := routing.Weights{video().Name: {Endpoints: addressesOf(first, second, third), Rows: map[string]routing.Row{"edge": {Weights: c.row}}}}
 		got, err := meshAssignments(t, st, w, ingressPath)
 		if err != nil {
 			t.Fatal(err)
@@ -168,7 +169,7 @@ func TestMeshAssignmentsAreStable(t *testing.T) {
 				MeshSNI:  rapid.SampledFrom([]string{"", "x"}).Draw(t, "sni"),
 			})
 		}
-		w := Weights{"default/video": matrixOf(t)}
+		w := routing.Weights{"default/video": matrixOf(t)}
 		want, _ := meshAssignments(t, st, w, ingressPath)
 		for _, a := range want {
 			if err := a.ValidateAll(); err != nil {
@@ -188,21 +189,21 @@ func TestMeshAssignmentsAreStable(t *testing.T) {
 // versions are made without the text.
 func TestExpectationsVersionsAreTheContents(t *testing.T) {
 	duration := rapid.Map(rapid.IntRange(-1, 3), func(i int) time.Duration { return time.Duration(i) * time.Microsecond / 2 })
-	expected := rapid.Custom(func(t *rapid.T) Expected {
-		return Expected{RTT: duration.Draw(t, "RTT"), Service: duration.Draw(t, "service"), Workers: rapid.IntRange(-1, 1).Draw(t, "workers"),
+	expected := rapid.Custom(func(t *rapid.T) routing.Expected {
+		return routing.Expected{RTT: duration.Draw(t, "RTT"), Service: duration.Draw(t, "service"), Workers: rapid.IntRange(-1, 1).Draw(t, "workers"),
 			Others: rapid.SampledFrom([]float64{0, 0.001, 0.0011, 1, math.NaN(), math.Inf(1)}).Draw(t, "others")}
 	})
-	row := rapid.Custom(func(t *rapid.T) Row {
-		return Row{Weights: rapid.SliceOfN(rapid.Uint32Range(0, 1), 2, 2).Draw(t, "weights"), Expected: rapid.SliceOfN(expected, 2, 2).Draw(t, "expected")}
+	row := rapid.Custom(func(t *rapid.T) routing.Row {
+		return routing.Row{Weights: rapid.SliceOfN(rapid.Uint32Range(0, 1), 2, 2).Draw(t, "weights"), Expected: rapid.SliceOfN(expected, 2, 2).Draw(t, "expected")}
 	})
 	cluster, ready := rapid.SampledFrom([]string{"a", "b"}), rapid.SampledFrom([]int{1, 2, 2, 3})
 	rapid.Check(t, func(t *rapid.T) {
-		told := func(cluster string, ready int, row Row) (version string, content []byte) {
+		told := func(cluster string, ready int, row routing.Row) (version string, content []byte) {
 			f := meshFunction{name: "default/thumbs:80", cluster: cluster, ready: addresses{}}
 			for _, a := range addressesOf("10.0.0.1", "10.0.0.2", "10.0.0.3")[:ready] {
 				f.ready[a] = false
 			}
-			made, err := f.with(&Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: map[string]Row{"edge": row}}, nil)
+			made, err := f.with(&routing.Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: map[string]routing.Row{"edge": row}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,15 +215,15 @@ func TestExpectationsVersionsAreTheContents(t *testing.T) {
 		c, n, r := cluster.Draw(t, "cluster"), ready.Draw(t, "ready"), row.Draw(t, "row")
 		version, content := told(c, n, r)
 		another := expected.Draw(t, "another")
-		r = Row{Weights: slices.Clone(r.Weights), Expected: slices.Clone(r.Expected)}
-		[]func(e *Expected){
-			func(*Expected) { c = cluster.Draw(t, "other cluster") },
-			func(*Expected) { n = ready.Draw(t, "others ready") },
-			func(*Expected) { r.Weights[1] = 1 - r.Weights[1] },
-			func(e *Expected) { e.RTT = another.RTT },
-			func(e *Expected) { e.Service = another.Service },
-			func(e *Expected) { e.Workers = another.Workers },
-			func(e *Expected) { e.Others = another.Others },
+		r = routing.Row{Weights: slices.Clone(r.Weights), Expected: slices.Clone(r.Expected)}
+		[]func(e *routing.Expected){
+			func(*routing.Expected) { c = cluster.Draw(t, "other cluster") },
+			func(*routing.Expected) { n = ready.Draw(t, "others ready") },
+			func(*routing.Expected) { r.Weights[1] = 1 - r.Weights[1] },
+			func(e *routing.Expected) { e.RTT = another.RTT },
+			func(e *routing.Expected) { e.Service = another.Service },
+			func(e *routing.Expected) { e.Workers = another.Workers },
+			func(e *routing.Expected) { e.Others = another.Others },
 		}[rapid.IntRange(0, 6).Draw(t, "different")](&r.Expected[1])
 		otherVersion, other := told(c, n, r)
 		if (version == otherVersion) != bytes.Equal(content, other) {

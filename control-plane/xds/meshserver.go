@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 )
 
 // MeshConfig is what all gateways of a mesh have in common.
@@ -106,7 +107,7 @@ func (m *MeshServer) Register(g *grpc.Server) {
 // Update publishes what is different in st and w: each node's daemon hears of what is
 // different for it, and of nothing else. Functions without a service have no cluster in
 // the mesh, and are left out. An error names what could not be published; the rest was.
-func (m *MeshServer) Update(st platform.State, w Weights) error {
+func (m *MeshServer) Update(st platform.State, w routing.Weights) error {
 	if err := checkSocket("ingress", m.cfg.IngressSocket); err != nil {
 		return err
 	}
@@ -207,21 +208,21 @@ func (m *MeshServer) forget(s *meshStream) {
 
 // Problems returns what of the Weights cannot be used for nodes that are connected, and
 // what those nodes have refused.
-func (m *MeshServer) Problems() []Problem {
+func (m *MeshServer) Problems() []routing.Problem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	found := problems{}
+	found := routing.Problems{}
 	for s := range m.streams {
 		if s.refused != "" {
-			found.add("", s.peer.id, fmt.Sprintf("refused its %s, and keeps those that it has: %s", s.content, s.refused))
+			found.Add("", fmt.Sprintf("refused its %s, and keeps those that it has: %s", s.content, s.refused), s.peer.id)
 		}
 		for _, f := range m.functions {
 			if why := f.of(s.content, s.peer.id).why; why != "" {
-				found.add(f.function, s.peer.id, why)
+				found.Add(f.function, why, s.peer.id)
 			}
 		}
 	}
-	return found.sorted()
+	return found.Sorted()
 }
 
 // meshEndpoints and meshExpectations let streams wait for the first state.

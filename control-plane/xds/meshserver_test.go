@@ -24,6 +24,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 )
 
 // dialMesh serves a MeshServer that knows the peer as one of nodes, without any as "edge",
@@ -175,12 +176,12 @@ func twoReady() platform.State {
 	return meshState(ready(video(), "a", "10.0.0.1:80"), ready(video(), "b", "10.0.0.2:80"))
 }
 
-func videoWeights(weights map[string][]uint32) Weights {
-	rows := map[string]Row{}
+func videoWeights(weights map[string][]uint32) routing.Weights {
+	rows := map[string]routing.Row{}
 	for node, w := range weights {
-		rows[node] = Row{Weights: w}
+		rows[node] = routing.Row{Weights: w}
 	}
-	return Weights{video().Name: {Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: rows}}
+	return routing.Weights{video().Name: {Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: rows}}
 }
 
 func updateWeights(t *testing.T, m *MeshServer, st platform.State, rows map[string][]uint32) {
@@ -259,7 +260,7 @@ func TestMeshProblems(t *testing.T) {
 		node.changes()
 	}
 	const evenly = "; its requests are spread evenly"
-	want := []Problem{
+	want := []routing.Problem{
 		{Function: "default/video", Gateways: []string{"cloud"}, Message: "all weights of ready endpoints are 0; requests are spread evenly"},
 		{Function: "default/video", Gateways: []string{"lab"}, Message: "no weights for this gateway" + evenly},
 	}
@@ -278,7 +279,7 @@ func TestMeshProblems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = []Problem{{Gateways: []string{"edge"}, Message: "refused its endpoints, and keeps those that it has: no room"}}
+	want = []routing.Problem{{Gateways: []string{"edge"}, Message: "refused its endpoints, and keeps those that it has: no room"}}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
 		t.Errorf("after a refusal (-want +got):\n%s", diff)
 	}
@@ -337,19 +338,19 @@ func (e *envoy) wantLines(want map[string]string, wantRemoved ...string) {
 }
 
 // thumbsAt is thumbs at two addresses, with a row for each of the nodes.
-func thumbsAt(rows map[string]Row) (platform.State, Weights) {
+func thumbsAt(rows map[string]routing.Row) (platform.State, routing.Weights) {
 	st := meshState(ready(thumbs(), "a", "10.0.0.1:80"), ready(thumbs(), "b", "10.0.0.2:80"), ready(video(), "c", "10.0.0.1:80"), ready(video(), "d", "10.0.0.2:80"))
-	m := &Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: rows}
-	return st, Weights{thumbs().Name: m, video().Name: m}
+	m := &routing.Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: rows}
+	return st, routing.Weights{thumbs().Name: m, video().Name: m}
 }
 
 // Each node hears what its own gateways are to expect, by the name that they have for the
 // cluster. Nobody picks an endpoint for requests with an input.
 func TestMeshExpectationsReachTheirNode(t *testing.T) {
 	m, conn := dialMesh(t, "cloud")
-	near, far := Expected{RTT: 200 * time.Microsecond, Service: 4 * time.Millisecond, Workers: 2, Others: 0.5}, Expected{RTT: 50 * time.Millisecond}
-	rows := func(edge ...Expected) map[string]Row {
-		return map[string]Row{"edge": {Weights: []uint32{900, 0}, Expected: edge}, "cloud": {Weights: []uint32{1, 2}}}
+	near, far := routing.Expected{RTT: 200 * time.Microsecond, Service: 4 * time.Millisecond, Workers: 2, Others: 0.5}, routing.Expected{RTT: 50 * time.Millisecond}
+	rows := func(edge ...routing.Expected) map[string]routing.Row {
+		return map[string]routing.Row{"edge": {Weights: []uint32{900, 0}, Expected: edge}, "cloud": {Weights: []uint32{1, 2}}}
 	}
 	st, w := thumbsAt(rows(near, far))
 	edge, cloud, endpoints := reckon(t, conn, "edge"), reckon(t, conn, "cloud"), follow(t, conn, "edge")
@@ -382,17 +383,17 @@ func TestMeshExpectationsReachTheirNode(t *testing.T) {
 // What of the expectations cannot be used, and what a node refuses, shows.
 func TestMeshExpectationProblems(t *testing.T) {
 	m, conn := dialMesh(t)
-	st, w := thumbsAt(map[string]Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]Expected, 1)}})
+	st, w := thumbsAt(map[string]routing.Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]routing.Expected, 1)}})
 	if err := m.Update(st, w); err != nil {
 		t.Fatal(err)
 	}
 	e := reckon(t, conn, "edge")
 	e.wantLines(map[string]string{})
-	want := []Problem{{Function: "default/thumbs", Gateways: []string{"edge"}, Message: "1 expectations for 2 endpoints; weights alone say where requests go"}}
+	want := []routing.Problem{{Function: "default/thumbs", Gateways: []string{"edge"}, Message: "1 expectations for 2 endpoints; weights alone say where requests go"}}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	w[thumbs().Name] = &Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: map[string]Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]Expected, 2)}}}
+	w[thumbs().Name] = &routing.Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: map[string]routing.Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]routing.Expected, 2)}}}
 	if err := m.Update(st, w); err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +406,7 @@ func TestMeshExpectationProblems(t *testing.T) {
 	if _, err = e.stream.Recv(); err != nil { // the server has read what was sent before
 		t.Fatal(err)
 	}
-	want = []Problem{{Gateways: []string{"edge"}, Message: "refused its expectations, and keeps those that it has: no room"}}
+	want = []routing.Problem{{Gateways: []string{"edge"}, Message: "refused its expectations, and keeps those that it has: no room"}}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
 		t.Errorf("after a refusal (-want +got):\n%s", diff)
 	}
@@ -416,8 +417,8 @@ func TestMeshEndpointsThatNoFilterCanPick(t *testing.T) {
 	m, conn := dialMesh(t)
 	const zoned = "[fe80::1%eth0]:80"
 	st := meshState(ready(thumbs(), "a", "10.0.0.1:80"), ready(thumbs(), "b", zoned))
-	w := Weights{thumbs().Name: {Endpoints: append(addressesOf("10.0.0.1"), netip.MustParseAddrPort(zoned)),
-		Rows: map[string]Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]Expected, 2)}}}}
+	w := routing.Weights{thumbs().Name: {Endpoints: append(addressesOf("10.0.0.1"), netip.MustParseAddrPort(zoned)),
+		Rows: map[string]routing.Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]routing.Expected, 2)}}}}
 	if err := m.Update(st, w); err != nil {
 		t.Fatal(err)
 	}

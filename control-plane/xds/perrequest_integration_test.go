@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
 
@@ -21,7 +22,7 @@ type picking struct {
 	*bed
 	f        platform.Function
 	st       platform.State
-	m        *Matrix
+	m        *routing.Matrix
 	backends []*backend
 	// slow is how long each place takes for a request, in nanoseconds.
 	slow []*atomic.Int64
@@ -29,12 +30,12 @@ type picking struct {
 
 // pickFrom starts it. The gateway expects what each place is given; weights have the last
 // one only get requests.
-func pickFrom(t *testing.T, expected ...Expected) *picking {
+func pickFrom(t *testing.T, expected ...routing.Expected) *picking {
 	t.Helper()
 	f := thumbs()
-	p := &picking{f: f, st: platform.State{Functions: []platform.Function{f}}, m: &Matrix{}}
+	p := &picking{f: f, st: platform.State{Functions: []platform.Function{f}}, m: &routing.Matrix{}}
 	p.bed = start(t, p.st, func(c *Config) { c.RouteFilterPath = programtest.Path(t, "filters.wasm") })
-	row := Row{Expected: expected}
+	row := routing.Row{Expected: expected}
 	for i := range expected {
 		slow := &atomic.Int64{}
 		s := p.handle("tcp", "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
@@ -50,8 +51,8 @@ func pickFrom(t *testing.T, expected ...Expected) *picking {
 		p.st.Instances = append(p.st.Instances, ready(f, fmt.Sprint(i), s.address))
 	}
 	row.Weights[len(expected)-1] = 1000
-	p.m.Rows = map[string]Row{p.gw.ID: row}
-	p.weights = Weights{f.Name: p.m}
+	p.m.Rows = map[string]routing.Row{p.gw.ID: row}
+	p.weights = routing.Weights{f.Name: p.m}
 	p.bed.update(p.st)
 	p.settle()
 	return p
@@ -73,9 +74,9 @@ func (p *picking) ask(requests int) map[string]int {
 
 // What is expected is far more than what a busy machine takes for a request.
 var (
-	nearby  = Expected{Service: 20 * time.Millisecond, Workers: 2}
-	next    = Expected{RTT: 20 * time.Millisecond, Service: 20 * time.Millisecond, Workers: 2}
-	faraway = Expected{RTT: 500 * time.Millisecond, Service: 20 * time.Millisecond, Workers: 2}
+	nearby  = routing.Expected{Service: 20 * time.Millisecond, Workers: 2}
+	next    = routing.Expected{RTT: 20 * time.Millisecond, Service: 20 * time.Millisecond, Workers: 2}
+	faraway = routing.Expected{RTT: 500 * time.Millisecond, Service: 20 * time.Millisecond, Workers: 2}
 )
 
 // Whatever weights say in the long run, a request goes where it is answered first.
@@ -172,9 +173,9 @@ func TestExpectationsChangeUnderLoad(t *testing.T) {
 		if k%2 == 0 {
 			there, back = back, there
 		}
-		row.Expected = []Expected{there, back}
-		p.m = &Matrix{Endpoints: p.m.Endpoints, Rows: map[string]Row{p.gw.ID: row}}
-		p.weights = Weights{p.f.Name: p.m}
+		row.Expected = []routing.Expected{there, back}
+		p.m = &routing.Matrix{Endpoints: p.m.Endpoints, Rows: map[string]routing.Row{p.gw.ID: row}}
+		p.weights = routing.Weights{p.f.Name: p.m}
 		p.bed.update(p.st)
 		p.ask(20)
 	}
@@ -190,13 +191,13 @@ func TestTheRouteFilterIsMissing(t *testing.T) {
 	f := thumbs()
 	st := platform.State{Functions: []platform.Function{f}}
 	b := prepare(t, st, func(c *Config) { c.RouteFilterPath = "/nonexistent/route.wasm" })
-	m := &Matrix{Rows: map[string]Row{b.gw.ID: {Weights: []uint32{0, 1}, Expected: []Expected{nearby, faraway}}}}
+	m := &routing.Matrix{Rows: map[string]routing.Row{b.gw.ID: {Weights: []uint32{0, 1}, Expected: []routing.Expected{nearby, faraway}}}}
 	for i := range 2 {
 		s := b.listen("tcp", "127.0.0.1:0", fmt.Sprint(i))
 		m.Endpoints = append(m.Endpoints, netip.MustParseAddrPort(s.address))
 		st.Instances = append(st.Instances, ready(f, fmt.Sprint(i), s.address))
 	}
-	b.weights = Weights{f.Name: m}
+	b.weights = routing.Weights{f.Name: m}
 	b.update(st)
 	b.eventually("the instances are there", func() bool { return b.get(f.Hosts[0]).body == "1" })
 	b.eventually("the gateway says what it lacks", func() bool { return len(b.server.Problems()) > 0 })

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 )
 
 // Server serves each gateway its own resources.
@@ -33,7 +34,7 @@ type Server struct {
 	mu        sync.Mutex // one Update at a time
 	gateways  map[string]Gateway
 	functions map[string]bool
-	unused    []Problem // of the weights
+	unused    []routing.Problem // of the weights
 }
 
 // New returns a server without gateways. It needs cfg.Verify and cfg.OnLoad.
@@ -85,7 +86,7 @@ func (s *Server) Register(g *grpc.Server) {
 // changes hear nothing. Upon an error, all keep what they have. A gateway that gateways
 // no longer lists is served on while its Envoy is connected: a daemon's restart must
 // not cut its node's gateway off.
-func (s *Server) Update(st platform.State, w Weights, gateways []Gateway) error {
+func (s *Server) Update(st platform.State, w routing.Weights, gateways []Gateway) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	served := make(map[string]Gateway, len(gateways))
@@ -103,7 +104,7 @@ func (s *Server) Update(st platform.State, w Weights, gateways []Gateway) error 
 		}
 	}
 	snapshots := make(map[string]*cache.Snapshot, len(served))
-	unused := problems{}
+	unused := routing.Problems{}
 	for id, gw := range served {
 		snapshot, err := s.snapshot(gw, st, w, unused)
 		if err != nil {
@@ -111,7 +112,7 @@ func (s *Server) Update(st platform.State, w Weights, gateways []Gateway) error 
 		}
 		snapshots[id] = snapshot
 	}
-	s.gateways, s.unused = served, unused.sorted()
+	s.gateways, s.unused = served, unused.Sorted()
 	s.functions = make(map[string]bool, len(st.Functions))
 	for _, f := range st.Functions {
 		s.functions[f.Name] = true
@@ -124,7 +125,7 @@ func (s *Server) Update(st platform.State, w Weights, gateways []Gateway) error 
 	return nil
 }
 
-func (s *Server) snapshot(gw Gateway, st platform.State, w Weights, unused problems) (*cache.Snapshot, error) {
+func (s *Server) snapshot(gw Gateway, st platform.State, w routing.Weights, unused routing.Problems) (*cache.Snapshot, error) {
 	if gw.ID == "" {
 		return nil, errors.New("has no name")
 	}
@@ -133,7 +134,7 @@ func (s *Server) snapshot(gw Gateway, st platform.State, w Weights, unused probl
 		return nil, err
 	}
 	for function, why := range found {
-		unused.add(function, gw.ID, why)
+		unused.Add(function, why, gw.ID)
 	}
 	if err := snapshot.Consistent(); err != nil {
 		return nil, err
@@ -172,7 +173,7 @@ func (s *Server) Settled(ctx context.Context) error { return s.ledger.settled(ct
 
 // Problems returns what of the Weights cannot be used, and what connected gateways have
 // refused: they keep what they had of that type.
-func (s *Server) Problems() []Problem {
+func (s *Server) Problems() []routing.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Concat(s.ledger.refusals(), s.unused)

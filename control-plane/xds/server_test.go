@@ -25,10 +25,12 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 )
 
 // dial serves a Server that knows the peer as "edge", and connects to it.
-func dial(t *testing.T, onLoad func(string, []Load)) (*Server, *grpc.ClientConn) {
+func dial(t *testing.T, onLoad func(string, []signals.Load)) (*Server, *grpc.ClientConn) {
 	t.Helper()
 	s := New(Config{ListenPort: 8080, OnLoad: onLoad, Verify: func(_ context.Context, id string) error {
 		if id != edge.ID {
@@ -180,7 +182,7 @@ func TestWeightsOfAGateway(t *testing.T) {
 	st.Instances = append(st.Instances, ready(video(), "two", "10.0.0.3:80"), ready(video(), "three", "10.0.0.4:80"))
 	publish := func(row ...uint32) string {
 		t.Helper()
-		w := Weights{video().Name: {Endpoints: addressesOf("10.0.0.2", "10.0.0.3", "10.0.0.4"), Rows: map[string]Row{edge.ID: {Weights: row}}}}
+		w := routing.Weights{video().Name: {Endpoints: addressesOf("10.0.0.2", "10.0.0.3", "10.0.0.4"), Rows: map[string]routing.Row{edge.ID: {Weights: row}}}}
 		if err := s.Update(st, w, []Gateway{edge}); err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +209,7 @@ func TestWeightsOfAGateway(t *testing.T) {
 	if got, want := publish(0, 0, 0), "0:10.0.0.2=0 0:10.0.0.3=0 0:10.0.0.4=0"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	want := []Problem{{Function: video().Name, Gateways: []string{edge.ID}, Message: "all weights of ready endpoints are 0; requests are spread evenly"}}
+	want := []routing.Problem{{Function: video().Name, Gateways: []string{edge.ID}, Message: "all weights of ready endpoints are 0; requests are spread evenly"}}
 	if diff := cmp.Diff(want, s.Problems()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -221,7 +223,7 @@ func TestWeightsOfAGateway(t *testing.T) {
 	if _, err := e.stream.Recv(); err != nil { // the server has read what was sent before
 		t.Fatal(err)
 	}
-	want = []Problem{{Gateways: []string{edge.ID}, Message: "refused its ClusterLoadAssignment, and keeps what it has: no room"}}
+	want = []routing.Problem{{Gateways: []string{edge.ID}, Message: "refused its ClusterLoadAssignment, and keeps what it has: no room"}}
 	if diff := cmp.Diff(want, s.Problems()); diff != "" {
 		t.Errorf("after a refusal (-want +got):\n%s", diff)
 	}
@@ -296,8 +298,8 @@ func TestOnlyDelta(t *testing.T) {
 }
 
 func TestLoadReporting(t *testing.T) {
-	received := make(chan []Load, 1)
-	s, conn := dial(t, func(gateway string, loads []Load) {
+	received := make(chan []signals.Load, 1)
+	s, conn := dial(t, func(gateway string, loads []signals.Load) {
 		if gateway != edge.ID {
 			t.Errorf("gateway %s", gateway)
 		}
@@ -320,7 +322,7 @@ func TestLoadReporting(t *testing.T) {
 		t.Fatalf("response %v, error %v", r, err)
 	}
 	send(&loadstats.LoadStatsRequest{ClusterStats: []*endpoint.ClusterStats{report(video().Name, [2]uint64{2, 3}), report("default/unknown", [2]uint64{1, 1})}})
-	if diff := cmp.Diff([]Load{{Function: video().Name, InFlight: 2, Issued: 3}}, <-received); diff != "" {
+	if diff := cmp.Diff([]signals.Load{{Function: video().Name, InFlight: 2, Issued: 3}}, <-received); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	send(&loadstats.LoadStatsRequest{Node: &core.Node{Id: "cloud"}})

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -84,13 +85,13 @@ func TestSpans(t *testing.T) {
 
 	// Of a function with several instances it is told which one was picked, and which one had it.
 	st := coldState()
-	places := &Matrix{Rows: map[string]Row{b.gw.ID: {Weights: []uint32{1, 1}, Expected: []Expected{faraway, nearby}}}}
+	places := &routing.Matrix{Rows: map[string]routing.Row{b.gw.ID: {Weights: []uint32{1, 1}, Expected: []routing.Expected{faraway, nearby}}}}
 	for i := range places.Rows[b.gw.ID].Weights {
 		place := b.listen("tcp", "127.0.0.1:0", "hot")
 		places.Endpoints = append(places.Endpoints, netip.MustParseAddrPort(place.address))
 		st.Instances = append(st.Instances, ready(thumbs(), fmt.Sprint(i), place.address))
 	}
-	b.weights = Weights{thumbs().Name: places}
+	b.weights = routing.Weights{thumbs().Name: places}
 	b.update(st)
 	b.settle()
 	b.get(thumbs().Hosts[0])

@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -9,60 +8,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
-
-// Weights say how each gateway spreads the requests of each function over its endpoints,
-// by the function's name. Functions that are not in it are spread evenly.
-type Weights map[string]*Matrix
-
-// Matrix is W of one function (FaaSt, equation 1): a row for each gateway. It must not be
-// changed once it has been handed over: who has seen the pointer looks at it no more.
-//
-// What of it cannot be used is served evenly, with a reason in Problems: a gateway without
-// a row, a row of another length than Endpoints, a row that has nothing but zeros for the
-// endpoints that are ready, or more than Envoy can add up. An endpoint without a column,
-// such as an instance that has just become ready, counts as the average of the gateway's
-// others: during a rollout all the load would else stay on the last old instance.
-type Matrix struct {
-	// Endpoints are the columns. Those that are not ready are skipped.
-	Endpoints []netip.AddrPort
-	// Rows are by gateway, which is its node's name.
-	Rows map[string]Row
-}
-
-// Row is one gateway's.
-type Row struct {
-	// Weights, one for each column, count in relation to each other. One of 0 gets no request
-	// as long as the others are well; it takes over what they no longer can.
-	Weights []uint32
-	// Expected, one for each column, is what the gateway's filter reckons with. nil: there are
-	// weights only, and they rule.
-	Expected []Expected
-}
-
-// Expected is what a request from one gateway to one endpoint is expected to meet, as
-// filters/route takes it.
-type Expected struct {
-	// RTT is the round trip between the two.
-	RTT time.Duration
-	// Service is how long a request holds one of the endpoint's workers.
-	Service time.Duration
-	// Workers is how many requests the endpoint works on at the same time; 0: not known.
-	Workers int
-	// Others is how many requests the endpoint has in flight on average that are not this
-	// gateway's.
-	Others float64
-}
 
 // pool is where one function is ready, together with the weights of these places.
 type pool struct {
 	addresses []netip.AddrPort // sorted, each once
 	columns   []int            // of each address in matrix; -1: none
-	matrix    *Matrix          // nil: evenly
+	matrix    *routing.Matrix  // nil: evenly
 }
 
-func newPool(addresses []netip.AddrPort, m *Matrix) pool {
+func newPool(addresses []netip.AddrPort, m *routing.Matrix) pool {
 	p := pool{addresses: addresses, matrix: m}
 	if m == nil {
 		return p
@@ -171,7 +128,7 @@ func (p pool) expect(gateway string, weights []uint32) (expected iter.Seq[filter
 
 // average is of the endpoints that are ready, for those without a column; ok is false if none of
 // them has one.
-func (p pool) average(of []Expected) (e Expected, ok bool) {
+func (p pool) average(of []routing.Expected) (e routing.Expected, ok bool) {
 	n := 0
 	for _, c := range p.columns {
 		if c >= 0 {
@@ -191,36 +148,4 @@ func (p pool) average(of []Expected) (e Expected, ok bool) {
 		}
 	}
 	return e, true
-}
-
-// Problem is what of the Weights, or of what was sent to a gateway, could not be used.
-type Problem struct {
-	// Function is empty when it is about all that the gateways have.
-	Function string
-	Gateways []string // sorted
-	Message  string
-}
-
-// problems has one Problem for all gateways that have the same.
-type problems map[[2]string]*Problem // by function and message
-
-func (p problems) add(function, gateway, message string) {
-	k := [2]string{function, message}
-	if p[k] == nil {
-		p[k] = &Problem{Function: function, Message: message}
-	}
-	p[k].Gateways = append(p[k].Gateways, gateway)
-}
-
-func (p problems) sorted() []Problem {
-	out := make([]Problem, 0, len(p))
-	for _, problem := range p {
-		slices.Sort(problem.Gateways)
-		problem.Gateways = slices.Compact(problem.Gateways) // one may have two streams
-		out = append(out, *problem)
-	}
-	slices.SortFunc(out, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Function, b.Function), cmp.Compare(a.Message, b.Message))
-	})
-	return out
 }

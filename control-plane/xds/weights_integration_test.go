@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 )
 
 // Envoy spreads requests by the gateway's row. An endpoint of weight 0 gets none, until no
@@ -16,7 +17,7 @@ func TestEnvoyFollowsTheWeights(t *testing.T) {
 	f := thumbs()
 	b := start(t, platform.State{Functions: []platform.Function{f}}, nil)
 	st := platform.State{Functions: []platform.Function{f}}
-	m := &Matrix{Rows: map[string]Row{b.gw.ID: {Weights: []uint32{600, 300, 100, 0}}}}
+	m := &routing.Matrix{Rows: map[string]routing.Row{b.gw.ID: {Weights: []uint32{600, 300, 100, 0}}}}
 	heard := map[string]int{}
 	var stop []func()
 	for i := range m.Rows[b.gw.ID].Weights {
@@ -25,7 +26,7 @@ func TestEnvoyFollowsTheWeights(t *testing.T) {
 		m.Endpoints = append(m.Endpoints, netip.MustParseAddrPort(s.address))
 		st.Instances = append(st.Instances, ready(f, fmt.Sprint(i), s.address))
 	}
-	b.weights = Weights{f.Name: m}
+	b.weights = routing.Weights{f.Name: m}
 	b.update(st)
 	b.settle()
 	const requests = 1000

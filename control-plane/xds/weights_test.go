@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"pgregory.net/rapid"
 )
 
@@ -36,9 +37,9 @@ func TestSplit(t *testing.T) {
 		"too much":              {[]string{a, b}, []uint32{math.MaxUint32, 1}, []string{a, b}, nil, "the sum of the weights is over 4294967295"},
 		"too much with new":     {[]string{a}, []uint32{math.MaxUint32}, []string{a, b}, nil, "the sum of the weights is over 4294967295"},
 	} {
-		m := &Matrix{Endpoints: addressesOf(x.endpoints...), Rows: map[string]Row{"other": {}}}
+		m := &routing.Matrix{Endpoints: addressesOf(x.endpoints...), Rows: map[string]routing.Row{"other": {}}}
 		if x.row != nil {
-			m.Rows["edge"] = Row{Weights: x.row}
+			m.Rows["edge"] = routing.Row{Weights: x.row}
 		}
 		got, why := newPool(addressesOf(x.ready...), m).split("edge")
 		if diff := cmp.Diff(x.want, got); diff != "" || !strings.HasPrefix(why, x.why) || x.why == "" && why != "" {
@@ -51,14 +52,14 @@ func TestSplit(t *testing.T) {
 }
 
 // matrixOf draws what somebody might hand over.
-func matrixOf(t *rapid.T) *Matrix {
+func matrixOf(t *rapid.T) *routing.Matrix {
 	weight := rapid.OneOf(rapid.Uint32Range(0, 3), rapid.Uint32())
-	m := &Matrix{Rows: map[string]Row{}}
+	m := &routing.Matrix{Rows: map[string]routing.Row{}}
 	for _, i := range rapid.SliceOfDistinct(rapid.IntRange(1, 6), rapid.ID).Draw(t, "columns") {
 		m.Endpoints = append(m.Endpoints, addressesOf("10.0.0."+string(rune('0'+i)))...)
 	}
 	if rapid.Bool().Draw(t, "has a row") {
-		m.Rows["edge"] = Row{Weights: rapid.SliceOfN(weight, 0, 7).Draw(t, "row")}
+		m.Rows["edge"] = routing.Row{Weights: rapid.SliceOfN(weight, 0, 7).Draw(t, "row")}
 	}
 	return m
 }

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
@@ -59,7 +61,7 @@ type Config struct {
 	// Verify returns an error if the peer of ctx may not speak for the gateway nodeID.
 	Verify func(ctx context.Context, nodeID string) error
 	// OnLoad takes what a gateway reports each LoadInterval, see Load.
-	OnLoad func(gateway string, loads []Load)
+	OnLoad func(gateway string, loads []signals.Load)
 }
 
 // Gateway is one node's Envoy.
@@ -76,7 +78,7 @@ type Gateway struct {
 // instances. It refuses what would make Envoy
 // reject a whole set of resources, such as two functions with one host: one function's
 // mistake must not stop the others' updates.
-func Resources(cfg Config, gw Gateway, st platform.State, w Weights) (_ *cache.Snapshot, unused map[string]string, err error) {
+func Resources(cfg Config, gw Gateway, st platform.State, w routing.Weights) (_ *cache.Snapshot, unused map[string]string, err error) {
 	if err := errors.Join(checkSocket("ingress", gw.IngressSocket), checkSocket("hint", gw.HintSocket)); err != nil {
 		return nil, nil, err
 	}

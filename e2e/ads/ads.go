@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
@@ -51,7 +52,7 @@ func Open(dir string, address netip.AddrPort, c xds.Config) (*Server, error) {
 		return nil, err
 	}
 	c.Verify = func(context.Context, string) error { return nil }
-	c.OnLoad = func(string, []xds.Load) {}
+	c.OnLoad = func(string, []signals.Load) {}
 	s.Server = xds.New(c, slog.New(slog.DiscardHandler))
 	s.grpc = grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(tls)))...)
 	s.Register(s.grpc)

@@ -30,6 +30,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -56,7 +57,7 @@ type bed struct {
 	// module is the route filter's file; empty: the gateways have no such filter. weights are
 	// what update publishes, and outliers is how the function's cluster ejects endpoints.
 	module   string
-	weights  xds.Weights
+	weights  routing.Weights
 	outliers string
 	// input: the function's cluster says that its requests may name an input.
 	input bool

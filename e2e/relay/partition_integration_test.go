@@ -20,8 +20,8 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/upstream"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/e2e/linkemu"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
@@ -84,17 +84,17 @@ func newParted(t *testing.T) *parted {
 	edge, _ := n.Node("edge")
 	p := &parted{begun: map[string][]string{}, open: map[string]time.Time{}, release: make(chan struct{})}
 	p.bed = newBed(t, withRouteFilter, func(b *bed) { b.host, b.namespace = edge.Address.String(), edge.Namespace })
-	m, row := &xds.Matrix{}, xds.Row{}
+	m, row := &routing.Matrix{}, routing.Row{}
 	for i, name := range names {
 		node, _ := n.Node(name)
 		one := p.connect(edge, node, i+1)
 		p.instances = append(p.instances, one)
 		m.Endpoints = append(m.Endpoints, netip.MustParseAddrPort(one.address))
 		row.Weights = append(row.Weights, 100)
-		row.Expected = append(row.Expected, xds.Expected{RTT: 2 * delay(i+1), Service: hotTakes, Workers: 16})
+		row.Expected = append(row.Expected, routing.Expected{RTT: 2 * delay(i+1), Service: hotTakes, Workers: 16})
 	}
-	m.Rows = map[string]xds.Row{"edge": row}
-	p.weights = xds.Weights{"default/fire": m}
+	m.Rows = map[string]routing.Row{"edge": row}
+	p.weights = routing.Weights{"default/fire": m}
 	p.update(p.state())
 	// As docs/reference/istio.md has it.
 	if err := nsthread.Run(edge.Namespace, func() error { return os.WriteFile("/proc/sys/net/ipv4/tcp_retries2", []byte("5"), 0) }); err != nil {

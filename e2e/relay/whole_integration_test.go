@@ -18,6 +18,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
@@ -58,7 +59,7 @@ func (w *whole) startControlPlane() {
 		w.t.Fatal(err)
 	}
 	w.server = xds.New(xds.Config{ListenPort: uint32(w.port), Verify: func(ctx context.Context, _ string) error { _, err := peertls.Peer(ctx); return err },
-		OnLoad: func(string, []xds.Load) {}}, w.log("control plane"))
+		OnLoad: func(string, []signals.Load) {}}, w.log("control plane"))
 	g := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(server)))...)
 	w.server.Register(g)
 	w.address, w.stopControlPlane = w.serve(g, "tcp", w.address)

@@ -15,11 +15,10 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	"github.com/google/go-cmp/cmp"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/headstart-mesh/headstart/control-plane/admin"
 )
 
 // What a gateway refuses of what its node's daemon tells it is in the status of all control planes,
@@ -52,7 +51,7 @@ func TestARefusalIsInTheStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	say(&discovery.DeltaDiscoveryRequest{ResponseNonce: told.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room\x1b[2J"}})
-	shows := func(want ...admin.RoutingProblem) {
+	shows := func(want ...routing.Problem) {
 		t.Helper()
 		for _, p := range b.controlPlanes {
 			b.eventually(fmt.Sprintf("%s shows %d refusals", p.name, len(want)), func() error {
@@ -60,7 +59,7 @@ func TestARefusalIsInTheStatus(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				s.Routing = slices.DeleteFunc(s.Routing, func(p admin.RoutingProblem) bool { return !strings.Contains(p.Message, "refused") })
+				s.Routing = slices.DeleteFunc(s.Routing, func(p routing.Problem) bool { return !strings.Contains(p.Message, "refused") })
 				if d := cmp.Diff(want, s.Routing); len(want)+len(s.Routing) > 0 && d != "" {
 					return fmt.Errorf("%s", d)
 				}
@@ -68,7 +67,7 @@ func TestARefusalIsInTheStatus(t *testing.T) {
 			})
 		}
 	}
-	refused := admin.RoutingProblem{Function: function, Gateways: []string{n.name},
+	refused := routing.Problem{Function: function, Gateways: []string{n.name},
 		Message: "a gateway there refused ClusterLoadAssignment " + function + ":80, and keeps what it has: no room\ufffd[2J"}
 	shows(refused)
 	leader, _ := b.roles()

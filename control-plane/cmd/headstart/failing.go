@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/event"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -34,7 +35,7 @@ func (c *cli) only(s admin.Status, names []string) (admin.Status, error) {
 		wanted[name] = true
 	}
 	s.Functions = functions
-	s.Routing = slices.DeleteFunc(s.Routing, func(p admin.RoutingProblem) bool { return p.Function != "" && !wanted[p.Function] })
+	s.Routing = slices.DeleteFunc(s.Routing, func(p routing.Problem) bool { return p.Function != "" && !wanted[p.Function] })
 	return s, nil
 }
 

@@ -20,7 +20,7 @@ var printed = []any{
 	admin.Status{
 		ControlPlanes: []admin.ControlPlane{{}}, Nodes: []admin.Node{{Problems: []admin.NodeProblem{{}}}},
 		Functions: []admin.Function{{Instances: []admin.Instance{{}}, Events: []event.Event{{}}}},
-		Routing:   []admin.RoutingProblem{{}}, Mesh: &admin.Mesh{Problems: []admin.MeshProblem{{}}},
+		Routing:   []routing.Problem{{}}, Mesh: &admin.Mesh{Problems: []admin.MeshProblem{{}}},
 	},
 	[]admin.Applied{{}},
 	admin.JobOutcome{},

@@ -17,6 +17,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin/tunnel/tunneltest"
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -106,7 +107,7 @@ func metropolis() admin.Status {
 				Events: []event.Event{{Reason: "AnnotationsRefused", Message: "no such store", Count: 1}}},
 			{Name: "video/scene", Hosts: []string{"scene.video.svc.cluster.local"}, Scaler: "Knative", Endpoints: []string{"10.244.1.7:8012"}},
 		},
-		Routing: []admin.RoutingProblem{
+		Routing: []routing.Problem{
 			{Function: "city/fire", Gateways: []string{"node-1", "node-2", "node-3", "node-4", "node-5"}, Message: "no weights"},
 			{Gateways: []string{"node-1"}, Message: "refused its endpoints: no room"}},
 		Mesh: &admin.Mesh{Installed: true, Problems: []admin.MeshProblem{{Object: "EnvoyFilter istio-system/headstart.city.fire", Cause: "Forbidden", Message: "may not patch", Fix: "grant it"}}},

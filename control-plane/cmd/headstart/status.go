@@ -13,6 +13,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -37,7 +38,7 @@ It asks the platform on this machine if one runs, else the control plane in the 
 				return err
 			}
 			s.Functions = in(c.cluster.namespace, s.Functions)
-			s.Routing = slices.DeleteFunc(s.Routing, func(p admin.RoutingProblem) bool {
+			s.Routing = slices.DeleteFunc(s.Routing, func(p routing.Problem) bool {
 				return p.Function != "" && c.cluster.namespace != "" && !strings.HasPrefix(p.Function, c.cluster.namespace+"/")
 			})
 			if s, err = c.only(s, args); err != nil {
@@ -167,7 +168,7 @@ func nodeRows(nodes []admin.Node) [][]string {
 // shownGateways is how many names fit a line.
 const shownGateways = 3
 
-func routingRows(problems []admin.RoutingProblem) [][]string {
+func routingRows(problems []routing.Problem) [][]string {
 	rows := [][]string{}
 	for _, p := range problems {
 		gateways := strings.Join(p.Gateways[:min(len(p.Gateways), shownGateways)], ", ")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/e2e/ads"
 	"github.com/headstart-mesh/headstart/e2e/routing/bed"
@@ -30,7 +31,7 @@ type controlled struct {
 	// balance asks for weights and expectations of what is measured; otherwise they stay as
 	// weights has them, nil: even.
 	balance bool
-	weights func(*Set) xds.Weights
+	weights func(*Set) routing.Weights
 }
 
 func (v controlled) Name() string { return v.name }
@@ -52,7 +53,7 @@ func (v controlled) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
 	}
 	s.onClose(func(context.Context) error { server.Close(); return nil })
 	state, gateways := s.state()
-	var w xds.Weights
+	var w routing.Weights
 	if v.weights != nil {
 		w = v.weights(s)
 	}
@@ -69,7 +70,7 @@ func (v controlled) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
 		}
 	}
 	if v.balance {
-		s.balance(ctx, func(w xds.Weights) error { return server.Update(state, w, gateways) })
+		s.balance(ctx, func(w routing.Weights) error { return server.Update(state, w, gateways) })
 	}
 	return s, nil
 }
@@ -108,13 +109,13 @@ func Own(filter bool) Variant {
 // plenty is more workers than any number of requests needs.
 const plenty = 1000
 
-func (s *Set) own() xds.Weights {
-	m := &xds.Matrix{Rows: map[string]xds.Row{}}
+func (s *Set) own() routing.Weights {
+	m := &routing.Matrix{Rows: map[string]routing.Row{}}
 	for i, gateway := range s.bed.Nodes {
 		m.Endpoints = append(m.Endpoints, gateway.Function)
-		row := xds.Row{}
+		row := routing.Row{}
 		for j := range s.bed.Nodes {
-			weight, there := uint32(0), xds.Expected{RTT: time.Second, Service: time.Millisecond, Workers: plenty}
+			weight, there := uint32(0), routing.Expected{RTT: time.Second, Service: time.Millisecond, Workers: plenty}
 			if i == j {
 				weight, there.RTT = 1, 0
 			}
@@ -122,5 +123,5 @@ func (s *Set) own() xds.Weights {
 		}
 		m.Rows[gateway.Name] = row
 	}
-	return xds.Weights{functionName: m}
+	return routing.Weights{functionName: m}
 }

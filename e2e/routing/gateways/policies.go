@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/weights"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 )
 
 // FaaSt weighs endpoints by the inverse of round trip and time on the node, averages of 10 s,
@@ -35,7 +35,7 @@ const (
 
 // balance has the control plane's own loop decide on what was measured, and tells the
 // gateways what is worth it: weights, and what their filters are to expect.
-func (s *Set) balance(ctx context.Context, publish func(xds.Weights) error) {
+func (s *Set) balance(ctx context.Context, publish func(routing.Weights) error) {
 	scraper := &scraper{set: s, window: decideOver}
 	loop := weights.NewLoop(weights.ByLatency)
 	s.repeat(ctx, decideEvery, func(ctx context.Context) error {
@@ -46,7 +46,7 @@ func (s *Set) balance(ctx context.Context, publish func(xds.Weights) error) {
 		if !s.decide(loop, m) {
 			return nil
 		}
-		return publish(xds.Weights{functionName: s.matrix(loop)})
+		return publish(routing.Weights{functionName: s.matrix(loop)})
 	})
 }
 
@@ -61,13 +61,13 @@ func (s *Set) decide(loop *weights.Loop, m Measured) bool {
 }
 
 // matrix is what the control plane takes.
-func (s *Set) matrix(loop *weights.Loop) *xds.Matrix {
-	m := &xds.Matrix{Rows: map[string]xds.Row{}}
+func (s *Set) matrix(loop *weights.Loop) *routing.Matrix {
+	m := &routing.Matrix{Rows: map[string]routing.Row{}}
 	for i, n := range s.bed.Nodes {
 		m.Endpoints = append(m.Endpoints, n.Function)
-		row := xds.Row{Weights: weights.Integers(loop.Shares(i), weightSum)}
+		row := routing.Row{Weights: weights.Integers(loop.Shares(i), weightSum)}
 		for _, e := range loop.Expect(i) {
-			row.Expected = append(row.Expected, xds.Expected{RTT: duration(e.RTT), Service: duration(e.Service), Workers: int(e.Workers), Others: e.Others})
+			row.Expected = append(row.Expected, routing.Expected{RTT: duration(e.RTT), Service: duration(e.Service), Workers: int(e.Workers), Others: e.Others})
 		}
 		m.Rows[n.Name] = row
 	}

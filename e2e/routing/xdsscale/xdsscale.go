@@ -30,6 +30,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
@@ -161,17 +162,17 @@ type world struct {
 	o       Options
 	random  *rand.Rand
 	state   platform.State
-	weights xds.Weights
+	weights routing.Weights
 	version uint64 // the number of changes that were published
 	spare   []platform.Instance
 }
 
 func newWorld(o Options) *world {
-	w := &world{o: o, random: rand.New(rand.NewPCG(o.Seed, 0)), weights: xds.Weights{}, version: uint64(o.Functions)}
+	w := &world{o: o, random: rand.New(rand.NewPCG(o.Seed, 0)), weights: routing.Weights{}, version: uint64(o.Functions)}
 	for i := range o.Functions {
 		f := platform.Function{Name: fmt.Sprintf("default/function-%d", i), Service: fmt.Sprintf("function-%d.default.svc.cluster.local", i), ServicePort: 80}
 		w.state.Functions = append(w.state.Functions, f)
-		m := &xds.Matrix{Rows: map[string]xds.Row{}}
+		m := &routing.Matrix{Rows: map[string]routing.Row{}}
 		for j := range o.Endpoints {
 			a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)}), 8080)
 			m.Endpoints = append(m.Endpoints, a)
@@ -187,8 +188,8 @@ func newWorld(o Options) *world {
 
 // row is a node's: no two are the same, and most of it goes to few endpoints, the rest
 // being too far away.
-func (w *world) row() xds.Row {
-	row := xds.Row{Weights: make([]uint32, w.o.Endpoints), Expected: make([]xds.Expected, w.o.Endpoints)}
+func (w *world) row() routing.Row {
+	row := routing.Row{Weights: make([]uint32, w.o.Endpoints), Expected: make([]routing.Expected, w.o.Endpoints)}
 	for left := uint32(weightTotal); left > 0; {
 		n := min(w.random.Uint32N(weightTotal/8)+1, left)
 		row.Weights[w.random.IntN(len(row.Weights))] += n
@@ -196,7 +197,7 @@ func (w *world) row() xds.Row {
 	}
 	for j := range row.Expected {
 		workers := 1 + w.random.IntN(8)
-		row.Expected[j] = xds.Expected{
+		row.Expected[j] = routing.Expected{
 			RTT:     time.Duration(w.random.Int64N(int64(farthest))),
 			Service: time.Duration(w.random.Int64N(int64(slowest))),
 			Workers: workers,
@@ -208,18 +209,18 @@ func (w *world) row() xds.Row {
 
 // heavier returns a row that is different in one endpoint: it gets more requests, and has more
 // of others.
-func (w *world) heavier(row xds.Row, j int) xds.Row {
-	row = xds.Row{Weights: slices.Clone(row.Weights), Expected: slices.Clone(row.Expected)}
+func (w *world) heavier(row routing.Row, j int) routing.Row {
+	row = routing.Row{Weights: slices.Clone(row.Weights), Expected: slices.Clone(row.Expected)}
 	row.Weights[j] += 1 + w.random.Uint32N(weightTotal/8)
 	row.Expected[j].Others++
 	return row
 }
 
 // some returns one of the functions, and its weights in a copy that may be changed.
-func (w *world) some() *xds.Matrix {
+func (w *world) some() *routing.Matrix {
 	name := w.state.Functions[w.random.IntN(len(w.state.Functions))].Name
 	old := w.weights[name]
-	m := &xds.Matrix{Endpoints: old.Endpoints, Rows: make(map[string]xds.Row, len(old.Rows))}
+	m := &routing.Matrix{Endpoints: old.Endpoints, Rows: make(map[string]routing.Row, len(old.Rows))}
 	for node, row := range old.Rows {
 		m.Rows[node] = row
 	}
