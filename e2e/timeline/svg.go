@@ -1,4 +1,4 @@
-package trace
+package timeline
 
 import (
 	"encoding/xml"
@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // Sizes in the SVG's own units, which are pixels at its natural size.
@@ -24,8 +25,6 @@ const (
 	charWidth = 6.8
 	// ticksMax is how many ticks the axis has at most.
 	ticksMax = 10
-	// labelLimit is the longest label in letters.
-	labelLimit = 80
 )
 
 // svgStyle colors bars so that white text reads well on them on any ground, and text
@@ -90,9 +89,9 @@ type chart struct {
 	scale float64 // pixels per nanosecond
 }
 
-// Timelines writes the rows as one self-contained SVG on a common scale, the first row
+// Draw writes the rows as one self-contained SVG on a common scale, the first row
 // on top. The same rows give the same bytes.
-func Timelines(w io.Writer, rows []Timeline) error {
+func Draw(w io.Writer, rows []Timeline) error {
 	var longest time.Duration = 1
 	for _, r := range rows {
 		longest = max(longest, r.Total, r.Bound)
@@ -145,7 +144,7 @@ func (c *chart) row(l Timeline) {
 	if l.Bound > 0 {
 		note += ", bound " + wholeMS(l.Bound)
 	}
-	c.add(svgText{Class: "title", X: svgMargin, Y: px(c.y + 14), Text: label(l.Label)},
+	c.add(svgText{Class: "title", X: svgMargin, Y: px(c.y + 14), Text: l.Label},
 		svgText{Class: "end", X: svgWidth - svgMargin, Y: px(c.y + 14), Text: note})
 	c.y += titleSpace
 	lanes := l.lanes()
@@ -164,15 +163,15 @@ func (c *chart) row(l Timeline) {
 
 // bar draws b with as much text as it has room for; the tooltip has all of it.
 func (c *chart) bar(b Bar, y float64) {
-	name, length := label(b.Label), wholeMS(max(0, b.End-b.Start))
+	name, length := b.Label, wholeMS(max(0, b.End-b.Start))
 	if name == "" {
-		name = label(string(b.Phase))
+		name = string(b.Phase)
 	}
 	x := c.x(b.Start)
 	width := max(c.x(b.End)-x, 1) // whatever happened can be seen
 	c.add(svgRect{Class: class(b.Phase), X: px(x), Y: px(y), Width: px(width), Height: laneHeight, Round: 2, Title: name + " " + length})
 	for _, text := range []string{name + " " + length, name, length} {
-		if float64(columns(text)+2)*charWidth <= width {
+		if float64(utf8.RuneCountInString(text)+2)*charWidth <= width {
 			c.add(svgText{Class: "in", X: px(x + charWidth), Y: px(y + 16), Text: text})
 			return
 		}
@@ -223,8 +222,6 @@ func class(p Phase) string {
 		return "other"
 	}
 }
-
-func label(s string) string { return fit(printable(s), labelLimit) }
 
 func wholeMS(d time.Duration) string {
 	return strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + " ms"
