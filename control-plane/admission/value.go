@@ -61,10 +61,11 @@ func duration(text string, a policy.Annotation) []rule {
 // called only with what fits.
 func amount(text string, a policy.Annotation) []rule {
 	fix, limit, number := "write it like "+a.Example, quantity.Format(a.Largest), "quantity("+text+")"
+	nearest := "quantity(string(int(" + number + ".asApproximateFloat() + 0.5)))"
 	return []rule{
 		{fmt.Sprintf("%s.size() > %d || %s", text, quantity.MaxLength, not(text, quantity.Syntax)), "is not a quantity", fix},
 		{number + ".isGreaterThan(quantity('" + limit + "'))", "is more than " + limit, "use at most " + limit},
-		{number + ".compareTo(quantity(string(int(" + number + ".asApproximateFloat() + 0.5)))) != 0", "is not a whole number of bytes", fix},
+		{number + ".compareTo(" + nearest + ") != 0", "is not a whole number of bytes", fix},
 		{number + ".isLessThan(quantity('1'))", "is no room for any input", "remove the annotation or " + fix},
 	}
 }
