@@ -150,7 +150,8 @@ func (k kind) variables(stores Stores) []admissionv1.Variable {
 	all = append(all, variable{"problems", "[" + strings.Join(problems, ", ") + "].filter(p, p != '')"})
 	out := make([]admissionv1.Variable, len(all))
 	for i, v := range all {
-		out[i] = admissionv1.Variable{Name: v.name, Expression: v.expression}
+		// The line's end has YAML write it in block style, in which nothing is escaped.
+		out[i] = admissionv1.Variable{Name: v.name, Expression: v.expression + "\n"}
 	}
 	return out
 }

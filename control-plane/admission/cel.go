@@ -84,8 +84,7 @@ func rules(a policy.Annotation) []variable {
 	case policy.Store:
 		broken = store(text)
 	case policy.Bytes:
-		more, r := amount(name, a)
-		vs, broken = append(vs, more...), r
+		broken = amount(text, a)
 	case policy.Duration:
 		broken = duration(text, a)
 	case policy.Stream:

@@ -8,12 +8,15 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
-	"github.com/google/cel-go/ext"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// evaluator runs a policy as the API server does, with the CEL libraries that the two
-// have in common.
+// oldest is the first Kubernetes that Headstart runs on.
+var oldest = version.MajorMinor(1, 30)
+
+// evaluator runs a policy with the CEL environment of that API server.
 type evaluator struct {
 	conditions []cel.Program
 	variables  []named
@@ -28,10 +31,7 @@ type named struct {
 
 func compile(t testing.TB, p admissionv1.ValidatingAdmissionPolicy) *evaluator {
 	t.Helper()
-	env, err := cel.NewEnv(
-		// The versions that Kubernetes has since 1.29.
-		ext.Strings(ext.StringsVersion(2)),
-		cel.HomogeneousAggregateLiterals(), cel.CrossTypeNumericComparisons(true),
+	env, err := environment.MustBaseEnvSet(oldest).NewExpressionsEnv().Extend(
 		cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType), cel.Variable("request", cel.DynType),
 		cel.Variable("variables", cel.MapType(cel.StringType, cel.DynType)),
 	)

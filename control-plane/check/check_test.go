@@ -266,9 +266,6 @@ func TestAfterTheInstallation(t *testing.T) {
 		"an EnvoyFilter refused": {"envoy-filters", check.Fail, "Istio does not accept 1 of 1|EnvoyFilter headstart.default.fire: IST0101 ReferencedResourceNotFound", func(t *testing.T, c *cluster) {
 			c.change(t, "EnvoyFilter headstart.default.fire", []any{map[string]any{"level": "ERROR", "type": map[string]any{"code": "IST0101", "name": "ReferencedResourceNotFound"}}}, "status", "validationMessages")
 		}},
-		"a policy without the daemon": {"authorization", check.Warn, "1 of 1 with sidecars denies the node daemon|AuthorizationPolicy default/fire: it allows a gateway to call Service default/fire, and not the node daemon: add the principal cluster.local/ns/headstart-system/sa/headstart-node", func(t *testing.T, c *cluster) {
-			c.add(t, withoutDaemon)
-		}},
 		"a function refused": {"functions", check.Fail, "default/fire: it is refused, and runs as if it had no annotations: no such store", func(t *testing.T, c *cluster) {
 			c.status.Functions[0].Refused, c.status.Functions[0].Events = true, []event.Event{{Message: "older"}, {Message: "no such store"}}
 		}},

@@ -27,7 +27,6 @@ const knativeOwned = "serving.knative.dev/service"
 type function struct {
 	object      string
 	namespace   string
-	name        string
 	knative     bool
 	annotations map[string]string
 	service     corev1.Service // unless knative
@@ -42,7 +41,7 @@ func (l *look) functions(ctx context.Context) ([]function, error) {
 	var found []function
 	for _, s := range services {
 		if asks(s.Annotations) {
-			found = append(found, function{object: "Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, name: s.Name, annotations: s.Annotations, service: s})
+			found = append(found, function{object: "Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, annotations: s.Annotations, service: s})
 		}
 	}
 	served, err := l.Objects.Serves(ctx, objects.KnativeServices)
@@ -55,7 +54,7 @@ func (l *look) functions(ctx context.Context) ([]function, error) {
 	}
 	for _, s := range knative {
 		if asks(s.Annotations) {
-			found = append(found, function{object: "Knative Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, name: s.Name, annotations: s.Annotations, knative: true})
+			found = append(found, function{object: "Knative Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, annotations: s.Annotations, knative: true})
 		}
 	}
 	return found, nil
@@ -195,13 +194,9 @@ func scalingProblem(f function, workloads []workload, scalers map[string]string)
 
 // workloads are those of all whose pods the function has.
 func (f function) workloads(all []workload) []workload {
-	selector := f.service.Spec.Selector
-	if f.knative {
-		selector = map[string]string{knativeOwned: f.name}
-	}
 	var of []workload
 	for _, w := range all {
-		if w.namespace == f.namespace && catalog.Matches(selector, w.pods.Labels) {
+		if w.namespace == f.namespace && catalog.Matches(f.service.Spec.Selector, w.pods.Labels) {
 			of = append(of, w)
 		}
 	}

@@ -26,7 +26,6 @@ const (
 	anchorGateways     = "a-gateway-does-not-use-headstart"
 	anchorLocal        = "callers-get-no-answer-from-their-nodes-gateway"
 	anchorFilter       = "inputs-are-not-prefetched"
-	anchorDenied       = "cold-requests-are-denied"
 	anchorMesh         = "gateways-do-not-get-the-configuration"
 )
 
@@ -96,8 +95,6 @@ func After() []Check {
 			Hint: "Apply manifests/istio/traffic-extension.yaml, or wasm-plugin.yaml for Istio before 1.30. Its configuration comes from the control plane."},
 		{ID: "envoy-filters", Name: "EnvoyFilters", Needs: need, Anchor: anchorMesh, run: lookEnvoyFilters,
 			Hint: "Apply manifests/istio/gateways.yaml. The others are the control plane's: its log says what Istio does not take."},
-		{ID: "authorization", Name: "AuthorizationPolicies", Needs: need, Anchor: anchorDenied, run: lookAuthorization,
-			Hint: "Allow the node daemon what the gateways may: it brings the requests that are cold, or have an input. They get 403 while others work."},
 		{ID: "functions", Name: "Functions", Needs: []string{idAdmin}, Anchor: anchorMesh, run: lookFunctions,
 			Hint: "`headstart status` shows the events of these functions."},
 	}

@@ -55,7 +55,7 @@ var all = []schema.GroupVersionResource{
 	objects.Namespaces, objects.Nodes, objects.Pods, objects.Services, objects.Secrets, objects.ConfigMaps, objects.Accounts, objects.Deployments,
 	objects.StatefulSets, objects.DaemonSets, objects.Roles, objects.RoleBindings, objects.ClusterRoles, objects.ClusterRoleBindings,
 	objects.RuntimeClasses, objects.AdmissionPolicies, objects.AdmissionBindings, objects.Autoscalers, objects.ScaledObjects, objects.KnativeServices,
-	objects.EnvoyFilters, objects.TrafficExtensions, objects.WasmPlugins, objects.Telemetries, objects.Jobs, objects.Authorizations,
+	objects.EnvoyFilters, objects.TrafficExtensions, objects.WasmPlugins, objects.Telemetries, objects.Jobs,
 	{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"},
 }
 

@@ -19,7 +19,7 @@ metadata: {name: video}
 ---
 apiVersion: v1
 kind: Namespace
-metadata: {name: default, labels: {istio-injection: enabled}}
+metadata: {name: default}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -73,7 +73,7 @@ kind: DaemonSet
 metadata: {name: headstart-node, namespace: headstart-system}
 spec:
   selector: {matchLabels: {app: node}}
-  template: {spec: {containers: [{name: node, args: ["--mesh-ca=istiod.istio-system.svc:15012", --mesh-trust-domain=cluster.local]}]}}
+  template: {spec: {containers: [{name: node}]}}
 status: {desiredNumberScheduled: 2, numberReady: 2, updatedNumberScheduled: 2}
 ---
 apiVersion: v1
@@ -193,19 +193,6 @@ metadata:
   namespace: istio-system
   labels: {app.kubernetes.io/managed-by: headstart, app.kubernetes.io/component: function}
 status: {validationMessages: [{type: {code: IST0151, name: EnvoyFilterUsesRelativeOperation}, level: WARNING}]}
----
-apiVersion: security.istio.io/v1
-kind: AuthorizationPolicy
-metadata: {name: fire, namespace: default}
-spec:
-  selector: {matchLabels: {app: fire}}
-  action: ALLOW
-  rules:
-    - from:
-        - source:
-            principals:
-              - cluster.local/ns/istio-system/sa/istio-ingressgateway-service-account
-              - cluster.local/ns/headstart-system/sa/headstart-node
 `
 
 // localService takes callers to the gateway of their own node.

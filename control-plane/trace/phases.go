@@ -47,7 +47,7 @@ func (t Trace) Phases() (Phases, error) {
 	if !ok {
 		return Phases{}, MissingSpans{tracing.Gateway}
 	}
-	own := t.ownSpans()
+	own := t.OwnSpans()
 	var missing MissingSpans
 	find := func(name string) (Span, bool) {
 		i := slices.IndexFunc(own, func(s Span) bool { return s.Name == name })
@@ -89,9 +89,9 @@ func (t Trace) Phases() (Phases, error) {
 	return p, nil
 }
 
-// ownSpans returns the spans of the trace's first request, in tree order: without those
+// OwnSpans returns the spans of the trace's first request, in tree order: without those
 // of requests that the function made in turn.
-func (t Trace) ownSpans() []Span {
+func (t Trace) OwnSpans() []Span {
 	var request string
 	foreign := map[string]bool{}
 	var own []Span

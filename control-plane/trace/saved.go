@@ -47,7 +47,7 @@ func (t Trace) Saved() Saved {
 // nothingSaved is why there is nothing to compare, empty if there is.
 func (t Trace) nothingSaved(p Phases, err error) (reason string, unknown bool) {
 	root, _ := t.Root()
-	own := t.ownSpans()
+	own := t.OwnSpans()
 	failed := slices.ContainsFunc(own, func(s Span) bool { return s.Status == Error })
 	cold := slices.ContainsFunc(own, Span.cold)
 	var missing MissingSpans

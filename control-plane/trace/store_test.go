@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"sync"
@@ -285,12 +284,6 @@ func FuzzExport(f *testing.F) {
 				t.Fatalf("trace %s: %d spans", sum.ID, len(tr.Spans))
 			}
 			if _, err := json.Marshal(tr); err != nil {
-				t.Fatal(err)
-			}
-			if gap, at := trace.MaxGap(tr, ""); gap < 0 || at < 0 {
-				t.Fatalf("gap %v at %v", gap, at)
-			}
-			if err := trace.Timelines(io.Discard, []trace.Timeline{tr.Timeline(tr.Spans[0].Name)}); err != nil {
 				t.Fatal(err)
 			}
 			checkWaterfall(t, tr, trace.WaterfallOptions{Width: trace.WidthMin})

@@ -1,6 +1,6 @@
 // Package trace is the embedded OTLP collector and everything that is read from it: a
-// request's spans as a tree, as a waterfall for the terminal, as the phases of the
-// cold-start model, and as timelines for a report.
+// request's spans as a tree, as a waterfall for the terminal, and as the phases of the
+// cold-start model.
 package trace
 
 import (

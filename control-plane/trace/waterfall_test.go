@@ -111,9 +111,6 @@ func TestWaterfallSaysWhenTheTerminalIsGone(t *testing.T) {
 	if err := trace.Waterfall(gone{}, cold(), trace.WaterfallOptions{}); !errors.Is(err, errGone) {
 		t.Error(err)
 	}
-	if err := trace.Timelines(gone{}, nil); !errors.Is(err, errGone) {
-		t.Error(err)
-	}
 }
 
 var errGone = errors.New("gone")

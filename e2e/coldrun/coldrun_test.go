@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/e2e/functions/mjpeggen"
+	"github.com/headstart-mesh/headstart/e2e/timeline"
 )
 
 const msec = time.Millisecond
@@ -78,12 +79,12 @@ func TestTheFunctionsFetchIsABarOfItsOwn(t *testing.T) {
 	q.Trace = trace.New("t", []trace.Span{
 		span("gateway", "1", "", "headstart-gateway", 0, 560*msec), span("placement", "2", "1", "headstart-controlplane", 0, 1*msec),
 		span("runtime.start", "3", "1", "headstart-node", 1*msec, 100*msec), span("execute", "4", "1", "headstart-node", 100*msec, 560*msec)})
-	var fetch, execute trace.Bar
+	var fetch, execute timeline.Bar
 	for _, b := range withOwnFetch(q, "x").Bars {
 		switch b.Phase {
-		case trace.Transfer:
+		case timeline.Transfer:
 			fetch = b
-		case trace.Execute:
+		case timeline.Execute:
 			execute = b
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/e2e/timeline"
 )
 
 // Components are the parts of a request in Truffle's model (section III.A, equation 3):
@@ -63,7 +63,7 @@ func (r Result) Row(slack time.Duration) Row {
 		w.Ratio = max(w.Ratio, toBound(q.Total, slack, own.Bound()))
 	}
 	for _, q := range append(slices.Clone(r.Off), r.On...) {
-		if gap, at := trace.MaxGap(q.Trace, ""); gap > w.Gap {
+		if gap, at := timeline.MaxGap(q.Trace); gap > w.Gap {
 			w.Gap, w.GapAt = gap, fmt.Sprintf("%s, trace %s, at %.0f ms", r.Label, q.Trace.ID, Millis(at))
 		}
 	}
@@ -94,12 +94,12 @@ func Typical(requests []Request) Request {
 
 // DrawTimelines draws, for each input, one request without Headstart and one with.
 func DrawTimelines(path string, rows []Row) (err error) {
-	var all []trace.Timeline
+	var all []timeline.Timeline
 	for _, r := range rows {
 		off, on := Typical(r.Result.Off), Typical(r.Result.On)
-		lines := []trace.Timeline{withOwnFetch(off, r.Label+", off"), on.Trace.Timeline(r.Label + ", on")}
+		lines := []timeline.Timeline{withOwnFetch(off, r.Label+", off"), timeline.Of(on.Trace, r.Label+", on")}
 		if r.Relayed {
-			lines = []trace.Timeline{withoutTrace(off, r.Label+", off"), withOwnExecution(on, r.Label+", on")}
+			lines = []timeline.Timeline{withoutTrace(off, r.Label+", off"), withOwnExecution(on, r.Label+", on")}
 		}
 		for i := range lines {
 			lines[i].Bound = r.Bound()
@@ -110,7 +110,7 @@ func DrawTimelines(path string, rows []Row) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := trace.Timelines(f, all); err != nil {
+	if err := timeline.Draw(f, all); err != nil {
 		_ = f.Close() // the first error is the one that says something
 		return err
 	}
@@ -119,13 +119,13 @@ func DrawTimelines(path string, rows []Row) (err error) {
 
 // withOwnFetch splits the execution of a request without Headstart by what the function
 // says: first it fetches its input, then it works.
-func withOwnFetch(q Request, label string) trace.Timeline {
-	t := q.Trace.Timeline(label)
+func withOwnFetch(q Request, label string) timeline.Timeline {
+	t := timeline.Of(q.Trace, label)
 	for i, b := range t.Bars {
-		if b.Phase == trace.Execute {
+		if b.Phase == timeline.Execute {
 			split := min(b.Start+q.Input, b.End)
 			t.Bars[i].Start = split
-			t.Bars = append(t.Bars, trace.Bar{Phase: trace.Transfer, Label: "the function fetches", Start: b.Start, End: split})
+			t.Bars = append(t.Bars, timeline.Bar{Phase: timeline.Transfer, Label: "the function fetches", Start: b.Start, End: split})
 			break
 		}
 	}
@@ -133,23 +133,23 @@ func withOwnFetch(q Request, label string) trace.Timeline {
 }
 
 // withoutTrace draws a request of which only the function has said something.
-func withoutTrace(q Request, label string) trace.Timeline {
+func withoutTrace(q Request, label string) timeline.Timeline {
 	started, fetched := q.Phases.Beta, q.Phases.Beta+q.Input
-	return trace.Timeline{Label: label, Total: q.Total, Bars: []trace.Bar{
-		{Phase: trace.ColdStart, End: started}, {Phase: trace.Transfer, Label: "the function fetches", Start: started, End: fetched},
-		{Phase: trace.Execute, Start: fetched, End: q.Total}}}
+	return timeline.Timeline{Label: label, Total: q.Total, Bars: []timeline.Bar{
+		{Phase: timeline.ColdStart, End: started}, {Phase: timeline.Transfer, Label: "the function fetches", Start: started, End: fetched},
+		{Phase: timeline.Execute, Start: fetched, End: q.Total}}}
 }
 
 // withOwnExecution adds to a relayed request what the function says: it worked last.
-func withOwnExecution(q Request, label string) trace.Timeline {
-	t := q.Trace.Timeline(label)
+func withOwnExecution(q Request, label string) timeline.Timeline {
+	t := timeline.Of(q.Trace, label)
 	began := max(0, t.Total-q.Exec)
 	for i, b := range t.Bars {
-		if b.Phase == trace.ColdStart {
+		if b.Phase == timeline.ColdStart {
 			t.Bars[i].End = min(b.End, began)
 		}
 	}
-	t.Bars = append(t.Bars, trace.Bar{Phase: trace.Execute, Start: began, End: t.Total})
+	t.Bars = append(t.Bars, timeline.Bar{Phase: timeline.Execute, Start: began, End: t.Total})
 	return t
 }
 

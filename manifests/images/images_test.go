@@ -7,14 +7,18 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/opencontainers/go-digest"
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	oci "github.com/opencontainers/image-spec/specs-go/v1"
 	"go.uber.org/goleak"
 )
 
@@ -44,7 +48,7 @@ func files(t *testing.T, r io.Reader) map[string][]byte {
 type loaded struct {
 	digest digest.Digest
 	name   string
-	config v1.Image
+	config oci.Image
 	layers []map[string][]byte
 }
 
@@ -57,9 +61,9 @@ func load(t *testing.T, file string) loaded {
 	}
 	defer f.Close()
 	all := files(t, f)
-	blob := func(d v1.Descriptor, into any) []byte {
+	blob := func(d oci.Descriptor, into any) []byte {
 		content := all["blobs/sha256/"+d.Digest.Encoded()]
-		if digest.NewDigestFromBytes(digest.SHA256, sum(content)) != d.Digest || int64(len(content)) != d.Size {
+		if digest.FromBytes(content) != d.Digest || int64(len(content)) != d.Size {
 			t.Fatalf("blob %s is not what its digest says", d.Digest)
 		}
 		if into != nil {
@@ -69,13 +73,13 @@ func load(t *testing.T, file string) loaded {
 		}
 		return content
 	}
-	var index v1.Index
+	var index oci.Index
 	if err := json.Unmarshal(all["index.json"], &index); err != nil || len(index.Manifests) != 1 {
 		t.Fatalf("%v: %s", err, all["index.json"])
 	}
 	m := index.Manifests[0]
 	l := loaded{digest: m.Digest, name: m.Annotations[annotationImageName]}
-	var manifest v1.Manifest
+	var manifest oci.Manifest
 	blob(m, &manifest)
 	blob(manifest.Config, &l.config)
 	for _, layer := range manifest.Layers {
@@ -88,44 +92,73 @@ func load(t *testing.T, file string) loaded {
 	return l
 }
 
-func TestTheFiltersImage(t *testing.T) {
-	dir := t.TempDir()
-	if err := wasmLayout([]byte("\x00asm"), filepath.Join(dir, "layout")); err != nil {
-		t.Fatal(err)
-	}
-	d, err := archive(filepath.Join(dir, "layout"), filepath.Join(dir, "f.tar"), "headstart-mesh/headstart-prefetch:v1")
+func TestAnArchiveHasAnImageByItsDigestAndName(t *testing.T) {
+	made, err := image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{}, file{"plugin.wasm", []byte("\x00asm"), 0o644})
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := load(t, filepath.Join(dir, "f.tar"))
-	if i.digest != d || !strings.HasSuffix(i.name, "/headstart-mesh/headstart-prefetch:v1") {
-		t.Errorf("got %s %s, want digest %s", i.name, i.digest, d)
+	to := filepath.Join(t.TempDir(), "f.tar")
+	if err := save(made, to, "headstart-mesh/headstart-prefetch:v1"); err != nil {
+		t.Fatal(err)
+	}
+	i := load(t, to)
+	if d, err := made.Digest(); err != nil || i.digest.String() != d.String() || i.name != "docker.io/headstart-mesh/headstart-prefetch:v1" {
+		t.Errorf("got %s %s, want digest %s, %v", i.name, i.digest, d, err)
 	}
 	if len(i.layers) != 1 || string(i.layers[0]["plugin.wasm"]) != "\x00asm" || len(i.layers[0]) != 1 {
 		t.Errorf("the layers are %q", i.layers)
 	}
-}
-
-func TestTheBaseCanBePulled(t *testing.T) {
-	base, err := baseImage([]byte("roots"), v1.Platform{OS: "linux", Architecture: "arm64"})
+	first, err := os.ReadFile(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(base)
+	if err := save(made, to, "headstart-mesh/headstart-prefetch:v1"); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(to); err != nil || !bytes.Equal(first, again) {
+		t.Errorf("a second archive differs, %v", err)
+	}
+}
+
+// A base of somebody's own keeps what it has; an image that was pushed can be pulled.
+func TestImagesGoToARegistryAndComeFromOne(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
-	for path, want := range map[string]int{
-		"/v2/": 200, "/v2/base/manifests/" + base.manifest.Digest.String(): 200, "/v2/base/blobs/sha256:00": 404, "/": 404,
-	} {
-		answer, err := server.Client().Get(server.URL + path)
+	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	arm := v1.Platform{OS: "linux", Architecture: "arm64"}
+	var digests []v1.Hash
+	for range 2 {
+		base, err := ownBase([]byte("roots"), arm)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if answer.Body.Close(); answer.StatusCode != want {
-			t.Errorf("%s: %d, want %d", path, answer.StatusCode, want)
+		ref := strings.TrimPrefix(server.URL, "http://") + "/a/base:v1"
+		if err := push(t.Context(), ref, base); err != nil {
+			t.Fatal(err)
 		}
+		b := build{base: ref, arch: arm.Architecture}
+		if base, err = b.baseImage(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		i, err := program(base, "app", []byte("program"), file{"more", []byte("data"), 0o755})
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := i.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		env := strings.Join(config.Config.Env, " ")
+		if config.Config.User != user || config.Architecture != "arm64" || len(config.RootFS.DiffIDs) != 2 || env != "PATH="+searchPath+" KO_DATA_PATH=/var/run/ko" {
+			t.Errorf("%+v", config)
+		}
+		d, err := i.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, d)
 	}
-	again, err := baseImage([]byte("roots"), v1.Platform{OS: "linux", Architecture: "arm64"})
-	if err != nil || again.manifest.Digest != base.manifest.Digest {
-		t.Errorf("the same roots make %s and %s, %v", base.manifest.Digest, again.manifest.Digest, err)
+	if digests[0] != digests[1] {
+		t.Errorf("the same files make %s and %s", digests[0], digests[1])
 	}
 }

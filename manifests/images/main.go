@@ -1,7 +1,7 @@
-// Command images builds the container images of a release with ko, and the gateways'
-// filter as an OCI artefact: out/images/*.tar are OCI layouts, which `ctr image import`
-// takes, and out/images/digests.json has their digests. With a registry it pushes them.
-// The same source, Go and base give the same digests.
+// Command images builds the container images of a release, and the gateways' filter as an
+// OCI artefact: out/images/*.tar are OCI layouts, which `ctr image import` takes, and
+// out/images/digests.json has their digests. With a registry it pushes them. The same source,
+// Go and base give the same digests.
 package main
 
 import (
@@ -19,15 +19,10 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/opencontainers/go-digest"
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 const (
-	// ko and crane are what builds and what pushes; crane's version is the one ko uses.
-	ko    = "github.com/google/ko@v0.19.1"
-	crane = "github.com/google/go-containerregistry/cmd/crane@v0.21.7"
-
 	module = "github.com/headstart-mesh/headstart"
 	// repository is the path of all images below the registry.
 	repository = "headstart-mesh"
@@ -38,8 +33,15 @@ const (
 	filterName = "headstart-prefetch"
 	// routeFilterName is the same in the node's image: its daemon hands it to the gateways.
 	routeFilterName = "route.wasm"
-	// data is where programs look for what else is in their image: ko sets KO_DATA_PATH to it.
-	data = "var/run/ko/"
+
+	// baseEnv is ko's, which built the images before.
+	baseEnv = "KO_DEFAULTBASEIMAGE"
+
+	// Nothing of the working copy goes into a program, so that digests can be reproduced.
+	// kubernetes: without what only the local platform needs. grpcnotrace: without a page of
+	// gRPC's that nobody serves, whose templates keep the linker from dropping any method that
+	// is not called: a third of the programs, and 4 MiB of what a daemon has in memory.
+	tags = "kubernetes,grpcnotrace"
 )
 
 // programs are the main packages that get an image each, named as the package.
@@ -51,8 +53,6 @@ type build struct {
 	// only are the images to build, all if empty.
 	only []string
 	dir  string // of the module
-	// ownBase: base is served by this process.
-	ownBase bool
 }
 
 func main() {
@@ -63,7 +63,7 @@ func main() {
 	flag.StringVar(&b.tag, "tag", "dev", "the images' tag")
 	flag.StringVar(&b.version, "version", "dev", "what the programs say of themselves")
 	flag.StringVar(&b.arch, "arch", runtime.GOARCH, "architecture of the images' programs; give each a --tag of its own")
-	flag.StringVar(&b.base, "base", os.Getenv("KO_DEFAULTBASEIMAGE"), "base image (default $KO_DEFAULTBASEIMAGE); empty: nothing but the roots of TLS")
+	flag.StringVar(&b.base, "base", os.Getenv(baseEnv), "base image (default $"+baseEnv+"); empty: nothing but the roots of TLS")
 	flag.StringVar(&b.roots, "roots", "/etc/ssl/certs/ca-certificates.crt", "certificates (PEM) that are in the images if there is no --base")
 	flag.StringVar(&only, "only", "", "comma-separated names of images to build; empty: all")
 	flag.Parse()
@@ -88,29 +88,26 @@ func (b *build) run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(b.out, 0o755); err != nil {
 		return err
 	}
-	digests := map[string]digest.Digest{}
-	if b.base == "" {
-		base, closeBase, failed := serveBase(b.roots, v1.Platform{OS: "linux", Architecture: b.arch})
-		if failed != nil {
-			return failed
-		}
-		defer func() { err = errors.Join(err, closeBase()) }()
-		b.base, b.ownBase = base, true
+	digests := map[string]v1.Hash{}
+	base, err := b.baseImage(ctx)
+	if err != nil {
+		return fmt.Errorf("base image: %w", err)
 	}
-	for _, p := range programs {
-		name := filepath.Base(p)
+	for _, p := range append(slices.Clone(programs), filter) {
+		name, builder := filepath.Base(p), b.program
+		if p == filter {
+			name, builder = filterName, b.filter
+		}
 		if !b.wanted(name) {
 			continue
 		}
 		fmt.Fprintln(os.Stderr, "· image", name)
-		if digests[name], err = b.program(ctx, p); err != nil {
+		i, err := builder(ctx, base, p)
+		if err != nil {
 			return fmt.Errorf("image %s: %w", name, err)
 		}
-	}
-	if b.wanted(filterName) {
-		fmt.Fprintln(os.Stderr, "· image", filterName)
-		if digests[filterName], err = b.filter(ctx); err != nil {
-			return fmt.Errorf("image %s: %w", filterName, err)
+		if digests[name], err = b.finish(ctx, i, name); err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
 		}
 	}
 	text, err := json.MarshalIndent(digests, "", "  ")
@@ -123,7 +120,7 @@ func (b *build) run(ctx context.Context) (err error) {
 
 // values are the chart's for these images. Without a registry they are known to the nodes
 // by their tag, to which an import gives them.
-func (b *build) values(digests map[string]digest.Digest) []byte {
+func (b *build) values(digests map[string]v1.Hash) []byte {
 	var s strings.Builder
 	fmt.Fprintf(&s, "image:\n  registry: %q\n  tag: %q\n", b.registry, b.tag)
 	for _, name := range []string{"controlplane", "node", "installer", "prefetch"} {
@@ -134,112 +131,94 @@ func (b *build) values(digests map[string]digest.Digest) []byte {
 	return []byte(s.String())
 }
 
-// program builds one image with ko, and pushes it if there is a registry.
-func (b *build) program(ctx context.Context, pkg string) (digest.Digest, error) {
-	file, content := "", []byte(nil)
-	var err error
+func (b *build) platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: b.arch} }
+
+// baseImage is the one that was asked for, or our own.
+func (b *build) baseImage(ctx context.Context) (v1.Image, error) {
+	if b.base != "" {
+		return pull(ctx, b.base, b.platform())
+	}
+	roots, err := os.ReadFile(b.roots)
+	if err != nil {
+		return nil, fmt.Errorf("%w; name the file with the roots of TLS by --roots", err)
+	}
+	return ownBase(roots, b.platform())
+}
+
+// program builds a program's image.
+func (b *build) program(ctx context.Context, base v1.Image, pkg string) (v1.Image, error) {
+	var data []file
 	switch pkg {
 	case installer:
-		file = data + filepath.Base(shim)
-		content, err = b.shim(ctx)
+		content, err := b.native(ctx, shim)
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, file{filepath.Base(shim), content, 0o755})
 	case node:
-		file = data + routeFilterName
-		content, err = b.wasm(ctx, filter)
+		content, err := b.wasm(ctx)
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, file{routeFilterName, content, 0o755})
 	}
-	if err != nil {
-		return "", err
-	}
-	layout, err := os.MkdirTemp("", "headstart-image")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(layout)
-	args := []string{"run", ko, "build", "--base-import-paths", "--sbom=none", "--push=false", "--oci-layout-path", layout, "--tags", b.tag, "--platform", "linux/" + b.arch}
-	cmd := b.command(ctx, "go", append(args, module+"/"+pkg)...)
-	cmd.Env = append(cmd.Environ(), "KO_DOCKER_REPO="+repository, "KO_DEFAULTBASEIMAGE="+b.base, "KO_CONFIG_PATH="+filepath.Join("manifests", "images"), "VERSION="+b.version)
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("ko: %w", err)
-	}
-	if err := amend(layout, b.ownBase, file, content); err != nil {
-		return "", fmt.Errorf("completing ko's image: %w", err)
-	}
-	return b.finish(ctx, layout, filepath.Base(pkg))
-}
-
-// finish archives a layout, and pushes it.
-func (b *build) finish(ctx context.Context, layout, name string) (digest.Digest, error) {
-	d, err := archive(layout, filepath.Join(b.out, name+".tar"), repository+"/"+name+":"+b.tag)
-	if err != nil || b.registry == "" {
-		return d, err
-	}
-	ref := strings.TrimSuffix(b.registry, "/") + "/" + repository + "/" + name + ":" + b.tag
-	cmd := b.command(ctx, "go", "run", crane, "push", layout, ref)
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("pushing %s: %w", ref, err)
-	}
-	return d, nil
-}
-
-// shim builds the shim that the installer's image has.
-func (b *build) shim(ctx context.Context) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "headstart-shim")
+	content, err := b.native(ctx, pkg, "-tags="+tags)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	cmd := b.command(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", b.ldflags(), "-o", dir+"/", "./"+shim)
-	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOARCH="+b.arch)
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("building the shim: %w", err)
-	}
-	return os.ReadFile(filepath.Join(dir, filepath.Base(shim)))
+	return program(base, filepath.Base(pkg), content, data...)
 }
 
 // filter makes the artefact that Istio's agent pulls: an OCI image whose one layer has the
-// file plugin.wasm.
-func (b *build) filter(ctx context.Context) (digest.Digest, error) {
-	code, err := b.wasm(ctx, filter)
+// file plugin.wasm. It has no base.
+func (b *build) filter(ctx context.Context, _ v1.Image, _ string) (v1.Image, error) {
+	code, err := b.wasm(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "headstart-filter")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(dir)
-	layout := filepath.Join(dir, "layout")
-	if err := wasmLayout(code, layout); err != nil {
-		return "", err
-	}
-	return b.finish(ctx, layout, filterName)
+	return image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{}, file{"plugin.wasm", code, 0o644})
 }
 
-// wasm builds a filter's module.
-func (b *build) wasm(ctx context.Context, pkg string) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "headstart-wasm")
+// finish archives an image, and pushes it if there is a registry.
+func (b *build) finish(ctx context.Context, i v1.Image, name string) (v1.Hash, error) {
+	ref := repository + "/" + name + ":" + b.tag
+	if err := save(i, filepath.Join(b.out, name+".tar"), ref); err != nil {
+		return v1.Hash{}, err
+	}
+	if b.registry != "" {
+		ref = strings.TrimSuffix(b.registry, "/") + "/" + ref
+		if err := push(ctx, ref, i); err != nil {
+			return v1.Hash{}, fmt.Errorf("pushing %s: %w", ref, err)
+		}
+	}
+	return i.Digest()
+}
+
+// native compiles a program of the images.
+func (b *build) native(ctx context.Context, pkg string, args ...string) ([]byte, error) {
+	args = append(args, "-ldflags", "-s -w -X "+module+"/shim/nodeapi.Version="+b.version)
+	return b.compile(ctx, pkg, []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + b.arch}, args...)
+}
+
+// wasm compiles the filters' module.
+func (b *build) wasm(ctx context.Context) ([]byte, error) {
+	return b.compile(ctx, filter, []string{"GOOS=wasip1", "GOARCH=wasm"}, "-ldflags", "-s -w", "-buildmode=c-shared")
+}
+
+// compile builds a main package. What the compiler says goes to standard error.
+func (b *build) compile(ctx context.Context, pkg string, env []string, args ...string) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "headstart-build")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	file := filepath.Join(dir, "plugin.wasm")
-	cmd := b.command(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-buildmode=c-shared", "-o", file, "./"+pkg)
-	cmd.Env = append(cmd.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	out := filepath.Join(dir, filepath.Base(pkg))
+	args = slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", "-o", out}, args, []string{"./" + pkg})
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = b.dir, os.Stderr, os.Stderr
+	cmd.Env = append(cmd.Environ(), env...)
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("building the filter %s: %w", pkg, err)
+		return nil, fmt.Errorf("building %s: %w", pkg, err)
 	}
-	return os.ReadFile(file)
-}
-
-func (b *build) ldflags() string {
-	return "-s -w -X " + module + "/shim/nodeapi.Version=" + b.version
-}
-
-// command runs in the module's directory. What a program says goes to standard error.
-func (b *build) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = b.dir
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	// Go's look at the working copy fails when it belongs to another user.
-	cmd.Env = append(cmd.Environ(), "GOFLAGS=-buildvcs=false")
-	return cmd
+	return os.ReadFile(out)
 }

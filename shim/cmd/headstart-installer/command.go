@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// dataEnv is where images made by ko have their files, dataDefault where ko puts them.
+	// dataEnv is where our images have their files, dataDefault the path that they have there.
 	dataEnv, dataDefault = "KO_DATA_PATH", "/var/run/ko"
 	shimName             = "containerd-shim-headstart-v2"
 	nodeEnv              = "NODE_NAME"

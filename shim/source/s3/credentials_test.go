@@ -28,8 +28,12 @@ func TestLoadCredentials(t *testing.T) {
 	}
 }
 
-// Credentials that cannot be read are the operator's to mend, and no request is made.
+// Credentials that cannot be read are the operator's to fix, and no request is made: not with the
+// daemon's own credentials either.
 func TestFetchWithoutCredentials(t *testing.T) {
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+		t.Setenv(name, "the daemon's own")
+	}
 	store := &fakeStore{}
 	s, end := serve(t, store)
 	defer end()

@@ -1,9 +1,10 @@
-package trace
+package timeline
 
 import (
 	"slices"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
@@ -25,29 +26,21 @@ var work = map[string]bool{
 }
 
 // MaxGap returns the longest time within the root span that no other span explains,
-// and how long after the root's start it begins. root is a span id; empty for the
-// trace's Root.
+// and how long after the root's start it begins.
 //
 // An umbrella explains nothing: it would hide every gap below it. So the gateway's spans
 // and activation, which last as long as the request, never count; the spans of one kind
 // of work always do; and any other, such as a client's or a function's, only if no span
 // below it says more. A span of known work therefore never makes a gap longer.
-func MaxGap(t Trace, root string) (gap, at time.Duration) {
+func MaxGap(t trace.Trace) (gap, at time.Duration) {
 	r, ok := t.Root()
-	if root != "" {
-		i := slices.IndexFunc(t.Spans, func(s Span) bool { return s.ID == root })
-		ok = i >= 0
-		if ok {
-			r = t.Spans[i]
-		}
-	}
 	if !ok {
 		return 0, 0
 	}
-	spans := t.explaining(r.ID)
+	spans := explaining(t, r.ID)
 	// Clocks differ a little between processes: whatever sticks out is cut off.
 	reached := r.Start
-	for _, s := range append(spans, Span{Start: r.End, End: r.End}) {
+	for _, s := range append(spans, trace.Span{Start: r.End, End: r.End}) {
 		start := s.Start
 		if start.After(r.End) {
 			start = r.End
@@ -63,19 +56,19 @@ func MaxGap(t Trace, root string) (gap, at time.Duration) {
 }
 
 // explaining returns the spans besides the root that explain their time, by start.
-func (t Trace) explaining(root string) []Span {
+func explaining(t trace.Trace, root string) []trace.Span {
 	parents := make(map[string]bool, len(t.Spans))
 	for _, s := range t.Spans {
 		parents[s.Parent] = true
 	}
-	gateway := t.gatewayService()
-	var spans []Span
+	gateway, _ := t.Gateway()
+	var spans []trace.Span
 	for _, s := range t.Spans {
-		umbrella := s.ID == root || s.Service == gateway || s.Name == tracing.Activation
+		umbrella := s.ID == root || s.Service == gateway.Service || s.Name == tracing.Activation
 		if !umbrella && (work[s.Name] || !parents[s.ID]) {
 			spans = append(spans, s)
 		}
 	}
-	slices.SortFunc(spans, func(a, b Span) int { return a.Start.Compare(b.Start) })
+	slices.SortFunc(spans, func(a, b trace.Span) int { return a.Start.Compare(b.Start) })
 	return spans
 }

@@ -1,10 +1,13 @@
-package trace
+// Package timeline shows cold requests over time: where their phases lie, as an SVG, and how
+// much of their time no span explains.
+package timeline
 
 import (
 	"cmp"
 	"slices"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
@@ -19,11 +22,11 @@ const (
 	Execute   Phase = "execute"
 )
 
-// Timeline is one request as Timelines draws it. All times are since its arrival.
+// Timeline is one request as Draw shows it. All times are since its arrival.
 type Timeline struct {
 	Label string
 	Total time.Duration
-	// Bound is Phases.Bound; it is drawn unless zero.
+	// Bound is trace.Phases.Bound; it is drawn unless zero.
 	Bound time.Duration
 	Bars  []Bar
 }
@@ -36,10 +39,10 @@ type Bar struct {
 	Start, End time.Duration
 }
 
-// Timeline returns the trace's first request as a timeline: where the phases lie, not
-// only how long they are. A phase without spans has no bar, and unless all are there
+// Of returns the trace's first request as a timeline: where the phases lie, not only how
+// long they are. A phase without spans has no bar, and unless all are there
 // the timeline has no bound.
-func (t Trace) Timeline(label string) Timeline {
+func Of(t trace.Trace, label string) Timeline {
 	phases, err := t.Phases()
 	line := Timeline{Label: label, Total: phases.Total}
 	if err == nil && phases.Relay == 0 {
@@ -47,7 +50,7 @@ func (t Trace) Timeline(label string) Timeline {
 	}
 	root, _ := t.Root()
 	since := func(at time.Time) time.Duration { return max(0, at.Sub(root.Start)) }
-	for _, s := range t.ownSpans() {
+	for _, s := range t.OwnSpans() {
 		switch s.Name {
 		case tracing.Fetch, tracing.Receive, tracing.Transfer:
 			line.Bars = append(line.Bars, Bar{Phase: Transfer, Label: s.Name, Start: since(s.Start), End: since(s.End)})

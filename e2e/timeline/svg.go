@@ -1,4 +1,4 @@
-package trace
+package timeline
 
 import (
 	"encoding/xml"
@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // Sizes in the SVG's own units, which are pixels at its natural size.
@@ -24,8 +25,6 @@ const (
 	charWidth = 6.8
 	// ticksMax is how many ticks the axis has at most.
 	ticksMax = 10
-	// labelLimit is the longest label in letters.
-	labelLimit = 80
 )
 
 // svgStyle colors bars so that white text reads well on them on any ground, and text
@@ -33,9 +32,11 @@ const (
 // line ends.
 const svgStyle = `text{font:12px system-ui,sans-serif;fill:#1f2328}` +
 	`.title{font-weight:600;font-size:14px}.end{text-anchor:end}.tick{text-anchor:middle;fill:#59636e}` +
-	`.in{fill:#fff}.grid{stroke:#d1d9e0}.track{fill:#818b98;fill-opacity:.15}.bound{stroke:#1f2328;stroke-width:2;stroke-dasharray:5 4}` +
+	`.in{fill:#fff}.grid{stroke:#d1d9e0}.track{fill:#818b98;fill-opacity:.15}` +
+	`.bound{stroke:#1f2328;stroke-width:2;stroke-dasharray:5 4}` +
 	`.schedule{fill:#6e7781}.cold-start{fill:#0969da}.transfer{fill:#bc4c00}.execute{fill:#1a7f37}.other{fill:#8250df}` +
-	`@media(prefers-color-scheme:dark){text{fill:#e6edf3}.tick{fill:#9198a1}.in{fill:#fff}.grid{stroke:#3d444d}.bound{stroke:#e6edf3}}`
+	`@media(prefers-color-scheme:dark){text{fill:#e6edf3}.tick{fill:#9198a1}` +
+	`.in{fill:#fff}.grid{stroke:#3d444d}.bound{stroke:#e6edf3}}`
 
 // The elements are structs, so that encoding/xml escapes every text.
 type (
@@ -90,9 +91,9 @@ type chart struct {
 	scale float64 // pixels per nanosecond
 }
 
-// Timelines writes the rows as one self-contained SVG on a common scale, the first row
+// Draw writes the rows as one self-contained SVG on a common scale, the first row
 // on top. The same rows give the same bytes.
-func Timelines(w io.Writer, rows []Timeline) error {
+func Draw(w io.Writer, rows []Timeline) error {
 	var longest time.Duration = 1
 	for _, r := range rows {
 		longest = max(longest, r.Total, r.Bound)
@@ -145,12 +146,13 @@ func (c *chart) row(l Timeline) {
 	if l.Bound > 0 {
 		note += ", bound " + wholeMS(l.Bound)
 	}
-	c.add(svgText{Class: "title", X: svgMargin, Y: px(c.y + 14), Text: label(l.Label)},
+	c.add(svgText{Class: "title", X: svgMargin, Y: px(c.y + 14), Text: l.Label},
 		svgText{Class: "end", X: svgWidth - svgMargin, Y: px(c.y + 14), Text: note})
 	c.y += titleSpace
 	lanes := l.lanes()
 	height := float64(max(1, len(lanes)))*(laneHeight+laneSpace) + laneSpace
-	c.add(svgRect{Class: "track", X: svgMargin, Y: px(c.y), Width: px(c.x(l.Total) - svgMargin), Height: px(height), Round: 3})
+	width := c.x(l.Total) - svgMargin
+	c.add(svgRect{Class: "track", X: svgMargin, Y: px(c.y), Width: px(width), Height: px(height), Round: 3})
 	for i, lane := range lanes {
 		for _, b := range lane {
 			c.bar(b, c.y+laneSpace+float64(i)*(laneHeight+laneSpace))
@@ -164,15 +166,16 @@ func (c *chart) row(l Timeline) {
 
 // bar draws b with as much text as it has room for; the tooltip has all of it.
 func (c *chart) bar(b Bar, y float64) {
-	name, length := label(b.Label), wholeMS(max(0, b.End-b.Start))
+	name, length := b.Label, wholeMS(max(0, b.End-b.Start))
 	if name == "" {
-		name = label(string(b.Phase))
+		name = string(b.Phase)
 	}
 	x := c.x(b.Start)
 	width := max(c.x(b.End)-x, 1) // whatever happened can be seen
-	c.add(svgRect{Class: class(b.Phase), X: px(x), Y: px(y), Width: px(width), Height: laneHeight, Round: 2, Title: name + " " + length})
+	c.add(svgRect{Class: class(b.Phase), X: px(x), Y: px(y), Width: px(width), Height: laneHeight, Round: 2,
+		Title: name + " " + length})
 	for _, text := range []string{name + " " + length, name, length} {
-		if float64(columns(text)+2)*charWidth <= width {
+		if float64(utf8.RuneCountInString(text)+2)*charWidth <= width {
 			c.add(svgText{Class: "in", X: px(x + charWidth), Y: px(y + 16), Text: text})
 			return
 		}
@@ -185,7 +188,8 @@ func (c *chart) axis(top float64, longest time.Duration) (grid []any) {
 	for at := time.Duration(0); at <= longest; at += step {
 		x := c.x(at)
 		grid = append(grid, svgLine{Class: "grid", X1: px(x), Y1: px(top), X2: px(x), Y2: px(c.y)})
-		text := svgText{Class: "tick", X: px(x), Y: px(c.y + 16), Text: strconv.FormatFloat(float64(at)/float64(time.Millisecond), 'f', -1, 64)}
+		inMS := strconv.FormatFloat(float64(at)/float64(time.Millisecond), 'f', -1, 64)
+		text := svgText{Class: "tick", X: px(x), Y: px(c.y + 16), Text: inMS}
 		if at == 0 {
 			text.Text += " ms"
 		}
@@ -223,8 +227,6 @@ func class(p Phase) string {
 		return "other"
 	}
 }
-
-func label(s string) string { return fit(printable(s), labelLimit) }
 
 func wholeMS(d time.Duration) string {
 	return strconv.FormatInt(d.Round(time.Millisecond).Milliseconds(), 10) + " ms"
