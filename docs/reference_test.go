@@ -177,11 +177,11 @@ func TestAnnotationsAreDocumented(t *testing.T) {
 	source := set{}
 	walk(t, func(n ast.Node) {
 		if b, ok := n.(*ast.BinaryExpr); ok {
-			if x, isName := b.X.(*ast.Ident); isName && x.Name == "Prefix" && text(b.Y) != "" {
+			if x, isName := b.X.(*ast.Ident); isName && x.Name == "AnnotationPrefix" && text(b.Y) != "" {
 				source.add(prefix + text(b.Y))
 			}
 		}
-	}, "control-plane/policy")
+	}, "filters/filterapi")
 	const page = "reference/annotations.md"
 	same(t, page, source, found(t, page, "(?m)^\\| `("+prefix+"[a-z-]+)` \\|"))
 }

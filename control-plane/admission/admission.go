@@ -24,9 +24,9 @@ type kind struct {
 	name string
 	rule admissionv1.Rule
 	when string // what of an object has to change to be looked at
-	// annotations are those that it may have.
-	annotations []policy.Annotation
-	extra       []variable
+	// on says which annotations it may have.
+	on    policy.Objects
+	extra []variable
 	// problems are names of variables of its own.
 	problems []string
 }
@@ -38,9 +38,9 @@ var kinds = []kind{
 		when: changed,
 		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
 
-		annotations: policy.Annotations(),
-		extra:       triggerGranted,
-		problems:    []string{"triggerGrantProblem"},
+		on:       policy.Functions,
+		extra:    triggerGranted,
+		problems: []string{"triggerGrantProblem"},
 	},
 	{
 		name:     "headstart-knative-services",
@@ -49,7 +49,7 @@ var kinds = []kind{
 		extra:    slices.Concat(triggerGranted, template),
 		problems: []string{"triggerGrantProblem", "templateProblem"},
 
-		annotations: policy.Annotations(),
+		on: policy.Functions,
 	},
 	{
 		// Jobs are pods, whatever has made them.
@@ -57,14 +57,14 @@ var kinds = []kind{
 		when: changed,
 		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 
-		annotations: policy.JobAnnotations(),
-		extra:       runtimeClass,
-		problems:    []string{"runtimeClassProblem"},
+		on:       policy.Jobs,
+		extra:    runtimeClass,
+		problems: []string{"runtimeClassProblem"},
 	},
 }
 
 // Stores are the operator's stores as a CEL expression: a list of maps with the store's
-// "name", the "schemes" of its references, its "buckets" (or keyspaces, or hosts), and the
+// "name", the "schemes" of its references, its "buckets", and the
 // "namespaces" that it is granted to, all if empty. Each is a list, since Kubernetes has the
 // values of a map be of one type.
 type Stores string
@@ -118,26 +118,18 @@ func (k kind) policy(stores Stores) Policy {
 	}
 }
 
-// keys are those of its annotations.
-func (k kind) keys() []string {
-	keys := make([]string, len(k.annotations))
-	for i, a := range k.annotations {
-		keys[i] = a.Key
-	}
-	return keys
-}
-
 // variables are the policy's, each of which is defined for every object: whichever of
 // them is looked at, none fails.
 func (k kind) variables(stores Stores) []admissionv1.Variable {
+	keys := policy.Keys(k.on)
 	all := []variable{
 		{"annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"},
 		{"stores", "dyn(\n  " + string(stores) + "\n)"},
-		{"unknown", unknownKeys(k.keys())},
-		{"unknownProblem", unknownProblem(k.keys())},
+		{"unknown", unknownKeys(keys)},
+		{"unknownProblem", unknownProblem(keys)},
 	}
 	problems := []string{"unknownProblem"}
-	for _, a := range k.annotations {
+	for _, a := range policy.Annotations(k.on) {
 		vs := rules(a)
 		all = append(all, vs...)
 		problems = append(problems, vs[len(vs)-1].name)

@@ -97,13 +97,13 @@ func TestGoAndCELAgreeOnJobs(t *testing.T) {
 			t.Errorf("%q: CEL says %q, %v; Go says %v", annotations, message, err, wrong)
 		}
 	}
-	for _, a := range policy.JobAnnotations() {
+	for _, a := range policy.Annotations(policy.Jobs) {
 		for _, v := range append(seeds()[a.Key], a.Choices...) {
 			agree(map[string]string{a.Key: v})
 			agree(map[string]string{policy.KeyInput: "s3://videos/a", a.Key: v})
 		}
 	}
-	for _, key := range append(unknown, policy.Keys()...) {
+	for _, key := range append(unknown, policy.Keys(policy.Functions)...) {
 		agree(map[string]string{key: "hunter2"})
 	}
 	for _, store := range names {
@@ -148,7 +148,7 @@ func TestGoAndCELAgree(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		annotations := map[string]string{}
-		for _, a := range policy.Annotations() {
+		for _, a := range policy.Annotations(policy.Functions) {
 			if rapid.Bool().Draw(t, "given") {
 				seed := rapid.SampledFrom(seeds()[a.Key])
 				made := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(pieces[a.Kind]), 0, 9), func(s []string) string { return strings.Join(s, "") })

@@ -55,7 +55,7 @@ var (
 		"redis://jobs/a", "redis://jobs/{header.x-job}", "redis://{header.a}/b", "redis://other/a", "redis://jobs", "redis://jobs/", "redis:///a", "redis://a:b/c", "redis://Jobs_1.a-b/c", "redis://-a/b", "redis://a-/b", "redis://a{header.b}/c",
 		"redis://" + strings.Repeat("a", 63) + "/b", "redis://" + strings.Repeat("a", 64) + "/b", "redis://jobs/../b", "redis://me@jobs/a", "rediss://jobs/a", "redis:/jobs/a", "redis://a..b/c", "redis://{header.host}/a",
 		"http://www.example.com/a", "https://www.example.com/a?b=c#d%2e", "https://a/b", "http://a/b", "https://a:80/b", "http://a:80/{header.a}", "https://{header.a}/b", "https://other/a", "https://a", "https://a/", "https:///a", "https://A/b", "https://a..b/c", "https://a:0/b",
-		"https://a:/b", "https://a:012/b", "https://a:123456/b", "https://a:65535/b", "https://[::1]/a", "https://a?b/c", "https://me:pw@a/b", "https://-a/b", "https://a./b", "https://a_b/c", "https://10.0.0.1/b", "https://a/../b", "https://a//b",
+		"https://a:/b", "https://a:012/b", "https://a:123456/b", "https://a:65535/b", "https://a:65536/b", "https://a:99999/b", "https://a:6553/b", "https://[::1]/a", "https://a?b/c", "https://me:pw@a/b", "https://-a/b", "https://a./b", "https://a_b/c", "https://10.0.0.1/b", "https://a/../b", "https://a//b",
 		"https://" + strings.Repeat("a", 253) + "/b", "https://" + strings.Repeat("a", 254) + "/b", "ftp://a/b", "https://{header.a}:80/b", "http://{header.a}{header.b}/c",
 	}
 	streams = []string{"redis://jobs/frames", "redis://jobs/a:b/c.d_e-f", "redis://jobs//a", "redis://jobs/A", "redis://other/a", "redis://jobs/", "redis://jobs", "redis:///a", "redis://-a/b", "redis://a-/b", "redis://a/-b", "redis://{header.a}/b", "redis://jobs/{header.a}",

@@ -79,7 +79,7 @@ func rules(a policy.Annotation) []variable {
 	var broken []rule
 	switch a.Kind {
 	case policy.Reference:
-		more, r := reference(name, a)
+		more, r := input(name, a)
 		vs, broken = append(vs, more...), r
 	case policy.Store:
 		broken = store(text)

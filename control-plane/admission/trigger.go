@@ -18,6 +18,6 @@ var triggerGranted = []variable{
 		": !('redis' in variables.triggerChosen[0].schemes)\n" +
 		"  ? variables.triggerStoreKey + strings.quote(variables.triggerStoreName) + " + quote(" has no streams; name a store of the kind redis by "+policy.KeyTriggerStore) + "\n" +
 		": variables.trigger.split('/')[2] in variables.triggerChosen[0].buckets ? ''\n" +
-		": " + quote(policy.KeyTrigger+": ") + " + " + shown("variables.trigger") + " + 'is in a keyspace that store ' + variables.triggerStoreName + ' does not allow; use one of ' + " +
+		": " + quote(policy.KeyTrigger+": ") + " + " + shown("variables.trigger") + " + 'is in a bucket that store ' + variables.triggerStoreName + ' does not allow; use one of ' + " +
 		firstNames("variables.triggerChosen[0].buckets") + " + ', or ask the operator to allow it'"},
 }

@@ -13,17 +13,14 @@ import (
 
 // store checks the name alone; whether it is granted is known when there is an input.
 func store(text string) []rule {
-	return []rule{{not(text, label), "is not the name of a store", field.LabelFix}}
+	return []rule{{not(text, field.LabelForm), "is not the name of a store", field.LabelFix}}
 }
-
-// label is what field.IsLabel accepts.
-const label = `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`
 
 func namespaces(text string, a policy.Annotation) []rule {
 	names := text + ".split(',')"
 	return []rule{
 		{fmt.Sprintf("%s.size() > %d", names, policy.MaxCallers), policy.TooManyNamespaces, policy.TooManyNamespacesFix},
-		{"!" + names + ".all(n, n.matches(" + raw(label) + "))", "is not a list of namespaces", "write it like " + a.Example},
+		{"!" + names + ".all(n, n.matches(" + raw(field.LabelForm) + "))", "is not a list of namespaces", "write it like " + a.Example},
 	}
 }
 

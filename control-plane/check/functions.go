@@ -16,7 +16,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // knativeOwned is the label of what Knative makes of its Services; the annotations on it
@@ -105,11 +105,11 @@ func lookAnnotations(ctx context.Context, l *look) Outcome {
 func anyStore(annotations map[string]string) stores.Stores {
 	name := cmp.Or(annotations[policy.KeyStore], policy.DefaultStore)
 	all := stores.Stores{inputStore(name, annotations[policy.KeyInput])}
-	keyspace, triggered := policy.Keyspace(annotations[policy.KeyTrigger])
+	bucket, triggered := policy.StreamBucket(annotations[policy.KeyTrigger])
 	if !triggered {
 		return all
 	}
-	queues := stores.Store{Name: cmp.Or(annotations[policy.KeyTriggerStore], name), Kind: stores.KindRedis, Buckets: []string{keyspace}}
+	queues := stores.Store{Name: cmp.Or(annotations[policy.KeyTriggerStore], name), Kind: stores.KindRedis, Buckets: []string{bucket}}
 	switch {
 	case queues.Name != name:
 		return append(all, queues)
@@ -122,16 +122,16 @@ func anyStore(annotations map[string]string) stores.Stores {
 
 // inputStore is a store that an input may be read from.
 func inputStore(name, input string) stores.Store {
-	template, err := filterapi.ParseTemplate(input)
+	template, err := reference.ParseTemplate(input)
 	if err != nil { // which policy.Parse tells
 		return stores.Store{Name: name}
 	}
 	kind := template.Scheme()
-	if kind == "https" {
+	if kind == reference.HTTPS {
 		kind = stores.KindHTTP
 	}
-	place, _ := template.Place()
-	return stores.Store{Name: name, Kind: kind, Buckets: []string{place}}
+	bucket, _ := template.Bucket()
+	return stores.Store{Name: name, Kind: kind, Buckets: []string{bucket}}
 }
 
 // workload is what can be scaled.

@@ -9,25 +9,25 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // Prefix is the domain of Headstart's annotations. Parse ignores all others.
-const Prefix = "headstart.dev/"
+const Prefix = filterapi.AnnotationPrefix
 
-// The annotations, in the order of the reference documentation.
+// The keys of the annotations.
 const (
-	KeyInput        = Prefix + "input"
-	KeyStore        = Prefix + "store"
-	KeyInputLimit   = Prefix + "input-limit"
-	KeyScaleToZero  = Prefix + "scale-to-zero"
-	KeyReadyTimeout = Prefix + "ready-timeout"
-	KeyTrigger      = Prefix + "trigger"
-	KeyTriggerStore = Prefix + "trigger-store"
-	KeyTriggerTries = Prefix + "trigger-tries"
-	KeyCallers      = Prefix + "callers"
-	KeyRouting      = Prefix + "routing"
-	// KeyReadBy is of jobs only.
-	KeyReadBy = Prefix + "read-by"
+	KeyInput        = filterapi.AnnotationInput
+	KeyStore        = filterapi.AnnotationStore
+	KeyInputLimit   = filterapi.AnnotationInputLimit
+	KeyScaleToZero  = filterapi.AnnotationScaleToZero
+	KeyReadyTimeout = filterapi.AnnotationReadyTimeout
+	KeyTrigger      = filterapi.AnnotationTrigger
+	KeyTriggerStore = filterapi.AnnotationTriggerStore
+	KeyTriggerTries = filterapi.AnnotationTriggerTries
+	KeyCallers      = filterapi.AnnotationCallers
+	KeyRouting      = filterapi.AnnotationRouting
+	KeyReadBy       = filterapi.AnnotationReadBy
 )
 
 // The values of KeyRouting.
@@ -40,11 +40,20 @@ const (
 // The values of KeyReadBy.
 const (
 	ReadByFile   = "file"
-	ReadBySocket = "socket"
+	ReadBySocket = filterapi.ReadBySocket
 )
 
 // InputBody is the value of KeyInput that names no object but the request's own body.
 const InputBody = "body"
+
+// Objects are the objects that annotations are on.
+type Objects int
+
+// The objects. What an annotation means on both is the same.
+const (
+	Functions Objects = 1 << iota
+	Jobs
+)
 
 // Kind is the form of an annotation's value.
 type Kind int
@@ -73,9 +82,11 @@ const (
 const MaxDuration = 32
 
 // Annotation is all that is to be said about one annotation. Parse, the reference page
-// and the admission policy of Kubernetes are made of it.
+// and the admission policies of Kubernetes are made of it.
 type Annotation struct {
-	Key  string
+	Key string
+	// On are the objects that may have it.
+	On   Objects
 	Kind Kind
 	// Default is the value that counts when there is none, empty for none.
 	Default string
@@ -107,68 +118,80 @@ type value struct {
 	number int64
 }
 
-// annotations are all that are known, in the order of the reference.
-var annotations = []Annotation{
+// table has all annotations, in the order of the reference. One that differs between functions
+// and jobs has a row for each.
+var table = []Annotation{
 	{
-		Key: KeyInput, Kind: Reference, Absent: "none: the function has no input", Example: "s3://videos/{header.x-key}", Word: InputBody, Meaning: inputMeaning,
-		set: func(p *Policy, v value) {
-			if p.BodyInput = v.text == InputBody; !p.BodyInput {
-				p.Input = v.text
-			}
-		},
+		Key: KeyInput, On: Functions, Kind: Reference, Absent: "none: the function has no input", Example: "s3://videos/{header.x-key}", Word: InputBody, Meaning: inputMeaning,
+		set: setInput,
 	},
 	{
-		Key: KeyStore, Kind: Store, Default: DefaultStore, Example: "archive", Meaning: storeMeaning,
+		// No request names a job's input.
+		Key: KeyInput, On: Jobs, Kind: Reference, Literal: true, Absent: "none: it is no job of Headstart's", Example: "s3://videos/camera-7/1.mjpeg", Meaning: inputMeaning,
+		set: setInput,
+	},
+	{
+		Key: KeyStore, On: Functions | Jobs, Kind: Store, Default: DefaultStore, Example: "archive", Meaning: storeMeaning,
 		set: func(p *Policy, v value) { p.Store = v.text },
 	},
 	{
-		Key: KeyInputLimit, Kind: Bytes, Default: quantity.Format(DefaultInputLimit), Example: "512Mi",
+		Key: KeyInputLimit, On: Functions | Jobs, Kind: Bytes, Default: quantity.Format(DefaultInputLimit), Example: "512Mi",
 		Largest: MaxInputLimit, Meaning: inputLimitMeaning,
 		set: func(p *Policy, v value) { p.InputLimit = v.number },
 	},
 	{
-		Key: KeyScaleToZero, Kind: Duration, Default: Span(DefaultScaleToZero), Example: "90s",
+		Key: KeyScaleToZero, On: Functions, Kind: Duration, Default: Span(DefaultScaleToZero), Example: "90s",
 		Shortest: MinScaleToZero, Longest: MaxScaleToZero, Meaning: scaleToZeroMeaning,
 		set: func(p *Policy, v value) { p.ScaleToZero = time.Duration(v.number) },
 	},
 	{
-		Key: KeyReadyTimeout, Kind: Duration, Default: Span(DefaultReadyTimeout), Example: "5m",
+		Key: KeyReadyTimeout, On: Functions | Jobs, Kind: Duration, Default: Span(DefaultReadyTimeout), Example: "5m",
 		Shortest: MinReadyTimeout, Longest: MaxReadyTimeout, Meaning: readyTimeoutMeaning,
 		set: func(p *Policy, v value) { p.ReadyTimeout = time.Duration(v.number) },
 	},
 	{
-		Key: KeyTrigger, Kind: Stream, Absent: "none: the function is called by requests only", Example: "redis://jobs/frames", Meaning: triggerMeaning,
+		Key: KeyTrigger, On: Functions, Kind: Stream, Absent: "none: the function is called by requests only", Example: "redis://jobs/frames", Meaning: triggerMeaning,
 		set: func(p *Policy, v value) { p.Trigger = v.text },
 	},
 	{
-		Key: KeyTriggerStore, Kind: Store, Absent: "that of `headstart.dev/store`", Example: "queues", Meaning: triggerStoreMeaning,
+		Key: KeyTriggerStore, On: Functions, Kind: Store, Absent: "that of `headstart.dev/store`", Example: "queues", Meaning: triggerStoreMeaning,
 		set: func(p *Policy, v value) { p.TriggerStore = v.text },
 	},
 	{
-		Key: KeyTriggerTries, Kind: Count, Default: strconv.Itoa(DefaultTriggerTries), Example: "10", Largest: MaxTriggerTries, Meaning: triggerTriesMeaning,
+		Key: KeyTriggerTries, On: Functions, Kind: Count, Default: strconv.Itoa(DefaultTriggerTries), Example: "10", Largest: MaxTriggerTries, Meaning: triggerTriesMeaning,
 		set: func(p *Policy, v value) { p.TriggerTries = int32(v.number) },
 	},
 	{
-		Key: KeyCallers, Kind: Namespaces, Absent: "none: functions of its own namespace", Example: "media,web", Meaning: callersMeaning,
+		Key: KeyCallers, On: Functions, Kind: Namespaces, Absent: "none: functions of its own namespace", Example: "media,web", Meaning: callersMeaning,
 		set: func(p *Policy, v value) { p.Callers = v.text },
 	},
 	{
-		Key: KeyRouting, Kind: Choice, Default: RoutingBalanced, Example: RoutingInverse, Meaning: routingMeaning,
+		Key: KeyRouting, On: Functions, Kind: Choice, Default: RoutingBalanced, Example: RoutingInverse, Meaning: routingMeaning,
 		Choices: []string{RoutingBalanced, RoutingInverse, RoutingEven}, Not: "is not how requests are routed",
 		set: func(p *Policy, v value) { p.Routing = v.text },
+	}, {
+		Key: KeyReadBy, On: Jobs, Kind: Choice, Default: ReadByFile, Example: ReadBySocket, Meaning: readByMeaning,
+		Choices: []string{ReadByFile, ReadBySocket}, Not: "is not how a job reads its input",
+		set: func(p *Policy, v value) { p.ReadBySocket = v.text == ReadBySocket },
 	},
 }
 
-// Annotations returns all that are known, in the order of the reference.
-func Annotations() []Annotation { return slices.Clone(annotations) }
+func setInput(p *Policy, v value) {
+	if p.BodyInput = v.text == InputBody; !p.BodyInput {
+		p.Input = v.text
+	}
+}
+
+// Annotations returns those that the objects may have, in the order of the reference.
+func Annotations(on Objects) []Annotation {
+	return slices.DeleteFunc(slices.Clone(table), func(a Annotation) bool { return a.On&on == 0 })
+}
 
 // Keys returns their keys.
-func Keys() []string { return keys(annotations) }
-
-func keys(table []Annotation) []string {
-	keys := make([]string, len(table))
-	for i, a := range table {
-		keys[i] = a.Key
+func Keys(on Objects) []string {
+	var keys []string
+	for _, a := range Annotations(on) {
+		keys = append(keys, a.Key)
 	}
 	return keys
 }
@@ -180,9 +203,9 @@ func (a Annotation) Bounds() string {
 		return "`" + strings.Join(a.Choices, "` or `") + "`"
 	case Reference:
 		if a.Literal {
-			return fmt.Sprintf("%d bytes, no placeholders", filterapi.MaxTemplateBytes)
+			return fmt.Sprintf("%d bytes, no placeholders", reference.MaxTemplateBytes)
 		}
-		return fmt.Sprintf("`%s`, or %d bytes, %d placeholders", a.Word, filterapi.MaxTemplateBytes, filterapi.MaxPlaceholders)
+		return fmt.Sprintf("`%s`, or %d bytes, %d placeholders", a.Word, reference.MaxTemplateBytes, reference.MaxPlaceholders)
 	case Store:
 		return "a DNS label"
 	case Bytes:
@@ -190,7 +213,7 @@ func (a Annotation) Bounds() string {
 	case Duration:
 		return "`" + Span(a.Shortest) + "` to `" + Span(a.Longest) + "`"
 	case Stream:
-		return "`redis://`, a keyspace, `/`, and 1 to 256 of a-z, A-Z, 0-9, `.`, `_`, `:`, `/` and `-`"
+		return "`redis://`, a bucket (the keyspace), `/`, and 1 to 256 of a-z, A-Z, 0-9, `.`, `_`, `:`, `/` and `-`"
 	case Count:
 		return fmt.Sprintf("1 to %d", a.Largest)
 	case Namespaces:

@@ -2,13 +2,14 @@ package policy
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // check reads a value, or says what is wrong with it.
@@ -43,11 +44,14 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 	return value{text: text}, problem, fix
 }
 
+// userinfo matches what has one where a reference has its bucket.
+var userinfo = regexp.MustCompile(reference.Userinfo())
+
 func (a Annotation) checkReference(text string) (problem, fix string) {
-	if strings.Contains(placeOf(text), "@") {
+	if userinfo.MatchString(text) {
 		return "holds a user or password", "remove it; the operator's store has the credentials"
 	}
-	if _, err := filterapi.ParseTemplate(text); err != nil {
+	if _, err := reference.ParseTemplate(text); err != nil {
 		return "is no input reference: " + err.Error(), a.Like()
 	}
 	if a.Literal && strings.Contains(text, "{") {
@@ -112,12 +116,3 @@ var (
 	TooManyNamespaces    = fmt.Sprintf("names more than %d namespaces", MaxCallers)
 	TooManyNamespacesFix = "put functions that belong together into one"
 )
-
-// placeOf returns what stands where a reference has its bucket, keyspace or host.
-func placeOf(reference string) string {
-	if scheme, rest, ok := strings.Cut(reference, "://"); ok && slices.Contains(filterapi.Schemes(), scheme) {
-		reference = rest
-	}
-	place, _, _ := strings.Cut(reference, "/")
-	return place
-}

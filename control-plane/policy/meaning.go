@@ -11,14 +11,14 @@ are three forms:
 | ` + "`redis://keyspace/key`" + ` | ` + "`redis`" + ` | the string with the key ` + "`keyspace:key`" + ` |
 | ` + "`https://host/path`, `http://host:port/path`" + ` | ` + "`http`" + ` | what the URL names. A ` + "`?`" + ` belongs to the path |
 
-Bucket, keyspace or host is a literal or one ` + "`{header.<name>}`" + `; the key mixes literals and placeholders. Header names are
-lower case. Nothing is decoded or escaped.
+What stands before the key (bucket, keyspace or host; errors say bucket) is a literal or one ` + "`{header.<name>}`" + `. The key mixes
+literals and placeholders. Header names are lower case. Nothing is decoded or escaped.
 
 ` + "```yaml" + `
 headstart.dev/input: s3://videos/{header.x-camera}/{header.x-frame}.mjpeg
 ` + "```" + `
 
-A literal bucket, keyspace or host must be in the store's list when the function is deployed. One that a header names is
+A literal bucket must be in the store's list when the function is deployed. One that a header names is
 checked for each request, on the node.
 
 The word ` + "`body`" + ` says that the input is the request's own body:
@@ -79,4 +79,7 @@ besides those of its own namespace, which always may. It says nothing of request
 | ` + "`even`" + ` | to each endpoint as often, however far |
 
 ` + "`headstart weights`" + ` shows [what comes of it](cli.md#headstart-weights-function). On Kubernetes it holds for requests that come by the mesh's gateways.`
+
+	readByMeaning = `says how a job's program reads its input. With ` + "`file`" + ` it starts when the file is there, complete.
+With ` + "`socket`" + ` it starts at once, finds no file, and reads the input by its [socket](socket.md#reading-an-input) while that arrives.`
 )

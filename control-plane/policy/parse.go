@@ -8,24 +8,24 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // Parse reads a function's annotations against the operator's stores. It reports all
 // problems together, as field.Errors.
 func Parse(given map[string]string, st stores.Stores) (Policy, error) {
-	return parse(given, st, annotations)
+	return parse(given, st, Functions)
 }
 
 // ParseJob reads a job's annotations in the same way.
 func ParseJob(given map[string]string, st stores.Stores) (Policy, error) {
-	return parse(given, st, jobAnnotations)
+	return parse(given, st, Jobs)
 }
 
-func parse(given map[string]string, st stores.Stores, table []Annotation) (Policy, error) {
+func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error) {
 	p := Default()
-	errs := unknown(given, keys(table))
-	for _, a := range table {
+	errs := unknown(given, Keys(on))
+	for _, a := range Annotations(on) {
 		text, ok := given[a.Key]
 		if !ok {
 			continue
@@ -76,7 +76,7 @@ func InDomain(key string) bool {
 }
 
 // checkStore holds the input against the operator's allow-list, as far as that is known
-// before a request: a bucket, keyspace or host that a header names is checked by the node.
+// before a request: a bucket that a header names is checked by the node.
 func checkStore(p Policy, st stores.Stores) *field.Error {
 	store, ok := st.Get(p.Store)
 	if !ok {
@@ -86,7 +86,7 @@ func checkStore(p Policy, st stores.Stores) *field.Error {
 		}
 		return &field.Error{Field: KeyStore, Value: p.Store, Problem: "is not among the operator's stores", Fix: fix}
 	}
-	template, err := filterapi.ParseTemplate(p.Input)
+	template, err := reference.ParseTemplate(p.Input)
 	if err != nil {
 		return &field.Error{Field: KeyInput, Value: p.Input, Problem: "is no input reference: " + err.Error(), Fix: "mend it"}
 	}
@@ -97,13 +97,13 @@ func checkStore(p Policy, st stores.Stores) *field.Error {
 			Fix:     "begin it with " + strings.Join(store.Schemes(), ":// or ") + "://, or name another store in " + KeyStore,
 		}
 	}
-	place, literal := template.Place()
-	if !literal || store.Allows(place) {
+	bucket, literal := template.Bucket()
+	if !literal || store.Allows(bucket) {
 		return nil
 	}
 	return &field.Error{
 		Field: KeyInput, Value: p.Input,
-		Problem: "reads a " + template.PlaceName() + " that store " + store.Name + " does not allow",
+		Problem: "reads a bucket that store " + store.Name + " does not allow",
 		Fix:     "use " + oneOf(store.Buckets) + ", or ask the operator to allow it",
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 var allowed = stores.Stores{
@@ -144,8 +144,8 @@ func TestTheInputMustFitItsStore(t *testing.T) {
 		{"s3://videos/a", "jobs", `headstart.dev/input: "s3://videos/a" does not begin as references to store jobs do; begin it with redis://, or name another store in headstart.dev/store`},
 		{"s3://videos/a", "web", `headstart.dev/input: "s3://videos/a" does not begin as references to store web do; begin it with https:// or http://, or name another store in headstart.dev/store`},
 		{"http://models.example.com:8443/a", "private", `headstart.dev/input: "http://models.example.com:8443/a" does not begin as references to store private do; begin it with https://, or name another store in headstart.dev/store`},
-		{"redis://other/a", "jobs", `headstart.dev/input: "redis://other/a" reads a keyspace that store jobs does not allow; use one of jobs, or ask the operator to allow it`},
-		{"https://models.example.com/a", "private", `headstart.dev/input: "https://models.example.com/a" reads a host that store private does not allow; use one of models.example.com:8443, or ask the operator to allow it`},
+		{"redis://other/a", "jobs", `headstart.dev/input: "redis://other/a" reads a bucket that store jobs does not allow; use one of jobs, or ask the operator to allow it`},
+		{"https://models.example.com/a", "private", `headstart.dev/input: "https://models.example.com/a" reads a bucket that store private does not allow; use one of models.example.com:8443, or ask the operator to allow it`},
 		{"https://me:pw@www.example.com/a", "web", `headstart.dev/input: "https://***@www.example.com/a" holds a user or password; remove it; the operator's store has the credentials`},
 	} {
 		_, err := policy.Parse(map[string]string{policy.KeyInput: tt.input, policy.KeyStore: tt.store}, allowed)
@@ -202,7 +202,7 @@ func FuzzParse(f *testing.F) {
 			p.ReadyTimeout < policy.MinReadyTimeout || p.ReadyTimeout > policy.MaxReadyTimeout {
 			t.Errorf("out of bounds: %+v", p)
 		}
-		if _, err := filterapi.ParseTemplate(p.Input); p.Input != "" && err != nil {
+		if _, err := reference.ParseTemplate(p.Input); p.Input != "" && err != nil {
 			t.Errorf("input %q: %v", p.Input, err)
 		}
 		if _, ok := allowed.Get(p.Store); p.Input != "" && !ok {

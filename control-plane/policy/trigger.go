@@ -8,11 +8,12 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
-// StreamForm is a stream's reference. Its keyspace is as those of inputs are; its key is
+// StreamForm is a stream's reference. Its bucket is as those of inputs are; its key is
 // what a URI takes as it is, since it is the source of events.
-var StreamForm = regexp.MustCompile(`^redis://[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?/[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$`)
+var StreamForm = regexp.MustCompile("^" + reference.Redis + "://" + reference.Keyspaces.Pattern() + "/[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$")
 
 // CountForm is a number from 1, as everybody writes it.
 var CountForm = regexp.MustCompile(`^[1-9][0-9]{0,8}$`)
@@ -25,13 +26,13 @@ func (a Annotation) checkCount(text string) (v value, problem, fix string) {
 	return value{text, n}, "", ""
 }
 
-// Keyspace is what stands before the key of a stream's reference; ok is false if it is none.
-func Keyspace(stream string) (keyspace string, ok bool) {
+// StreamBucket is the bucket of a stream's reference; ok is false if it is none.
+func StreamBucket(stream string) (bucket string, ok bool) {
 	if !StreamForm.MatchString(stream) {
 		return "", false
 	}
-	keyspace, _, _ = strings.Cut(strings.TrimPrefix(stream, "redis://"), "/")
-	return keyspace, true
+	bucket, _, _ = strings.Cut(strings.TrimPrefix(stream, reference.Redis+"://"), "/")
+	return bucket, true
 }
 
 // checkTrigger says which store the stream is in, and holds it against the operator's
@@ -61,13 +62,13 @@ func (p *Policy) checkTrigger(given map[string]string, st stores.Stores) *field.
 	if store.Kind != stores.KindRedis {
 		return &field.Error{Field: key, Value: p.TriggerStore, Problem: "has no streams", Fix: "name a store of the kind redis by " + KeyTriggerStore}
 	}
-	keyspace, _ := Keyspace(p.Trigger)
-	if store.Allows(keyspace) {
+	bucket, _ := StreamBucket(p.Trigger)
+	if store.Allows(bucket) {
 		return nil
 	}
 	return &field.Error{
 		Field: KeyTrigger, Value: p.Trigger,
-		Problem: "is in a keyspace that store " + store.Name + " does not allow",
+		Problem: "is in a bucket that store " + store.Name + " does not allow",
 		Fix:     "use " + oneOf(store.Buckets) + ", or ask the operator to allow it",
 	}
 }

@@ -1,6 +1,6 @@
-// Package stores reads the operator's allow-list: the stores, and the buckets, keyspaces or
-// hosts in them, that functions may read their inputs from. It names secrets and never holds
-// one.
+// Package stores reads the operator's allow-list: the stores, and the buckets in them, that
+// functions may read their inputs from. Keyspaces of Redis and hosts are buckets, too. The list
+// names secrets and never holds one.
 package stores
 
 import (
@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -21,11 +22,11 @@ const maxFile = 1 << 20
 // DefaultRegion signs the requests to stores that know no regions, which take any.
 const DefaultRegion = "us-east-1"
 
-// The kinds of stores.
+// The kinds of stores, by the scheme of the references that they take. KindHTTP takes https, too.
 const (
-	KindS3    = "s3"
-	KindRedis = "redis"
-	KindHTTP  = "http"
+	KindS3    = reference.S3
+	KindRedis = reference.Redis
+	KindHTTP  = reference.HTTP
 )
 
 // Store is one store that the operator allows.
@@ -52,7 +53,7 @@ type Store struct {
 	Namespaces []string
 }
 
-// Allows reports whether functions may read from the bucket, keyspace or host.
+// Allows reports whether functions may read from the bucket.
 func (s Store) Allows(bucket string) bool { return slices.Contains(s.Buckets, bucket) }
 
 // Schemes returns those of the references that the store takes. Credentials are sent to
@@ -62,9 +63,9 @@ func (s Store) Schemes() []string {
 	case s.Kind != KindHTTP:
 		return []string{s.Kind}
 	case s.Secret != "":
-		return []string{"https"}
+		return []string{reference.HTTPS}
 	}
-	return []string{"https", "http"}
+	return []string{reference.HTTPS, reference.HTTP}
 }
 
 // Message returns the store as nodes are told of it.

@@ -1,7 +1,9 @@
 package stores_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 const valid = `
@@ -125,11 +128,12 @@ func TestParseRefusesAField(t *testing.T) {
 		{"http://10.88.0.2:9000", "http://s3:70000", `[0].s3.endpoint: "http://s3:70000" has no valid port; use 1 to 65535 or leave the port out`},
 		{"http://10.88.0.2:9000", `"http://s3:"`, `[0].s3.endpoint: "http://s3:" has no valid port; use 1 to 65535 or leave the port out`},
 		{"region: eu-central-1", "region: EU", `[1].s3.region: "EU" is not a DNS label; ` + label},
-		{"[old]", "[]", "[1].s3.buckets: is empty; name at least one bucket that functions may read"},
-		{"[old]", "['*']", `[1].s3.buckets[0]: "*" is a wildcard; name each bucket`},
-		{"[old]", "[old, ../x]", `[1].s3.buckets[1]: "../x" is not a bucket's name; use 3 to 63 of a-z, 0-9, - and single dots, starting and ending with a letter or digit`},
-		{"[old]", "[192.168.0.1]", `[1].s3.buckets[0]: "192.168.0.1" is not a bucket's name; use 3 to 63 of a-z, 0-9, - and single dots, starting and ending with a letter or digit`},
-		{"[old]", "[a..b]", `[1].s3.buckets[0]: "a..b" is not a bucket's name; use 3 to 63 of a-z, 0-9, - and single dots, starting and ending with a letter or digit`},
+		{"[old]", "[]", "[1].s3.buckets: is empty; name at least one that functions may read"},
+		{"[old]", "['*']", `[1].s3.buckets[0]: "*" is a wildcard; name each one`},
+		{"[old]", "[old, ../x]", `[1].s3.buckets[1]: "../x" may only hold lower-case letters, digits, dots and hyphens; write it like videos`},
+		{"[old]", "[192.168.0.1]", `[1].s3.buckets[0]: "192.168.0.1" must not look like an IP address; write it like videos`},
+		{"[old]", "[a..b]", `[1].s3.buckets[0]: "a..b" must not hold two dots in a row; write it like videos`},
+		{"[old]", "[xn--videos]", `[1].s3.buckets[0]: "xn--videos" must not begin with xn--, which is reserved; write it like videos`},
 		{"[video, default]", "[video, '*']", `[0].namespaces[1]: "*" is not a DNS label; name a namespace: ` + label},
 		{"credentialsSecret: archive", "credentialsSecret: ../../etc/passwd", `[1].s3.credentialsSecret: "../../etc/passwd" is not a DNS label; name the secret that holds the credentials: ` + label},
 		{"redis.example.com:6379", "redis.example.com", `[2].redis.address: "redis.example.com" has no port; write it like redis.example.com:6379`},
@@ -138,15 +142,15 @@ func TestParseRefusesAField(t *testing.T) {
 		{"redis.example.com:6379", "redis://redis:6379", `[2].redis.address: "redis://redis:6379" is not host:port; write it like redis.example.com:6379`},
 		{"redis.example.com:6379", "redis:0", `[2].redis.address: "redis:0" is not host:port; write it like redis.example.com:6379`},
 		{"db: 3", "db: -1", `[2].redis.db: "-1" is no database's number; use 0 or the number that the server knows it by`},
-		{"[jobs, Frames_1]", "[]", `[2].redis.keyspaces: is empty; name at least one keyspace that functions may read`},
-		{"[jobs, Frames_1]", "['jobs*']", `[2].redis.keyspaces[0]: "jobs*" is a wildcard; name each keyspace`},
-		{"[jobs, Frames_1]", "['jobs:']", `[2].redis.keyspaces[0]: "jobs:" is not a keyspace's name; name what stands before the first colon of the keys, in letters, digits, dots, hyphens and underscores`},
+		{"[jobs, Frames_1]", "[]", `[2].redis.keyspaces: is empty; name at least one that functions may read`},
+		{"[jobs, Frames_1]", "['jobs*']", `[2].redis.keyspaces[0]: "jobs*" is a wildcard; name each one`},
+		{"[jobs, Frames_1]", "['jobs:']", `[2].redis.keyspaces[0]: "jobs:" may only hold letters, digits, dots, hyphens and underscores; write it like jobs, what stands before the first colon of the keys`},
 		{"credentialsSecret: jobs", "credentialsSecret: ../jobs", `[2].redis.credentialsSecret: "../jobs" is not a DNS label; name the secret that holds the credentials: ` + label},
-		{"[www.example.com]", "[]", `[5].http.hosts: is empty; name at least one host that functions may read`},
-		{"[www.example.com]", "['*.example.com']", `[5].http.hosts[0]: "*.example.com" is a wildcard; name each host`},
-		{"[www.example.com]", "['https://www.example.com']", `[5].http.hosts[0]: "https://www.example.com" has no valid port; use 1 to 65535 or leave the port out`},
-		{"[www.example.com]", "[www.example.com/a]", `[5].http.hosts[0]: "www.example.com/a" is not a host; write it like models.example.com, or with a port like 10.0.0.7:8080`},
-		{"[www.example.com]", "['a:70000']", `[5].http.hosts[0]: "a:70000" has no valid port; use 1 to 65535 or leave the port out`},
+		{"[www.example.com]", "[]", `[5].http.hosts: is empty; name at least one that functions may read`},
+		{"[www.example.com]", "['*.example.com']", `[5].http.hosts[0]: "*.example.com" is a wildcard; name each one`},
+		{"[www.example.com]", "['https://www.example.com']", `[5].http.hosts[0]: "https://www.example.com" must have a port of 1 to 65535, or none; write it like models.example.com, or with a port like 10.0.0.7:8080`},
+		{"[www.example.com]", "[www.example.com/a]", `[5].http.hosts[0]: "www.example.com/a" may only hold lower-case letters, digits, dots and hyphens, and a port; write it like models.example.com, or with a port like 10.0.0.7:8080`},
+		{"[www.example.com]", "['a:70000']", `[5].http.hosts[0]: "a:70000" must have a port of 1 to 65535, or none; write it like models.example.com, or with a port like 10.0.0.7:8080`},
 		{"http: {hosts: [www.example.com]}", "http: {hosts: [www.example.com]}\n  redis: {address: 'a:1', keyspaces: [a]}", `[5]: has more than one of s3, redis and http; make a store of each, with a name of its own`},
 		{"credentialsSecret: archive", "", "[1].s3.credentialsSecret: is missing; name the secret that holds the credentials: " + label},
 	} {
@@ -159,6 +163,30 @@ func TestParseRefusesAField(t *testing.T) {
 				t.Errorf("-want +got\n%s", diff)
 			}
 		})
+	}
+}
+
+// The schema of the chart's values takes the names that Parse takes.
+func TestTheChartsSchemaHasTheGrammar(t *testing.T) {
+	const file = "../../manifests/charts/headstart/values.schema.json"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct {
+		Defs map[string]json.RawMessage `json:"$defs"`
+	}
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	for name, names := range map[string]reference.Names{"bucket": reference.S3Buckets, "keyspace": reference.Keyspaces, "host": reference.Hosts} {
+		want := fmt.Sprintf(`{"type": "string", "pattern": "^%s$"`, names.Pattern())
+		if refused := names.Refused(); refused != "" {
+			want += fmt.Sprintf(`, "not": {"pattern": "^(%s)$"}`, refused)
+		}
+		if diff := cmp.Diff(want+"}", string(schema.Defs[name])); diff != "" {
+			t.Errorf("%s: %s is not as the grammar has it (-want +got):\n%s", file, name, diff)
+		}
 	}
 }
 

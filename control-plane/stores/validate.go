@@ -2,33 +2,19 @@ package stores
 
 import (
 	"fmt"
-	"net/netip"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // maxHost is the longest DNS name (RFC 1035, section 2.3.4).
 const maxHost = 253
 
-// bucketName follows the naming rules of S3 for general purpose buckets; two dots in a
-// row and addresses are refused apart.
-var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
-
-// keyspaceName and hostName are the places of filterapi's references, which nothing else can
-// name.
-var (
-	keyspaceName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
-	hostName     = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
-)
-
 // maxDatabase is far above the databases that a server of Redis has; the default is 16.
 const maxDatabase = 1 << 20
-
-const bucketFix = "use 3 to 63 of a-z, 0-9, - and single dots, starting and ending with a letter or digit"
 
 // validate returns what is wrong with the entries.
 func validate(entries []entry) field.Errors {
@@ -90,7 +76,7 @@ func (e *s3Entry) validate(check checker) {
 		check(".s3.region", e.Region, labelProblem(e.Region), field.LabelFix)
 	}
 	check(".s3.credentialsSecret", e.CredentialsSecret, labelProblem(e.CredentialsSecret), secretFix)
-	check.list(".s3.buckets", e.Buckets, "bucket", bucketProblem)
+	check.buckets(".s3.buckets", e.Buckets, reference.S3Buckets)
 }
 
 func (e *redisEntry) validate(check checker) {
@@ -100,12 +86,12 @@ func (e *redisEntry) validate(check checker) {
 		check(".redis.db", strconv.Itoa(e.DB), "is no database's number", "use 0 or the number that the server knows it by")
 	}
 	check.secret(".redis.credentialsSecret", e.CredentialsSecret)
-	check.list(".redis.keyspaces", e.Keyspaces, "keyspace", keyspaceProblem)
+	check.buckets(".redis.keyspaces", e.Keyspaces, reference.Keyspaces)
 }
 
 func (e *httpEntry) validate(check checker) {
 	check.secret(".http.credentialsSecret", e.CredentialsSecret)
-	check.list(".http.hosts", e.Hosts, "host", hostProblem)
+	check.buckets(".http.hosts", e.Hosts, reference.Hosts)
 }
 
 // secret checks the name of a secret that may be left out.
@@ -115,18 +101,18 @@ func (check checker) secret(name, value string) {
 	}
 }
 
-// list checks the names of what functions may read.
-func (check checker) list(name string, values []string, what string, problem func(string) (problem, fix string)) {
+// buckets checks the names of what functions may read.
+func (check checker) buckets(name string, values []string, names reference.Names) {
 	if len(values) == 0 {
-		check(name, "", "is empty", "name at least one "+what+" that functions may read")
+		check(name, "", "is empty", "name at least one that functions may read")
 	}
 	for i, v := range values {
+		at := fmt.Sprintf("%s[%d]", name, i)
 		if strings.ContainsAny(v, "*?") {
-			check(fmt.Sprintf("%s[%d]", name, i), v, "is a wildcard", "name each "+what)
+			check(at, v, "is a wildcard", "name each one")
 			continue
 		}
-		wrong, fix := problem(v)
-		check(fmt.Sprintf("%s[%d]", name, i), v, wrong, fix)
+		check(at, v, names.Problem(v), "write it like "+names.Like)
 	}
 }
 
@@ -140,34 +126,6 @@ func labelProblem(s string) string {
 	return ""
 }
 
-func bucketProblem(b string) (problem, fix string) {
-	_, err := netip.ParseAddr(b)
-	if err == nil || !bucketName.MatchString(b) || strings.Contains(b, "..") {
-		return "is not a bucket's name", bucketFix
-	}
-	return "", ""
-}
-
-func keyspaceProblem(k string) (problem, fix string) {
-	if !keyspaceName.MatchString(k) {
-		return "is not a keyspace's name", "name what stands before the first colon of the keys, in letters, digits, dots, hyphens and underscores"
-	}
-	return "", ""
-}
-
-// hostProblem accepts what references may have there, without a scheme.
-func hostProblem(h string) (problem, fix string) {
-	const example = "write it like models.example.com, or with a port like 10.0.0.7:8080"
-	host, port, hasPort := strings.Cut(h, ":")
-	if !hostName.MatchString(host) || strings.Contains(host, "..") {
-		return "is not a host", example
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); hasPort && (err != nil || n == 0 || port[0] == '0') {
-		return "has no valid port", "use 1 to 65535 or leave the port out"
-	}
-	return "", ""
-}
-
 // addressProblem accepts host:port.
 func addressProblem(a string) (problem, fix string) {
 	const example = "write it like redis.example.com:6379"
@@ -179,7 +137,7 @@ func addressProblem(a string) (problem, fix string) {
 	case !strings.Contains(a, ":"):
 		return "has no port", example
 	}
-	if problem, _ := hostProblem(a); problem != "" {
+	if reference.Hosts.Problem(a) != "" {
 		return "is not host:port", example
 	}
 	return "", ""

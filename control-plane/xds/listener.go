@@ -42,7 +42,7 @@ const (
 
 // strippedPrefixes begin header names that only the gateway may set: Headstart's own,
 // and Envoy's, with which a client could set its own retries and timeouts.
-var strippedPrefixes = []string{"x-headstart-", "x-envoy-"}
+var strippedPrefixes = []string{filterapi.HeaderPrefix, "x-envoy-"}
 
 func listener(cfg Config, gw Gateway, p *packer) *listenerv3.Listener {
 	return &listenerv3.Listener{

@@ -15,6 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/module"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 const (
@@ -115,7 +116,7 @@ func namesInput(f platform.Function) [][]*routev3.HeaderMatcher {
 	if f.Policy.Input == "" {
 		return nil
 	}
-	template, err := filterapi.ParseTemplate(f.Policy.Input)
+	template, err := reference.ParseTemplate(f.Policy.Input)
 	if err != nil || len(template.Headers()) == 0 { // pluginConfig refuses the wrong ones
 		return [][]*routev3.HeaderMatcher{nil}
 	}

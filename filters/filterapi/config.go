@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/valyala/fastjson"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // Limits of one configuration. Each Envoy worker keeps its own copy.
@@ -153,7 +155,7 @@ func (f *Function) validate() error {
 	if f.Input == "" {
 		return nil
 	}
-	if _, err := ParseTemplate(f.Input); err != nil {
+	if _, err := reference.ParseTemplate(f.Input); err != nil {
 		return fmt.Errorf("input: %w", err)
 	}
 	return nil
@@ -186,7 +188,7 @@ func isLabel(s string) bool {
 		return false
 	}
 	for i := range len(s) {
-		if !isLowerAlphanumeric(s[i]) && s[i] != '-' {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
 			return false
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 func valid() *Config {
@@ -117,7 +119,7 @@ func TestParseConfigIgnoresWhatIsNew(t *testing.T) {
 func TestMarshalRefusesWhatIsTooLong(t *testing.T) {
 	c := valid()
 	c.Functions = nil
-	template := "s3://videos/" + strings.Repeat("a", MaxKeyBytes)
+	template := "s3://videos/" + strings.Repeat("a", reference.MaxKeyBytes)
 	for i := range 5000 {
 		c.Functions = append(c.Functions, Function{Name: fmt.Sprintf("shop/f%d", i), Hosts: []string{fmt.Sprintf("f%d", i)}, Input: template})
 	}

@@ -3,6 +3,8 @@
 // and sets. It knows neither Envoy nor Kubernetes.
 package filterapi
 
+import "github.com/headstart-mesh/headstart/filters/filterapi/reference"
+
 // Version is the configuration's version. A filter refuses any other.
 const Version = "v1"
 
@@ -13,8 +15,8 @@ const (
 	PrefetchRoot = "headstart.prefetch"
 )
 
-// headerPrefix begins the names of all headers of the project's own.
-const headerPrefix = "x-headstart-"
+// HeaderPrefix begins the names of all headers of the project's own.
+const HeaderPrefix = reference.OwnHeaders
 
 // Headers on the way from the gateway to a node's daemon. The gateway strips them
 // from what clients send, so their values are the gateway's own.
@@ -46,6 +48,22 @@ const (
 	HeaderField  = "x-headstart-field"
 )
 
+// Headers between daemons, which no gateway sets. HeaderUndelivered and HeaderDepth are seen
+// outside of them, too.
+const (
+	// HeaderInstance names the target of a request that is handed over, and HeaderProtocol what
+	// the function speaks.
+	HeaderInstance = "x-headstart-instance"
+	HeaderProtocol = "x-headstart-protocol"
+	// HeaderDepth is how many calls of functions by functions led to the request.
+	HeaderDepth = "x-headstart-depth"
+	// HeaderUndelivered is on an answer to a daemon that handed over a request, which nobody
+	// got.
+	HeaderUndelivered = "x-headstart-undelivered"
+	// HeaderProgress asks and tells how far a request is that was handed over.
+	HeaderProgress = "x-headstart-progress"
+)
+
 // HintPath is where a filter posts the hint of a request: its headers are the hint,
 // it has no body.
 const HintPath = "/v1/hint"
@@ -53,7 +71,7 @@ const HintPath = "/v1/hint"
 // RefusalPath is where a filter posts that it refused a request, for the operator: the
 // daemon never sees that request. HeaderFunction, HeaderReason and HeaderField are all
 // that is told, nothing of it the client's words. A field is shorter than
-// MaxTemplateBytes, as the template has all the names that are in it.
+// reference.MaxTemplateBytes, as the template has all the names that are in it.
 const RefusalPath = "/v1/refusal"
 
 // Config is the plugin configuration of the prefetch filter, as JSON.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // statusBadRequest is HTTP's. The package net/http would double the module's size.
@@ -29,7 +30,7 @@ type table struct {
 type function struct {
 	name string
 	// input is nil if the function has no stored input.
-	input *filterapi.Template
+	input *reference.Template
 	// endpoint is where requests with an input are to go; empty where routes see to that.
 	endpoint string
 }
@@ -42,7 +43,7 @@ func newTable(c *filterapi.Config) (*table, error) {
 			continue // there is nothing to do for its requests
 		}
 		if f.Input != "" {
-			template, err := filterapi.ParseTemplate(f.Input)
+			template, err := reference.ParseTemplate(f.Input)
 			if err != nil {
 				return nil, fmt.Errorf("function %s: input: %w", f.Name, err)
 			}
@@ -95,7 +96,7 @@ type decision struct {
 // request has an input.
 func (f function) decide(headers [][2]string, newID func() string) decision {
 	ref, ok, err := f.reference(headers)
-	if wrong, isWrong := errors.AsType[*filterapi.ReferenceError](err); isWrong {
+	if wrong, isWrong := errors.AsType[*reference.Error](err); isWrong {
 		reply := filterapi.NewProblem(statusBadRequest, filterapi.ReasonInputReferenceMalformed, "header "+wrong.Header, wrong.Error())
 		reply.Function = f.name
 		return decision{reply: reply, tell: f.message(filterapi.RefusalPath,
@@ -137,7 +138,7 @@ func (f function) reference(headers [][2]string) (ref string, ok bool, err error
 			return "", false
 		}
 		if slices.ContainsFunc(headers[first+1:], is) {
-			repeated = &filterapi.ReferenceError{Header: name, Problem: "is given more than once"}
+			repeated = &reference.Error{Header: name, Problem: "is given more than once"}
 		}
 		return headers[first][1], true
 	})

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -29,9 +30,6 @@ const (
 	// Knative request may by default (maxRevisionTimeoutSeconds). One that is shared has it from
 	// when the last of them came.
 	longest = 10 * time.Minute
-
-	// fieldLimit is the annotation that bounds an input's size.
-	fieldLimit = "headstart.dev/input-limit"
 )
 
 // Request asks for one request's input.
@@ -95,7 +93,7 @@ func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
 	defer e.mu.Unlock()
 	if i, ok := e.inputs[r.ID]; ok {
 		if i.request.Function != r.Function || i.request.Store != r.Store || i.request.Reference != r.Reference {
-			return refused(problem.New(http.StatusConflict, "DuplicateRequest", source.FieldInput,
+			return refused(problem.New(http.StatusConflict, "DuplicateRequest", filterapi.AnnotationInput,
 				"the request's identifier belongs to another input"))
 		}
 		i.owners++

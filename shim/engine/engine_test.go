@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -374,7 +375,7 @@ func startOver(t *testing.T, buf *buffer.Buffer) *node {
 	n.store.Put(object, "text/plain", content)
 	n.Engine = engine.New(func(store string) (source.Source, error) {
 		if store != "edge" {
-			return nil, problem.New(http.StatusBadGateway, "StoreUnknown", source.FieldStore, "no such store")
+			return nil, problem.New(http.StatusBadGateway, "StoreUnknown", filterapi.AnnotationStore, "no such store")
 		}
 		return n.store, nil
 	}, buf, func(o engine.Outcome) { n.outcomes <- o })

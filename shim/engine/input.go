@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -240,7 +241,7 @@ func (i *Input) outcome() Outcome {
 }
 
 func tooLarge(detail string) error {
-	return problem.New(http.StatusRequestEntityTooLarge, "InputTooLarge", fieldLimit, detail)
+	return problem.New(http.StatusRequestEntityTooLarge, "InputTooLarge", filterapi.AnnotationInputLimit, detail)
 }
 
 func (i *Input) tooLarge(size int64) error {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -211,7 +212,7 @@ func TestASharedFetchHasTheTimeOfItsLast(t *testing.T) {
 					succeeds(t, first, content)
 					succeeds(t, second, content)
 				} else {
-					failed(t, second, "StoreTimeout", http.StatusGatewayTimeout, source.FieldStore)
+					failed(t, second, "StoreTimeout", http.StatusGatewayTimeout, filterapi.AnnotationStore)
 					if took := second.Ended().Sub(second.Began()); took != longest {
 						t.Errorf("it had %v", took)
 					}

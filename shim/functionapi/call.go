@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -21,9 +22,6 @@ import (
 // DepthLimit is how deep calls may lead from function to function. AWS stops its functions'
 // loops at 16, too, and no pipeline of ours is near that.
 const DepthLimit = 16
-
-// fieldCallers is the annotation by which a function is called from other namespaces.
-const fieldCallers = "headstart.dev/callers"
 
 // ownNamespace stands for the caller's own in a call's path. No namespace can be named so.
 const ownNamespace = "-"
@@ -77,7 +75,7 @@ func (h *handler) call(w http.ResponseWriter, r *http.Request, rest string) {
 	full := h.sandbox.calls.Add(1) > CallsLimit
 	var function string // if it may be told
 	t, err := parseTarget(rest, r.URL.RawQuery, h.sandbox.namespace)
-	o := h.server.deliveries.origin(h.sandbox.id, r.Header.Get(headerRequest), traceOf(propagation.HeaderCarrier(r.Header)))
+	o := h.server.deliveries.origin(h.sandbox.id, r.Header.Get(filterapi.HeaderRequest), traceOf(propagation.HeaderCarrier(r.Header)))
 	ctx, span := tracer.Start(h.trace(r, o.traceparent), tracing.Call, trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(tracing.Instance.String(h.sandbox.id)))
 	defer span.End() // also when the answer breaks off
@@ -108,11 +106,11 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 	if err != nil {
 		return nil, err
 	}
-	claimed, _ := strconv.Atoi(r.Header.Get(headerDepth)) // 0 if it is none
+	claimed, _ := strconv.Atoi(r.Header.Get(filterapi.HeaderDepth)) // 0 if it is none
 	depth := max(o.depth, claimed)
 	if depth >= DepthLimit {
 		return nil, problem.New(http.StatusLoopDetected, "CallDepthExceeded", "",
-			fmt.Sprintf("functions called each other %d times in a row; a call that belongs to another request has to name that in %s", DepthLimit, headerRequest))
+			fmt.Sprintf("functions called each other %d times in a row; a call that belongs to another request has to name that in %s", DepthLimit, filterapi.HeaderRequest))
 	}
 	ref, err := reference(r.Header, f)
 	if err != nil {
@@ -126,11 +124,11 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 		out.Host = hosts[0]
 	}
 	clean(out.Header)
-	out.Header.Set(headerRequest, id)
-	out.Header.Set(headerFunction, f.GetName())
-	out.Header.Set(headerDepth, strconv.Itoa(depth+1))
+	out.Header.Set(filterapi.HeaderRequest, id)
+	out.Header.Set(filterapi.HeaderFunction, f.GetName())
+	out.Header.Set(filterapi.HeaderDepth, strconv.Itoa(depth+1))
 	if ref != "" {
-		out.Header.Set(headerInput, ref)
+		out.Header.Set(filterapi.HeaderInput, ref)
 	}
 	tracing.Inject(r.Context(), out.Header)
 	return out, nil
@@ -148,8 +146,8 @@ func (h *handler) allowed(r *http.Request, t target) (*nodeapi.Function, error) 
 		return nil, err
 	}
 	if err != nil || !slices.Contains(f.GetCallers(), own) {
-		return nil, problem.New(http.StatusForbidden, "CallNotAllowed", fieldCallers,
-			fmt.Sprintf("no function %s lets functions of namespace %s call it; its annotation %s may name that", t.function(), own, fieldCallers))
+		return nil, problem.New(http.StatusForbidden, "CallNotAllowed", filterapi.AnnotationCallers,
+			fmt.Sprintf("no function %s lets functions of namespace %s call it; its annotation %s may name that", t.function(), own, filterapi.AnnotationCallers))
 	}
 	return f, nil
 }
@@ -159,7 +157,7 @@ func (h *handler) allowed(r *http.Request, t target) (*nodeapi.Function, error) 
 func clean(h http.Header) {
 	for name := range h {
 		lower := strings.ToLower(name)
-		if strings.HasPrefix(lower, "x-headstart-") || strings.HasPrefix(lower, "x-envoy-") || strings.Contains(lower, "_") ||
+		if strings.HasPrefix(lower, filterapi.HeaderPrefix) || strings.HasPrefix(lower, "x-envoy-") || strings.Contains(lower, "_") ||
 			strings.HasPrefix(lower, "x-forwarded-") || lower == "forwarded" {
 			delete(h, name)
 		}

@@ -8,14 +8,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// Header names, as the ingress and filters/filterapi have them.
-const (
-	headerRequest  = "x-headstart-request"
-	headerFunction = "x-headstart-function"
-	headerInput    = "x-headstart-input"
-	headerDepth    = "x-headstart-depth"
-)
-
 // What a socket has.
 const (
 	inputPath = "/input/"

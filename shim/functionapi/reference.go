@@ -3,6 +3,7 @@ package functionapi
 import (
 	"net/http"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -12,13 +13,13 @@ import (
 // function's template makes of the headers, as the gateway's filter does. Whether the
 // function's store allows it is seen when it is fetched, as of all references.
 func reference(h http.Header, f *nodeapi.Function) (string, error) {
-	switch named := h.Values(headerInput); {
+	switch named := h.Values(filterapi.HeaderInput); {
 	case len(named) == 0:
 		return source.Name(f.GetInputTemplate(), h)
 	case !f.GetHasInput():
-		return "", problem.New(http.StatusBadRequest, "InputNotTaken", headerInput, "the function takes no stored input: it has no annotation "+source.FieldInput)
+		return "", problem.New(http.StatusBadRequest, "InputNotTaken", filterapi.HeaderInput, "the function takes no stored input: it has no annotation "+filterapi.AnnotationInput)
 	case len(named) > 1:
-		return "", source.Misnamed(headerInput, "is given more than once")
+		return "", source.Misnamed(filterapi.HeaderInput, "is given more than once")
 	default:
 		return checked(named[0])
 	}
@@ -28,7 +29,7 @@ func reference(h http.Header, f *nodeapi.Function) (string, error) {
 func checked(named string) (string, error) {
 	if _, err := source.ParseReference(named); err != nil {
 		p := *problem.Of(err)
-		p.Field = headerInput
+		p.Field = filterapi.HeaderInput
 		return "", &p
 	}
 	return named, nil

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
@@ -109,12 +110,12 @@ func isGone(err error) bool {
 func tooLate(f *nodeapi.Function, ready bool) *problem.Problem {
 	within := f.GetReadyTimeout().AsDuration()
 	if !ready { // and the instance, which others may wait for, has longer
-		return problem.New(http.StatusGatewayTimeout, "ReadyTimeout", fieldReadyTimeout,
+		return problem.New(http.StatusGatewayTimeout, "ReadyTimeout", filterapi.AnnotationReadyTimeout,
 			fmt.Sprintf("the function was not ready within %s of the request's arrival; mend its start, or allow it more time", within))
 	}
 	late := source.TimedOut(f.GetStore())
-	late.Field = source.FieldInput
-	late.Detail += fmt.Sprintf("; %s, now %s, bounds the wait for the input, too", fieldReadyTimeout, within)
+	late.Field = filterapi.AnnotationInput
+	late.Detail += fmt.Sprintf("; %s, now %s, bounds the wait for the input, too", filterapi.AnnotationReadyTimeout, within)
 	return late
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -33,7 +34,7 @@ func (in *Ingress) begin(ctx context.Context, p *parked, instance string) (end f
 // depth is what a request says of the calls that led to it. Only daemons say it, which
 // bound it themselves; anything else is none.
 func depth(h http.Header) int {
-	n, err := strconv.Atoi(h.Get(headerDepth))
+	n, err := strconv.Atoi(h.Get(filterapi.HeaderDepth))
 	if err != nil || n < 0 {
 		return 0
 	}
@@ -42,9 +43,9 @@ func depth(h http.Header) int {
 
 // setDepth sets it anew. A request that no function has made says nothing.
 func setDepth(h http.Header, depth int) {
-	h.Del(headerDepth)
+	h.Del(filterapi.HeaderDepth)
 	if depth > 0 {
-		h.Set(headerDepth, strconv.Itoa(depth))
+		h.Set(filterapi.HeaderDepth, strconv.Itoa(depth))
 	}
 }
 

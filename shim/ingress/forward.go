@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -19,6 +20,9 @@ import (
 
 // fieldRequestTimeout is the manifest's field that bounds a request.
 const fieldRequestTimeout = "spec.template.spec.timeoutSeconds"
+
+// ownHeaders begins the project's headers, in the canonical form of http.Header's keys.
+var ownHeaders = http.CanonicalHeaderKey(filterapi.HeaderPrefix)
 
 // forward hands the request to an instance of this node, and its answer to the caller. file
 // tells whether the function sees the input as a file, too.
@@ -76,7 +80,7 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		},
 		prepare: func(out *http.Request) {
 			for h := range out.Header {
-				if strings.HasPrefix(h, headerPrefix) {
+				if strings.HasPrefix(h, ownHeaders) {
 					delete(out.Header, h)
 				}
 			}
@@ -85,11 +89,11 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 			for name, value := range to.header {
 				out.Header.Set(name, value)
 			}
-			out.Header.Set(headerRequest, p.id)
+			out.Header.Set(filterapi.HeaderRequest, p.id)
 			setDepth(out.Header, p.depth)
 			tracing.Inject(phases.ctx, out.Header)
 			if to.file {
-				out.Header.Set(headerInputFile, staging.Mount+"/"+p.id)
+				out.Header.Set(filterapi.HeaderInputFile, staging.Mount+"/"+p.id)
 			}
 			body.attach(out)
 		},

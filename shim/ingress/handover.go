@@ -14,6 +14,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -167,21 +168,21 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 		prepare: func(out *http.Request) {
 			out.URL.Scheme, out.URL.Host = "https", bound.GetPeerAddress()
 			// Set anew: a client's Connection header can name any of them for removal.
-			out.Header.Set(headerRequest, p.id)
-			out.Header.Set(headerFunction, p.function.GetName())
-			out.Header.Set(headerInstance, bound.GetInstance())
-			out.Header.Del(headerInput)
+			out.Header.Set(filterapi.HeaderRequest, p.id)
+			out.Header.Set(filterapi.HeaderFunction, p.function.GetName())
+			out.Header.Set(filterapi.HeaderInstance, bound.GetInstance())
+			out.Header.Del(filterapi.HeaderInput)
 			if p.reference != "" {
-				out.Header.Set(headerInput, p.reference)
+				out.Header.Set(filterapi.HeaderInput, p.reference)
 			}
 			setDepth(out.Header, p.depth)
-			out.Header.Del(headerProtocol)
+			out.Header.Del(filterapi.HeaderProtocol)
 			if protocol(r) == protocolH2 {
-				out.Header.Set(headerProtocol, protocolH2)
+				out.Header.Set(filterapi.HeaderProtocol, protocolH2)
 			}
-			out.Header.Del(headerProgress)
+			out.Header.Del(filterapi.HeaderProgress)
 			if out.Header.Get("Expect") == "" { // another word before the answer
-				out.Header.Set(headerProgress, progressAsked)
+				out.Header.Set(filterapi.HeaderProgress, progressAsked)
 				there.asked = true
 			}
 			tracing.Inject(ctx, out.Header)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -37,15 +38,15 @@ type hint struct {
 // starts everything else.
 func (in *Ingress) Hints() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, name := r.Header.Get(headerRequest), r.Header.Get(headerFunction)
+		id, name := r.Header.Get(filterapi.HeaderRequest), r.Header.Get(filterapi.HeaderFunction)
 		f, err := in.functions.get(r.Context(), name, "")
 		switch refusal := r.URL.Path == refusalPath; {
 		case err != nil && !refusal:
 			in.metrics.hint(hintRefused)
 		case err == nil && refusal:
-			err = in.refusal(f, r.Header.Get(headerReason), r.Header.Get(headerField))
+			err = in.refusal(f, r.Header.Get(filterapi.HeaderReason), r.Header.Get(filterapi.HeaderField))
 		case err == nil:
-			err = in.hint(r.Context(), id, f, r.Header.Get(headerInput))
+			err = in.hint(r.Context(), id, f, r.Header.Get(filterapi.HeaderInput))
 		}
 		if err != nil {
 			problem.Write(w, err, name, id)

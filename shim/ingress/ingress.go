@@ -16,36 +16,12 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/staging"
-)
-
-// Header names, as filters/filterapi defines them for the gateway's side.
-const (
-	headerRequest   = "x-headstart-request"
-	headerFunction  = "x-headstart-function"
-	headerInput     = "x-headstart-input"
-	headerInputFile = "x-headstart-input-file"
-	// headerInstance names the target between daemons, and headerProtocol what the
-	// function speaks.
-	headerInstance = "x-headstart-instance"
-	headerProtocol = "x-headstart-protocol"
-	// headerDepth is how many calls of functions by functions led to the request.
-	headerDepth = "x-headstart-depth"
-	// headerUndelivered is on an answer to a daemon that handed over a request, which
-	// nobody got.
-	headerUndelivered = "x-headstart-undelivered"
-	// headerProgress asks and tells, between daemons, how far a request is that was handed
-	// over.
-	headerProgress = "x-headstart-progress"
-	// headerReason and headerField say what a filter refused.
-	headerReason = "x-headstart-reason"
-	headerField  = "x-headstart-field"
-	// headerPrefix begins them all, in the canonical form of http.Header's keys.
-	headerPrefix = "X-Headstart-"
 )
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/ingress")
@@ -192,7 +168,7 @@ func (in *Ingress) Gateway() http.Handler {
 // Peers serves the requests that other nodes' daemons hand over.
 func (in *Ingress) Peers() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		instance := r.Header.Get(headerInstance)
+		instance := r.Header.Get(filterapi.HeaderInstance)
 		in.serve(w, r, func(ctx context.Context, r *http.Request, p *parked) error {
 			trace.SpanFromContext(ctx).SetAttributes(tracing.Instance.String(instance))
 			p.tell = progressTo(w, r)

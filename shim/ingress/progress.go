@@ -7,10 +7,12 @@ import (
 	"net/textproto"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // How far a request has come on the instance's node, which that tells the node that handed it
-// over: in headerProgress of answers of status 102. So it is known of a daemon that ends
+// over: in filterapi.HeaderProgress of answers of status 102. So it is known of a daemon that ends
 // whether anybody may have had the request.
 const (
 	progressAsked = "tell" // in the request
@@ -23,13 +25,13 @@ const (
 // progressTo returns what tells the other daemon how far its request is, if that wants to
 // hear it.
 func progressTo(w http.ResponseWriter, r *http.Request) func(progress string) {
-	if r.Header.Get(headerProgress) != progressAsked {
+	if r.Header.Get(filterapi.HeaderProgress) != progressAsked {
 		return func(string) {}
 	}
 	return func(progress string) {
-		w.Header().Set(headerProgress, progress)
+		w.Header().Set(filterapi.HeaderProgress, progress)
 		w.WriteHeader(http.StatusProcessing) // at once
-		w.Header().Del(headerProgress)
+		w.Header().Del(filterapi.HeaderProgress)
 	}
 }
 
@@ -41,7 +43,7 @@ type progress struct {
 
 // heard takes an answer before the answer.
 func (p *progress) heard(_ int, header textproto.MIMEHeader) error {
-	if header.Get(headerProgress) == progressDelivering {
+	if header.Get(filterapi.HeaderProgress) == progressDelivering {
 		p.delivering.Store(true)
 	}
 	return nil
@@ -72,7 +74,7 @@ type answering struct {
 // the answer.
 func (a *answering) WriteHeader(status int) {
 	interim := status < http.StatusOK && status != http.StatusSwitchingProtocols
-	if interim && a.Header().Get(headerProgress) != "" {
+	if interim && a.Header().Get(filterapi.HeaderProgress) != "" {
 		return
 	}
 	if !interim {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -76,14 +77,14 @@ func (in *Ingress) proxy(ctx context.Context, w http.ResponseWriter, r *http.Req
 			hasBody = pr.Out.ContentLength != 0
 		},
 		ModifyResponse: func(res *http.Response) error {
-			if to.daemon && res.Header.Get(headerUndelivered) != "" {
+			if to.daemon && res.Header.Get(filterapi.HeaderUndelivered) != "" {
 				return handedBack(res)
 			}
 			if to.heard != nil {
 				to.heard(res.Header)
 			}
-			res.Header.Del(headerUndelivered)
-			res.Header.Set(headerRequest, to.id)
+			res.Header.Del(filterapi.HeaderUndelivered)
+			res.Header.Set(filterapi.HeaderRequest, to.id)
 			if res.StatusCode != http.StatusSwitchingProtocols { // whose body is the connection
 				got = &watched{ReadCloser: res.Body, untilReset: hasBody && untilClosed(res)}
 				res.Body = got

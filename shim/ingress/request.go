@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
@@ -57,9 +58,6 @@ func (p *parked) inputs() []*engine.Input {
 // the last moment still has its whole request timeout, and the daemon the last word.
 const deliveryGrace = 2 * time.Second
 
-// fieldReadyTimeout is the annotation that bounds the wait before the delivery.
-const fieldReadyTimeout = "headstart.dev/ready-timeout"
-
 // serve parks one request, has answer answer it, and says what became of it.
 func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(context.Context, *http.Request, *parked) error) {
 	began := time.Now()
@@ -105,18 +103,18 @@ func whileThere(r *http.Request) (_ *http.Request, forget func()) {
 // park reads what the request is, and has its input fetched from now on. On error the
 // request holds nothing.
 func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began time.Time) error {
-	id, ref := r.Header.Get(headerRequest), r.Header.Get(headerInput)
+	id, ref := r.Header.Get(filterapi.HeaderRequest), r.Header.Get(filterapi.HeaderInput)
 	named := id != ""
 	if !named {
 		id = nodeapi.NewRequestID()
 	}
 	if !nodeapi.IsRequestID(id) {
-		return problem.New(http.StatusBadRequest, "RequestIDMalformed", headerRequest, headerRequest+" must be 32 lower-case hexadecimal digits")
+		return problem.New(http.StatusBadRequest, "RequestIDMalformed", filterapi.HeaderRequest, filterapi.HeaderRequest+" must be 32 lower-case hexadecimal digits")
 	}
 	p.id = id
 	wait, cancel := in.waiting(ctx)
 	defer cancel()
-	f, err := in.functions.get(wait, r.Header.Get(headerFunction), r.Host)
+	f, err := in.functions.get(wait, r.Header.Get(filterapi.HeaderFunction), r.Host)
 	if err != nil {
 		return err
 	}
@@ -214,7 +212,7 @@ type brokenOff interface{ BrokeOff(why error) }
 // fail is the one place where a request's failure is told: to the caller, the log and
 // the operator.
 func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err error) {
-	name, pr := r.Header.Get(headerFunction), problem.Of(err)
+	name, pr := r.Header.Get(filterapi.HeaderFunction), problem.Of(err)
 	if p.function != nil {
 		name = p.function.GetName()
 	}
@@ -236,13 +234,13 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 		panic(http.ErrAbortHandler) // the only way to tell the gateway that the answer is not whole
 	}
 	if p.id != "" {
-		w.Header().Set(headerRequest, p.id)
+		w.Header().Set(filterapi.HeaderRequest, p.id)
 	}
 	if p.body.closeUnread(w.Header()) && !errors.Is(err, errClientGone) {
 		linger(w)
 	}
 	if isUndelivered(err) {
-		w.Header().Set(headerUndelivered, pr.Title)
+		w.Header().Set(filterapi.HeaderUndelivered, pr.Title)
 	}
 	problem.Write(w, pr, name, p.id)
 }

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 const (
@@ -29,7 +31,7 @@ type transports map[string]http.RoundTripper
 
 // protocol is what the function of a request speaks.
 func protocol(r *http.Request) string {
-	if r.ProtoMajor == 2 || r.TLS != nil && r.Header.Get(headerProtocol) == protocolH2 {
+	if r.ProtoMajor == 2 || r.TLS != nil && r.Header.Get(filterapi.HeaderProtocol) == protocolH2 {
 		return protocolH2
 	}
 	return protocolH1

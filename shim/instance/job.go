@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
-	"github.com/headstart-mesh/headstart/shim/sandbox"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -44,9 +44,9 @@ func (s *Set) beginJob(ctx context.Context, in *instance, j *nodeapi.Job) map[st
 	if j.GetInput() == "" {
 		return nil
 	}
-	annotations := map[string]string{sandbox.AnnotationInput: j.GetInput()}
+	annotations := map[string]string{filterapi.AnnotationInput: j.GetInput()}
 	if j.GetBySocket() {
-		annotations[sandbox.AnnotationReadBy] = sandbox.ReadBySocket
+		annotations[filterapi.AnnotationReadBy] = filterapi.ReadBySocket
 	}
 	return annotations
 }

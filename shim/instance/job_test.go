@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/instance/instancetest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
-	"github.com/headstart-mesh/headstart/shim/sandbox"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -74,7 +74,7 @@ func (s *shimmed) Create(ctx context.Context, spec instance.Spec) (instance.Sand
 
 func (sb jobSandbox) Start(ctx context.Context) error {
 	a := sb.of.specs[sb.ID()].Annotations
-	if a[sandbox.AnnotationInput] != "" && a[sandbox.AnnotationReadBy] != sandbox.ReadBySocket {
+	if a[filterapi.AnnotationInput] != "" && a[filterapi.AnnotationReadBy] != filterapi.ReadBySocket {
 		if _, err := sb.of.stage(ctx, sb.ID()); err != nil {
 			return err
 		}

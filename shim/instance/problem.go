@@ -7,15 +7,13 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// Fields of the manifest that an instance's failure may point to.
-const (
-	fieldContainer    = "spec.template.spec.containers[0]"
-	fieldReadyTimeout = "headstart.dev/ready-timeout"
-)
+// fieldContainer is the field of the manifest that an instance's failure may point to.
+const fieldContainer = "spec.template.spec.containers[0]"
 
 const (
 	reasonExited        = "FunctionExited"
@@ -54,7 +52,7 @@ func (s *Set) explain(ctx context.Context, in *instance, err error, f *nodeapi.F
 	case s.ctx.Err() != nil:
 		return problem.New(http.StatusServiceUnavailable, "DaemonStopping", "", "the node's daemon is being stopped")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return problem.New(http.StatusGatewayTimeout, "ReadyTimeout", fieldReadyTimeout,
+		return problem.New(http.StatusGatewayTimeout, "ReadyTimeout", filterapi.AnnotationReadyTimeout,
 			fmt.Sprintf("the function was not ready within %s; mend its start, or allow it more time", f.GetReadyTimeout().AsDuration()))
 	}
 	in.words = nodeapi.LastLines(err.Error())

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/ingress"
@@ -22,9 +23,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
-
-// fieldReadyTimeout is the annotation that bounds the wait for the input.
-const fieldReadyTimeout = "headstart.dev/ready-timeout"
 
 // job is one of them, and its input.
 type job struct {
@@ -149,8 +147,8 @@ func (j *job) await(ctx context.Context) error {
 		return err
 	}
 	late := source.TimedOut(j.about.GetStore())
-	late.Field = source.FieldInput
-	late.Detail += fmt.Sprintf("; %s, now %s, bounds the wait for the input", fieldReadyTimeout, j.about.GetReadyTimeout().AsDuration())
+	late.Field = filterapi.AnnotationInput
+	late.Detail += fmt.Sprintf("; %s, now %s, bounds the wait for the input", filterapi.AnnotationReadyTimeout, j.about.GetReadyTimeout().AsDuration())
 	return source.Because(late, err)
 }
 

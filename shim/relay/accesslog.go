@@ -7,14 +7,14 @@ import (
 
 	logdata "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 const (
 	// functionTag is the custom tag of an access log entry that names the function; the
 	// gateways take it from their clusters' metadata.
 	functionTag = "headstart.function"
-	// functionHeader is what the gateways' filter or routes call the function.
-	functionHeader = "x-headstart-function"
 )
 
 // logService takes the gateways' access logs (Envoy's ALS).
@@ -56,7 +56,7 @@ func functionOf(entry *logdata.HTTPAccessLogEntry, byHost map[string]string) str
 	if name := entry.GetCommonProperties().GetCustomTags()[functionTag]; name != "" {
 		return name
 	}
-	if name := entry.GetRequest().GetRequestHeaders()[functionHeader]; name != "" {
+	if name := entry.GetRequest().GetRequestHeaders()[filterapi.HeaderFunction]; name != "" {
 		return name
 	}
 	return byHost[serviceOf(entry.GetCommonProperties().GetUpstreamCluster())]

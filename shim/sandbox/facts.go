@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -22,16 +23,6 @@ const (
 	podUID        = "io.kubernetes.cri.sandbox-uid"
 	podContainer  = "io.kubernetes.cri.container-name"
 	podSandboxDir = "io.kubernetes.cri.sandbox-log-directory"
-)
-
-// The annotations by which a container says that it is a job, whose input is to be there when
-// its program starts. containerd passes them on from the pod, by the runtime's
-// pod_annotations.
-const (
-	AnnotationInput  = "headstart.dev/input"
-	AnnotationReadBy = "headstart.dev/read-by"
-	// ReadBySocket is the value of AnnotationReadBy of a program that needs no file.
-	ReadBySocket = "socket"
 )
 
 // Facts are what a specification says of its container.
@@ -70,8 +61,9 @@ func Read(config []byte) (Facts, error) {
 	for _, name := range containerTypes {
 		f.Pause = f.Pause || annotations[name] == "sandbox"
 	}
-	f.Job = !f.Pause && annotations[AnnotationInput] != ""
-	f.AwaitsInput = f.Job && annotations[AnnotationReadBy] != ReadBySocket
+	// containerd passes the annotations on from the pod, by the runtime's pod_annotations.
+	f.Job = !f.Pause && annotations[filterapi.AnnotationInput] != ""
+	f.AwaitsInput = f.Job && annotations[filterapi.AnnotationReadBy] != filterapi.ReadBySocket
 	f.Pod = pod(annotations)
 	f.SystemdCgroup = systemd(linux.CgroupsPath)
 	return f, nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -16,9 +17,9 @@ func Name(template string, h http.Header) (string, error) {
 	if template == "" {
 		return "", nil
 	}
-	t, err := filterapi.ParseTemplate(template)
+	t, err := reference.ParseTemplate(template)
 	if err != nil { // which the control plane took: of a kind that only a newer daemon knows
-		return "", Because(problem.New(http.StatusBadGateway, filterapi.ReasonInputReferenceMalformed, FieldInput,
+		return "", Because(problem.New(http.StatusBadGateway, filterapi.ReasonInputReferenceMalformed, filterapi.AnnotationInput,
 			"the node's daemon does not know this kind of reference; it is older than the control plane"), err)
 	}
 	repeated := ""
@@ -32,7 +33,7 @@ func Name(template string, h http.Header) (string, error) {
 	if repeated != "" {
 		return "", Misnamed(repeated, "is given more than once")
 	}
-	if wrong, ok := errors.AsType[*filterapi.ReferenceError](err); ok {
+	if wrong, ok := errors.AsType[*reference.Error](err); ok {
 		return "", Misnamed(wrong.Header, wrong.Problem)
 	}
 	return ref, err

@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -46,7 +47,7 @@ const (
 )
 
 // field is the annotation that a trigger comes from.
-const field = "headstart.dev/trigger"
+const field = filterapi.AnnotationTrigger
 
 // consumer has one function called for the entries of one stream.
 type consumer struct {

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -22,20 +23,13 @@ import (
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/trigger")
 
-// Headers of a request through the gateway, as the gateway's filter sets them.
-const (
-	headerRequest  = "x-headstart-request"
-	headerFunction = "x-headstart-function"
-	headerInput    = "x-headstart-input"
-)
-
 // delivery makes requests of entries.
 type delivery struct {
 	gateway http.Handler
 	node    string
 	trigger *nodeapi.Trigger
 	// template is of the function's input; known is false if entries name none.
-	template filterapi.Template
+	template reference.Template
 	known    bool
 }
 
@@ -44,7 +38,7 @@ func newDelivery(gateway http.Handler, node string, t *nodeapi.Trigger) (*delive
 	if t.GetInput() == "" {
 		return d, nil
 	}
-	template, err := filterapi.ParseTemplate(t.GetInput())
+	template, err := reference.ParseTemplate(t.GetInput())
 	if err != nil {
 		return nil, fmt.Errorf("input of function %s: %w", t.GetFunction(), err)
 	}
@@ -81,8 +75,8 @@ var tooLarge = outcome{status: http.StatusRequestEntityTooLarge, hopeless: true,
 
 func (d *delivery) send(ctx context.Context, f *nodeapi.Function, id string, ev event) outcome {
 	r, err := d.request(ctx, f, id, ev)
-	if _, is := errors.AsType[*filterapi.ReferenceError](err); is {
-		p := problem.New(http.StatusBadRequest, "InputReferenceMalformed", "headstart.dev/input", "the entry names no input: "+err.Error())
+	if _, is := errors.AsType[*reference.Error](err); is {
+		p := problem.New(http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed, filterapi.AnnotationInput, "the entry names no input: "+err.Error())
 		return outcome{status: p.Status, failure: p, hopeless: true}
 	} else if err != nil {
 		p := problem.Of(err)
@@ -110,10 +104,10 @@ func (d *delivery) request(ctx context.Context, f *nodeapi.Function, id string, 
 	}
 	r.Header = ev.header()
 	tracing.Inject(ctx, r.Header)
-	r.Header.Set(headerRequest, id)
-	r.Header.Set(headerFunction, d.trigger.GetFunction())
+	r.Header.Set(filterapi.HeaderRequest, id)
+	r.Header.Set(filterapi.HeaderFunction, d.trigger.GetFunction())
 	if reference != "" {
-		r.Header.Set(headerInput, reference)
+		r.Header.Set(filterapi.HeaderInput, reference)
 	}
 	namespace, name, _ := strings.Cut(d.trigger.GetFunction(), "/")
 	r.Host = name + "." + namespace

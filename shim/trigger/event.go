@@ -16,7 +16,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // Fields of an entry with a meaning of their own. All others are extension attributes.
@@ -35,10 +35,10 @@ const (
 	// section 3.1.3.1).
 	attributePrefix = "ce-"
 
-	// attributeMost bounds one attribute, in bytes: an object's key of filterapi.MaxKeyBytes
+	// attributeMost bounds one attribute, in bytes: an object's key of reference.MaxKeyBytes
 	// fits a subject. attributesMost and attributesBytes bound them together: servers take
 	// headers of 16 KiB at least, of which an encoded byte needs three.
-	attributeMost   = 2 * filterapi.MaxKeyBytes
+	attributeMost   = 2 * reference.MaxKeyBytes
 	attributesMost  = 32
 	attributesBytes = 4 << 10
 	// contentTypeMost is longer than any sensible media type.
@@ -160,7 +160,7 @@ func encoded(value string) string {
 
 // input is the reference that a template makes of the event, empty for none. The template
 // sees attributes as they were written, not encoded: an object's key is taken as it is.
-func (ev event) input(t filterapi.Template) (string, error) {
+func (ev event) input(t reference.Template) (string, error) {
 	ref, _, err := t.Expand(func(header string) (string, bool) {
 		if header == "content-type" {
 			return ev.contentType, ev.contentType != ""

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/trigger"
 )
 
@@ -74,7 +74,7 @@ func TestAnEntryIsACloudEvent(t *testing.T) {
 
 // The template sees what the entry says, not how a header has to write it.
 func TestAnEntryNamesAnInput(t *testing.T) {
-	template, err := filterapi.ParseTemplate("s3://videos/{header.ce-type}/{header.ce-subject}")
+	template, err := reference.ParseTemplate("s3://videos/{header.ce-type}/{header.ce-subject}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestAnEntryNamesAnInput(t *testing.T) {
 	if _, err := trigger.Input(source, trigger.Entry{ID: entryID}, template); err == nil {
 		t.Error("there is a type, but no subject, and still an input")
 	}
-	other, err := filterapi.ParseTemplate("s3://videos/{header.x-key}")
+	other, err := reference.ParseTemplate("s3://videos/{header.x-key}")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -24,7 +24,7 @@ func Event(source string, e Entry) (h http.Header, body []byte) {
 }
 
 // Input is the reference that a template makes of an entry.
-func Input(source string, e Entry, t filterapi.Template) (string, error) {
+func Input(source string, e Entry, t reference.Template) (string, error) {
 	return newEvent(source, e).input(t)
 }
 

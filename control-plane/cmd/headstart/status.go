@@ -14,7 +14,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -124,7 +124,7 @@ func curlOptions(f admin.Function) string {
 	if f.Input == policy.InputBody {
 		return options + " --data-binary @FILE"
 	}
-	t, err := filterapi.ParseTemplate(f.Input)
+	t, err := reference.ParseTemplate(f.Input)
 	if err != nil {
 		return options // it has no input
 	}

@@ -107,7 +107,7 @@ var mistakes = []struct{ key, value string }{
 func Page() string {
 	var b strings.Builder
 	b.WriteString(intro)
-	all := policy.Annotations()
+	all := policy.Annotations(policy.Functions)
 	for _, a := range all {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.Key, kinds[a.Kind], standard(a), a.Bounds())
 	}
@@ -116,19 +116,17 @@ func Page() string {
 		fmt.Fprintf(&b, "**`%s`** %s\n\n", a.Key, a.Meaning)
 	}
 	b.WriteString(beforeJobs)
-	var own []policy.Annotation
-	for _, a := range policy.JobAnnotations() {
+	for _, a := range policy.Annotations(policy.Jobs) {
 		kind := kinds[a.Kind]
 		if a.Literal {
 			kind = "input reference"
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.Key, kind, standard(a), a.Bounds())
-		if !slices.Contains(policy.Keys(), a.Key) {
-			own = append(own, a)
-		}
 	}
-	for _, a := range own {
-		fmt.Fprintf(&b, "\n**`%s`** %s\n", a.Key, a.Meaning)
+	for _, a := range policy.Annotations(policy.Jobs) {
+		if !slices.Contains(policy.Keys(policy.Functions), a.Key) {
+			fmt.Fprintf(&b, "\n**`%s`** %s\n", a.Key, a.Meaning)
+		}
 	}
 	b.WriteString("\n" + beforeErrors)
 	for _, m := range mistakes {
@@ -163,6 +161,6 @@ func said(key, value string) string {
 	if err == nil {
 		return ""
 	}
-	list := strings.Join(policy.Keys(), ", ")
+	list := strings.Join(policy.Keys(policy.Functions), ", ")
 	return strings.ReplaceAll(err.Error(), list, "…")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy/reference"
+	grammar "github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 var update = flag.Bool("update", false, "write the page instead of comparing with it")
@@ -27,6 +28,15 @@ func TestThePageIsUpToDate(t *testing.T) {
 	}
 	if d := cmp.Diff(string(page), reference.Page()); d != "" {
 		t.Errorf("make generate brings the page up to date (-page +source):\n%s", d)
+	}
+}
+
+// The page has all kinds of references.
+func TestThePageHasTheGrammar(t *testing.T) {
+	for _, k := range grammar.Kinds() {
+		if !strings.Contains(reference.Page(), k.Form) {
+			t.Errorf("the page lacks %s", k.Form)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -129,5 +130,5 @@ func (s *stores) source(name string) (source.Source, error) {
 	} else if ok {
 		return st.source, nil
 	}
-	return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", "headstart.dev/store", fmt.Sprintf("store %q is not on the operator's list", name))
+	return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationStore, fmt.Sprintf("store %q is not on the operator's list", name))
 }

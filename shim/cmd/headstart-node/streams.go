@@ -13,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -75,7 +76,7 @@ func (s *streams) client(name string, ref source.Reference) (*goredis.Client, er
 	defer s.mu.Unlock()
 	c := s.stores[name]
 	if c.GetKind() != source.SchemeRedis || ref.Scheme != source.SchemeRedis || !slices.Contains(c.GetBuckets(), ref.Bucket) {
-		return nil, problem.New(http.StatusForbidden, "StoreNotAllowed", "headstart.dev/trigger", fmt.Sprintf("store %q is not on the operator's list as a redis one with keyspace %q", name, ref.Bucket))
+		return nil, problem.New(http.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationTrigger, fmt.Sprintf("store %q is not on the operator's list as a redis one with bucket %q", name, ref.Bucket))
 	}
 	if client := s.clients[name]; client != nil {
 		return client, nil

@@ -8,8 +8,8 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/install/edit"
-	"github.com/headstart-mesh/headstart/shim/sandbox"
 )
 
 const (
@@ -31,7 +31,7 @@ const podAnnotations = "pod_annotations"
 // withOurs adds those by which the shim knows a job to a list of pods' annotations.
 func withOurs(inherited any) any {
 	list, _ := inherited.([]any)
-	return append(slices.Clone(list), sandbox.AnnotationInput, sandbox.AnnotationReadBy)
+	return append(slices.Clone(list), filterapi.AnnotationInput, filterapi.AnnotationReadBy)
 }
 
 // model returns the runtime that ours is modelled on: the default one if it is runc's,

@@ -1,4 +1,4 @@
-package filterapi
+package reference
 
 import (
 	"errors"
@@ -20,19 +20,19 @@ func TestParseTemplateRefuses(t *testing.T) {
 		{"empty", "", "must start with s3://, redis://, http:// or https://: no other store is supported"},
 		{"other store", "ftp://videos/a", "must start with s3://, redis://"},
 		{"encrypted Redis", "rediss://jobs/a", "must start with s3://, redis://"},
-		{"no key of Redis", "redis://jobs", "has no key: write redis://<keyspace>/<key>"},
-		{"keyspace", "redis://a:b/c", `keyspace "a:b" may only hold letters`},
-		{"keyspace of two parts", "redis://a{header.b}/c", "keyspace: must be a name or exactly one {header.<name>}"},
+		{"no key of Redis", "redis://jobs", "has no key: write it like scheme://bucket/key"},
+		{"keyspace", "redis://a:b/c", `bucket "a:b" may only hold letters`},
+		{"keyspace of two parts", "redis://a{header.b}/c", "bucket: must be a name or exactly one {header.<name>}"},
 		{"long keyspace", "redis://" + strings.Repeat("a", 64) + "/c", "must be 1 to 63 characters long"},
-		{"no path", "https://models.example.com", "has no key: write https://<host>/<key>"},
-		{"user", "https://me:pw@models.example.com/a", `host "me:pw@models.example.com" must have a port`},
+		{"no path", "https://models.example.com", "has no key: write it like scheme://bucket/key"},
+		{"user", "https://me:pw@models.example.com/a", `bucket "me:pw@models.example.com" must have a port`},
 		{"upper-case host", "https://Models/a", "may only hold lower-case letters"},
 		{"IPv6", "http://[::1]/a", "may only hold lower-case letters"},
 		{"port 0", "http://a:080/a", "must have a port of 1 to 65535"},
 		{"query of a host", "http://a?b/c", "may only hold lower-case letters"},
 		{"climbing out of a host", "http://a/../b", `key has the path segment ".."`},
 		{"upper-case scheme", "S3://videos/a", "must start with s3://"},
-		{"no key", "s3://videos", "has no key: write s3://<bucket>/<key>"},
+		{"no key", "s3://videos", "has no key: write it like scheme://bucket/key"},
 		{"empty key", "s3://videos/", "key is empty"},
 		{"empty bucket", "s3:///a", "bucket: must be a name or exactly one {header.<name>}"},
 		{"bucket of two parts", "s3://my-{header.x-b}/a", "bucket: must be a name or exactly one {header.<name>}"},
@@ -93,8 +93,8 @@ func TestExpand(t *testing.T) {
 		{"no key", template, headers{"x-bucket": "videos"}, "", "header x-key is missing, and the input cannot be named without it"},
 		{"empty key", template, headers{"x-bucket": "videos", "x-key": ""}, "", "header x-key is not fit for an object key: it is empty"},
 		{"empty bucket", template, headers{"x-bucket": "", "x-key": "a"}, "", "header x-bucket is not a bucket name: it must be 3 to 63 characters long"},
-		{"user in a host", "https://{header.x-host}/k", headers{"x-host": "me@a"}, "", "header x-host is not a host name: it may only hold lower-case letters, digits, dots and hyphens, and a port"},
-		{"colon in a keyspace", "redis://{header.x-space}/k", headers{"x-space": "a:b"}, "", "header x-space is not a keyspace name: it may only hold letters, digits, dots, hyphens and underscores"},
+		{"user in a host", "https://{header.x-host}/k", headers{"x-host": "me@a"}, "", "header x-host is not a bucket name: it may only hold lower-case letters, digits, dots and hyphens, and a port"},
+		{"colon in a keyspace", "redis://{header.x-space}/k", headers{"x-space": "a:b"}, "", "header x-space is not a bucket name: it may only hold letters, digits, dots, hyphens and underscores"},
 		{"not UTF-8", template, headers{"x-bucket": "videos", "x-key": "\xc3"}, "", "header x-key is not fit for an object key: it is not UTF-8"},
 		{"control", template, headers{"x-bucket": "videos", "x-key": "a\u0085b"}, "", "header x-key is not fit for an object key: it has control characters"},
 		{"too long", template, headers{"x-bucket": "videos", "x-key": strings.Repeat("ü", 513)}, "", "header x-key is not fit for an object key: it is longer than 1024 bytes"},
@@ -113,7 +113,7 @@ func TestExpand(t *testing.T) {
 			got := ""
 			if err != nil {
 				got = err.Error()
-				if _, isReference := errors.AsType[*ReferenceError](err); !isReference {
+				if _, isReference := errors.AsType[*Error](err); !isReference {
 					t.Errorf("error is a %T", err)
 				}
 			}
@@ -124,22 +124,22 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-func TestTemplatesTellTheirPlace(t *testing.T) {
+func TestTemplatesTellTheirBucket(t *testing.T) {
 	for _, c := range []struct {
-		template, scheme, name, place string
-		literal                       bool
+		template, scheme, bucket string
+		literal                  bool
 	}{
-		{"s3://videos/a", "s3", "bucket", "videos", true},
-		{"redis://{header.x-space}/a", "redis", "keyspace", "", false},
-		{"https://a:1/b", "https", "host", "a:1", true},
+		{"s3://videos/a", "s3", "videos", true},
+		{"redis://{header.x-space}/a", "redis", "", false},
+		{"https://a:1/b", "https", "a:1", true},
 	} {
 		template, err := ParseTemplate(c.template)
 		if err != nil {
 			t.Fatal(err)
 		}
-		place, literal := template.Place()
-		if template.Scheme() != c.scheme || template.PlaceName() != c.name || place != c.place || literal != c.literal {
-			t.Errorf("%s: %s, %s, %q, %t", c.template, template.Scheme(), template.PlaceName(), place, literal)
+		bucket, literal := template.Bucket()
+		if template.Scheme() != c.scheme || bucket != c.bucket || literal != c.literal {
+			t.Errorf("%s: %s, %q, %t", c.template, template.Scheme(), bucket, literal)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func FuzzExpand(f *testing.F) {
 			return map[bool]string{true: a, false: b}[name == "x-a"], true
 		})
 		if err != nil {
-			wrong, isReference := errors.AsType[*ReferenceError](err)
+			wrong, isReference := errors.AsType[*Error](err)
 			if !isReference || ok || ref != "" {
 				t.Fatalf("%q, %t, %#v", ref, ok, err)
 			}
@@ -192,9 +192,7 @@ func FuzzExpand(f *testing.F) {
 			}
 			return
 		}
-		k, rest, known := cutKind(ref)
-		place, key, hasKey := strings.Cut(rest, "/")
-		if !ok || !known || k.scheme != template.Scheme() || !hasKey || k.problem(place) != "" || keyProblem(key) != "" {
+		if r, err := Parse(ref); !ok || err != nil || r.Scheme != template.Scheme() || r.String() != ref {
 			t.Fatalf("%q makes %q, ok %t", s, ref, ok)
 		}
 	})

@@ -1,10 +1,19 @@
-package filterapi
+package reference
 
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
+
+// OwnHeaders begins the names of all headers of the project's own.
+const OwnHeaders = "x-headstart-"
+
+// headerName are the characters of a field name in lower case (RFC 9110, section 5.6.2), as
+// Names has them.
+const headerName = "a-z0-9!#$%&'*+.^_`|~-"
 
 // refusedHeaders may not be part of a reference, each for its reason.
 var refusedHeaders = map[string]string{
@@ -63,14 +72,15 @@ func checkHeaderName(name string) error {
 	if strings.HasPrefix(name, ":") {
 		return fmt.Errorf("{header.%.64s}: a pseudo header cannot name an input", name)
 	}
-	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isTokenRune(r) }) {
+	lower := strings.ToLower(name)
+	if name == "" || !consists(lower, headerName) {
 		return fmt.Errorf("%.64q is not a header name", name)
 	}
-	if lower := strings.ToLower(name); lower != name {
+	if lower != name {
 		return fmt.Errorf("{header.%.64s}: write header names in lower case: {header.%.64s}", name, lower)
 	}
-	if strings.HasPrefix(name, headerPrefix) {
-		return fmt.Errorf("{header.%.64s}: %s* headers are the gateway's own and never reach it from a client", name, headerPrefix)
+	if strings.HasPrefix(name, OwnHeaders) {
+		return fmt.Errorf("{header.%.64s}: %s* headers are the gateway's own and never reach it from a client", name, OwnHeaders)
 	}
 	if reason, refused := refusedHeaders[name]; refused {
 		return fmt.Errorf("{header.%s}: %s", name, reason)
@@ -78,8 +88,12 @@ func checkHeaderName(name string) error {
 	return nil
 }
 
-// isTokenRune says whether r may be part of a field name (RFC 9110, section 5.6.2).
-func isTokenRune(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
-		strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+// Placeholder is a regular expression (RE2) of one placeholder, and RefusedPlaceholder of the
+// beginning of one whose header may not be part of a reference.
+func Placeholder() string { return `\{header\.[` + headerName + `]+\}` }
+
+// RefusedPlaceholder is described with Placeholder.
+func RefusedPlaceholder() string {
+	names := slices.Sorted(maps.Keys(refusedHeaders))
+	return `\{header\.((` + strings.Join(names, "|") + `)\}|` + OwnHeaders + `)`
 }

@@ -1,0 +1,23 @@
+package filterapi
+
+// AnnotationPrefix is the domain of Headstart's annotations.
+const AnnotationPrefix = "headstart.dev/"
+
+// The keys of the annotations, by which errors name them on all sides. What they mean and which
+// values they take is in the control plane's table (control-plane/policy).
+const (
+	AnnotationInput        = AnnotationPrefix + "input"
+	AnnotationStore        = AnnotationPrefix + "store"
+	AnnotationInputLimit   = AnnotationPrefix + "input-limit"
+	AnnotationScaleToZero  = AnnotationPrefix + "scale-to-zero"
+	AnnotationReadyTimeout = AnnotationPrefix + "ready-timeout"
+	AnnotationTrigger      = AnnotationPrefix + "trigger"
+	AnnotationTriggerStore = AnnotationPrefix + "trigger-store"
+	AnnotationTriggerTries = AnnotationPrefix + "trigger-tries"
+	AnnotationCallers      = AnnotationPrefix + "callers"
+	AnnotationRouting      = AnnotationPrefix + "routing"
+	// AnnotationReadBy is of jobs only, and ReadBySocket its value of a program that needs no
+	// file.
+	AnnotationReadBy = AnnotationPrefix + "read-by"
+	ReadBySocket     = "socket"
+)
