@@ -13,6 +13,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -22,7 +23,7 @@ const fieldRequestTimeout = "spec.template.spec.timeoutSeconds"
 
 // forward hands the request to an instance of this node, and its answer to the caller. file
 // tells whether the function sees the input as a file, too.
-func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string, at Endpoint, file bool) error {
+func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string, at sandboxes.Endpoint, file bool) error {
 	timeout := p.function.GetRequestTimeout().AsDuration()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
