@@ -16,7 +16,8 @@ import (
 func TestASandboxNeedsASocket(t *testing.T) {
 	r := newRig(t, nil)
 	dir := filepath.Join(t.TempDir(), "instances")
-	set, err := sandboxes.OpenKubelet(sandboxes.Config{Dir: dir, Providers: []sandboxes.Provider{r.Server}, Log: slog.New(slog.DiscardHandler)}, nil)
+	c := sandboxes.Config{Dir: dir, Providers: []sandboxes.Provider{r.Server}, Log: slog.New(slog.DiscardHandler)}
+	set, err := sandboxes.OpenKubelet(c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +29,8 @@ func TestASandboxNeedsASocket(t *testing.T) {
 	}
 	socket := filepath.Join(dir, "default_fire-x_u-1", "socket")
 	want := &nodeapi.Mount{Source: socket, Destination: "/headstart/socket", ReadOnly: true}
-	if diff := cmp.Diff(want, d.GetMounts()[1], protocmp.Transform()); diff != "" || d.GetEnv()["HEADSTART_SOCKET"] != "/headstart/socket/headstart.sock" {
+	diff := cmp.Diff(want, d.GetMounts()[1], protocmp.Transform())
+	if diff != "" || d.GetEnv()["HEADSTART_SOCKET"] != "/headstart/socket/headstart.sock" {
 		t.Errorf("described as %v (-want +got):\n%s", d, diff)
 	}
 }

@@ -151,7 +151,8 @@ func TestASandboxHasADirectory(t *testing.T) {
 		d := w.enter(nil)
 		want := []*nodeapi.Mount{{Source: w.dir(w.id, "input"), Destination: "/headstart/input", ReadOnly: true}}
 		env := map[string]string{"HEADSTART_INPUT_DIR": "/headstart/input", "HEADSTART_INSTANCE": w.id}
-		if diff := cmp.Diff(want, d.GetMounts(), protocmp.Transform()) + cmp.Diff(env, d.GetEnv()); diff != "" || d.GetOtlpTarget() != "unix:/run/otlp.sock" {
+		diff := cmp.Diff(want, d.GetMounts(), protocmp.Transform()) + cmp.Diff(env, d.GetEnv())
+		if diff != "" || d.GetOtlpTarget() != "unix:/run/otlp.sock" {
 			w.Errorf("described as %v (-want +got):\n%s", d, diff)
 		}
 		before, err := os.Stat(w.dir(w.id, "input"))
@@ -238,12 +239,14 @@ func TestASandboxFromBeforeMemory(t *testing.T) {
 // over restarts of the daemon.
 func TestNeedsAreBrought(t *testing.T) {
 	both(t, func(w *world) {
-		socket := &provider{name: "socket", need: sandboxes.Need{Env: map[string]string{"HEADSTART_SOCKET": "/headstart/socket/x"}}}
+		env := map[string]string{"HEADSTART_SOCKET": "/headstart/socket/x"}
+		socket := &provider{name: "socket", need: sandboxes.Need{Env: env}}
 		volume := &provider{name: "volume"}
 		w.config.Providers = []sandboxes.Provider{socket, volume}
 		w.restart()
 		d := w.enter(nil)
-		if got := destinations(w, d); !slices.Equal(got, []string{"/headstart/input", "/headstart/socket", "/headstart/volume"}) || d.GetEnv()["HEADSTART_SOCKET"] != "/headstart/socket/x" {
+		want := []string{"/headstart/input", "/headstart/socket", "/headstart/volume"}
+		if got := destinations(w, d); !slices.Equal(got, want) || d.GetEnv()["HEADSTART_SOCKET"] != env["HEADSTART_SOCKET"] {
 			w.Errorf("described as %v", d)
 		}
 		source := d.GetMounts()[1].GetSource()
@@ -299,28 +302,29 @@ func TestASandboxFromBeforeANeed(t *testing.T) {
 // without.
 func TestTheStartWaits(t *testing.T) {
 	missing := problem.New(http.StatusNotFound, "InputNotFound", "headstart.dev/input", "no such object")
+	const internal = "Internal: the node could not handle the request; its log says why"
 	for name, c := range map[string]struct {
 		wait  sandboxes.Wait
 		fails error
 		want  string
 		asked bool
 	}{
-		"it does not":                       {wait: sandboxes.WaitNo},
-		"until the need is there":           {wait: sandboxes.WaitStart, asked: true},
-		"until it is known not to come":     {wait: sandboxes.WaitStart, fails: missing, asked: true},
-		"until what it must have is there":  {wait: sandboxes.WaitFail, asked: true},
-		"for what is known not to come":     {wait: sandboxes.WaitFail, fails: missing, asked: true, want: "InputNotFound: no such object"},
-		"for what comes not, by our fault":  {wait: sandboxes.WaitFail, fails: errors.New("/var/lib/x: denied"), asked: true, want: "Internal: the node could not handle the request; its log says why"},
-		"as long as its caller asks for it": {wait: sandboxes.WaitFail, fails: context.Canceled, asked: true, want: "Internal: the node could not handle the request; its log says why"},
+		"no":                        {wait: sandboxes.WaitNo},
+		"start, it comes":           {wait: sandboxes.WaitStart, asked: true},
+		"start, it cannot be had":   {wait: sandboxes.WaitStart, fails: missing, asked: true},
+		"fail, it comes":            {wait: sandboxes.WaitFail, asked: true},
+		"fail, it cannot be had":    {wait: sandboxes.WaitFail, fails: missing, asked: true, want: missing.Error()},
+		"fail, by the node's fault": {wait: sandboxes.WaitFail, fails: errors.New("/var/lib/x: denied"), asked: true, want: internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(w *world) {
 				asked := false
 				w.config.Jobs = &jobs{}
-				w.config.Providers = []sandboxes.Provider{&provider{name: "volume", need: sandboxes.Need{Wait: c.wait, Await: func(context.Context) error {
+				need := sandboxes.Need{Wait: c.wait, Await: func(context.Context) error {
 					asked = true
 					return c.fails
-				}}}}
+				}}
+				w.config.Providers = []sandboxes.Provider{&provider{name: "volume", need: need}}
 				w.restart()
 				w.enter(&nodeapi.Job{Input: "s3://videos/a", BySocket: true})
 				err := w.stage()

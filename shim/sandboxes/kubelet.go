@@ -189,10 +189,10 @@ func (k *Kubelet) Run(ctx context.Context) {
 func (k *Kubelet) sweep() {
 	known := make(map[string]bool, len(k.pods)+len(k.jobs))
 	for id := range k.pods {
-		known[name(id)] = true
+		known[nodeapi.SandboxDirectory(id)] = true
 	}
 	for id := range k.jobs {
-		known[name(id)] = true
+		known[nodeapi.SandboxDirectory(id)] = true
 	}
 	now := time.Now()
 	before := now
@@ -275,8 +275,7 @@ func (k *Kubelet) release(id, container string) error {
 	return err
 }
 
-// podID is the pod's id as the control plane has it, and as the kubelet names the
-// directories of pods' logs.
+// podID is the pod's sandbox's id, if it can be a pod's.
 func podID(p *nodeapi.Pod) (string, error) {
 	for _, part := range []string{p.GetNamespace(), p.GetName(), p.GetUid()} {
 		err := checkName(part, nameLimit)
@@ -287,5 +286,5 @@ func podID(p *nodeapi.Pod) (string, error) {
 			return "", status.Error(codes.InvalidArgument, err.Error())
 		}
 	}
-	return p.GetNamespace() + "_" + p.GetName() + "_" + p.GetUid(), nil
+	return p.SandboxID(), nil
 }

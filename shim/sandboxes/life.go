@@ -101,8 +101,10 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 	l.mu.Lock()
 	in.needs, in.traceparent = n, carrier["traceparent"]
 	l.mu.Unlock()
-	return l.containers.Create(ctx, Spec{Annotations: annotations, ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(),
-		Env: f.GetEnv(), CPULimitMillis: f.GetCpuLimitMillis(), MemoryLimit: f.GetMemoryLimit()})
+	return l.containers.Create(ctx, Spec{
+		ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(), Env: f.GetEnv(),
+		CPULimitMillis: f.GetCpuLimitMillis(), MemoryLimit: f.GetMemoryLimit(), Annotations: annotations,
+	})
 }
 
 // beginJob has a job's input fetched from now on, and returns what the shim is to know of it.
@@ -134,13 +136,13 @@ func (l *Local) startJob(ctx context.Context, in *run, c Container) (_ netip.Add
 	return at, err
 }
 
-func (l *Local) awaitReadyOrExit(ctx context.Context, in *run, c Container, path string) (at netip.AddrPort, err error) {
+func (l *Local) awaitReadyOrExit(ctx context.Context, in *run, c Container, path string) (_ netip.AddrPort, err error) {
 	ctx, span := startSpan(ctx, tracing.RuntimeStart, in)
 	defer func() { endSpan(span, err) }()
+	at := netip.AddrPortFrom(c.Address(), uint16(in.port))
 	if err := c.Start(ctx); err != nil {
 		return at, err
 	}
-	at = netip.AddrPortFrom(c.Address(), uint16(in.port))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ready := make(chan error, 1)
@@ -185,7 +187,9 @@ func (l *Local) lastLines(ended *nodeapi.InstanceStatus, c Container) {
 		return
 	}
 	if lines := nodeapi.LastLines(c.Output()); len(lines) > 0 {
-		l.report(&nodeapi.InstanceStatus{Id: ended.GetId(), Function: ended.GetFunction(), Phase: ended.GetPhase(), Log: lines})
+		l.report(&nodeapi.InstanceStatus{
+			Id: ended.GetId(), Function: ended.GetFunction(), Phase: ended.GetPhase(), Log: lines,
+		})
 	}
 }
 
@@ -262,7 +266,8 @@ func (l *Local) remove(c Container, grace time.Duration) {
 }
 
 func startSpan(ctx context.Context, name string, in *run) (context.Context, trace.Span) {
-	return tracer.Start(ctx, name, trace.WithAttributes(tracing.Function.String(in.function), tracing.Instance.String(in.id)))
+	return tracer.Start(ctx, name,
+		trace.WithAttributes(tracing.Function.String(in.function), tracing.Instance.String(in.id)))
 }
 
 func endSpan(span trace.Span, err error) {

@@ -59,7 +59,9 @@ type run struct {
 
 // OpenLocal returns the set with the sandboxes that run already. report may be called before
 // OpenLocal returns. The caller has to Close the set.
-func OpenLocal(ctx context.Context, c Config, containers Containers, report func(*nodeapi.InstanceStatus)) (*Local, error) {
+func OpenLocal(
+	ctx context.Context, c Config, containers Containers, report func(*nodeapi.InstanceStatus),
+) (*Local, error) {
 	s, err := open(c)
 	if err != nil {
 		return nil, err

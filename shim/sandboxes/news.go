@@ -28,7 +28,9 @@ func (n *News) Tell() {
 // Announced waits a little for something to be announced: a request or a shim can overtake the
 // control plane's message. It looks at once and after each news, until look returns an error or
 // no news to wait for; after patience its error is late.
-func Announced[T any](ctx context.Context, patience time.Duration, late error, look func() (T, <-chan struct{}, error)) (T, error) {
+func Announced[T any](
+	ctx context.Context, patience time.Duration, late error, look func() (T, <-chan struct{}, error),
+) (T, error) {
 	over := time.NewTimer(patience)
 	defer over.Stop()
 	for {

@@ -55,14 +55,17 @@ func (l *Local) explain(ctx context.Context, in *run, err error, f *nodeapi.Func
 	case errors.As(err, &p):
 		return p
 	case stopped:
-		return problem.New(http.StatusServiceUnavailable, problem.ReasonInstanceStopped, "", "the instance was stopped while it was starting")
+		return problem.New(http.StatusServiceUnavailable, problem.ReasonInstanceStopped, "",
+			"the instance was stopped while it was starting")
 	case l.ctx.Err() != nil:
 		return problem.New(http.StatusServiceUnavailable, "DaemonStopping", "", "the node's daemon is being stopped")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return problem.New(http.StatusGatewayTimeout, reasonReadyTimeout, fieldReadyTimeout,
-			fmt.Sprintf("the function was not ready within %s; mend its start, or allow it more time", f.GetReadyTimeout().AsDuration()))
+			fmt.Sprintf("the function was not ready within %s; mend its start, or allow it more time",
+				f.GetReadyTimeout().AsDuration()))
 	}
 	in.words = nodeapi.LastLines(err.Error())
 	l.config.Log.Error("an instance could not be started", "function", f.GetName(), "error", err)
-	return problem.New(http.StatusBadGateway, reasonSandboxFailed, fieldContainer, "the node could not start the function's sandbox; the node's log says why")
+	return problem.New(http.StatusBadGateway, reasonSandboxFailed, fieldContainer,
+		"the node could not start the function's sandbox; the node's log says why")
 }

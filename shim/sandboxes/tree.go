@@ -1,8 +1,6 @@
 package sandboxes
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -89,9 +87,9 @@ func (t *tree) make(id string) error {
 
 // makeInput does; the caller holds mu.
 func (t *tree) makeInput(id string) error {
-	input := filepath.Join(name(id), inputName)
+	input := filepath.Join(nodeapi.SandboxDirectory(id), inputName)
 	if _, err := t.root.Stat(input); errors.Is(err, fs.ErrNotExist) {
-		_ = t.memory.Make(name(id)) // without it inputs come by way of the disk
+		_ = t.memory.Make(nodeapi.SandboxDirectory(id)) // without it inputs come by way of the disk
 	}
 	// The directories above are 0700; this one is seen by the function's own user.
 	if err := t.root.MkdirAll(input, 0o755); err != nil {
@@ -108,7 +106,7 @@ func (t *tree) hold(id, container string, notes ...string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	holders := filepath.Join(name(id), holdersName)
+	holders := filepath.Join(nodeapi.SandboxDirectory(id), holdersName)
 	for dir, limit := range map[string]int{holders: holdersLimit, ".": sandboxesLimit} {
 		if n, err := t.count(dir); err != nil {
 			return err
@@ -138,7 +136,7 @@ func (t *tree) release(id, container string) error {
 	if err := errors.Join(checkName(id, idLimit), checkName(container, nameLimit)); err != nil {
 		return err
 	}
-	err := t.root.Remove(filepath.Join(name(id), holdersName, container))
+	err := t.root.Remove(filepath.Join(nodeapi.SandboxDirectory(id), holdersName, container))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forgetting a sandbox's container: %w", err)
 	}
@@ -163,11 +161,11 @@ func (t *tree) inputs(id string) (*staging.Dir, error) {
 	if dir := t.open[id]; dir != nil {
 		return dir, nil
 	}
-	root, err := t.root.OpenRoot(filepath.Join(name(id), inputName))
+	root, err := t.root.OpenRoot(filepath.Join(nodeapi.SandboxDirectory(id), inputName))
 	if err != nil {
 		return nil, fmt.Errorf("opening a sandbox's input directory: %w", err)
 	}
-	memory, err := t.memory.Open(name(id))
+	memory, err := t.memory.Open(nodeapi.SandboxDirectory(id))
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
@@ -177,11 +175,12 @@ func (t *tree) inputs(id string) (*staging.Dir, error) {
 
 // need is what every sandbox has: a place for its inputs, and its name.
 func (t *tree) need(id string) Need {
+	input := filepath.Join(t.root.Name(), nodeapi.SandboxDirectory(id), inputName)
 	n := Need{
-		Mounts: []*nodeapi.Mount{{Source: filepath.Join(t.root.Name(), name(id), inputName), Destination: staging.Mount, ReadOnly: true}},
+		Mounts: []*nodeapi.Mount{{Source: input, Destination: staging.Mount, ReadOnly: true}},
 		Env:    map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": id},
 	}
-	if path := t.memory.Path(name(id)); path != "" {
+	if path := t.memory.Path(nodeapi.SandboxDirectory(id)); path != "" {
 		n.Mounts = append(n.Mounts, &nodeapi.Mount{Source: path, Destination: staging.MemoryMount, ReadOnly: true})
 	}
 	return n
@@ -189,7 +188,7 @@ func (t *tree) need(id string) Need {
 
 // directory opens a directory of a sandbox's own, which it makes if it may.
 func (t *tree) directory(id, own string, may bool) (*os.Root, string, error) {
-	path := filepath.Join(name(id), own)
+	path := filepath.Join(nodeapi.SandboxDirectory(id), own)
 	if may {
 		// The directories above are 0700; this one is seen by the function's own user.
 		if err := t.root.MkdirAll(path, 0o755); err != nil {
@@ -205,7 +204,7 @@ func (t *tree) directory(id, own string, may bool) (*os.Root, string, error) {
 
 // write notes something of a sandbox that has a directory.
 func (t *tree) write(id, file string, content []byte) error {
-	if err := t.root.WriteFile(filepath.Join(name(id), file), content, 0o600); err != nil {
+	if err := t.root.WriteFile(filepath.Join(nodeapi.SandboxDirectory(id), file), content, 0o600); err != nil {
 		return fmt.Errorf("noting something of a sandbox: %w", err)
 	}
 	return nil
@@ -216,7 +215,7 @@ func (t *tree) read(id, file string) ([]byte, error) {
 	if err := checkName(id, idLimit); err != nil {
 		return nil, err
 	}
-	content, err := t.root.ReadFile(filepath.Join(name(id), file))
+	content, err := t.root.ReadFile(filepath.Join(nodeapi.SandboxDirectory(id), file))
 	if err != nil {
 		return nil, fmt.Errorf("reading what is noted of a sandbox: %w", err)
 	}
@@ -249,7 +248,7 @@ func (t *tree) list() ([]fs.DirEntry, error) {
 // forgotten notes that nobody knows the sandbox any more, from now on.
 func (t *tree) forgotten(id string) {
 	now := time.Now()
-	_ = t.root.Chtimes(name(id), now, now) // it has none if this fails
+	_ = t.root.Chtimes(nodeapi.SandboxDirectory(id), now, now) // it has none if this fails
 }
 
 // remove removes the sandbox's directory, unless one of its containers has it.
@@ -259,10 +258,10 @@ func (t *tree) remove(id string) (removed bool, err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n, err := t.count(filepath.Join(name(id), holdersName)); n > 0 || err != nil {
+	if n, err := t.count(filepath.Join(nodeapi.SandboxDirectory(id), holdersName)); n > 0 || err != nil {
 		return false, err
 	}
-	return true, t.take(name(id), id)
+	return true, t.take(nodeapi.SandboxDirectory(id), id)
 }
 
 // sweep removes the directories that keep does not want, which is told of their names, whether
@@ -302,7 +301,7 @@ func (t *tree) sweep(keep func(dir string, held bool, since time.Time) bool) err
 func (t *tree) take(dir, id string) error {
 	t.gone(id)
 	for id, open := range t.open {
-		if name(id) == dir {
+		if nodeapi.SandboxDirectory(id) == dir {
 			delete(t.open, id)
 			_ = open.Close() // it was only read from
 		}
@@ -323,20 +322,10 @@ func (t *tree) idOf(dir string) (string, error) {
 	if err := checkName(string(id), idLimit); err != nil {
 		return "", err
 	}
-	if name(string(id)) != dir {
+	if nodeapi.SandboxDirectory(string(id)) != dir {
 		return "", fmt.Errorf("directory %.64q is not that of sandbox %.64q", dir, id)
 	}
 	return string(id), nil
-}
-
-// name is the directory's of a sandbox. Only an id that is longer than names may be has
-// another.
-func name(id string) string {
-	if len(id) <= nameLimit {
-		return id
-	}
-	sum := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(sum[:])
 }
 
 // checkName keeps names from the wire out of paths.

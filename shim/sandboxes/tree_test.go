@@ -10,8 +10,9 @@ import (
 
 func TestNames(t *testing.T) {
 	for name, ok := range map[string]bool{
-		"default-fire-00001-x7": true, "a": true, "0": true, "A": true, "default_fire-x.y_u-1": true, strings.Repeat("a", idLimit): true,
-		"": false, strings.Repeat("a", idLimit+1): false,
+		"default-fire-00001-x7": true, "a": true, "0": true, "A": true, "default_fire-x.y_u-1": true,
+		strings.Repeat("a", idLimit): true,
+		"":                           false, strings.Repeat("a", idLimit+1): false,
 		".": false, "..": false, ".a": false, "../x": false, "/etc": false, "a/b": false, "a\x00": false,
 		"ä": false, "a b": false, "a\n": false,
 	} {
@@ -31,7 +32,9 @@ func TestPorts(t *testing.T) {
 
 // Whatever an id holds, nothing outside of the directory is read, made or removed.
 func FuzzIDsStayBelow(f *testing.F) {
-	for _, id := range []string{"", ".", "..", "../precious", "../../x", "/etc", "a", "a/../../precious", "a\x00b", "input", "precious"} {
+	for _, id := range []string{
+		"", ".", "..", "../precious", "../../x", "/etc", "a", "a/../../precious", "a\x00b", "input", "precious",
+	} {
 		f.Add(id)
 	}
 	f.Fuzz(func(t *testing.T, id string) {
@@ -77,7 +80,9 @@ func FuzzIDsStayBelow(f *testing.F) {
 
 // What a killed daemon left on its disk may be torn or tampered with.
 func FuzzMeta(f *testing.F) {
-	for _, m := range []string{`{"port":8080}`, `{"port":0}`, `{"port":70000}`, `{"port":-1}`, `{`, ``, `null`, `{"port":"8080"}`, `{"job":true}`} {
+	for _, m := range []string{
+		`{"port":8080}`, `{"port":0}`, `{"port":70000}`, `{"port":-1}`, `{`, ``, `null`, `{"port":"8080"}`, `{"job":true}`,
+	} {
 		f.Add([]byte(m))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {

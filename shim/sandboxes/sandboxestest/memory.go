@@ -57,7 +57,8 @@ func (m *Memory) Create(ctx context.Context, s sandboxes.Spec) (sandboxes.Contai
 	case SlowImage:
 		<-ctx.Done()
 	default:
-		return nil, problem.New(http.StatusBadGateway, "ImageUnavailable", "spec.template.spec.containers[0].image", "there is no such image")
+		return nil, problem.New(http.StatusBadGateway, "ImageUnavailable", "spec.template.spec.containers[0].image",
+			"there is no such image")
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("making a sandbox: %w", err)
