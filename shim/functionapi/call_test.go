@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/functionapi"
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 // What a call is for is in its path; the rest of it is the function's, as it is.
@@ -160,7 +160,7 @@ func TestCallsHaveAnEnd(t *testing.T) {
 				depth := 0
 				_, _ = fmt.Sscan(req.Header.Get("x-headstart-depth"), &depth)
 				// fire-1 is the instance of every function, and calls again.
-				defer r.Begin("fire-1", ingress.Delivery{Request: id(n), Depth: depth, Traceparent: req.Header.Get("traceparent")})()
+				defer r.Begin("fire-1", sandboxes.Delivery{Request: id(n), Depth: depth, Traceparent: req.Header.Get("traceparent")})()
 				req.Header.Set("x-headstart-request", id(n))
 				resp := r.ask("fire-1", http.MethodPost, "/call/fire", nil, tell(req.Header)...)
 				w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 // deliveries are the requests that the node's instances work on, by instance.
@@ -20,7 +20,7 @@ type deliveries struct {
 
 // delivery is one of them. Its context ends with it.
 type delivery struct {
-	ingress.Delivery
+	sandboxes.Delivery
 	trace trace.TraceID
 	ctx   context.Context
 }
@@ -28,7 +28,7 @@ type delivery struct {
 // errOver is why a read ends whose request is over.
 var errOver = errors.New("the request whose input it is is over")
 
-func (d *deliveries) begin(instance string, what ingress.Delivery) (end func()) {
+func (d *deliveries) begin(instance string, what sandboxes.Delivery) (end func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	own := &delivery{Delivery: what, ctx: ctx, trace: traceOf(propagation.MapCarrier{"traceparent": what.Traceparent})}
 	d.mu.Lock()

@@ -15,9 +15,9 @@ import (
 
 	"go.opentelemetry.io/otel"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 const (
@@ -85,8 +85,8 @@ func New(c Config) *Server {
 	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}}, large: make(chan struct{}, roomsLarge), sandboxes: map[string]*sandbox{}}
 }
 
-// Begin implements ingress.Deliveries.
-func (s *Server) Begin(instance string, d ingress.Delivery) (end func()) {
+// Begin implements sandboxes.Deliveries.
+func (s *Server) Begin(instance string, d sandboxes.Delivery) (end func()) {
 	return s.deliveries.begin(instance, d)
 }
 

@@ -7,13 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 // part is what of an input a read gets.
 type part struct {
-	input  ingress.Input
+	input  sandboxes.Input
 	object source.Object
 	// partial: it is a range. length is below 0 for all that comes.
 	partial       bool
@@ -22,7 +22,7 @@ type part struct {
 
 // choose finds out what a read asks for. It waits for as much of the input as is needed to
 // say where a range of it ends; on errUnsatisfiable the part has the object.
-func choose(ctx context.Context, input ingress.Input, r *http.Request) (part, error) {
+func choose(ctx context.Context, input sandboxes.Input, r *http.Request) (part, error) {
 	object, err := input.Object(ctx)
 	p := part{input: input, object: object, length: object.Size}
 	if err != nil {
@@ -113,7 +113,7 @@ func (p part) head(w http.ResponseWriter) {
 }
 
 // open returns a reader from an offset on.
-func open(ctx context.Context, input ingress.Input, at int64) (io.ReadCloser, error) {
+func open(ctx context.Context, input sandboxes.Input, at int64) (io.ReadCloser, error) {
 	r, err := input.NewReader(ctx)
 	if err != nil || at == 0 {
 		return r, err

@@ -15,10 +15,10 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 // past is a deadline that is over.
@@ -82,11 +82,11 @@ func (h *handler) find(w http.ResponseWriter, r *http.Request, request string) (
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return nil, methodNotAllowed(w, http.MethodGet, http.MethodHead)
 	}
-	if request != ingress.JobInput && !nodeapi.IsRequestID(request) {
+	if request != sandboxes.JobInput && !nodeapi.IsRequestID(request) {
 		return nil, errUnknown
 	}
 	own, ok := h.server.deliveries.find(h.sandbox.id, request)
-	if !ok && request == ingress.JobInput {
+	if !ok && request == sandboxes.JobInput {
 		if err := h.awaitJob(r.Context()); err != nil {
 			return nil, err
 		}

@@ -22,9 +22,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headstart-mesh/headstart/shim/functionapi"
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 // patience is more than anything takes here; who waits for it has lost.
 const patience = 20 * time.Second
 
-// The sandboxes that tests have, by id, with their namespaces.
-var sandboxes = map[string]string{"fire-1": "default", "fire-2": "default", "web-1": "web"}
+// namespaces are those of the sandboxes that tests have, by id.
+var namespaces = map[string]string{"fire-1": "default", "fire-2": "default", "web-1": "web"}
 
 // rig is a server with sandboxes, whose calls get to calls.
 type rig struct {
@@ -73,7 +73,7 @@ func next(t *testing.T, dir string, succeeds bool, calls http.HandlerFunc) *rig 
 	t.Helper()
 	r := &rig{t: t, dir: dir, registry: prometheus.NewRegistry()}
 	r.Server = functionapi.New(functionapi.Config{Function: r.function, Job: r.awaitJob, Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
-	for id, namespace := range sandboxes {
+	for id, namespace := range namespaces {
 		path := filepath.Join(dir, id)
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			t.Fatal(err)
@@ -156,9 +156,9 @@ func (r *rig) get(id, path string, headers ...string) *http.Response {
 }
 
 // begin has a sandbox work on a request with this input, until the test's end or end is called.
-func (r *rig) begin(id, request string, in ingress.Input, depth int) (end func()) {
+func (r *rig) begin(id, request string, in sandboxes.Input, depth int) (end func()) {
 	r.t.Helper()
-	end = sync.OnceFunc(r.Begin(id, ingress.Delivery{Request: request, Input: in, Depth: depth,
+	end = sync.OnceFunc(r.Begin(id, sandboxes.Delivery{Request: request, Input: in, Depth: depth,
 		Traceparent: "00-" + request + "-00f067aa0ba902b7-01"}))
 	r.t.Cleanup(end)
 	return end

@@ -9,7 +9,6 @@ import (
 	"os"
 	"sync/atomic"
 
-	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
@@ -51,13 +50,13 @@ func (sb *sandbox) listen(succeeds bool) (err error) {
 		return err
 	}
 	if succeeds {
-		err := sb.root.Link(instance.SocketName, previousName)
+		err := sb.root.Link(socketName, previousName)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		sb.previous.Store(err == nil)
 	}
-	sb.listener, err = serve.UnixForAll(sb.path(instance.SocketName))()
+	sb.listener, err = serve.UnixForAll(sb.path(socketName))()
 	return err
 }
 

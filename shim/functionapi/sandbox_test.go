@@ -42,7 +42,7 @@ func TestNothingIsLeft(t *testing.T) {
 	r.Close("fire-1")
 	r.Close("unknown")
 	r.stop()
-	for id := range sandboxes {
+	for id := range namespaces {
 		if left := files(t, filepath.Join(r.dir, id)); len(left) != 0 {
 			t.Errorf("%s has %v", id, left)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
@@ -66,7 +67,7 @@ func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.R
 	return in.forward(ctx, w, r, p, instance, at, file)
 }
 
-func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at Endpoint, err error) {
+func (in *Ingress) ready(ctx context.Context, p *parked, instance string) (at sandboxes.Endpoint, err error) {
 	ctx, cancel := in.waiting(ctx)
 	defer cancel()
 	before, overdue := context.WithDeadline(ctx, p.deadline)

@@ -11,6 +11,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
@@ -21,7 +22,7 @@ func (in *Ingress) begin(ctx context.Context, p *parked, instance string) (end f
 	}
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
-	d := Delivery{Request: p.id, Depth: p.depth, Traceparent: carrier["traceparent"]}
+	d := sandboxes.Delivery{Request: p.id, Depth: p.depth, Traceparent: carrier["traceparent"]}
 	switch { // or the interface would hold a nil pointer
 	case p.input != nil:
 		d.Input = p.input

@@ -8,22 +8,22 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 // deliveries notes what instances work on.
 type deliveries struct {
 	mu   sync.Mutex
-	open map[string]ingress.Delivery
+	open map[string]sandboxes.Delivery
 	over []string
 }
 
-func (d *deliveries) Begin(instance string, what ingress.Delivery) func() {
+func (d *deliveries) Begin(instance string, what sandboxes.Delivery) func() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.open == nil {
-		d.open = map[string]ingress.Delivery{}
+		d.open = map[string]sandboxes.Delivery{}
 	}
 	d.open[instance+" "+what.Request] = what
 	return func() {
@@ -34,7 +34,7 @@ func (d *deliveries) Begin(instance string, what ingress.Delivery) func() {
 	}
 }
 
-func (d *deliveries) of(id string) (ingress.Delivery, bool) {
+func (d *deliveries) of(id string) (sandboxes.Delivery, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	what, ok := d.open[target+" "+id]

@@ -14,6 +14,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -26,7 +27,7 @@ var ownHeaders = http.CanonicalHeaderKey(filterapi.HeaderPrefix)
 
 // forward hands the request to an instance of this node, and its answer to the caller. file
 // tells whether the function sees the input as a file, too.
-func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string, at Endpoint, file bool) error {
+func (in *Ingress) forward(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string, at sandboxes.Endpoint, file bool) error {
 	timeout := p.function.GetRequestTimeout().AsDuration()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

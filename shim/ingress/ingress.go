@@ -7,10 +7,8 @@ package ingress
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -20,7 +18,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
-	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -36,52 +34,15 @@ type ControlPlane interface {
 	Event(*nodeapi.Event)
 }
 
-// Endpoint is where an instance takes requests.
-type Endpoint struct {
-	Address netip.AddrPort
-	// MeshSNI is the name of an instance that takes requests over the mesh's mutual TLS
-	// only; empty: plain HTTP.
-	MeshSNI string
-}
-
 // Instances are the node's own.
 type Instances interface {
 	// Ready waits for the instance and returns where it is, or a *problem.Problem. With
 	// problem.ReasonInstanceGone and ReasonInstanceStopped, and with any problem.TooLate,
 	// another one can be had.
-	Ready(ctx context.Context, id string) (Endpoint, error)
+	Ready(ctx context.Context, id string) (sandboxes.Endpoint, error)
 	// Inputs is where the instance sees its inputs, nil if it sees none. known is false
 	// when the instance is gone.
 	Inputs(id string) (dir *staging.Dir, known bool)
-}
-
-// Deliveries hear which requests the node's instances work on.
-type Deliveries interface {
-	// Begin says that the instance gets the request, which is over when end is called:
-	// before its input is let go of.
-	Begin(instance string, d Delivery) (end func())
-}
-
-// JobInput stands for a request's id in the Delivery of a job, which has an input and no
-// request. It is no id of a request.
-const JobInput = "job"
-
-// Delivery is a request that an instance works on.
-type Delivery struct {
-	Request string
-	// Input is nil when the request has no stored input.
-	Input Input
-	// Depth is how many calls of functions by functions led to the request.
-	Depth int
-	// Traceparent is what the function's own requests continue (W3C trace context).
-	Traceparent string
-}
-
-// Input is a request's input as it arrives; see engine.Input.
-type Input interface {
-	Object(ctx context.Context) (source.Object, error)
-	Wait(ctx context.Context) error
-	NewReader(ctx context.Context) (io.ReadCloser, error)
 }
 
 // Mesh is the service mesh that instances may be in.
@@ -104,7 +65,7 @@ type Config struct {
 	// Mesh may be nil: no instance is in one.
 	Mesh Mesh
 	// Deliveries may be nil: nobody wants to know.
-	Deliveries Deliveries
+	Deliveries sandboxes.Deliveries
 	Metrics    *Metrics
 	Log        *slog.Logger
 }
@@ -121,7 +82,7 @@ type Ingress struct {
 	crowd        crowd
 	peers        http.RoundTripper
 	mesh         Mesh
-	deliveries   Deliveries
+	deliveries   sandboxes.Deliveries
 	tally        *tally
 	// By what the other side speaks.
 	functionSide, relaySide transports

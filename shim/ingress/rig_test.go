@@ -31,6 +31,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -353,15 +354,15 @@ func (i *instances) run(t *testing.T, function http.HandlerFunc) {
 	i.address = netip.MustParseAddrPort(s.Listener.Addr().String())
 }
 
-func (i *instances) Ready(ctx context.Context, id string) (ingress.Endpoint, error) {
+func (i *instances) Ready(ctx context.Context, id string) (sandboxes.Endpoint, error) {
 	if i.ready != nil {
 		at, err := i.ready(ctx, id)
-		return ingress.Endpoint{Address: at, MeshSNI: i.meshSNI}, err
+		return sandboxes.Endpoint{Address: at, MeshSNI: i.meshSNI}, err
 	}
 	if id != target {
-		return ingress.Endpoint{}, problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "it is gone")
+		return sandboxes.Endpoint{}, problem.New(http.StatusServiceUnavailable, "InstanceGone", "", "it is gone")
 	}
-	return ingress.Endpoint{Address: i.address, MeshSNI: i.meshSNI}, nil
+	return sandboxes.Endpoint{Address: i.address, MeshSNI: i.meshSNI}, nil
 }
 
 func (i *instances) Inputs(id string) (*staging.Dir, bool) {

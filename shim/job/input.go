@@ -16,10 +16,10 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -74,7 +74,7 @@ func (j *job) fetch() {
 	j.deadline = time.Now().Add(j.about.GetReadyTimeout().AsDuration())
 	j.input = j.config.Engine.Fetch(j.trace, engine.Request{ID: Name + ":" + j.id, Function: quota(j.about.GetName()),
 		Store: j.about.GetStore(), Reference: j.about.GetInput(), Limit: j.about.GetInputLimit()})
-	j.endDelivery = j.config.Deliveries.Begin(j.id, ingress.Delivery{Request: Name, Input: j.input, Traceparent: j.traceparent()})
+	j.endDelivery = j.config.Deliveries.Begin(j.id, sandboxes.Delivery{Request: Name, Input: j.input, Traceparent: j.traceparent()})
 }
 
 // refused is why the job gets no input, whatever the store has; nil if it may get one.

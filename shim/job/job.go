@@ -10,22 +10,20 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/shim/engine"
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
 const (
 	// Name is what a job's program finds its input by: the file's name, and its name in the
 	// path of the sandbox's socket. No request is called so.
-	Name = ingress.JobInput
-	// Path is the file in the sandbox.
-	Path = staging.Mount + "/" + Name
+	Name = sandboxes.JobInput
+	// path is the file in the sandbox.
+	path = staging.Mount + "/" + Name
 
 	// announceTimeout is how long a sandbox may be ahead of the news of its job. The control
 	// plane hears of a pod when the kubelet does; it may be being started again.
@@ -42,7 +40,7 @@ var errUnknown = problem.New(http.StatusServiceUnavailable, "JobUnknown", "",
 type Config struct {
 	Engine *engine.Engine
 	// Deliveries serve the inputs by the sandboxes' sockets.
-	Deliveries ingress.Deliveries
+	Deliveries sandboxes.Deliveries
 	Log        *slog.Logger
 }
 
@@ -52,12 +50,12 @@ type Set struct {
 
 	mu        sync.Mutex
 	jobs      map[string]*job
-	announced chan struct{} // closed and replaced when a job is added
+	announced sandboxes.News
 }
 
 // New returns a set without jobs.
 func New(c Config) *Set {
-	return &Set{config: c, jobs: map[string]*job{}, announced: make(chan struct{})}
+	return &Set{config: c, jobs: map[string]*job{}}
 }
 
 // Begin has a job's input fetched from now on; ctx is for its trace only. dir is where the
@@ -74,19 +72,27 @@ func (s *Set) Begin(ctx context.Context, about *nodeapi.Job, dir *staging.Dir) {
 	if dir == nil || !has(dir) {
 		j.fetch()
 	}
-	close(s.announced)
-	s.announced = make(chan struct{})
+	s.announced.Tell()
 }
 
-// Stage waits until the sandbox has its input in dir, or returns the *problem.Problem for
-// which it will not. Who asks again after that has the input fetched anew: it is another
-// container of the job.
-func (s *Set) Stage(ctx context.Context, id string, dir *staging.Dir) error {
-	j, err := s.find(ctx, id)
-	if err != nil {
-		return err
+// Bring implements sandboxes.Provider: the program of a job waits for its input. Who asks again
+// for one that could not be had has it fetched anew: it is another container of the job.
+func (s *Set) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
+	if !sb.Job {
+		return sandboxes.Need{}, nil
 	}
-	return j.stage(ctx, dir)
+	return sandboxes.Need{
+		Env:         map[string]string{"HEADSTART_INPUT": path},
+		Traceparent: s.traceparent(sb.ID),
+		Wait:        sandboxes.WaitFail,
+		Await: func(ctx context.Context) error {
+			j, err := s.find(ctx, sb.ID)
+			if err != nil {
+				return err
+			}
+			return j.stage(ctx, sb.Inputs)
+		},
+	}, nil
 }
 
 // Await returns when the node has heard of the job, or the *problem.Problem for which its
@@ -101,28 +107,19 @@ func (s *Set) Await(ctx context.Context, id string) error {
 
 // find returns the job, waiting a little for it to be announced.
 func (s *Set) find(ctx context.Context, id string) (*job, error) {
-	late := time.NewTimer(announceTimeout)
-	defer late.Stop()
-	for {
+	return sandboxes.Announced(ctx, announceTimeout, errUnknown, func() (*job, <-chan struct{}, error) {
 		s.mu.Lock()
-		j, announced := s.jobs[id], s.announced
-		s.mu.Unlock()
-		if j != nil {
-			return j, nil
+		defer s.mu.Unlock()
+		if j := s.jobs[id]; j != nil {
+			return j, nil, nil
 		}
-		select {
-		case <-announced:
-		case <-late.C:
-			return nil, errUnknown
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+		return nil, s.announced.Next(), nil
+	})
 }
 
-// Traceparent is the trace of a job, for what its sandbox has to tell; empty if the job is not
+// traceparent is the trace of a job, for what its sandbox has to tell; empty if the job is not
 // known.
-func (s *Set) Traceparent(id string) string {
+func (s *Set) traceparent(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if j := s.jobs[id]; j != nil {
@@ -131,9 +128,9 @@ func (s *Set) Traceparent(id string) string {
 	return ""
 }
 
-// End lets go of what a job's input takes of the node, but for the file: that goes with its
-// directory.
-func (s *Set) End(id string) {
+// Release implements sandboxes.Provider: it lets go of what a job's input takes of the node, but
+// for the file, which goes with its directory.
+func (s *Set) Release(id string) {
 	s.mu.Lock()
 	j := s.jobs[id]
 	delete(s.jobs, id)
@@ -152,13 +149,4 @@ func (s *Set) Close() {
 	for _, j := range jobs {
 		j.end()
 	}
-}
-
-// Status is what a shim is told of a job whose input cannot be had: words for the job's owner,
-// and nothing that tells of the node.
-func Status(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return status.FromContextError(ctx.Err()).Err()
-	}
-	return status.Error(codes.FailedPrecondition, problem.Of(err).Error())
 }

@@ -23,14 +23,14 @@ import (
 const MaxConfig = 16 << 20
 
 // Apply returns config, the content of a bundle's config.json, with d's mounts and
-// environment. All or nothing: if any part of d is not allowed, or config is not a
-// specification, it returns an error and no specification. Applying the same d again
+// environment; directory is the base name of the sandbox's own directories. All or nothing:
+// if any part of d is not allowed, or config is not a specification, it returns an error and no specification. Applying the same d again
 // changes nothing; with an empty d, config is returned as it is.
 //
 // An environment variable replaces one of the same name. A mount whose destination the
 // specification uses for another source is refused: that mount is its owner's.
-func Apply(config []byte, d *nodeapi.DescribeResponse) ([]byte, error) {
-	if err := check(d); err != nil {
+func Apply(config []byte, directory string, d *nodeapi.DescribeResponse) ([]byte, error) {
+	if err := check(directory, d); err != nil {
 		return nil, fmt.Errorf("description: %w", err)
 	}
 	if len(d.GetMounts()) == 0 && len(d.GetEnv()) == 0 {
@@ -74,16 +74,12 @@ type mount struct {
 	Options     []string `json:"options"`
 }
 
-// bind returns m for the specification. What the daemon puts into a sandbox is data:
+// bind returns m for the specification. What the daemon puts into a sandbox is data to read:
 // no device, no setuid bit and no program in it works.
 func bind(m *nodeapi.Mount) mount {
-	access := "rw"
-	if m.GetReadOnly() {
-		access = "ro"
-	}
 	return mount{
 		Destination: m.GetDestination(), Type: "bind", Source: m.GetSource(),
-		Options: []string{"rbind", access, "nosuid", "nodev", "noexec"},
+		Options: []string{"rbind", "ro", "nosuid", "nodev", "noexec"},
 	}
 }
 

@@ -44,11 +44,13 @@ func TestApply(t *testing.T) {
 			d:      &nodeapi.DescribeResponse{Env: map[string]string{"HEADSTART_A": "a=b <&>"}},
 			want:   `{"process":{"env":["X=HEADSTART_A=2","HEADSTART_AB=3","HEADSTART_A=a=b <&>"]}}`,
 		},
-		"writable mount": {
+		"directory in the sandbox's own": {
 			config: `{}`,
-			d:      &nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{{Source: "/a", Destination: "/headstart/output"}}},
-			want: `{"mounts":[{"destination":"/headstart/output","type":"bind","source":"/a",
-				"options":["rbind","rw","nosuid","nodev","noexec"]}]}`,
+			d: &nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{
+				{Source: "/s/a/b", Destination: "/headstart/b", ReadOnly: true},
+			}},
+			want: `{"mounts":[{"destination":"/headstart/b","type":"bind","source":"/s/a/b",
+				"options":["rbind","ro","nosuid","nodev","noexec"]}]}`,
 		},
 		"mount that is there already": {
 			config: `{"mounts":[{"destination":"/headstart/input/","source":"/run/headstart/s/a"}]}`,
@@ -65,14 +67,14 @@ func TestApply(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Apply([]byte(tt.config), tt.d)
+			got, err := Apply([]byte(tt.config), "a", tt.d)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(value(t, []byte(tt.want)), value(t, got)); diff != "" {
 				t.Errorf("specification (-want +got):\n%s", diff)
 			}
-			again, err := Apply(got, tt.d)
+			again, err := Apply(got, "a", tt.d)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,6 +92,8 @@ func TestApplyRefuses(t *testing.T) {
 	env := func(name, value string) *nodeapi.DescribeResponse {
 		return &nodeapi.DescribeResponse{Env: map[string]string{name: value}}
 	}
+	writable := mount("/a", "/headstart/a")
+	writable.Mounts[0].ReadOnly = false
 	many := &nodeapi.DescribeResponse{}
 	for range maxMounts + 1 {
 		many.Mounts = append(many.Mounts, input().Mounts[0])
@@ -112,6 +116,11 @@ func TestApplyRefuses(t *testing.T) {
 		"destination empty":        {`{}`, mount("/a", ""), "not absolute"},
 		"destination with NUL":     {`{}`, mount("/a", "/headstart/a\x00b"), "control character"},
 		"destination too long":     {`{}`, mount("/a", "/headstart/"+strings.Repeat("a", maxPath)), "more than 4095"},
+		"writable":                 {`{}`, writable, "not read-only"},
+		"source is the node's":     {`{}`, mount("/", "/headstart/a"), "not a directory of the sandbox's own"},
+		"source is another's":      {`{}`, mount("/s/b/input", "/headstart/a"), "not a directory of the sandbox's own"},
+		"source is too deep":       {`{}`, mount("/a/b/c", "/headstart/a"), "not a directory of the sandbox's own"},
+		"source begins alike":      {`{}`, mount("/a-1/input", "/headstart/a"), "not a directory of the sandbox's own"},
 		"source relative":          {`{}`, mount("a", "/headstart/a"), "source: not absolute"},
 		"source climbs":            {`{}`, mount("/a/../b", "/headstart/a"), "source: not in its shortest form"},
 		"destination twice":        {`{}`, &nodeapi.DescribeResponse{Mounts: append(input().Mounts, input().Mounts...)}, "named twice"},
@@ -137,7 +146,7 @@ func TestApplyRefuses(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Apply([]byte(tt.config), tt.d)
+			got, err := Apply([]byte(tt.config), "a", tt.d)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
@@ -150,7 +159,7 @@ func TestApplyRefuses(t *testing.T) {
 
 func TestErrorsHoldNoValues(t *testing.T) {
 	const secret = "s3cret"
-	_, err := Apply([]byte(`{}`), &nodeapi.DescribeResponse{Env: map[string]string{"HEADSTART_A": secret + "\x00"}})
+	_, err := Apply([]byte(`{}`), "a", &nodeapi.DescribeResponse{Env: map[string]string{"HEADSTART_A": secret + "\x00"}})
 	if err == nil || strings.Contains(err.Error(), secret) {
 		t.Errorf("error %v, want one without the variable's value", err)
 	}

@@ -31,9 +31,9 @@ const (
 // LD_PRELOAD, whatever the daemon says.
 var envName = regexp.MustCompile(`^HEADSTART_[A-Z0-9_]*$`)
 
-// check tells whether d may be applied to any specification at all. Its errors name
-// the mount or the variable, never a variable's value.
-func check(d *nodeapi.DescribeResponse) error {
+// check tells whether d may be applied to the specification of the sandbox with that directory, a
+// base name. Its errors name the mount or the variable, never a variable's value.
+func check(directory string, d *nodeapi.DescribeResponse) error {
 	if n := len(d.GetMounts()); n > maxMounts {
 		return fmt.Errorf("%d mounts, more than %d", n, maxMounts)
 	}
@@ -42,7 +42,7 @@ func check(d *nodeapi.DescribeResponse) error {
 	}
 	seen := make(map[string]bool, len(d.GetMounts()))
 	for _, m := range d.GetMounts() {
-		if err := checkMount(m); err != nil {
+		if err := checkMount(directory, m); err != nil {
 			return fmt.Errorf("mount %.100q: %w", m.GetDestination(), err)
 		}
 		if seen[m.GetDestination()] {
@@ -58,15 +58,23 @@ func check(d *nodeapi.DescribeResponse) error {
 	return nil
 }
 
-func checkMount(m *nodeapi.Mount) error {
+// checkMount allows what a sandbox has of its own, to read: a directory of its name, or one in it.
+// So no sandbox sees what is another's or the node's, whatever the daemon says.
+func checkMount(directory string, m *nodeapi.Mount) error {
 	if err := checkPath(m.GetSource()); err != nil {
 		return fmt.Errorf("source: %w", err)
+	}
+	if s := m.GetSource(); path.Base(s) != directory && path.Base(path.Dir(s)) != directory {
+		return errors.New("source: not a directory of the sandbox's own")
 	}
 	if err := checkPath(m.GetDestination()); err != nil {
 		return fmt.Errorf("destination: %w", err)
 	}
 	if !strings.HasPrefix(m.GetDestination(), Root) {
 		return fmt.Errorf("destination: not below %s", Root)
+	}
+	if !m.GetReadOnly() {
+		return errors.New("not read-only")
 	}
 	return nil
 }

@@ -23,17 +23,20 @@ func FuzzApply(f *testing.F) {
 			Mounts: []*nodeapi.Mount{{Source: source, Destination: destination, ReadOnly: true}},
 			Env:    map[string]string{name: val},
 		}
-		got, err := Apply(config, d)
+		got, err := Apply(config, "a", d)
 		if err != nil {
 			return
 		}
 		if !strings.HasPrefix(path.Clean(destination), "/headstart/") || !strings.HasPrefix(name, "HEADSTART_") {
 			t.Fatalf("accepted mount %q, variable %q", destination, name)
 		}
+		if !strings.HasSuffix(source, "/a") && !strings.HasSuffix(path.Dir(source), "/a") {
+			t.Fatalf("accepted %q of another sandbox", source)
+		}
 		if diff := cmp.Diff(others(value(t, config)), others(value(t, got)), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("changed what is not ours (-before +after):\n%s", diff)
 		}
-		again, err := Apply(got, d)
+		again, err := Apply(got, "a", d)
 		if err != nil {
 			t.Fatalf("applying again: %v", err)
 		}

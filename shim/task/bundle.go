@@ -66,9 +66,12 @@ func (b *bundle) read() error {
 	return err
 }
 
-// apply puts d into the bundle, all of it or, with the reason why, nothing.
-func (b *bundle) apply(d *nodeapi.DescribeResponse) *lapse {
-	config, err := sandbox.Apply(b.config, d)
+// apply puts d into the bundle of a container, all of it or, with the reason why, nothing.
+func (b *bundle) apply(id string, d *nodeapi.DescribeResponse) *lapse {
+	if b.facts.Pod != nil {
+		id = b.facts.Pod.SandboxID()
+	}
+	config, err := sandbox.Apply(b.config, nodeapi.SandboxDirectory(id), d)
 	if err != nil {
 		return &lapse{descriptionInvalid, err}
 	}
@@ -77,8 +80,12 @@ func (b *bundle) apply(d *nodeapi.DescribeResponse) *lapse {
 	}
 	// runc fails on a source that is not there, and the sandbox with it.
 	for _, m := range d.GetMounts() {
-		if _, err := os.Stat(m.GetSource()); err != nil {
+		info, err := os.Lstat(m.GetSource())
+		switch {
+		case err != nil:
 			return &lapse{sourceMissing, fmt.Errorf("mount %q: %w", m.GetDestination(), err)}
+		case !info.IsDir(): // a link would lead out of the sandbox's own directories
+			return &lapse{descriptionInvalid, fmt.Errorf("mount %q: the source is no directory", m.GetDestination())}
 		}
 	}
 	if err := b.write(config); err != nil {

@@ -23,7 +23,7 @@ import (
 const plain = `{"ociVersion":"1.0.2","process":{"env":["PATH=/bin"]}}`
 
 func TestCreatePreparesTheBundle(t *testing.T) {
-	source := t.TempDir()
+	source := ownDirectory(t, "a")
 	socket := daemonSocket(t, func(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
 		return &nodeapi.DescribeResponse{
 			Mounts: []*nodeapi.Mount{{Source: source, Destination: "/headstart/input", ReadOnly: true}},
@@ -60,7 +60,22 @@ func TestCreatePreparesTheBundle(t *testing.T) {
 // Whatever is wrong with the daemon, runc gets its call, with the bundle as it was, and
 // the log says why.
 func TestCreateWithoutTheDaemon(t *testing.T) {
-	mount := &nodeapi.Mount{Source: "/", Destination: "/headstart/input", ReadOnly: true}
+	own := ownDirectory(t, "a")
+	mount := &nodeapi.Mount{Source: own, Destination: "/headstart/input", ReadOnly: true}
+	describes := func(source string, readOnly bool) func(*testing.T) string {
+		m := &nodeapi.Mount{Source: source, Destination: "/headstart/a", ReadOnly: readOnly}
+		return func(t *testing.T) string {
+			return daemonSocket(t, answer(&nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{mount, m}}))
+		}
+	}
+	for name, make := range map[string]func(path string) error{
+		"file": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"link": func(path string) error { return os.Symlink("/etc", path) },
+	} {
+		if err := make(filepath.Join(own, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	tests := map[string]struct {
 		socket func(*testing.T) string
 		reason string
@@ -97,11 +112,12 @@ func TestCreateWithoutTheDaemon(t *testing.T) {
 				Mounts: []*nodeapi.Mount{mount}, Env: map[string]string{"LD_PRELOAD": "/x.so"},
 			}))
 		}, "DescriptionInvalid"},
-		"describes what is not there": {func(t *testing.T) string {
-			return daemonSocket(t, answer(&nodeapi.DescribeResponse{
-				Mounts: []*nodeapi.Mount{mount, {Source: "/nonexistent", Destination: "/headstart/a", ReadOnly: true}},
-			}))
-		}, "MountSourceMissing"},
+		"describes what is not there":   {describes("/nonexistent/a", true), "MountSourceMissing"},
+		"describes what is the node's":  {describes("/etc", true), "DescriptionInvalid"},
+		"describes another's":           {describes(ownDirectory(t, "b"), true), "DescriptionInvalid"},
+		"describes what can be written": {describes(own, false), "DescriptionInvalid"},
+		"describes a file":              {describes(own+"/file", true), "DescriptionInvalid"},
+		"describes a way out":           {describes(own+"/link", true), "DescriptionInvalid"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -180,6 +196,16 @@ func TestCreateOfOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ownDirectory is one of a sandbox.
+func ownDirectory(t *testing.T, id string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), id)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // raw serves a socket that says text to whoever connects, and nothing more.

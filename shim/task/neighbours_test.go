@@ -17,7 +17,7 @@ import (
 // An update replaces the shim before the daemon, and a sandbox keeps its shim while daemons
 // come and go: each works with the other's version before and after its own.
 func TestDaemonsOfOtherVersions(t *testing.T) {
-	source := t.TempDir()
+	source := ownDirectory(t, "default_fire-x_u-1")
 	description := func() *nodeapi.DescribeResponse {
 		return &nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{{Source: source, Destination: "/headstart/input", ReadOnly: true}},
 			Env: map[string]string{"HEADSTART_INPUT_DIR": "/headstart/input"}}

@@ -143,7 +143,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 	if missed != nil {
 		return nil, missed
 	}
-	return description, b.apply(description)
+	return description, b.apply(r.ID, description)
 }
 
 // Start starts the sandbox or, with an ExecID, a further process in it, which is

@@ -18,7 +18,7 @@ const (
 	// answersAgainWithin is how long it has then for either answer, before another one is
 	// followed. One that is merely slow would only have more to do by that: a node that comes back
 	// is told all anew. Both together are less than a request waits for the news of its instance
-	// (shim/pods), which may be the first that this node has of a control plane's hanging.
+	// (shim/sandboxes), which may be the first that this node has of a control plane's hanging.
 	answersAgainWithin = time.Second / 2
 	// asksApart is how long one that has answered is not asked again: one that is slow has many
 	// nodes in doubt, at each request that waits.

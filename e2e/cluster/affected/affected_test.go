@@ -11,14 +11,14 @@ import (
 var suites = []affected.Suite{
 	{Package: "control-plane/istio", Of: map[string]bool{"control-plane/istio": true, "control-plane/xds": true}},
 	{Package: "e2e/cluster/journey", World: true, Of: map[string]bool{"e2e/cluster/journey": true, "e2e/cluster/world": true, "e2e/cluster": true,
-		"control-plane/istio": true, "control-plane/xds": true, "shim/pods": true, "shim/cmd/headstart-node": true}},
+		"control-plane/istio": true, "control-plane/xds": true, "shim/sandboxes": true, "shim/cmd/headstart-node": true}},
 	{Package: "manifests/charts", Of: map[string]bool{"manifests/charts": true}},
 }
 
 func TestWhatAChangeTouches(t *testing.T) {
 	const istio, journey, charts = "control-plane/istio", "e2e/cluster/journey", "manifests/charts"
 	for file, want := range map[string][]string{
-		"shim/pods/pod.go":                                    {journey},
+		"shim/sandboxes/pod.go":                               {journey},
 		"shim/cmd/headstart-node/run.go":                      {journey},
 		"control-plane/xds/weights/row.go":                    nil,
 		"control-plane/xds/mesh.go":                           {istio, journey},
@@ -51,7 +51,7 @@ func TestWhatAChangeTouches(t *testing.T) {
 			t.Errorf("%s touches %v, want %v", file, got, want)
 		}
 	}
-	if all := affected.By([]string{"shim/pods/pod.go", "control-plane/istio/cluster_test.go", "manifests/charts/install_cluster_test.go"}, suites); len(all) != len(suites) {
+	if all := affected.By([]string{"shim/sandboxes/pod.go", "control-plane/istio/cluster_test.go", "manifests/charts/install_cluster_test.go"}, suites); len(all) != len(suites) {
 		t.Errorf("three files touch %v", all)
 	}
 	if none := affected.By(nil, suites); len(none) != 0 {

@@ -31,6 +31,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/readiness"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -41,7 +42,7 @@ const patience = 30 * time.Second
 // node is a daemon's ingress, and the sockets of its functions, which run as processes.
 type node struct {
 	store     *sourcetest.Memory
-	instances map[string]ingress.Endpoint
+	instances map[string]sandboxes.Endpoint
 	inputs    map[string]*staging.Dir
 	gateway   *httptest.Server
 }
@@ -53,11 +54,11 @@ func (n *node) Activate(_ context.Context, a *nodeapi.Activate) (*nodeapi.Bound,
 func (n *node) Hold(string, int32)   {}
 func (n *node) Event(*nodeapi.Event) {}
 
-func (n *node) Ready(_ context.Context, id string) (ingress.Endpoint, error) {
+func (n *node) Ready(_ context.Context, id string) (sandboxes.Endpoint, error) {
 	if at, ok := n.instances[id]; ok {
 		return at, nil
 	}
-	return ingress.Endpoint{}, problem.InstanceGone()
+	return sandboxes.Endpoint{}, problem.InstanceGone()
 }
 
 func (n *node) Inputs(id string) (*staging.Dir, bool) { return n.inputs[id], true }
@@ -72,7 +73,7 @@ func newNode(t *testing.T, program ...string) *node {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	registry := prometheus.NewRegistry()
-	n := &node{store: &sourcetest.Memory{}, instances: map[string]ingress.Endpoint{}, inputs: map[string]*staging.Dir{}}
+	n := &node{store: &sourcetest.Memory{}, instances: map[string]sandboxes.Endpoint{}, inputs: map[string]*staging.Dir{}}
 	functions := ingress.NewFunctions()
 	sockets := functionapi.New(functionapi.Config{Function: functions.Get, Metrics: functionapi.NewMetrics(registry), Log: log})
 	var all []*nodeapi.Function
@@ -142,7 +143,7 @@ func (n *node) run(t *testing.T, dir, name string, sockets *functionapi.Server, 
 	if err := readiness.Await(ctx, at, ""); err != nil {
 		t.Fatal(err)
 	}
-	n.instances[name] = ingress.Endpoint{Address: at}
+	n.instances[name] = sandboxes.Endpoint{Address: at}
 }
 
 // request asks the function first, as a gateway does.

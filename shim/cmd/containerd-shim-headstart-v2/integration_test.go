@@ -58,8 +58,8 @@ func (s spans) Export(_ context.Context, r *coltracepb.ExportTraceServiceRequest
 
 func TestSandboxHasWhatTheDaemonDescribed(t *testing.T) {
 	n := newNode(t)
-	input := n.path("input")
-	if err := os.Mkdir(input, 0o700); err != nil {
+	input := n.path("sandboxes/ours/input")
+	if err := os.MkdirAll(input, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	arrived := spans{names: make(chan string, 2)}

@@ -19,9 +19,9 @@ import (
 // An input that is buffered in memory is a file in the sandbox as any other.
 func TestSandboxSeesInputsInMemory(t *testing.T) {
 	n := newNode(t)
-	input, tmpfs := n.path("input"), n.path("memory")
+	input, tmpfs := n.path("sandboxes/ours"), n.path("memory")
 	for _, dir := range []string{input, tmpfs} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/identity"
 	"github.com/headstart-mesh/headstart/shim/mesh"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
-	"github.com/headstart-mesh/headstart/shim/pods"
 	"github.com/headstart-mesh/headstart/shim/relay"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 // issuedParty is who the control plane says, by a certificate that it issues.
@@ -39,33 +39,32 @@ func openPods(ctx context.Context, c config, n *node, name string, registry prom
 	if err != nil {
 		log.Error("the node's gateways pick no endpoint per request: weights alone say where requests go", "error", err)
 	}
-	set, err := pods.Open(pods.Config{Dir: c.state("instances"), Memory: n.inputs.memory, Succeeds: n.inputs.succeeds, Functions: n.functions.Lookup, Sockets: n.sockets, Jobs: n.jobs, OTLP: c.shimsOTLP(), Log: log})
+	n.kubelet, err = sandboxes.OpenKubelet(n.sandboxes(c, c.shimsOTLP(), log), n.functions.Lookup)
 	if err != nil {
 		return nil, err
 	}
-	n.pods = set
 	n.relay = relay.New(relay.Config{RouteFilter: filter, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("endpoints.pb"), Activity: n.uplink, Refused: n.uplink.Refused,
 		Metrics: relay.NewMetrics(registry), Log: log})
-	p := &platform{instances: set, shims: pods.Shims{Pods: set}}
+	p := &platform{sandboxes: n.kubelet.Set}
 	p.serve = func(ctx context.Context, g *errgroup.Group) {
 		serveRelay(ctx, g, c, n.relay)
 		if c.otlp != "" {
 			serveOTLP(ctx, g, c)
 		}
-		g.Go(func() error { set.Run(ctx); return nil })
+		g.Go(func() error { n.kubelet.Run(ctx); return nil })
 	}
-	p.close = func() error { set.Close(); return nil }
+	p.close = func() error { n.kubelet.Close(); return nil }
 	if c.meshCA == "" {
 		return p, nil
 	}
 	workload, err := mesh.New(ctx, mesh.Config{Authority: c.meshCA, RootFile: c.meshRoot, TokenFile: c.meshToken,
 		TrustDomain: c.meshTrustDomain, Cluster: c.meshCluster, Log: log})
 	if err != nil {
-		set.Close()
+		n.kubelet.Close()
 		return nil, err
 	}
 	p.mesh = workload
-	p.close = func() error { workload.Close(); set.Close(); return nil }
+	p.close = func() error { workload.Close(); n.kubelet.Close(); return nil }
 	return p, nil
 }
 

@@ -13,12 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
-	"github.com/headstart-mesh/headstart/shim/instance"
-	"github.com/headstart-mesh/headstart/shim/instance/containerd"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/relay"
-	"github.com/headstart-mesh/headstart/shim/staging"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
+	"github.com/headstart-mesh/headstart/shim/sandboxes/containerd"
 )
 
 // trimInterval is how often the functions' logs are looked at; at disk speed a log can be
@@ -51,7 +49,7 @@ func openLocal(ctx context.Context, c config, n *node, name string, registry pro
 	if err != nil {
 		return nil, err
 	}
-	n.set, err = instance.Open(ctx, runtime, c.state("instances"), n.inputs.memory, n.sockets, n.jobs, n.uplink.Report, log)
+	n.local, err = sandboxes.OpenLocal(ctx, n.sandboxes(c, c.otlp, log), runtime, n.uplink.Report)
 	if err != nil {
 		return nil, errors.Join(err, runtime.Close())
 	}
@@ -63,27 +61,13 @@ func openLocal(ctx context.Context, c config, n *node, name string, registry pro
 	standIn := relay.New(relay.Config{Whole: true, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("gateway.pb"), Activity: n.uplink, Refused: n.uplink.Refused,
 		Metrics: relay.NewMetrics(registry), Log: log})
 	return &platform{
-		instances: localInstances{n.set},
-		shims:     &sandboxes{instances: n.set, otlp: c.otlp},
+		sandboxes: n.local.Set,
 		serve: func(ctx context.Context, g *errgroup.Group) {
 			serveRelay(ctx, g, c, standIn)
 			g.Go(func() error { return trimLogs(ctx, runtime, log) })
 		},
-		close: func() error { n.set.Close(); return runtime.Close() },
+		close: func() error { n.local.Close(); return runtime.Close() },
 	}, nil
-}
-
-// localInstances are in no mesh, and each has its directory.
-type localInstances struct{ set *instance.Set }
-
-func (l localInstances) Ready(ctx context.Context, id string) (ingress.Endpoint, error) {
-	at, err := l.set.Ready(ctx, id)
-	return ingress.Endpoint{Address: at}, err
-}
-
-func (l localInstances) Inputs(id string) (*staging.Dir, bool) {
-	dir := l.set.Inputs(id)
-	return dir, dir != nil
 }
 
 func trimLogs(ctx context.Context, r *containerd.Runtime, log *slog.Logger) error {

@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"log/slog"
 
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
-	"github.com/headstart-mesh/headstart/shim/instance"
 	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/pods"
 	"github.com/headstart-mesh/headstart/shim/probe"
 	"github.com/headstart-mesh/headstart/shim/relay"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 )
@@ -36,14 +33,14 @@ type node struct {
 	// process names the daemon where a node may have two of them for a while.
 	process string
 
-	set *instance.Set // nil where the platform runs the instances
+	local *sandboxes.Local // nil where the platform runs the instances
 	// resolve has instances find the functions by these names at the node's own gateway; nil
 	// where the platform has names for them.
 	resolve func(names []string)
 
 	// Both nil where the node itself runs the instances.
-	pods  *pods.Set
-	relay *relay.Relay
+	kubelet *sandboxes.Kubelet
+	relay   *relay.Relay
 }
 
 func (n *node) Functions(m *nodeapi.Functions) {
@@ -68,30 +65,36 @@ func hosts(functions []*nodeapi.Function) (names []string) {
 }
 
 func (n *node) Start(m *nodeapi.StartInstance) {
-	if n.set != nil {
-		n.set.Start(m)
+	if n.local != nil {
+		n.local.Start(m)
 	}
 }
 
 func (n *node) Stop(m *nodeapi.StopInstance) {
-	if n.set != nil {
-		n.set.Stop(m.GetId(), m.GetGrace().AsDuration())
+	if n.local != nil {
+		n.local.Stop(m.GetId(), m.GetGrace().AsDuration())
 	}
 }
 
 func (n *node) Instances(m *nodeapi.Instances) {
-	if n.pods != nil {
-		n.pods.Set(m)
+	if n.kubelet != nil {
+		n.kubelet.Instances(m)
 	}
 }
 
 // awaitJob waits for the control plane's word of a pod that says it is a job. The jobs that the
 // node itself runs are known before they are made.
 func (n *node) awaitJob(ctx context.Context, sandbox string) error {
-	if n.pods == nil || !n.pods.SaysJob(sandbox) {
+	if n.kubelet == nil || !n.kubelet.SaysJob(sandbox) {
 		return nil
 	}
 	return n.jobs.Await(ctx, sandbox)
+}
+
+// sandboxes is what the set of the node's sandboxes is made of.
+func (n *node) sandboxes(c config, otlp string, log *slog.Logger) sandboxes.Config {
+	return sandboxes.Config{Dir: c.state("instances"), Memory: n.inputs.memory, Succeeds: n.inputs.succeeds,
+		Providers: []sandboxes.Provider{n.sockets}, Jobs: n.jobs, OTLP: otlp, Log: log}
 }
 
 func (n *node) Triggers(m *nodeapi.Triggers) { n.triggers.Set(m.GetTriggers()) }
@@ -105,40 +108,8 @@ func (n *node) Expect(m *nodeapi.Expect) { n.ingress.Expect(m) }
 // register is what the node says of itself. What a platform runs, the platform knows.
 func (n *node) register(c config) *nodeapi.Register {
 	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: n.process, Triggers: true, Probes: true, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
-	if n.set != nil {
-		r.Instances = n.set.Statuses()
+	if n.local != nil {
+		r.Instances = n.local.Statuses()
 	}
 	return r
-}
-
-// sandboxes answers the shims of the instances that the node runs.
-type sandboxes struct {
-	nodeapi.UnimplementedSandboxesServer
-	instances *instance.Set
-	otlp      string
-}
-
-func (s *sandboxes) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
-	d, ok := s.instances.Describe(r.GetSandbox(), s.otlp)
-	if !ok {
-		return nil, status.Error(codes.NotFound, "not an instance of this node's daemon")
-	}
-	return d, nil
-}
-
-// Stage answers when a job's sandbox has its input.
-func (s *sandboxes) Stage(ctx context.Context, r *nodeapi.StageRequest) (*nodeapi.StageResponse, error) {
-	known, err := s.instances.Stage(ctx, r.GetSandbox())
-	switch {
-	case !known:
-		return nil, status.Error(codes.NotFound, "not a job of this node's daemon")
-	case err != nil:
-		return nil, job.Status(ctx, err)
-	}
-	return &nodeapi.StageResponse{}, nil
-}
-
-// Gone has nothing to let go of: the instances know their own end.
-func (s *sandboxes) Gone(context.Context, *nodeapi.GoneRequest) (*nodeapi.GoneResponse, error) {
-	return &nodeapi.GoneResponse{}, nil
 }

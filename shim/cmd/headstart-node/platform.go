@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
-	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 // The platforms that a node can be of.
@@ -31,9 +31,7 @@ type party struct {
 
 // platform is what runs the node's instances. local.go and kubernetes.go each make one.
 type platform struct {
-	instances ingress.Instances
-	// shims answers the shims of the instances' sandboxes.
-	shims nodeapi.SandboxesServer
+	sandboxes *sandboxes.Set
 	// mesh is nil where there is none.
 	mesh ingress.Mesh
 	// serve adds what only this platform has to what the daemon does.

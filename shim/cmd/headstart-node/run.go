@@ -103,7 +103,7 @@ func run(ctx context.Context, c config) (err error) {
 	traffic := probe.NewTraffic()
 	peers := ingress.NewPeerTransport(me.client, traffic.Opened)
 	defer peers.CloseIdleConnections()
-	node.ingress = ingress.New(ingress.Config{Node: me.name, Functions: node.functions, ControlPlane: node.uplink, Instances: platform.instances,
+	node.ingress = ingress.New(ingress.Config{Node: me.name, Functions: node.functions, ControlPlane: node.uplink, Instances: platform.sandboxes,
 		Engine: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: node.sockets, Metrics: ingress.NewMetrics(registry), Log: log})
 	process := newProcess()
 	if !buf.succeeds { // else the other daemon may still end what it has taken
@@ -120,7 +120,7 @@ func run(ctx context.Context, c config) (err error) {
 		return serve.HTTP(ctx, h, shutdownTimeout, log, options...)
 	}
 	shims := grpc.NewServer()
-	nodeapi.RegisterSandboxesServer(shims, platform.shims)
+	nodeapi.RegisterSandboxesServer(shims, platform.sandboxes)
 	var requests net.Listener
 	serve.Go(g, kept(&requests, c.gatewaySocket("ingress.sock")), overHTTP(node.ingress.Gateway(), serve.H2C))
 	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(node.ingress.Hints()))

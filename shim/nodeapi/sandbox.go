@@ -1,0 +1,23 @@
+package nodeapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// directoryNameLimit is the longest name that a directory can have, in bytes.
+const directoryNameLimit = 255
+
+// SandboxID is the id of the pod's sandbox, as the control plane has it, and as the kubelet names
+// the directories of pods' logs.
+func (p *Pod) SandboxID() string { return p.GetNamespace() + "_" + p.GetName() + "_" + p.GetUid() }
+
+// SandboxDirectory is the name of the directories of a sandbox's own. Only an id that is longer
+// than names may be has another.
+func SandboxDirectory(id string) string {
+	if len(id) <= directoryNameLimit {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])
+}

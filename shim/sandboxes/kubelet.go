@@ -1,0 +1,290 @@
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+const (
+	// abandoned is the age from which a directory is removed that neither a pod of the set nor
+	// a container has, while another daemon may be making it: as good as any that is longer
+	// than two daemons are there. Without another one such a directory goes at once.
+	abandoned = time.Hour
+	// forgotten is that age while a container has the directory, for all that was heard: its
+	// pod may run for long before its Service is annotated. It bounds what shims leave whose
+	// last word found no daemon, which is an empty directory each.
+	forgotten = 30 * 24 * time.Hour
+	// sweepInterval is how often such directories are looked for.
+	sweepInterval = 10 * time.Minute
+
+	// jobName is an empty file of a pod that is a job, as its containers say.
+	jobName = "job"
+)
+
+// Kubelet has the sandboxes that Kubernetes runs: its pods. The control plane says which there
+// are, and the node finds out when they are ready.
+type Kubelet struct {
+	*Set
+	functions func(name string) *nodeapi.Function
+
+	// Guarded by the set's mu.
+	known bool // the control plane has spoken
+	pods  map[string]*pod
+	jobs  map[string]*nodeapi.Job
+}
+
+// OpenKubelet returns the set without pods, until Instances says which there are. functions
+// returns a function by its name, nil if it is not known. The caller has to Close the set.
+func OpenKubelet(c Config, functions func(name string) *nodeapi.Function) (*Kubelet, error) {
+	s, err := open(c)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kubelet{Set: s, functions: functions, pods: map[string]*pod{}, jobs: map[string]*nodeapi.Job{}}
+	s.runtime = k
+	if err := k.adopt(); err != nil {
+		k.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+// adopt brings the pods that run already what they need.
+func (k *Kubelet) adopt() error {
+	if !k.config.Succeeds {
+		if err := k.tree.clear(); err != nil {
+			return err
+		}
+	}
+	all, err := k.tree.list()
+	if err != nil {
+		return err
+	}
+	for _, dir := range all {
+		id, err := k.tree.idOf(dir.Name())
+		if err == nil {
+			_, err = k.bring(podSandbox(id, k.SaysJob(id), true))
+		}
+		// An earlier version notes no id where it has no sockets.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			k.config.Log.Warn("a pod goes without what it had", "directory", dir.Name(), "error", err)
+		}
+	}
+	return nil
+}
+
+// podSandbox is a pod's, for providers.
+func podSandbox(id string, job, runs bool) Sandbox {
+	namespace, _, _ := strings.Cut(id, "_")
+	return Sandbox{ID: id, Namespace: namespace, Job: job, runs: runs}
+}
+
+// Instances replaces the pods that the node has.
+func (k *Kubelet) Instances(m *nodeapi.Instances) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := make(map[string]*pod, len(m.GetInstances()))
+	for _, status := range m.GetInstances() {
+		p := k.pods[status.GetId()]
+		if p == nil {
+			p = k.newPod(status)
+		}
+		now[status.GetId()] = p
+		p.update(status)
+		k.probe(p)
+	}
+	jobs := k.setJobs(m.GetJobs())
+	before, beforeJobs := k.pods, k.jobs
+	k.pods, k.jobs = now, jobs
+	for id, p := range before {
+		if now[id] == nil {
+			p.fail(problem.InstanceGone())
+			delete(k.instances, id)
+			k.leave(id)
+		}
+	}
+	for id := range beforeJobs {
+		if jobs[id] == nil {
+			k.config.Jobs.Release(id)
+			k.leave(id)
+		}
+	}
+	if first := !k.known; first {
+		k.known = true
+		k.sweep()
+	}
+}
+
+// setJobs has the inputs of the jobs fetched that are new, and returns all by id; the caller
+// holds mu.
+func (k *Kubelet) setJobs(list []*nodeapi.Job) map[string]*nodeapi.Job {
+	jobs := make(map[string]*nodeapi.Job, len(list))
+	for _, j := range list {
+		if checkName(j.GetId(), idLimit) != nil {
+			continue // it could have no directory
+		}
+		if jobs[j.GetId()] = j; k.jobs[j.GetId()] == nil {
+			inputs, _ := k.tree.inputs(j.GetId()) // it has none before its first container
+			k.config.Jobs.Begin(context.Background(), j, inputs)
+		}
+	}
+	return jobs
+}
+
+// has tells whether the control plane knows the pod, as an instance or as a job; the caller
+// holds mu.
+func (k *Kubelet) has(id string) bool { return k.pods[id] != nil || k.jobs[id] != nil }
+
+// SaysJob tells whether the pod is a job by what its containers say. The control plane's word
+// may come after that.
+func (k *Kubelet) SaysJob(id string) bool {
+	_, err := k.tree.read(id, jobName)
+	return err == nil
+}
+
+// leave lets go of the directory of a pod that the set has no more, at once if none of its
+// containers has it; the caller holds mu.
+func (k *Kubelet) leave(id string) {
+	if k.has(id) {
+		return // it is another thing still
+	}
+	removed, err := k.tree.remove(id)
+	if err != nil {
+		k.config.Log.Error("a pod has left files", "instance", id, "error", err)
+	}
+	if !removed {
+		k.tree.forgotten(id)
+	}
+}
+
+// Run removes now and then what pods left, until ctx ends.
+func (k *Kubelet) Run(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			k.mu.Lock()
+			if k.known {
+				k.sweep()
+			}
+			k.mu.Unlock()
+		}
+	}
+}
+
+// sweep removes the directories of pods that are gone; the caller holds mu.
+func (k *Kubelet) sweep() {
+	known := make(map[string]bool, len(k.pods)+len(k.jobs))
+	for id := range k.pods {
+		known[nodeapi.SandboxDirectory(id)] = true
+	}
+	for id := range k.jobs {
+		known[nodeapi.SandboxDirectory(id)] = true
+	}
+	now := time.Now()
+	before := now
+	if k.config.Succeeds {
+		before = now.Add(-abandoned)
+	}
+	if err := k.tree.sweep(func(dir string, held bool, since time.Time) bool {
+		return known[dir] || !since.Before(before) || held && !since.Before(now.Add(-forgotten))
+	}); err != nil {
+		k.config.Log.Error("what pods left cannot be removed", "error", err)
+	}
+}
+
+// enter gives every container of a pod that asks what its pod needs. Whether the pod is a
+// function's is not asked: a Service may be annotated later than its pods start.
+func (k *Kubelet) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
+	if r.GetPod() == nil {
+		return nil, "", status.Error(codes.NotFound, "not a container of a pod")
+	}
+	id, err := podID(r.GetPod())
+	if err != nil {
+		return nil, "", err
+	}
+	var notes []string
+	if r.GetJob() {
+		notes = append(notes, jobName)
+	}
+	err = k.tree.hold(id, r.GetSandbox(), notes...)
+	switch {
+	case errors.Is(err, errFull):
+		return nil, "", status.Error(codes.ResourceExhausted, err.Error())
+	case err != nil:
+		return nil, "", status.Error(codes.Internal, err.Error())
+	}
+	traceparent, job := k.entered(id)
+	n, err := k.bring(podSandbox(id, job || r.GetJob(), false))
+	if err != nil {
+		return nil, "", status.Error(codes.Internal, err.Error())
+	}
+	return n, traceparent, nil
+}
+
+// starting has a pod's container wait for what it needs. Its shim knows that it is a job's: the
+// control plane may not have told of it yet.
+func (k *Kubelet) starting(r *nodeapi.StageRequest) (*needs, error) {
+	id, err := podID(r.GetPod())
+	if err != nil {
+		return nil, err
+	}
+	n, err := k.bring(podSandbox(id, true, true))
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, "the pod has no directory for its input")
+	}
+	return n, nil
+}
+
+// left lets go of a container, and of its pod's directory with the last one. A pod of the set
+// keeps it: its containers may be started again.
+func (k *Kubelet) left(r *nodeapi.GoneRequest) error {
+	id, err := podID(r.GetPod())
+	if err != nil {
+		return err
+	}
+	if err := k.release(id, r.GetSandbox()); err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	return nil
+}
+
+func (k *Kubelet) release(id, container string) error {
+	if err := k.tree.release(id, container); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.has(id) {
+		return nil
+	}
+	_, err := k.tree.remove(id)
+	return err
+}
+
+// podID is the pod's sandbox's id, if it can be a pod's.
+func podID(p *nodeapi.Pod) (string, error) {
+	for _, part := range []string{p.GetNamespace(), p.GetName(), p.GetUid()} {
+		err := checkName(part, nameLimit)
+		if err == nil && strings.Contains(part, "_") {
+			err = fmt.Errorf("%.64q is no part of a pod's name", part)
+		}
+		if err != nil {
+			return "", status.Error(codes.InvalidArgument, err.Error())
+		}
+	}
+	return p.SandboxID(), nil
+}

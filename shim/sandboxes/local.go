@@ -1,0 +1,251 @@
+package sandboxes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// stopGrace is what a program gets between the signal to end and the kill when nobody said
+// otherwise; the kubelet's default of 30 s would hold up a shutdown.
+const stopGrace = 2 * time.Second
+
+// metaName is a file with the meta of a sandbox that was ready.
+const metaName = "meta.json"
+
+// meta is what a restarted daemon must know of a sandbox beyond what its container says. It is
+// written once the sandbox is ready, so without one it never was.
+type meta struct {
+	Port int32 `json:"port"`
+	// Job: it takes no requests, and keeps its input over a restart.
+	Job bool `json:"job,omitempty"`
+}
+
+// Local has the sandboxes that the node itself runs, as the control plane orders.
+type Local struct {
+	*Set
+	containers Containers
+	// report tells the control plane of a change; it must not block.
+	report func(*nodeapi.InstanceStatus)
+
+	runs map[string]*run // by id, guarded by the set's mu
+}
+
+// run is the life of one sandbox.
+type run struct {
+	*instance
+	port int32
+	job  bool // it runs once and takes no requests
+	// life ends with a stopRequest, or with the set, which the program survives.
+	life context.Context
+	stop context.CancelCauseFunc
+
+	// Guarded by the set's mu.
+	traceparent string // the shim's parent
+	needs       *needs // nil: nothing was made for it
+
+	words []string // the node's, of a sandbox that could not be made; its life's only
+}
+
+// OpenLocal returns the set with the sandboxes that run already. report may be called before
+// OpenLocal returns. The caller has to Close the set.
+func OpenLocal(
+	ctx context.Context, c Config, containers Containers, report func(*nodeapi.InstanceStatus),
+) (*Local, error) {
+	s, err := open(c)
+	if err != nil {
+		return nil, err
+	}
+	l := &Local{Set: s, containers: containers, report: report, runs: map[string]*run{}}
+	s.runtime = l
+	if err := l.adopt(ctx); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// adopt takes over what was ready before a restart, which counts as ready without
+// another probe, and removes the rest.
+func (l *Local) adopt(ctx context.Context) error {
+	running, err := l.containers.List(ctx)
+	if err != nil {
+		return fmt.Errorf("listing the sandboxes that run: %w", err)
+	}
+	adopted := map[*run]Container{}
+	for _, c := range running {
+		in, err := l.takeOver(c)
+		if err != nil {
+			l.config.Log.Warn("a sandbox of an earlier run is removed", "instance", c.ID(), "error", err)
+			l.remove(c, 0)
+			continue
+		}
+		adopted[in] = c
+	}
+	if err := l.tree.sweep(func(dir string, _ bool, _ time.Time) bool { return l.instances[dir] != nil }); err != nil {
+		return err
+	}
+	// Last: they report, and change the map.
+	for in, c := range adopted {
+		l.wg.Go(func() { l.watch(in, c) })
+	}
+	return nil
+}
+
+// takeOver makes a sandbox known that was ready, without the inputs of requests: they ended with
+// the daemon that had them.
+func (l *Local) takeOver(c Container) (*run, error) {
+	m, err := l.readMeta(c.ID())
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := l.tree.inputs(c.ID())
+	if err != nil {
+		return nil, err
+	}
+	if err := inputs.Clear(JobInput); err != nil {
+		return nil, err
+	}
+	n, err := l.bring(sandboxOf(c.ID(), c.Function(), m.Job, true))
+	if err != nil {
+		return nil, err
+	}
+	in := l.addRun(c.ID(), c.Function(), m.Port, m.Job)
+	in.needs = n
+	in.at.Address, in.ready = netip.AddrPortFrom(c.Address(), uint16(m.Port)), true
+	return in, nil
+}
+
+func (l *Local) readMeta(id string) (m meta, err error) {
+	b, err := l.tree.read(id, metaName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, errors.New("the sandbox was never ready")
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &m)
+	}
+	if err == nil && !m.Job {
+		err = checkPort(m.Port)
+	}
+	if err != nil {
+		return m, fmt.Errorf("reading what a sandbox listens on: %w", err)
+	}
+	return m, nil
+}
+
+func (l *Local) writeMeta(in *run) error {
+	b, err := json.Marshal(meta{Port: in.port, Job: in.job})
+	if err == nil {
+		err = l.tree.write(in.id, metaName, b)
+	}
+	return err
+}
+
+func checkPort(port int32) error {
+	if port < 1 || port > 65535 {
+		return fmt.Errorf("port %d is none", port)
+	}
+	return nil
+}
+
+// addRun makes a sandbox known; the caller holds mu, or the set alone.
+func (l *Local) addRun(id, function string, port int32, job bool) *run {
+	in := &run{instance: l.add(id, function), port: port, job: job}
+	in.life, in.stop = context.WithCancelCause(l.ctx)
+	l.runs[id] = in
+	return in
+}
+
+// sandboxOf is a function's, for providers.
+func sandboxOf(id, function string, job, runs bool) Sandbox {
+	namespace, _, _ := strings.Cut(function, "/")
+	return Sandbox{ID: id, Namespace: namespace, Job: job, runs: runs}
+}
+
+// Start makes a sandbox in the background. A second call with the same id is ignored: the
+// control plane repeats itself after a reconnect.
+func (l *Local) Start(m *nodeapi.StartInstance) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.runs[m.GetId()] != nil || l.ctx.Err() != nil {
+		return
+	}
+	f := m.GetFunction()
+	in := l.addRun(m.GetId(), f.GetName(), f.GetPort(), m.GetJob() != nil)
+	l.wg.Go(func() { l.run(in, m) })
+}
+
+// Stop ends a sandbox: grace after the signal to end comes the kill. Without a grace it gets
+// two seconds. An unknown sandbox is gone already.
+func (l *Local) Stop(id string, grace time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if in, ok := l.runs[id]; ok {
+		if grace <= 0 {
+			grace = stopGrace
+		}
+		in.stop(stopRequest{grace}) // the first one counts
+	}
+}
+
+// Statuses returns what starts and what is ready, for a registration.
+func (l *Local) Statuses() []*nodeapi.InstanceStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []*nodeapi.InstanceStatus
+	for _, in := range l.runs {
+		switch {
+		case in.failure != nil:
+		case in.ready:
+			all = append(all, in.status(nodeapi.Phase_PHASE_READY))
+		default:
+			all = append(all, in.status(nodeapi.Phase_PHASE_STARTING))
+		}
+	}
+	return all
+}
+
+func (in *run) status(p nodeapi.Phase) *nodeapi.InstanceStatus {
+	st := &nodeapi.InstanceStatus{Id: in.id, Function: in.function, Phase: p}
+	if p == nodeapi.Phase_PHASE_READY && !in.job {
+		st.Address = in.at.Address.String()
+	}
+	return st
+}
+
+// enter describes a sandbox that is being made. Each has one container, of its own id.
+func (l *Local) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in := l.runs[r.GetSandbox()]
+	if in == nil || in.needs == nil {
+		return nil, "", status.Error(codes.NotFound, "not an instance of this node's daemon")
+	}
+	return in.needs, in.traceparent, nil
+}
+
+func (l *Local) starting(r *nodeapi.StageRequest) (*needs, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in := l.runs[r.GetSandbox()]
+	if in == nil || !in.job || in.needs == nil {
+		return nil, status.Error(codes.NotFound, "not a job of this node's daemon")
+	}
+	return in.needs, nil
+}
+
+// left has nothing to let go of: the set knows the end of what it runs.
+func (l *Local) left(*nodeapi.GoneRequest) error { return nil }
+
+// awaited changes nothing: what starts is probed by itself.
+func (l *Local) awaited(context.Context, string) (done func()) { return func() {} }

@@ -1,0 +1,119 @@
+package sandboxes
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"os"
+	"sync"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/staging"
+)
+
+// Wait is what the start of a sandbox's program does about a need that is not there yet.
+type Wait int
+
+// WaitNo: the program starts at once. WaitStart: its start waits, and goes on without the need
+// if that cannot be had. WaitFail: its start waits, and fails without the need.
+const (
+	WaitNo Wait = iota
+	WaitStart
+	WaitFail
+)
+
+// Need is something that a sandbox is to find when its program starts.
+type Need struct {
+	Mounts []*nodeapi.Mount
+	Env    map[string]string
+	// Traceparent is the trace that the sandbox's making belongs to, if the runtime knows none.
+	Traceparent string
+	Wait        Wait
+	// Await returns when the need is there, or the *problem.Problem for which it will not be. It
+	// is nil with WaitNo.
+	Await func(ctx context.Context) error
+}
+
+// Provider brings the needs of one kind.
+type Provider interface {
+	// Bring begins to bring what the sandbox needs of the kind, and says what that is; the zero
+	// Need is nothing. It is called for each container of the sandbox, and again for one that
+	// runs when the daemon starts.
+	Bring(sb Sandbox) (Need, error)
+	// Release lets go of what was brought, if anything was. The sandbox is no more.
+	Release(id string)
+}
+
+// Jobs bring the inputs of jobs: of sandboxes whose programs wait for a need.
+type Jobs interface {
+	Provider
+	// Begin has a job's input fetched; ctx is for its trace only. inputs is where the job's
+	// sandbox sees its inputs, nil while there is none.
+	Begin(ctx context.Context, j *nodeapi.Job, inputs *staging.Dir)
+}
+
+// Sandbox is what a provider knows of a sandbox.
+type Sandbox struct {
+	ID string
+	// Namespace is that of its function.
+	Namespace string
+	// Job: its program runs once, with an input of its own.
+	Job bool
+	// Inputs is where it sees inputs.
+	Inputs *staging.Dir
+
+	tree *tree
+	// runs: it was made before, so what is new can be mounted no more.
+	runs bool
+}
+
+// Directory returns a directory of the sandbox's own, which is the caller's to close, and its
+// path on the node. A sandbox that runs already has those that it was made with: for others the
+// error is fs.ErrNotExist.
+func (sb Sandbox) Directory(name string) (*os.Root, string, error) {
+	return sb.tree.directory(sb.ID, name, !sb.runs)
+}
+
+// needs is the list of what one sandbox needs.
+type needs struct {
+	all []Need
+
+	mu      sync.Mutex
+	failure error
+}
+
+// await returns when the program may start.
+func (n *needs) await(ctx context.Context) (err error) {
+	defer func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.failure = err
+	}()
+	for _, need := range n.all {
+		if need.Wait == WaitNo {
+			continue
+		}
+		if err := need.Await(ctx); err != nil && need.Wait == WaitFail {
+			return err
+		}
+	}
+	return nil
+}
+
+// failed is why the program was not to start, nil if nothing is known against it.
+func (n *needs) failed() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failure
+}
+
+// describe is the sum of the needs.
+func (n *needs) describe(traceparent, otlp string) *nodeapi.DescribeResponse {
+	d := &nodeapi.DescribeResponse{Env: map[string]string{}, Traceparent: traceparent, OtlpTarget: otlp}
+	for _, need := range n.all {
+		d.Mounts = append(d.Mounts, need.Mounts...)
+		maps.Copy(d.Env, need.Env)
+		d.Traceparent = cmp.Or(d.Traceparent, need.Traceparent)
+	}
+	return d
+}

@@ -1,0 +1,198 @@
+package sandboxes
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/readiness"
+)
+
+// pod is one instance that Kubernetes runs. The set's mu guards it.
+type pod struct {
+	*instance
+	phase  nodeapi.Phase
+	probed bool // this node found it ready
+
+	waiters int
+	probing *probing // nil: no probe runs
+
+	// For the spans of a cold start: when each part of it was first seen, and the request
+	// that waited first.
+	began, made, waited time.Time
+	request             trace.SpanContext
+	told                bool
+}
+
+// probing is one run of probes.
+type probing struct{ stop context.CancelFunc }
+
+// newPod makes a pod known; the caller holds mu.
+func (k *Kubelet) newPod(s *nodeapi.InstanceStatus) *pod {
+	return &pod{instance: k.add(s.GetId(), s.GetFunction()), began: time.Now()}
+}
+
+// update takes over what the control plane says. A pod that is not ready any more, or is
+// somewhere else, has to be found ready anew.
+func (p *pod) update(s *nodeapi.InstanceStatus) {
+	at := Endpoint{Address: address(s.GetAddress()), MeshSNI: s.GetMeshSni()}
+	fell := p.phase == nodeapi.Phase_PHASE_READY && s.GetPhase() != nodeapi.Phase_PHASE_READY
+	if at != p.at || fell {
+		p.probed = false
+		p.stopProbing()
+	}
+	if at.Address.IsValid() && p.made.IsZero() {
+		p.made = time.Now()
+	}
+	p.at, p.phase, p.failure = at, s.GetPhase(), nil
+	if s.GetPhase() == nodeapi.Phase_PHASE_FAILED {
+		p.probed, p.failure = false, failed(s)
+	}
+	p.notify()
+}
+
+// failed is the control plane's word for those who wait.
+func failed(s *nodeapi.InstanceStatus) *problem.Problem {
+	status := http.StatusBadGateway
+	if s.GetReason() == reasonReadyTimeout {
+		status = http.StatusGatewayTimeout
+	}
+	return problem.New(status, cmp.Or(s.GetReason(), reasonSandboxFailed), s.GetField(),
+		cmp.Or(s.GetMessage(), "the function's pod could not be started"))
+}
+
+func (p *pod) fail(why *problem.Problem) {
+	p.failure = why
+	p.stopProbing()
+	p.notify()
+}
+
+// notify wakes those who wait, and tells the spans of a cold start that is over.
+func (p *pod) notify() {
+	p.ready = p.at.Address.IsValid() && (p.probed || p.phase == nodeapi.Phase_PHASE_READY)
+	if p.ready {
+		p.tell()
+	}
+	p.changed.Tell()
+}
+
+func (p *pod) stopProbing() {
+	if p.probing != nil {
+		p.probing.stop()
+		p.probing = nil
+	}
+}
+
+// awaited counts one more request that waits for the pod.
+func (k *Kubelet) awaited(ctx context.Context, id string) (done func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.pods[id]
+	if p == nil {
+		return func() {}
+	}
+	p.waiters++
+	if p.waited.IsZero() && !p.ready {
+		p.waited, p.request = time.Now(), trace.SpanContextFromContext(ctx)
+	}
+	k.probe(p)
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if p.waiters--; p.waiters == 0 {
+			p.stopProbing()
+		}
+	}
+}
+
+// probe finds out whether the pod is ready, while requests wait for it and nobody else
+// has to say so: the kubelet looks once a second at best. Where only the platform can
+// tell, or a sidecar takes connections before the function does, it is left to the
+// platform. The caller holds mu.
+func (k *Kubelet) probe(p *pod) {
+	f := k.functions(p.function)
+	if p.probing != nil || p.waiters == 0 || p.ready || p.failure != nil || !p.at.Address.IsValid() ||
+		f == nil || f.GetPlatformReadiness() || p.at.MeshSNI != "" || k.ctx.Err() != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(k.ctx)
+	mine := &probing{stop: stop}
+	p.probing = mine
+	at, path := p.at.Address, f.GetProbePath()
+	k.wg.Go(func() {
+		defer stop()
+		if readiness.Await(ctx, at, path) == nil {
+			k.found(p, mine)
+		}
+	})
+}
+
+// found notes that a probe was answered, if it still counts.
+func (k *Kubelet) found(p *pod, by *probing) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p.probing != by {
+		return
+	}
+	p.probing, p.probed = nil, true
+	k.config.Log.Info("instance is ready", "instance", p.id, "function", p.function, "address", p.at.Address.String())
+	p.notify()
+}
+
+// entered notes that a pod's first container is being made. It returns the traceparent of the
+// request that waits for the pod, if one does, and whether the control plane knows it as a job.
+func (k *Kubelet) entered(id string) (traceparent string, job bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	job = k.jobs[id] != nil
+	p := k.pods[id]
+	if p == nil {
+		return "", job
+	}
+	if p.made.IsZero() {
+		p.made = time.Now() // its sandbox is
+	}
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), p.request), carrier)
+	return carrier["traceparent"], job
+}
+
+// tell tells the spans of the cold start that the first request waited for.
+func (p *pod) tell() {
+	if p.told || p.waited.IsZero() {
+		return
+	}
+	p.told = true
+	begin := latest(p.began, p.waited)
+	made := latest(p.made, begin)
+	ctx := trace.ContextWithSpanContext(context.Background(), p.request)
+	about := trace.WithAttributes(tracing.Function.String(p.function), tracing.Instance.String(p.id))
+	_, create := tracer.Start(ctx, tracing.SandboxCreate, trace.WithTimestamp(begin), about)
+	create.End(trace.WithTimestamp(made))
+	_, start := tracer.Start(ctx, tracing.RuntimeStart, trace.WithTimestamp(made), about)
+	start.End()
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// address reads an address that the control plane has sent, invalid when there is none.
+func address(s string) netip.AddrPort {
+	at, err := netip.ParseAddrPort(s)
+	if err != nil || at.Port() == 0 || at.Addr().IsUnspecified() {
+		return netip.AddrPort{}
+	}
+	return at
+}

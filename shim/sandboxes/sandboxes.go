@@ -1,0 +1,243 @@
+// Package sandboxes is the set of a node's sandboxes: which there are, when they take requests,
+// and what each of them needs. Two runtimes fill it, Local and Kubelet.
+package sandboxes
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/staging"
+)
+
+const (
+	// announceTimeout is how long a request may be ahead of the news of its instance: a
+	// few round trips between nodes and control plane.
+	announceTimeout = 2 * time.Second
+	// goneMemory is how long a request may be behind the end of its instance, and is
+	// still told why it ended: the dial to this node alone may take 5 s.
+	goneMemory = 10 * time.Second
+)
+
+var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/sandboxes")
+
+// Config is what a set is made of.
+type Config struct {
+	// Dir is the absolute path of the sandboxes' directories. The host has them under the same
+	// path, and on one file system with the buffer.
+	Dir string
+	// Memory is for inputs in memory, nil for none.
+	Memory *staging.Memory
+	// Providers bring what the sandboxes need beside the directory of their inputs.
+	Providers []Provider
+	// Jobs bring the inputs of jobs; nil: the node has none.
+	Jobs Jobs
+	// Succeeds: another daemon has the sandboxes, too, and still ends its requests, whose
+	// inputs are in Dir.
+	Succeeds bool
+	// OTLP is the gRPC target for the spans of the shims, empty for none.
+	OTLP string
+	Log  *slog.Logger
+}
+
+// runtime makes and ends the sandboxes of a set, and says which there are. Its errors are what
+// shims are answered.
+type runtime interface {
+	// enter is asked what a container needs that is being made, and which trace it belongs to.
+	enter(*nodeapi.DescribeRequest) (n *needs, traceparent string, err error)
+	// starting is asked what a container needs whose program is to start.
+	starting(*nodeapi.StageRequest) (*needs, error)
+	// left is told of a container that is gone.
+	left(*nodeapi.GoneRequest) error
+	// awaited is told that a request waits for an instance, until done is called.
+	awaited(ctx context.Context, id string) (done func())
+}
+
+// Set holds the node's sandboxes and answers their shims (nodeapi.SandboxesServer).
+type Set struct {
+	nodeapi.UnimplementedSandboxesServer
+	config  Config
+	tree    *tree
+	runtime runtime
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu        sync.Mutex
+	instances map[string]*instance
+	gone      map[string]departure // by id, for goneMemory
+	announced News
+}
+
+// instance is a sandbox that takes requests, or will.
+type instance struct {
+	id, function string
+
+	// Guarded by the set's mu.
+	at      Endpoint
+	ready   bool
+	failure error // a *problem.Problem, for those who wait
+	changed News
+}
+
+type departure struct {
+	at  time.Time
+	why *problem.Problem
+}
+
+// open returns a set without sandboxes, whose runtime is still to be given.
+func open(c Config) (*Set, error) {
+	t, err := openTree(c.Dir, c.Memory)
+	if err != nil {
+		return nil, err
+	}
+	if c.Jobs != nil {
+		c.Providers = append([]Provider{c.Jobs}, c.Providers...)
+	}
+	t.gone = func(id string) {
+		for _, p := range c.Providers {
+			p.Release(id)
+		}
+	}
+	s := &Set{config: c, tree: t, instances: map[string]*instance{}, gone: map[string]departure{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Close ends what the set does by itself and waits for it. Sandboxes whose programs take requests
+// go on: a daemon's restart stops no function.
+func (s *Set) Close() {
+	s.mu.Lock()
+	s.cancel()
+	s.mu.Unlock()
+	s.wg.Wait()
+	s.tree.close()
+}
+
+// bring has everything brought that a sandbox needs.
+func (s *Set) bring(sb Sandbox) (*needs, error) {
+	inputs, err := s.tree.inputs(sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	sb.tree, sb.Inputs = s.tree, inputs
+	n := &needs{all: []Need{s.tree.need(sb.ID)}}
+	for _, p := range s.config.Providers {
+		need, err := p.Bring(sb)
+		switch {
+		case err == nil:
+			n.all = append(n.all, need)
+		case need.Wait == WaitFail:
+			return nil, err
+		case !sb.runs || !errors.Is(err, fs.ErrNotExist): // else an earlier version has made it without
+			s.config.Log.Warn("a sandbox goes without something that it needs", "instance", sb.ID, "error", err)
+		}
+	}
+	return n, nil
+}
+
+// add makes an instance known; the caller holds mu, or the set alone.
+func (s *Set) add(id, function string) *instance {
+	in := &instance{id: id, function: function}
+	s.instances[id] = in
+	delete(s.gone, id)
+	s.announced.Tell()
+	return in
+}
+
+// Ready waits until the instance takes requests and returns where, or the *problem.Problem that
+// keeps it from that, as a problem.TooLate if it did before.
+func (s *Set) Ready(ctx context.Context, id string) (Endpoint, error) {
+	in, err := s.find(ctx, id)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	defer s.runtime.awaited(ctx, id)()
+	for {
+		s.mu.Lock()
+		at, ready, failure, changed := in.at, in.ready, in.failure, in.changed.Next()
+		s.mu.Unlock()
+		switch {
+		case failure != nil:
+			return Endpoint{}, failure
+		case ready:
+			return at, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Endpoint{}, ctx.Err()
+		}
+	}
+}
+
+// find returns the instance, waiting a little for it to be announced.
+func (s *Set) find(ctx context.Context, id string) (*instance, error) {
+	return Announced(ctx, announceTimeout, problem.InstanceGone(), func() (*instance, <-chan struct{}, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if in := s.instances[id]; in != nil {
+			return in, nil, nil
+		}
+		if left, gone := s.gone[id]; gone {
+			return nil, nil, problem.TooLate{Problem: left.why}
+		}
+		return nil, s.announced.Next(), nil
+	})
+}
+
+// Inputs is where the instance sees its inputs, nil when it does not: then requests carry their
+// input in the body alone. known is false when the instance is gone.
+func (s *Set) Inputs(id string) (dir *staging.Dir, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.instances[id] == nil {
+		return nil, false
+	}
+	dir, _ = s.tree.inputs(id) // a sandbox without the shim has none
+	return dir, true
+}
+
+// Describe answers what belongs in the sandbox of a container.
+func (s *Set) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+	n, traceparent, err := s.runtime.enter(r)
+	if err != nil {
+		return nil, err
+	}
+	return n.describe(traceparent, s.config.OTLP), nil
+}
+
+// Stage answers when the program of a container may start. Of a need that cannot be had it has
+// words for the function's owner, and nothing that tells of the node.
+func (s *Set) Stage(ctx context.Context, r *nodeapi.StageRequest) (*nodeapi.StageResponse, error) {
+	n, err := s.runtime.starting(r)
+	if err != nil {
+		return nil, err
+	}
+	err = n.await(ctx)
+	switch {
+	case err == nil:
+		return &nodeapi.StageResponse{}, nil
+	case ctx.Err() != nil:
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return nil, status.Error(codes.FailedPrecondition, problem.Of(err).Error())
+}
+
+// Gone lets go of a container.
+func (s *Set) Gone(_ context.Context, r *nodeapi.GoneRequest) (*nodeapi.GoneResponse, error) {
+	if err := s.runtime.left(r); err != nil {
+		return nil, err
+	}
+	return &nodeapi.GoneResponse{}, nil
+}
