@@ -61,14 +61,18 @@ func Poll(ctx context.Context, limit time.Duration, ask func(context.Context) er
 	defer cancel()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
+	var last error
 	for {
 		err := ask(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil { // what is cut off says only that
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
+			return errors.Join(last, ctx.Err())
 		case <-tick.C:
 		}
 	}

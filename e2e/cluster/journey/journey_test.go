@@ -278,7 +278,7 @@ func (j *journey) traceIsWhole(id string) {
 		}
 		for _, name := range []string{tracing.Activation, tracing.Placement, tracing.Fetch, tracing.RuntimeStart, tracing.RuncCreate, tracing.Deliver, tracing.Execute} {
 			if !slices.ContainsFunc(t.Spans, func(s trace.Span) bool { return s.Name == name }) {
-				return fmt.Errorf("the trace has no %s", name)
+				return fmt.Errorf("the trace has no %s; it has %s", name, spansOf(t))
 			}
 		}
 		return nil
@@ -286,6 +286,15 @@ func (j *journey) traceIsWhole(id string) {
 	if err != nil {
 		j.Error(err)
 	}
+}
+
+// spansOf names the spans and where each was made.
+func spansOf(t trace.Trace) string {
+	var all []string
+	for _, s := range t.Spans {
+		all = append(all, fmt.Sprintf("%s of %s on %s at %s", s.Name, s.Service, s.Attributes[string(tracing.Node)], s.Start.Format(time.TimeOnly)))
+	}
+	return strings.Join(all, ", ")
 }
 
 // underLoad changes something while a hot function is used. Nothing may be lost, and its
