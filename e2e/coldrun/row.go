@@ -217,8 +217,8 @@ func Table(w io.Writer, lines []Line) error {
 	return err
 }
 
-// Draw draws a line without Headstart and with it, from its medians alone. What a request without
-// Headstart waits for between its cold start and its execution is the function's own fetch.
+// Draw draws the line off and on, from its medians. Off, the time between cold start and execution
+// is the function's own fetch.
 func (l Line) Draw(w io.Writer) error {
 	scheduled, started, bound := ofMillis(l.Alpha), ofMillis(l.Alpha+l.Beta), ofMillis(l.Bound)
 	row := func(suffix string, total float64, transfer trace.Bar) trace.Timeline {

@@ -104,7 +104,7 @@ func cold(w io.Writer, results []byte, path string) error {
 	return nil
 }
 
-// Picture draws the line of a report whose total overlap shortens most.
+// Picture draws the report's line with the largest gain.
 func Picture(w io.Writer, results []byte) error {
 	var r coldrun.Report
 	if err := json.Unmarshal(results, &r); err != nil {
