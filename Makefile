@@ -151,10 +151,10 @@ vuln:
 generate:
 	$(GO) generate ./shim/nodeapi ./docs
 
-## publish: results of demo and benchmarks from out/ into docs/results, and the pages' tables made from them
+## publish: results of demo and benchmarks from out/ into docs/results; makes the pages' tables and the README's picture from them
 publish:
 	$(GO) run ./e2e/published/publish -from out -to docs/results
-	$(GO) test ./docs -run TestTablesAreThoseOfTheirResults -update
+	$(GO) test ./docs -run 'Of(Its|Their)Results' -update
 
 ## clean: remove what was built
 clean:

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"bytes"
 	"flag"
 	"os"
 	"testing"
@@ -33,5 +34,27 @@ func TestTablesAreThoseOfTheirResults(t *testing.T) {
 		} else if d := cmp.Diff(string(text), filled); d != "" {
 			t.Errorf("%s: make generate makes its tables from docs/results/*.json (-page +results):\n%s", page, d)
 		}
+	}
+}
+
+// The README's picture is drawn from the results that its table has.
+func TestThePictureIsThatOfItsResults(t *testing.T) {
+	const path = "results/demo.svg"
+	results, err := os.ReadFile("results/demo.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var drawn bytes.Buffer
+	if err := published.Picture(&drawn, results); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(path, drawn.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if picture, err := os.ReadFile(path); err != nil || !bytes.Equal(picture, drawn.Bytes()) {
+		t.Errorf("%s is not drawn from results/demo.json (make generate draws it): %v", path, err)
 	}
 }

@@ -144,7 +144,7 @@ func (a *Activator) expect(in platform.Instance, m *nodeapi.Activate) {
 	err := a.nodes.Send(in.Node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{
 		Request: m.GetRequest(), Function: m.GetFunction(), Instance: in.ID, Input: m.GetInput(), Traceparent: m.GetTraceparent()}}})
 	if err != nil {
-		a.log.Warn("a node could not be told what is coming; it will learn it with the request", "node", in.Node, "error", err)
+		a.log.Warn("a node could not be informed of a coming request; it learns of it with the request itself", "node", in.Node, "error", err)
 	}
 }
 

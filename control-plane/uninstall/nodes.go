@@ -48,7 +48,7 @@ func (u *Uninstaller) cleanNodes(ctx context.Context) error {
 			return false, "", err
 		}
 		if now.Status.ObservedGeneration < now.Generation {
-			return false, "the daemon set has not been looked at yet", nil
+			return false, "the DaemonSet has not been checked yet", nil
 		}
 		missing := unfinished(pods)
 		for _, m := range missing {

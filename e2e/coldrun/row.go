@@ -202,10 +202,10 @@ func Lines(rows []Row) (all []Line) {
 	return all
 }
 
-// Table prints lines.
+// Table prints lines: each part by its name and the model's letter, in the order of time.
 func Table(w io.Writer, lines []Line) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "input\tHeadstart\talpha\tbeta\tdelta\tgamma\ttotal\tbound\tratio to bound\t")
+	fmt.Fprintln(t, "input\tHeadstart\tschedule α\tcold start β\ttransfer δ\texecute γ\ttotal\tbound\ttotal/bound\t")
 	for _, l := range lines {
 		fmt.Fprintf(t, "%s\toff\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t\n", l.Label, l.Alpha, l.Beta, l.Delta, l.Gamma, l.Off, l.Bound, l.Off/l.Bound)
 		fmt.Fprintf(t, "\ton\t\t\t\t\t%.0f\t\t%.2f\t\n", l.On, l.On/l.Bound)
@@ -213,6 +213,23 @@ func Table(w io.Writer, lines []Line) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "\nalpha: schedule, beta: cold start, delta: transfer, gamma: execute; bound = alpha + max(beta, delta) + gamma")
+	_, err := fmt.Fprintln(w, "\nbound = schedule + max(cold start, transfer) + execute")
 	return err
 }
+
+// Draw draws the line off and on, from its medians. Off, the time between cold start and execution
+// is the function's own fetch.
+func (l Line) Draw(w io.Writer) error {
+	scheduled, started, bound := ofMillis(l.Alpha), ofMillis(l.Alpha+l.Beta), ofMillis(l.Bound)
+	row := func(suffix string, total float64, transfer timeline.Bar) timeline.Timeline {
+		return timeline.Timeline{Label: l.Label + suffix, Total: ofMillis(total), Bound: bound, Bars: []timeline.Bar{
+			{Phase: timeline.Schedule, End: scheduled}, {Phase: timeline.ColdStart, Start: scheduled, End: started}, transfer,
+			{Phase: timeline.Execute, Start: ofMillis(total - l.Gamma), End: ofMillis(total)}}}
+	}
+	return timeline.Draw(w, []timeline.Timeline{
+		row(", off", l.Off, timeline.Bar{Phase: timeline.Transfer, Label: "the function fetches", Start: started, End: ofMillis(l.Off - l.Gamma)}),
+		row(", on", l.On, timeline.Bar{Phase: timeline.Transfer, Label: "Headstart fetches", Start: scheduled, End: ofMillis(l.Alpha + l.Delta)}),
+	})
+}
+
+func ofMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

@@ -41,7 +41,7 @@ func TestMeasuringIsDeterministic(t *testing.T) {
 	}
 }
 
-// The table of docs/rationale.md: go test -run '^$' -bench . -benchtime 1x ./e2e/geography
+// The table of docs/results/routing.md: go test -run '^$' -bench . -benchtime 1x ./e2e/geography
 func BenchmarkMeasure(b *testing.B) {
 	for _, nodes := range []int{30, 100, 300, 1000} {
 		for _, detours := range []float64{0, 0.05, 0.08, 0.12} {

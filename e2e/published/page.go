@@ -2,6 +2,7 @@ package published
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
@@ -100,6 +102,18 @@ func cold(w io.Writer, results []byte, path string) error {
 	}
 	fmt.Fprintf(w, "```\n\n%s", of(r, path))
 	return nil
+}
+
+// Picture draws the report's line with the largest gain.
+func Picture(w io.Writer, results []byte) error {
+	var r coldrun.Report
+	if err := json.Unmarshal(results, &r); err != nil {
+		return err
+	}
+	if len(r.Lines) == 0 {
+		return errors.New("the report has no lines to draw")
+	}
+	return slices.MaxFunc(r.Lines, func(a, b coldrun.Line) int { return cmp.Compare(a.Off-a.On, b.Off-b.On) }).Draw(w)
 }
 
 // bounds writes the checks of a report.

@@ -1,6 +1,7 @@
 package published_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,7 +78,7 @@ func TestTablesAreMadeFromTheResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"# Page\n", "\nafter\n", "Requests, in ms", "420    210            2.00", "231                   1.10",
+		"# Page\n", "\nafter\n", "Requests, in ms", "420    210         2.00", "231                1.10",
 		"Commit `abc1234`, 2026-01-02 03:04, on 2 cores (Z80), Linux 6.1; load at the end 0.50, 1.25, 2.00; [raw results](docs/results/demo.json).",
 		"| answers wrong | 0 | 0 |\n", "| ratio | <= 1.05 | 1.10 (MISSED) |\n",
 		"cases, commit def5678, 2 repetitions", "50 +- 10", "[Raw results](docs/results/routing.json).",
@@ -105,5 +106,25 @@ func TestATableWithoutResultsSaysSo(t *testing.T) {
 		if _, err := published.Fill("README.md", text, dir); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+func TestThePictureIsOfTheLineThatGainsMost(t *testing.T) {
+	const lines = `{"lines": [{"label": "1 MB", "off": 420, "on": 231}, {"label": "32 MB", "alpha": 2, "beta": 900, "delta": 700, "gamma": 40, "bound": 942, "off": 1800, "on": 960},
+		{"label": "128 MB", "off": 5000, "on": 4900}]}`
+	var svg bytes.Buffer
+	if err := published.Picture(&svg, []byte(lines)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"32 MB, off", "1800 ms, bound 942 ms", "the function fetches 858 ms", "32 MB, on", "960 ms, bound 942 ms", "Headstart fetches 700 ms", "execute 40 ms"} {
+		if !strings.Contains(svg.String(), want) {
+			t.Errorf("%q is not in\n%s", want, svg.String())
+		}
+	}
+	if strings.Contains(svg.String(), "128 MB") {
+		t.Error("the picture has other lines, too")
+	}
+	if published.Picture(&svg, []byte(`{}`)) == nil {
+		t.Error("a report without lines is drawn")
 	}
 }

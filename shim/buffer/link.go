@@ -20,7 +20,7 @@ var linkName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$`)
 
 // ErrNoFile says that an entry cannot be a file: its bytes are where the sandbox does not
 // see them, and the disk has no room for a copy.
-var ErrNoFile = errors.New("the buffer entry is no file that the sandbox can see")
+var ErrNoFile = errors.New("the buffer entry is not a file that the sandbox can see")
 
 // Link gives the complete entry a name in a sandbox. It exists from then on with all its
 // bytes and mode 0444. Nothing is copied but an entry whose medium the sandbox does not see,

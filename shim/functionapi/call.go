@@ -110,7 +110,7 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 	depth := max(o.depth, claimed)
 	if depth >= DepthLimit {
 		return nil, problem.New(http.StatusLoopDetected, "CallDepthExceeded", "",
-			fmt.Sprintf("functions called each other %d times in a row; a call that belongs to another request has to name that in %s", DepthLimit, filterapi.HeaderRequest))
+			fmt.Sprintf("functions called each other %d times in a row; a call for another request has to name that request in %s", DepthLimit, filterapi.HeaderRequest))
 	}
 	ref, err := reference(r.Header, f)
 	if err != nil {

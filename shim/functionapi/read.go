@@ -96,7 +96,7 @@ func (h *handler) find(w http.ResponseWriter, r *http.Request, request string) (
 		return nil, nil
 	}
 	if own.Input == nil {
-		return nil, problem.New(http.StatusNotFound, "NoInput", "", "the request has no stored input; what it brings is its body")
+		return nil, problem.New(http.StatusNotFound, "NoInput", "", "the request has no stored input besides its body")
 	}
 	return own, nil
 }

@@ -31,7 +31,7 @@ var refusedField = regexp.MustCompile("^header [a-z0-9!#$%&'*+.^_`|~-]+(, [a-z0-
 func (in *Ingress) refusal(f *nodeapi.Function, reason, field string) error {
 	words, known := refusedReasons[reason]
 	if !known || !f.GetHasInput() || len(field) > refusedFieldBytes || !refusedField.MatchString(field) {
-		return problem.New(http.StatusBadRequest, "RefusalMalformed", "", "a refusal names a function with an input, a known reason, and the header to mend")
+		return problem.New(http.StatusBadRequest, "RefusalMalformed", "", "a refusal names a function with an input, a known reason, and the header to fix")
 	}
 	in.log.Debug("the filter refused a request", "function", f.GetName(), "reason", reason, "field", field)
 	in.controlPlane.Event(&nodeapi.Event{Function: f.GetName(), Reason: reason, Message: field + words, Field: field})

@@ -140,7 +140,7 @@ func (c *change) revert(r record) error {
 	now, err := c.tree.Read(r.Path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		if was != nil {
-			c.note("%s was removed by somebody else, and stays so", r.Path)
+			c.note("%s was removed by others, and stays removed", r.Path)
 		}
 		return nil
 	}
@@ -157,11 +157,11 @@ func (c *change) revert(r record) error {
 			return fmt.Errorf("%s: %w; remove Headstart's part by hand", r.Path, err)
 		}
 		if !found {
-			c.note("%s was changed by somebody else, and has nothing of Headstart's", r.Path)
+			c.note("%s was changed by others, and contains nothing of Headstart's", r.Path)
 			return nil
 		}
 		if !layout.Bare(rest) || r.Before != nil {
-			c.note("%s was changed by somebody else since; only Headstart's part is taken out", r.Path)
+			c.note("%s was changed by others since; only Headstart's part is removed", r.Path)
 			now.Data, was = rest, &now
 		}
 	}
@@ -204,7 +204,7 @@ func (c *change) end() error {
 			return err
 		}
 		if len(names) > 1 {
-			c.note("%s stays: others have put something there", path.Dir(below))
+			c.note("%s stays: it contains other files", path.Dir(below))
 			top = below
 			break
 		}
@@ -227,7 +227,7 @@ func (c *change) removeEmpty(dir string) error {
 		return err
 	}
 	if len(names) > 0 {
-		c.note("%s stays: others have put something there", dir)
+		c.note("%s stays: it contains other files", dir)
 		return nil
 	}
 	return c.tree.Remove(dir)

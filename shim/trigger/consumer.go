@@ -231,7 +231,7 @@ func (c *consumer) settle(taking context.Context, f Fate, taken time.Time) (mine
 			return mine, nil
 		}
 		if !told {
-			c.log.Warn("the stream does not take what became of an entry; it is told again", "entry", f.Entry.ID, "error", err)
+			c.log.Warn("the stream does not accept the result of an entry; it is sent again", "entry", f.Entry.ID, "error", err)
 		}
 		if rest(ctx, pause.NextBackOff()) != nil {
 			return false, err

@@ -71,7 +71,7 @@ func (d *delivery) deliver(ctx context.Context, f *nodeapi.Function, e Entry) ou
 
 // tooLarge is what comes of an entry of which a node takes nothing.
 var tooLarge = outcome{status: http.StatusRequestEntityTooLarge, hopeless: true, failure: problem.New(http.StatusRequestEntityTooLarge, "EntryTooLarge", field,
-	fmt.Sprintf("the entry is more than %d MiB; put what it brings into a store, and its name into the entry", TakeMost>>20))}
+	fmt.Sprintf("the entry is more than %d MiB; put its data into a store, and the name into the entry", TakeMost>>20))}
 
 func (d *delivery) send(ctx context.Context, f *nodeapi.Function, id string, ev event) outcome {
 	r, err := d.request(ctx, f, id, ev)

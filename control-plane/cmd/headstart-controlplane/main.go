@@ -59,7 +59,7 @@ func main() {
   the nodes' streams   registration, activations, instances
   ADS (delta) and LRS  to the nodes' Envoys
 and, in --run-dir, unix sockets of mode 0600:
-  admin.sock  the CLI's door: apply, status, traces
+  admin.sock  the CLI's API socket: apply, status, traces
   otlp.sock   the collector of traces (OTLP over gRPC) that "headstart trace" reads
 
 With --platform kubernetes it follows a cluster instead, is its own certificate authority,
@@ -100,17 +100,17 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	f.StringVar(&c.ca, "ca", "", "certificate authority of nodes and gateways (PEM)")
 	f.StringVar(&c.stores, "stores", "", "the operator's list of stores that inputs may come from (YAML); empty: none")
 	f.StringVar(&c.filter, "prefetch-filter", "", "the prefetch filter's .wasm file, on the gateways' file system; empty: gateways without it")
-	f.StringVar(&c.routeFilter, "route-filter", "", "the route filter's .wasm file, there too; empty: weights alone say where requests go")
+	f.StringVar(&c.routeFilter, "route-filter", "", "the route filter's .wasm file, there too; empty: weights alone decide where requests go")
 	f.Uint32Var(&c.gatewayPort, "gateway-port", 8080, "port of each node's gateway")
-	f.Int64Var(&c.largestInput, "largest-input", 0, "bytes that an input can have in a node's buffer: deploying a function that takes larger ones is warned of; 0: not known")
+	f.Int64Var(&c.largestInput, "largest-input", 0, "bytes that an input can have in a node's buffer: deploying a function with a larger limit causes a warning; 0: not known")
 	f.Float64Var(&c.traceSampling, "trace-sampling", 100, "percentage of requests that start a trace")
 	f.StringVar(&c.otlpForward, "otlp-forward", "", "gRPC target of your own collector, which gets all traces too; empty for none")
 	cmd.PersistentFlags().StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&c.platform, "platform", platformLocal, "what runs the functions: local (one machine) or kubernetes")
 	f.StringVar(&c.identityListen, "identity-listen", ":7444", "ip:port where nodes get their certificates (kubernetes)")
 	f.StringVar(&c.otlpListen, "otlp-listen", ":4317", "ip:port of the collector of traces (kubernetes)")
-	f.StringVar(&c.adminListen, "admin-listen", "127.0.0.1:9466", "ip:port of the CLI's door; keep it on loopback, it is reached by port forwarding (kubernetes)")
-	f.StringVar(&c.name, "name", "", "name that tells this control plane from the others; empty: the host's, which is the pod's (kubernetes)")
+	f.StringVar(&c.adminListen, "admin-listen", "127.0.0.1:9466", "ip:port of the CLI's API; keep it on loopback, the CLI reaches it by port forwarding (kubernetes)")
+	f.StringVar(&c.name, "name", "", "name that distinguishes this control plane from the others; empty: the host's, which is the pod's (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.namespace, "namespace", "headstart-system", "the control plane's own namespace (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster to follow; empty: the one it runs in (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.istioRoot, "istio-root-namespace", "istio-system", "Istio's root namespace (kubernetes)")

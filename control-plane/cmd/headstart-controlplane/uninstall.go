@@ -23,11 +23,11 @@ func uninstallCommand(c *config) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Take Headstart out of the cluster, before its chart is deleted",
-		Long: `uninstall takes back what the control plane wrote and what the installer put on the
-nodes, in an order in which requests go on: functions without an instance get one, the
-gateways get Istio's own endpoints, and then the daemons end. What is done already is not
-done again: it can be interrupted and repeated.
+		Short: "Remove Headstart from the cluster before its chart is deleted",
+		Long: `uninstall removes what the control plane and the installer have written, in an order that
+keeps requests working: functions without an instance get one, the gateways get Istio's own
+endpoints, and then the daemons end. It can be interrupted and repeated: completed steps are
+skipped.
 
 The chart runs it as its pre-delete hook.`,
 		Args: cobra.NoArgs,
@@ -40,7 +40,7 @@ The chart runs it as its pre-delete hook.`,
 		},
 	}
 	cmd.Flags().StringVar(&manifest, "node-manifest", "", "file with the DaemonSet that cleans the nodes (YAML)")
-	cmd.Flags().DurationVar(&timeout, "timeout", uninstallTimeout, "how long all of it may take")
+	cmd.Flags().DurationVar(&timeout, "timeout", uninstallTimeout, "time limit for all steps together")
 	_ = cmd.MarkFlagRequired("node-manifest") // fails only for a flag that is not defined above
 	return cmd
 }

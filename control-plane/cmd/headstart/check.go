@@ -24,9 +24,9 @@ func checkCommand(c *cli) *cobra.Command {
 	var pre bool
 	var mesh string
 	cmd := &cobra.Command{
-		Use: "check", Short: "Say what is wrong with a cluster, and how to mend it", Args: cobra.NoArgs,
-		Long: `Look at a Kubernetes cluster, and say what keeps Headstart, gateways or functions from
-working. It changes nothing. What you may not look at is skipped.
+		Use: "check", Short: "Diagnose a cluster and suggest fixes", Args: cobra.NoArgs,
+		Long: `Diagnose a Kubernetes cluster: report what keeps Headstart, gateways or functions from
+working, with fixes. It changes nothing. Objects that you may not read are skipped.
 
 The exit status is 1 if a check fails. docs/reference/checks.md explains each.`,
 		Example: "  headstart check --pre --context production\n  headstart check -n video\n  headstart check -o json",
@@ -57,7 +57,7 @@ The exit status is 1 if a check fails. docs/reference/checks.md explains each.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&pre, "pre", false, "look whether Headstart can be installed")
+	cmd.Flags().BoolVar(&pre, "pre", false, "check whether Headstart can be installed")
 	cmd.Flags().StringVar(&mesh, "istio-namespace", "istio-system", "Istio's root namespace")
 	c.cluster.flags(cmd)
 	c.outputFlag(cmd)

@@ -16,8 +16,8 @@ func applyCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "apply -f FILE", Short: "Deploy functions from Knative Service manifests", Args: cobra.NoArgs,
 		Long: `Deploy the functions of a file of Knative Service manifests (serving.knative.dev/v1),
-all of them or none. What the embedded platform does not support is refused by name;
-docs/reference/knative-service.md lists what it does.`,
+all of them or none. Fields that the embedded platform does not support are rejected by
+name; docs/reference/knative-service.md lists the supported ones.`,
 		Example: "  headstart apply -f service.yaml\n  cat service.yaml | headstart apply -f -",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := openManifest(cmd, file)
@@ -46,8 +46,8 @@ docs/reference/knative-service.md lists what it does.`,
 func deleteCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete NAMESPACE/NAME...", Short: "Remove functions and their instances", Args: cobra.MinimumNArgs(1),
-		Long: `Remove functions. They take no new requests; their instances answer those that they
-have, and are stopped. Without a namespace, a name is in the namespace default.`,
+		Long: `Remove functions. They take no new requests; their instances complete theirs, and are
+stopped. Without a namespace, a name is in the namespace default.`,
 		Example: "  headstart delete fire\n  headstart delete city/fire city/flood",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			deleted := []admin.Applied{}

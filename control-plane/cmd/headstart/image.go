@@ -15,9 +15,9 @@ import (
 func imageCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{Use: "image", Short: "Images on the embedded platform's nodes"}
 	importCmd := &cobra.Command{
-		Use: "import FILE", Short: "Bring an image from an OCI or Docker archive to every node", Args: cobra.ExactArgs(1),
-		Long: `Bring an image from an archive, as "docker save" and most builders write them, to
-every node of the embedded platform. Images that a registry has need no import.`,
+		Use: "import FILE", Short: "Import an image from an OCI or Docker archive on every node", Args: cobra.ExactArgs(1),
+		Long: `Import an image from an archive, as "docker save" and most builders write them, on
+every node of the embedded platform. Images from a registry need no import.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := c.client().Status(cmd.Context())
 			if err != nil {

@@ -25,7 +25,7 @@ func logsCommand(c *cli) *cobra.Command {
 the platform on this machine. With several nodes, each line begins with its node.
 Without a namespace, a name is in the namespace default.
 
-On Kubernetes it is kubectl that has the logs: the command says how to call it.`,
+On Kubernetes kubectl has the logs: the command prints how to call it.`,
 		Example: "  headstart logs fire\n  headstart logs -f --tail 20 city/fire",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := c.target(cmd)
@@ -45,7 +45,7 @@ On Kubernetes it is kubectl that has the logs: the command says how to call it.`
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.Follow, "follow", "f", false, "go on with what is written from now on, until Ctrl-C")
+	f.BoolVarP(&o.Follow, "follow", "f", false, "continue with new lines, until Ctrl-C")
 	f.IntVar(&o.Tail, "tail", -1, "number of lines of each node to begin with; -1 for all")
 	c.cluster.flags(cmd)
 	c.outputFlag(cmd)

@@ -78,7 +78,7 @@ func command(self string) *cobra.Command {
 On this machine alone, as root:
 
   headstart up                     start the embedded platform
-  headstart image import fn.tar    bring a function's image, if no registry has it
+  headstart image import fn.tar    import a function's image, if no registry has it
   headstart apply -f service.yaml  deploy functions (Knative Service manifests)
   headstart run -f job.yaml        run a job once (a Job manifest)
 
@@ -91,14 +91,15 @@ On either:
 		Use:         "headstart",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		Short:       "Everything a cold request waits for, in place while its sandbox starts",
-		Long: fmt.Sprintf(`headstart runs serverless functions whose cold requests find their input waiting.
+		Long: fmt.Sprintf(`headstart runs serverless functions, and fetches the input of a cold request while the
+function starts.
 
 On a Kubernetes cluster with Istio:
 
-  %[1]s check --pre          what has to be there before Headstart is installed
-  %[1]s check                what is wrong, and how to mend it
+  %[1]s check --pre          whether Headstart can be installed
+  %[1]s check                what is wrong, and how to fix it
 %[2]s
-  %[1]s status               nodes, functions, instances, and what went wrong
+  %[1]s status               nodes, functions, instances, and recent errors
   %[1]s trace <request>      one request as a waterfall
 
 To see all commands with Tab: source <(headstart completion bash)`, name, here),

@@ -17,7 +17,7 @@ func runCommand(c *cli) *cobra.Command {
 		Long: `Run the job of a file with one Job manifest (batch/v1), whose pod template may name
 an input by headstart.dev/input. Its container starts when the input is there.
 Ctrl-C ends it. The exit status is 1 unless the job's program ends with 0.
-docs/reference/jobs.md lists what a manifest may have.`,
+docs/reference/jobs.md lists the fields of a manifest.`,
 		Example: "  headstart run -f job.yaml\n  cat job.yaml | headstart run -f -",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			in, err := openManifest(cmd, file)

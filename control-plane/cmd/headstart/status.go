@@ -22,8 +22,8 @@ func statusCommand(c *cli) *cobra.Command {
 	var failing bool
 	cmd := &cobra.Command{
 		Use: "status [FUNCTION...]", Short: "Show nodes, functions, instances and events",
-		Long: `Show the nodes with their gateways, the functions with their instances, what went wrong
-lately and what to mend, what is not routed as meant, and how to call a function.
+		Long: `Show the nodes with their gateways, the functions with their instances, recent errors
+with their fixes, problems of routing, and how to call a function.
 
 It asks the platform on this machine if one runs, else the control plane in the cluster.`,
 		Example: "  headstart status\n  headstart status fire\n  headstart status --failing\n  headstart status --context production -n video",
@@ -57,7 +57,7 @@ It asks the platform on this machine if one runs, else the control plane in the 
 			return printStatus(cmd.OutOrStdout(), s, time.Now())
 		},
 	}
-	cmd.Flags().BoolVar(&failing, "failing", false, "show only what is wrong now, or went wrong in the last 15 minutes")
+	cmd.Flags().BoolVar(&failing, "failing", false, "show only current problems, and those of the last 15 minutes")
 	c.cluster.flags(cmd)
 	c.outputFlag(cmd)
 	return cmd

@@ -32,8 +32,8 @@ func upCommand(c *cli) *cobra.Command {
 		Use: "up", Short: "Run the embedded platform on this machine until Ctrl-C (needs root)", Args: cobra.NoArgs,
 		Long: `Run the embedded platform: a control plane, and nodes with a gateway (Envoy), a daemon
 and a containerd of their own, each node in a network namespace, which needs root. It runs
-until Ctrl-C. Functions and images stay in --state-dir for the next time; everything
-else is gone when the command ends.`,
+until Ctrl-C. Functions and images stay in --state-dir for the next start; everything
+else is removed when the command ends.`,
 		Example: "  headstart up\n  headstart up --nodes 2 --stores stores.yaml --secrets-dir ./secrets",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			o.RunDir = c.runDir
@@ -62,7 +62,7 @@ else is gone when the command ends.`,
 	f := cmd.Flags()
 	f.IntVar(&count, "nodes", 1, "number of nodes")
 	f.StringVar(&nodes, "node-names", "", "names of the nodes, with commas between; instead of --nodes")
-	f.StringVar(&o.Name, "name", "headstart", "tells this platform's network devices from another's: up to 11 letters and digits, a letter first; no other platform that runs may have it")
+	f.StringVar(&o.Name, "name", "headstart", "distinguishes this platform's network devices from another's: up to 11 letters and digits, a letter first; no other running platform may have it")
 	f.StringVar(&o.StateDir, "state-dir", "/var/lib/headstart", "directory for functions, images and logs")
 	f.StringVar(&o.BinDir, "bin-dir", "", "directory of Headstart's programs, Envoy and the filter (default: this program's own)")
 	f.StringVar(&o.CNIPlugins, "cni-plugins", "/usr/lib/cni", "directory of the CNI plugins bridge and host-local")

@@ -43,7 +43,7 @@ below, of the platform on this machine or of the cluster, if there is one.`,
 			}
 			return printVersions(cmd, v)
 		}}
-	cmd.Flags().BoolVar(&client, "client", false, "ask nobody else")
+	cmd.Flags().BoolVar(&client, "client", false, "print only the client version")
 	c.cluster.flags(cmd)
 	c.outputFlag(cmd)
 	return cmd

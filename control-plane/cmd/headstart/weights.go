@@ -19,9 +19,9 @@ func weightsCommand(c *cli) *cobra.Command {
 	var gateway string
 	cmd := &cobra.Command{
 		Use: "weights FUNCTION", Short: "Show how gateways spread a function's requests, and why", Args: cobra.ExactArgs(1),
-		Long: `Show which part of a function's requests each gateway sends to each node, and what that
-is made of: how far nodes are, how long requests take there, how many they work on at a
-time, and how many come. FUNCTION is NAMESPACE/NAME; without a namespace it is default.
+		Long: `Show which part of a function's requests each gateway sends to each node, and why:
+how far nodes are, how long requests take there, how many they work on at a
+time, and how many arrive. FUNCTION is NAMESPACE/NAME; without a namespace it is default.
 
 It asks the platform on this machine if one runs, else the control plane in the cluster.`,
 		Example: "  headstart weights fire\n  headstart weights city/fire --gateway edge -o json",

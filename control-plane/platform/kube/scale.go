@@ -39,7 +39,7 @@ type attempt struct {
 }
 
 // errOther: somebody else has scaled the workload.
-var errOther = errors.New("the workload has been scaled by somebody else")
+var errOther = errors.New("another client has scaled the workload")
 
 // workloadChanged looks at the namespace when the workload is another, and at its own
 // functions only when its scale or its pods' admission has changed; mu is held.

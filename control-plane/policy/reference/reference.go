@@ -15,16 +15,16 @@ const intro = `<!-- Made by "make generate" from control-plane/policy. Do not ed
 # Annotations
 
 A function opts in with annotations in its ` + "`metadata.annotations`" + `: those of a Knative Service, or on Kubernetes of any
-Service. They state intent: they never hold a host path, a secret, or a URL outside what the operator allowed. Every value
+Service. They state intent: they never contain a host path, a secret, or a URL outside what the operator allowed. Every value
 is a string (quote numbers). ` + "`headstart apply`" + ` reports all problems of all documents together and deploys nothing while
-there is one; on Kubernetes the API server refuses the object, by a ValidatingAdmissionPolicy that is made from the same
+there is one. On Kubernetes the API server rejects the object, by a ValidatingAdmissionPolicy that is generated from the same
 table as this page.
 
 | key | type | default | bounds |
 |---|---|---|---|
 `
 
-const afterTable = "\nA key under `headstart.dev/`" + ` that is not in this table is an error, which names the key it most likely misspells.
+const afterTable = "\nA key under `headstart.dev/`" + ` that is not in this table is an error, which suggests the most similar key.
 Annotations of other domains have no effect on Headstart.
 
 ## What they mean
@@ -33,8 +33,8 @@ Annotations of other domains have no effect on Headstart.
 
 const beforeJobs = `## Jobs
 
-A [job](jobs.md) has its annotations on its pod template: those of a Job, or of any pod of the RuntimeClass ` + "`headstart`" + `. It
-may have these, which mean the same as above, but that no request names the input:
+A [job](jobs.md) has its annotations on its pod template: those of a Job, or of any pod of the RuntimeClass ` + "`headstart`" + `. These
+keys are possible. They mean the same as above, except that no request names the input:
 
 | key | type | default | bounds |
 |---|---|---|---|
@@ -42,7 +42,7 @@ may have these, which mean the same as above, but that no request names the inpu
 
 const beforeErrors = `## Errors
 
-Each names the key, the value (cut to 64 characters, without the userinfo of a URL) and what to do. The value of an
+Each error names the key, the value (cut to 64 characters, without the userinfo of a URL) and the fix. The value of an
 unknown key is not repeated.
 
 | you wrote | the error says |
@@ -50,19 +50,19 @@ unknown key is not repeated.
 `
 
 const outro = `
-In a manifest the key stands with its path, document and line:
+For a manifest the message includes path, document and line:
 ` + "`document 1, line 7: function default/fire: metadata.annotations[headstart.dev/store]: …`" + `
 
 ## On Kubernetes
 
-- The admission policy looks at an object when an annotation of ` + "`headstart.dev/`" + ` is new, changed or removed. Whatever else
-  of the object changes is not its business, so an object from before the installation stays usable.
-- The API server ends the message with that of the first rule that is broken. It repeats the value as above.
-- Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are refused: they would be a revision's, not the function's.
-- Annotations of a job are a pod's: the policy refuses the pods that a Job makes of them, and the Job's events have the
-  message. Pods that came past it do not start, with the same message.
-- If the policy is not installed, or was not there when the object was made, the control plane finds the same problems: the
-  function runs as if it had no annotation of Headstart, with an event, and ` + "`headstart check`" + ` fails.
+- The admission policy checks an object when a ` + "`headstart.dev/`" + ` annotation is new, changed or removed. Other changes
+  do not matter, so an object from before the installation stays usable.
+- The API server's message ends with that of the first broken rule, and repeats the value as above.
+- Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are rejected: they would belong to a revision, not to the function.
+- Annotations of a job belong to a pod: the policy rejects the pods that a Job creates, and the Job's events have the
+  message. Pods that bypass the policy do not start, with the same message.
+- If the policy is not installed, or was missing when the object was created, the control plane finds the same problems: the
+  function runs as if it had no Headstart annotation, with an event, and ` + "`headstart check`" + ` fails.
 `
 
 // kinds are the types as the table has them.

@@ -47,20 +47,20 @@ func command() *cobra.Command {
 	var o options
 	root := &cobra.Command{
 		Use:   "headstart-installer",
-		Short: "Puts Headstart's shim and containerd runtime on a node, and takes them off again",
+		Short: "Installs Headstart's shim and containerd runtime on a node, and removes them",
 		Long: `headstart-installer works on one node, whose file system is below --host-root. It needs
-to be root there, and the node's process ids (hostPID: true).`,
+root there, and the node's process ids (hostPID: true).`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       nodeapi.Version,
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&o.hostRoot, "host-root", "/host", "directory below which the node's file system is")
+	f.StringVar(&o.hostRoot, "host-root", "/host", "directory with the node's file system")
 	f.StringVar(&o.nodeName, "node-name", os.Getenv(nodeEnv), "name of this node in Kubernetes (default $"+nodeEnv+"); empty: no label, no events")
 	f.StringVar(&o.settings.Socket, "socket", "", "containerd's socket on the node (default by layout)")
 	f.DurationVar(&o.restartTimeout, "restart-timeout", defaultTimeout, "how long containerd may take to come back")
-	f.StringVar(&o.restart, "restart", restartAuto, "auto: restart containerd when its configuration has changed; never: leave it to you")
+	f.StringVar(&o.restart, "restart", restartAuto, "auto: restart containerd when its configuration has changed; never: leave the restart to you")
 	root.AddCommand(installCommand(&o), uninstallCommand(&o), statusCommand(&o))
 	return root
 }
@@ -68,7 +68,7 @@ to be root there, and the node's process ids (hostPID: true).`,
 func installCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Put the shim and the runtime on the node, verify them, label the node",
+		Short: "Install the shim and the runtime on the node, verify them, label the node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd, (*install.Installer).Install)
@@ -76,7 +76,7 @@ func installCommand(o *options) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.settings.Shim, "shim", filepath.Join(dataPath(), shimName), "the shim to install, in this container")
-	f.StringVar(&o.layout, "layout", "", "how the node keeps containerd's configuration: "+strings.Join(layout.Kinds(), ", ")+" (default: found out)")
+	f.StringVar(&o.layout, "layout", "", "how the node keeps containerd's configuration: "+strings.Join(layout.Kinds(), ", ")+" (default: detected)")
 	f.StringVar(&o.settings.Config, "config", "", "containerd's configuration on the node (default by layout)")
 	f.BoolVar(&o.settings.Verify, "verify", true, "run a sandbox before the node is labelled")
 	return cmd
@@ -85,7 +85,7 @@ func installCommand(o *options) *cobra.Command {
 func uninstallCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Take all of it off the node, and put back what was there before",
+		Short: "Remove all of it from the node, and restore the previous state",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd, (*install.Installer).Uninstall)
@@ -98,7 +98,7 @@ func uninstallCommand(o *options) *cobra.Command {
 func statusCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Say what is on the node; exits with 1 unless all is as it should be",
+		Short: "Show what is on the node; exits with 1 unless the installation is complete",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.output != "text" && o.output != "json" {

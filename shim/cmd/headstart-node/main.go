@@ -49,8 +49,8 @@ the common name of its certificate) and serves, in --run-dir, unix sockets of mo
   node.sock     questions of the containerd shims (HEADSTART_NODE_SOCKET)
 
 With --platform local it starts the sandboxes itself, by containerd. With --platform
-kubernetes the pods are the kubelet's, its certificate is the control plane's to issue,
-and these sockets are there as well; those for Envoy lie in gateway/ below --run-dir:
+kubernetes the kubelet starts the pods, and the control plane issues the certificate of the
+daemon. These sockets are added; those for Envoy are in gateway/ below --run-dir:
   gateway.sock  endpoints for this node's Envoys (xDS), and their access logs
   otlp.sock     spans of the shims, with --otlp`,
 		Args:          cobra.NoArgs,
@@ -79,18 +79,18 @@ and these sockets are there as well; those for Envoy lie in gateway/ below --run
 // bind defines the flags.
 func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.platform, "platform", platformLocal, "what runs the instances: local (this daemon) or kubernetes")
-	f.StringVar(&c.stateDir, "state-dir", "/var/lib/headstart", "directory for buffered inputs, instances and logs; it outlives restarts")
+	f.StringVar(&c.stateDir, "state-dir", "/var/lib/headstart", "directory for buffered inputs, instances and logs; it survives restarts")
 	f.StringVar(&c.runDir, "run-dir", "/run/headstart", "directory for the daemon's unix sockets")
 	f.StringVar(&c.secretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the stores' secret files, one per name")
 	f.StringVar(&c.controlPlane, "control-plane", "", "host:port of the control planes, several with commas between; each address of a host is one")
-	f.StringVar(&c.controlPlaneAny, "control-plane-any", "", "host:port that leads to any control plane, for when none of --control-plane can be reached; empty for none")
+	f.StringVar(&c.controlPlaneAny, "control-plane-any", "", "host:port that leads to any control plane, used while none of --control-plane can be reached; empty for none")
 	f.StringVar(&c.controlName, "control-plane-name", "headstart-controlplane", "name in the control plane's certificate")
 	f.StringVar(&c.cert, "cert", "", "this node's certificate (PEM); its common name is the node's name")
 	f.StringVar(&c.key, "key", "", "private key of --cert (PEM)")
 	f.StringVar(&c.ca, "ca", "", "certificate authority of control plane and nodes (PEM)")
 	f.StringVar(&c.containerd, "containerd", "/run/containerd/containerd.sock", "containerd's socket")
 	f.StringVar(&c.cniPlugins, "cni-plugins", "/usr/lib/cni", "directory of the CNI plugins bridge and host-local")
-	f.StringVar(&c.bridge, "bridge", "headstart0", "bridge that sandboxes are attached to; made when absent")
+	f.StringVar(&c.bridge, "bridge", "headstart0", "bridge that sandboxes are attached to; created if absent")
 	f.StringVar(&c.podSubnet, "pod-subnet", "", "range of the sandboxes' addresses, for example 10.201.1.0/24")
 	f.StringVar(&c.peerListen, "peer-listen", "", "ip:port where other nodes hand over requests (mutual TLS); kubernetes: :port is that of --pod-ip")
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464", "ip:port of /metrics, empty for none")
@@ -108,7 +108,7 @@ func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.identity, "identity", "", "kubernetes: host:port where the control plane issues this node's certificate")
 	f.StringVar(&c.token, "token", "/var/run/secrets/headstart/token", "kubernetes: file with the service account's token for --identity")
 	f.IntVar(&c.gatewayUID, "gateway-uid", -1, "kubernetes: user of the gateways, who may open their sockets; -1 leaves them to the daemon's")
-	f.StringVar(&c.routeFilter, "route-filter", "", "kubernetes: the route filter's .wasm file, which the node's gateways get; empty: weights alone say where requests go")
+	f.StringVar(&c.routeFilter, "route-filter", "", "kubernetes: the route filter's .wasm file, which the node's gateways get; empty: weights alone decide where requests go")
 	f.StringVar(&c.meshCA, "mesh-ca", "", "kubernetes: host:port of the mesh's authority (istiod), empty for no mesh")
 	f.StringVar(&c.meshToken, "mesh-token", "/var/run/secrets/tokens/istio-token", "kubernetes: file with the token for --mesh-ca")
 	f.StringVar(&c.meshRoot, "mesh-root", "/var/run/secrets/istio/root-cert.pem", "kubernetes: file with the mesh's root certificate (PEM)")

@@ -69,7 +69,7 @@ func peer(conn *net.UnixConn) (int, error) {
 		return 0, err
 	}
 	if failed != nil {
-		return 0, fmt.Errorf("asking who listens: %w", failed)
+		return 0, fmt.Errorf("finding the listening process: %w", failed)
 	}
 	return int(cred.Pid), nil
 }
@@ -91,11 +91,11 @@ func inspect(pid int, socket string) (process, error) {
 	// The name is in parentheses and may have any character in it.
 	open, shut := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 0 || shut < open {
-		return process{}, fmt.Errorf("%s/stat is not what it should be", dir)
+		return process{}, fmt.Errorf("%s/stat has an unexpected format", dir)
 	}
 	fields := bytes.Fields(stat[shut+1:])
 	if len(fields) <= startField {
-		return process{}, fmt.Errorf("%s/stat is not what it should be", dir)
+		return process{}, fmt.Errorf("%s/stat has an unexpected format", dir)
 	}
 	if comm := string(stat[open+1 : shut]); comm != name {
 		return process{}, fmt.Errorf("process %d, which listens on %s, is %q and not containerd", pid, socket, comm)
@@ -106,7 +106,7 @@ func inspect(pid int, socket string) (process, error) {
 	}
 	parent, err := strconv.Atoi(string(fields[parentField]))
 	if err != nil {
-		return process{}, fmt.Errorf("%s/stat is not what it should be: %w", dir, err)
+		return process{}, fmt.Errorf("%s/stat has an unexpected format: %w", dir, err)
 	}
 	cgroup, err := os.ReadFile(path.Join(dir, "cgroup"))
 	if err != nil {

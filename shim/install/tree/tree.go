@@ -155,7 +155,7 @@ func (t *Tree) Read(p string, limit int64) (File, error) {
 		return File{}, fmt.Errorf("reading %s: %w", p, bare(err))
 	}
 	if !info.Mode().IsRegular() {
-		return File{}, fmt.Errorf("reading %s: it is no regular file", p)
+		return File{}, fmt.Errorf("reading %s: it is not a regular file", p)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {

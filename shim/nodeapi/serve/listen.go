@@ -57,7 +57,7 @@ type unixListener struct {
 // show puts the socket in its place, when it is as it shall be.
 func (u *unixListener) show(next string, mode fs.FileMode, uid int) (err error) {
 	if err := os.Chmod(next, mode); err != nil {
-		return fmt.Errorf("saying who may use a socket: %w", err)
+		return fmt.Errorf("setting a socket's permissions: %w", err)
 	}
 	if uid >= 0 {
 		if err := os.Lchown(next, uid, -1); err != nil {

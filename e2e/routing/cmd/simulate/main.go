@@ -1,5 +1,5 @@
 // Command simulate prints how long requests take under one way of routing or another, in
-// simulated networks: the tables of docs/rationale.md.
+// simulated networks: the tables of docs/results/routing.md.
 package main
 
 import (
