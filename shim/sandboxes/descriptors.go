@@ -32,6 +32,13 @@ func (h *handing) expect(container string, n *needs) {
 	}
 }
 
+// left forgets a container that is gone.
+func (h *handing) left(container string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.of, container)
+}
+
 // forget forgets the containers of a sandbox that is gone.
 func (h *handing) forget(sandbox string) {
 	h.mu.Lock()

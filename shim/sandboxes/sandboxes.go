@@ -240,6 +240,7 @@ func (s *Set) Stage(ctx context.Context, r *nodeapi.StageRequest) (*nodeapi.Stag
 
 // Gone lets go of a container.
 func (s *Set) Gone(_ context.Context, r *nodeapi.GoneRequest) (*nodeapi.GoneResponse, error) {
+	s.handing.left(r.GetSandbox())
 	if err := s.runtime.left(r); err != nil {
 		return nil, err
 	}
