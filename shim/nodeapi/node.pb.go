@@ -3202,7 +3202,10 @@ type DescribeResponse struct {
 	Env         map[string]string      `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Traceparent string                 `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// gRPC target for the shim's spans (OTLP), empty for none.
-	OtlpTarget    string `protobuf:"bytes,4,opt,name=otlp_target,json=otlpTarget,proto3" json:"otlp_target,omitempty"`
+	OtlpTarget string `protobuf:"bytes,4,opt,name=otlp_target,json=otlpTarget,proto3" json:"otlp_target,omitempty"`
+	// Names of the descriptors that the sandbox's program inherits, which the shim fetches from the
+	// daemon's other socket.
+	Descriptors   []string `protobuf:"bytes,5,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3263,6 +3266,13 @@ func (x *DescribeResponse) GetOtlpTarget() string {
 		return x.OtlpTarget
 	}
 	return ""
+}
+
+func (x *DescribeResponse) GetDescriptors() []string {
+	if x != nil {
+		return x.Descriptors
+	}
+	return nil
 }
 
 // Mount is a bind mount.
@@ -3577,13 +3587,14 @@ const file_node_proto_rawDesc = "" +
 	"\fStageRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"\x0f\n" +
-	"\rStageResponse\"\xff\x01\n" +
+	"\rStageResponse\"\xa1\x02\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06mounts\x18\x01 \x03(\v2\x18.headstart.node.v1.MountR\x06mounts\x12>\n" +
 	"\x03env\x18\x02 \x03(\v2,.headstart.node.v1.DescribeResponse.EnvEntryR\x03env\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x1f\n" +
 	"\votlp_target\x18\x04 \x01(\tR\n" +
-	"otlpTarget\x1a6\n" +
+	"otlpTarget\x12 \n" +
+	"\vdescriptors\x18\x05 \x03(\tR\vdescriptors\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"^\n" +

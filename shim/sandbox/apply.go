@@ -23,7 +23,7 @@ import (
 const MaxConfig = 16 << 20
 
 // Apply returns config, the content of a bundle's config.json, with d's mounts and
-// environment; directory is the base name of the sandbox's own directories. All or nothing:
+// environment, which names d's descriptors; directory is the base name of the sandbox's own directories. All or nothing:
 // if any part of d is not allowed, or config is not a specification, it returns an error and no specification. Applying the same d again
 // changes nothing; with an empty d, config is returned as it is.
 //
@@ -33,7 +33,15 @@ func Apply(config []byte, directory string, d *nodeapi.DescribeResponse) ([]byte
 	if err := check(directory, d); err != nil {
 		return nil, fmt.Errorf("description: %w", err)
 	}
-	if len(d.GetMounts()) == 0 && len(d.GetEnv()) == 0 {
+	env := d.GetEnv()
+	if names := d.GetDescriptors(); len(names) > 0 {
+		env = maps.Clone(env)
+		if env == nil {
+			env = map[string]string{}
+		}
+		env[descriptorsVariable] = strings.Join(names, ":")
+	}
+	if len(d.GetMounts()) == 0 && len(env) == 0 {
 		return config, nil
 	}
 	spec, err := parse(config)
@@ -43,7 +51,7 @@ func Apply(config []byte, directory string, d *nodeapi.DescribeResponse) ([]byte
 	if err := addMounts(spec, d.GetMounts()); err != nil {
 		return nil, err
 	}
-	if err := addEnv(spec, d.GetEnv()); err != nil {
+	if err := addEnv(spec, env); err != nil {
 		return nil, err
 	}
 	return json.Marshal(spec)

@@ -52,6 +52,11 @@ func TestApply(t *testing.T) {
 			want: `{"mounts":[{"destination":"/headstart/b","type":"bind","source":"/s/a/b",
 				"options":["rbind","ro","nosuid","nodev","noexec"]}]}`,
 		},
+		"descriptors are named": {
+			config: `{"process":{"env":["HEADSTART_DESCRIPTORS=x"]}}`,
+			d:      &nodeapi.DescribeResponse{Descriptors: []string{"db", "cache-1"}, Env: map[string]string{"HEADSTART_A": "1"}},
+			want:   `{"process":{"env":["HEADSTART_A=1","HEADSTART_DESCRIPTORS=db:cache-1"]}}`,
+		},
 		"mount that is there already": {
 			config: `{"mounts":[{"destination":"/headstart/input/","source":"/run/headstart/s/a"}]}`,
 			d:      &nodeapi.DescribeResponse{Mounts: input().GetMounts()},
@@ -135,6 +140,10 @@ func TestApplyRefuses(t *testing.T) {
 		"value too long":           {`{}`, env("HEADSTART_A", strings.Repeat("a", maxValue+1)), "value of 32769 bytes"},
 		"value with NUL":           {`{}`, env("HEADSTART_A", "a\x00"), "holds a NUL"},
 		"too many variables":       {`{}`, manyEnv, "65 environment variables"},
+		"descriptor's name":        {`{}`, &nodeapi.DescribeResponse{Descriptors: []string{"a:b"}}, "does not match"},
+		"descriptor without one":   {`{}`, &nodeapi.DescribeResponse{Descriptors: []string{""}}, "does not match"},
+		"descriptor twice":         {`{}`, &nodeapi.DescribeResponse{Descriptors: []string{"a", "a"}}, "named twice"},
+		"too many descriptors":     {`{}`, &nodeapi.DescribeResponse{Descriptors: make([]string, 17)}, "17 descriptors"},
 		"no JSON":                  {`mounts`, input(), "specification: invalid character"},
 		"no object":                {`null`, input(), "not an object"},
 		"more behind it":           {`{}{}`, input(), "specification: invalid character"},

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 )
 
 // Root is the directory in the sandbox below which all of Headstart's mounts lie. A
@@ -26,6 +28,12 @@ const (
 	maxName  = 128
 	maxValue = 32 << 10
 )
+
+// descriptorsVariable names the descriptors that the program inherits, from the first one (3) on.
+const descriptorsVariable = "HEADSTART_DESCRIPTORS"
+
+// descriptorName is what a descriptor can be called: a colon ends it.
+var descriptorName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 
 // envName is the part of the environment that is Headstart's: it can add no
 // LD_PRELOAD, whatever the daemon says.
@@ -49,6 +57,14 @@ func check(directory string, d *nodeapi.DescribeResponse) error {
 			return fmt.Errorf("mount %.100q: named twice", m.GetDestination())
 		}
 		seen[m.GetDestination()] = true
+	}
+	if n := len(d.GetDescriptors()); n > descriptors.Limit {
+		return fmt.Errorf("%d descriptors, more than %d", n, descriptors.Limit)
+	}
+	for i, name := range d.GetDescriptors() {
+		if !descriptorName.MatchString(name) || slices.Contains(d.GetDescriptors()[:i], name) {
+			return fmt.Errorf("descriptor %.100q: named twice, or does not match %s", name, descriptorName)
+		}
 	}
 	for name, value := range d.GetEnv() {
 		if err := checkVariable(name, value); err != nil {

@@ -314,7 +314,7 @@ func TestTheStartWaits(t *testing.T) {
 		"start, it cannot be had":   {wait: sandboxes.WaitStart, fails: missing, asked: true},
 		"fail, it comes":            {wait: sandboxes.WaitFail, asked: true},
 		"fail, it cannot be had":    {wait: sandboxes.WaitFail, fails: missing, asked: true, want: missing.Error()},
-		"fail, by the node's fault": {wait: sandboxes.WaitFail, fails: errors.New("/var/lib/x: denied"), asked: true, want: internal},
+		"fail, by the node's fault": {wait: sandboxes.WaitFail, fails: errors.New("/x: denied"), asked: true, want: internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(w *world) {
@@ -359,6 +359,58 @@ func TestAJobsInput(t *testing.T) {
 		w.leave()
 		if left := names(w.T, w.dir()); len(left) != 0 || len(all.all()) != 0 && w.id == one {
 			w.Errorf("left: %v, %v", left, all.all())
+		}
+	})
+}
+
+// A container gets the descriptors that it was described with, once, and none that cannot be opened.
+func TestDescriptors(t *testing.T) {
+	both(t, func(w *world) {
+		var opened []*os.File
+		fails := errors.New("no session")
+		open := func() (*os.File, error) {
+			if len(opened) == 3 {
+				return nil, fails
+			}
+			f, err := os.Open(os.DevNull)
+			opened = append(opened, f)
+			return f, err
+		}
+		own := []sandboxes.Descriptor{{Name: "db", Open: open}, {Name: "cache", Open: open}}
+		p := &provider{name: "pool", need: sandboxes.Need{Descriptors: own}}
+		w.config.Providers = []sandboxes.Provider{p}
+		w.restart()
+		if d := w.enter(nil); !slices.Equal(d.GetDescriptors(), []string{"db", "cache"}) {
+			w.Fatalf("described as %v", d)
+		}
+		container := "a"
+		if w.id != one {
+			container = w.id
+		}
+		if len(opened) != 0 {
+			w.Error("they are open before anybody fetches them")
+		}
+		got, err := w.Descriptors(container)
+		if err != nil || !slices.Equal(got, opened) {
+			w.Errorf("got %v, %v", got, err)
+		}
+		if got, err := w.Descriptors(container); err == nil {
+			w.Errorf("again: %v", got)
+		}
+		for _, f := range got {
+			_ = f.Close()
+		}
+		w.again()
+		if got, err := w.Descriptors(container); !errors.Is(err, fails) || got != nil {
+			w.Errorf("got %v, %v", got, err)
+		}
+		if err := opened[2].Close(); err == nil {
+			w.Error("the one that could be opened is left open")
+		}
+		w.again()
+		w.leave()
+		if got, err := w.Descriptors(container); err == nil || errors.Is(err, fails) {
+			w.Errorf("of a sandbox that is gone: %v, %v", got, err)
 		}
 	})
 }

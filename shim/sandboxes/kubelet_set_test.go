@@ -73,7 +73,8 @@ func (r *podRig) has(all ...*nodeapi.InstanceStatus) {
 }
 
 func podStarting(address string) *nodeapi.InstanceStatus {
-	return &nodeapi.InstanceStatus{Id: one, Function: "default/fire", Phase: nodeapi.Phase_PHASE_STARTING, Address: address}
+	return &nodeapi.InstanceStatus{Id: one, Function: "default/fire", Phase: nodeapi.Phase_PHASE_STARTING,
+		Address: address}
 }
 
 func podReady(address string) *nodeapi.InstanceStatus {
@@ -143,20 +144,33 @@ func TestReady(t *testing.T) {
 		want     sandboxes.Endpoint
 		waits    bool // before the last step
 	}{
-		"the platform says so":          {steps: []*nodeapi.InstanceStatus{podStarting(""), podReady(nowhere)}, want: at(nowhere), waits: true},
-		"it was so before":              {steps: []*nodeapi.InstanceStatus{podReady(nowhere)}, want: at(nowhere)},
-		"it takes connections":          {steps: []*nodeapi.InstanceStatus{podStarting(""), podStarting(serving)}, want: at(serving), waits: true},
-		"it answers":                    {function: path("/healthz"), steps: []*nodeapi.InstanceStatus{podStarting(serving)}, want: at(serving)},
-		"it answers with an error":      {function: path("/healthz"), steps: []*nodeapi.InstanceStatus{podStarting(failing), podReady(failing)}, want: at(failing), waits: true},
-		"it goes somewhere else":        {steps: []*nodeapi.InstanceStatus{podStarting(nowhere), podStarting(serving)}, want: at(serving), waits: true},
-		"only the platform can tell":    {function: func(f *nodeapi.Function) { f.PlatformReadiness = true }, steps: []*nodeapi.InstanceStatus{podStarting(serving), podReady(serving)}, want: at(serving), waits: true},
-		"a sidecar takes connections":   {steps: []*nodeapi.InstanceStatus{sidecar(podStarting(serving)), sidecar(podReady(serving))}, want: sandboxes.Endpoint{Address: netip.MustParseAddrPort(serving), MeshSNI: "sni"}, waits: true},
-		"the function is not known":     {function: func(f *nodeapi.Function) { f.Name = "default/other" }, steps: []*nodeapi.InstanceStatus{podStarting(serving), podReady(serving)}, want: at(serving), waits: true},
-		"the platform says so, nowhere": {steps: []*nodeapi.InstanceStatus{podReady(""), podReady(nowhere)}, want: at(nowhere), waits: true},
-		"it is no address":              {steps: []*nodeapi.InstanceStatus{podStarting("fire:80"), podStarting("0.0.0.0:80"), podStarting("10.0.0.1:0"), podReady(nowhere)}, want: at(nowhere), waits: true},
-		"it failed, then it was mended": {steps: []*nodeapi.InstanceStatus{failed("ImageUnavailable"), podStarting(serving)}, want: at(serving)},
-		"it was, and is not any more":   {steps: []*nodeapi.InstanceStatus{podReady(nowhere), podStarting(nowhere), podStarting(serving)}, want: at(serving), waits: true},
-		"IPv6, as the platform says":    {steps: []*nodeapi.InstanceStatus{podReady("[::1]:80")}, want: at("[::1]:80")},
+		"the platform says so": {steps: []*nodeapi.InstanceStatus{podStarting(""), podReady(nowhere)},
+			want: at(nowhere), waits: true},
+		"it was so before": {steps: []*nodeapi.InstanceStatus{podReady(nowhere)}, want: at(nowhere)},
+		"it takes connections": {steps: []*nodeapi.InstanceStatus{podStarting(""), podStarting(serving)},
+			want: at(serving), waits: true},
+		"it answers": {function: path("/healthz"),
+			steps: []*nodeapi.InstanceStatus{podStarting(serving)}, want: at(serving)},
+		"it answers with an error": {function: path("/healthz"),
+			steps: []*nodeapi.InstanceStatus{podStarting(failing), podReady(failing)}, want: at(failing), waits: true},
+		"it goes somewhere else": {steps: []*nodeapi.InstanceStatus{podStarting(nowhere), podStarting(serving)},
+			want: at(serving), waits: true},
+		"only the platform can tell": {function: func(f *nodeapi.Function) { f.PlatformReadiness = true },
+			steps: []*nodeapi.InstanceStatus{podStarting(serving), podReady(serving)}, want: at(serving), waits: true},
+		"a sidecar takes connections": {waits: true,
+			steps: []*nodeapi.InstanceStatus{sidecar(podStarting(serving)), sidecar(podReady(serving))},
+			want:  sandboxes.Endpoint{Address: netip.MustParseAddrPort(serving), MeshSNI: "sni"}},
+		"the function is not known": {function: func(f *nodeapi.Function) { f.Name = "default/other" },
+			steps: []*nodeapi.InstanceStatus{podStarting(serving), podReady(serving)}, want: at(serving), waits: true},
+		"the platform says so, nowhere": {steps: []*nodeapi.InstanceStatus{podReady(""), podReady(nowhere)},
+			want: at(nowhere), waits: true},
+		"it is no address": {want: at(nowhere), waits: true, steps: []*nodeapi.InstanceStatus{
+			podStarting("fire:80"), podStarting("0.0.0.0:80"), podStarting("10.0.0.1:0"), podReady(nowhere)}},
+		"it failed, then it was mended": {want: at(serving),
+			steps: []*nodeapi.InstanceStatus{failed("ImageUnavailable"), podStarting(serving)}},
+		"it was, and is not any more": {want: at(serving), waits: true,
+			steps: []*nodeapi.InstanceStatus{podReady(nowhere), podStarting(nowhere), podStarting(serving)}},
+		"IPv6, as the platform says": {steps: []*nodeapi.InstanceStatus{podReady("[::1]:80")}, want: at("[::1]:80")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,10 +217,11 @@ func TestNotReady(t *testing.T) {
 		status       int
 		title, field string
 	}{
-		"failed":           {[]*nodeapi.InstanceStatus{failed("ImageUnavailable")}, 502, "ImageUnavailable", "spec"},
-		"too late":         {[]*nodeapi.InstanceStatus{failed("ReadyTimeout")}, 504, "ReadyTimeout", "spec"},
-		"without a reason": {[]*nodeapi.InstanceStatus{{Id: one, Phase: nodeapi.Phase_PHASE_FAILED}}, 502, "SandboxFailed", ""},
-		"gone":             {nil, 503, "InstanceGone", ""},
+		"failed":   {[]*nodeapi.InstanceStatus{failed("ImageUnavailable")}, 502, "ImageUnavailable", "spec"},
+		"too late": {[]*nodeapi.InstanceStatus{failed("ReadyTimeout")}, 504, "ReadyTimeout", "spec"},
+		"without a reason": {[]*nodeapi.InstanceStatus{{Id: one, Phase: nodeapi.Phase_PHASE_FAILED}},
+			502, "SandboxFailed", ""},
+		"gone": {nil, 503, "InstanceGone", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newPodRig(t)

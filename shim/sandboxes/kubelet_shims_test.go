@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 func pod(name, container string) *nodeapi.Pod {
@@ -65,6 +66,24 @@ func TestContainersOfAPod(t *testing.T) {
 	if got := names(t, want.GetMounts()[0].GetSource()); !slices.Equal(got, []string{"request"}) {
 		t.Errorf("the containers see %v", got)
 	}
+}
+
+// A container that ends before its shim has fetched its descriptors gets none later.
+func TestDescriptorsGoWithTheContainer(t *testing.T) {
+	open := func() (*os.File, error) { return os.Open(os.DevNull) }
+	own := []sandboxes.Descriptor{{Name: "db", Open: open}}
+	r := newPodRigWith(t, &provider{name: "pool", need: sandboxes.Need{Descriptors: own}})
+	r.described("a", pod("fire-x", "a"))
+	r.described("b", pod("fire-x", "b"))
+	r.gone("a", pod("fire-x", "a"))
+	if got, err := r.Descriptors("a"); err == nil {
+		t.Errorf("of a container that is gone: %v", got)
+	}
+	got, err := r.Descriptors("b")
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	_ = got[0].Close()
 }
 
 // Without the shim, a pod has no directory, and is known all the same.
@@ -165,16 +184,18 @@ func TestDirectoriesGo(t *testing.T) {
 		steps func(*podRig)
 		stays bool
 	}{
-		"never a function's":              {steps: func(r *podRig) { r.gone("a", x) }},
-		"with another container":          {steps: func(r *podRig) { r.described("b", x); r.gone("a", x) }, stays: true},
-		"container, then pod":             {steps: func(r *podRig) { r.has(podStarting("")); r.gone("a", x); r.has() }},
-		"pod, then container":             {steps: func(r *podRig) { r.has(podStarting("")); r.has(); r.gone("a", x) }},
-		"the pod alone":                   {steps: func(r *podRig) { r.has(podStarting("")); r.has() }, stays: true},
-		"a container that starts again":   {steps: func(r *podRig) { r.has(podStarting("")); r.gone("a", x) }, stays: true},
-		"one whose successor was earlier": {steps: func(r *podRig) { r.described("b", x); r.gone("a", x); r.gone("a", x) }, stays: true},
-		"after a restart":                 {steps: func(r *podRig) { r.described("b", x); r.Close(); r.open(); r.gone("a", x) }, stays: true},
-		"after a restart, the last":       {steps: func(r *podRig) { r.Close(); r.open(); r.gone("a", x) }},
-		"of another pod":                  {steps: func(r *podRig) { r.gone("a", pod("fire-y", "a")) }, stays: true},
+		"never a function's":            {steps: func(r *podRig) { r.gone("a", x) }},
+		"with another container":        {steps: func(r *podRig) { r.described("b", x); r.gone("a", x) }, stays: true},
+		"container, then pod":           {steps: func(r *podRig) { r.has(podStarting("")); r.gone("a", x); r.has() }},
+		"pod, then container":           {steps: func(r *podRig) { r.has(podStarting("")); r.has(); r.gone("a", x) }},
+		"the pod alone":                 {steps: func(r *podRig) { r.has(podStarting("")); r.has() }, stays: true},
+		"a container that starts again": {steps: func(r *podRig) { r.has(podStarting("")); r.gone("a", x) }, stays: true},
+		"one whose successor was earlier": {stays: true,
+			steps: func(r *podRig) { r.described("b", x); r.gone("a", x); r.gone("a", x) }},
+		"after a restart": {stays: true,
+			steps: func(r *podRig) { r.described("b", x); r.Close(); r.open(); r.gone("a", x) }},
+		"after a restart, the last": {steps: func(r *podRig) { r.Close(); r.open(); r.gone("a", x) }},
+		"of another pod":            {steps: func(r *podRig) { r.gone("a", pod("fire-y", "a")) }, stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newPodRig(t)
@@ -193,12 +214,14 @@ func TestPodsAfterARestart(t *testing.T) {
 	r := newPodRig(t)
 	for n := range 3 {
 		p := pod("fire-"+strconv.Itoa(n), "a")
-		if err := os.WriteFile(filepath.Join(r.described("a", p).GetMounts()[0].GetSource(), "request"), nil, 0o444); err != nil {
+		input := r.described("a", p).GetMounts()[0].GetSource()
+		if err := os.WriteFile(filepath.Join(input, "request"), nil, 0o444); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.make("default_half-made_u-1/input")
-	for n, age := range map[string]time.Duration{"default_fire-0_u-1": 60 * 24 * time.Hour, "default_fire-1_u-1": 60 * 24 * time.Hour,
+	for n, age := range map[string]time.Duration{"default_fire-0_u-1": 60 * 24 * time.Hour,
+		"default_fire-1_u-1": 60 * 24 * time.Hour,
 		"default_fire-2_u-1": 24 * time.Hour, "default_half-made_u-1": 0} {
 		old := time.Now().Add(-age)
 		if err := os.Chtimes(filepath.Join(r.dir, n), old, old); err != nil {

@@ -19,7 +19,8 @@ func TestSpansOfAColdStart(t *testing.T) {
 	const traceID = "5bf92f3577b34da6a3ce929d0e0e4736"
 	r := newPodRig(t)
 	r.has(podStarting(""))
-	ctx := propagation.TraceContext{}.Extract(t.Context(), propagation.MapCarrier{"traceparent": "00-" + traceID + "-00f067aa0ba902b7-01"})
+	ctx := propagation.TraceContext{}.Extract(t.Context(),
+		propagation.MapCarrier{"traceparent": "00-" + traceID + "-00f067aa0ba902b7-01"})
 	waiting := make(chan error, 1)
 	began := time.Now()
 	go func() { _, err := r.Ready(ctx, one); waiting <- err }()
@@ -46,11 +47,14 @@ func TestSpansOfAColdStart(t *testing.T) {
 	if len(mine) != 2 || mine[0].Name() != "sandbox.create" || mine[1].Name() != "runtime.start" {
 		t.Fatalf("spans: %v", mine)
 	}
-	if mine[0].StartTime().Before(began) || !mine[1].StartTime().Equal(mine[0].EndTime()) || mine[1].EndTime().Before(mine[1].StartTime()) {
-		t.Errorf("from %v to %v, from %v to %v", mine[0].StartTime(), mine[0].EndTime(), mine[1].StartTime(), mine[1].EndTime())
+	if mine[0].StartTime().Before(began) || !mine[1].StartTime().Equal(mine[0].EndTime()) ||
+		mine[1].EndTime().Before(mine[1].StartTime()) {
+		t.Errorf("from %v to %v, from %v to %v", mine[0].StartTime(), mine[0].EndTime(), mine[1].StartTime(),
+			mine[1].EndTime())
 	}
 	for _, s := range mine {
-		if len(s.Attributes()) != 2 || s.Attributes()[0].Value.AsString() != "default/fire" || s.Attributes()[1].Value.AsString() != one {
+		if len(s.Attributes()) != 2 || s.Attributes()[0].Value.AsString() != "default/fire" ||
+			s.Attributes()[1].Value.AsString() != one {
 			t.Errorf("attributes %v", s.Attributes())
 		}
 	}

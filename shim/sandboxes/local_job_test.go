@@ -62,10 +62,11 @@ type jobRig struct {
 func newJobRig(t *testing.T, fails error) *jobRig {
 	r := &jobRig{rig: newRig(t), jobs: &jobs{fails: fails}, told: make(chan *nodeapi.InstanceStatus, 16)}
 	r.set.Close()
-	r.node = &shimmed{Memory: r.rig.node, specs: map[string]sandboxes.Spec{}, stage: func(ctx context.Context, id string) error {
-		_, err := r.set.Stage(ctx, &nodeapi.StageRequest{Sandbox: id})
-		return err
-	}}
+	r.node = &shimmed{Memory: r.rig.node, specs: map[string]sandboxes.Spec{},
+		stage: func(ctx context.Context, id string) error {
+			_, err := r.set.Stage(ctx, &nodeapi.StageRequest{Sandbox: id})
+			return err
+		}}
 	r.configure.Jobs = r.jobs
 	r.openJobs(t)
 	return r
@@ -118,15 +119,25 @@ func TestAJobRunsOnce(t *testing.T) {
 		args   []string
 		want   *nodeapi.InstanceStatus
 	}{
-		"succeeds":         {args: []string{"exit", "0", "1s"}, want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobSucceeded", Message: "the job's program ended with code 0"}},
-		"succeeds at once": {args: []string{"exit", "0"}, want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobSucceeded", Message: "the job's program ended with code 0"}},
-		"fails": {args: []string{"exit", "3", "1s"}, want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobFailed", ExitCode: 3,
+		"succeeds": {args: []string{"exit", "0", "1s"},
+			want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobSucceeded",
+				Message: "the job's program ended with code 0"}},
+		"succeeds at once": {args: []string{"exit", "0"},
+			want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobSucceeded",
+				Message: "the job's program ended with code 0"}},
+		"fails": {args: []string{"exit", "3", "1s"}, want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED,
+			Reason: "JobFailed", ExitCode: 3,
 			Message: "the job's program ended with code 3", Field: "spec.template.spec.containers[0]"}},
-		"has no input": {fails: problem.New(http.StatusNotFound, "InputNotFound", "headstart.dev/input", "no such object"), args: []string{"exit", "0"},
-			want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED, Reason: "InputNotFound", Message: "no such object", Field: "headstart.dev/input"}},
-		"reads by its socket": {fails: problem.New(http.StatusNotFound, "InputNotFound", "", ""), args: []string{"exit", "0"}, change: func(j *nodeapi.Job) { j.BySocket = true },
-			want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobSucceeded", Message: "the job's program ended with code 0"}},
-		"is no program": {args: []string{"what"}, want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED, Reason: "SandboxFailed",
+		"has no input": {fails: problem.New(http.StatusNotFound, "InputNotFound", "headstart.dev/input", "no such object"),
+			args: []string{"exit", "0"},
+			want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED, Reason: "InputNotFound",
+				Message: "no such object", Field: "headstart.dev/input"}},
+		"reads by its socket": {fails: problem.New(http.StatusNotFound, "InputNotFound", "", ""),
+			args: []string{"exit", "0"}, change: func(j *nodeapi.Job) { j.BySocket = true },
+			want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobSucceeded",
+				Message: "the job's program ended with code 0"}},
+		"is no program": {args: []string{"what"}, want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED,
+			Reason:  "SandboxFailed",
 			Message: "the node could not start the function's sandbox; the node's log says why", Field: "spec.template.spec.containers[0]", Log: []string{`["what"] is no program`}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -118,7 +118,8 @@ func TestRestartRemovesTheRest(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
 				r.set.Close()
-				sb, err := r.node.Create(t.Context(), sandboxes.Spec{ID: "one", Function: function, Image: sandboxestest.Image, Args: r.serving()})
+				sb, err := r.node.Create(t.Context(), sandboxes.Spec{ID: "one", Function: function, Image: sandboxestest.Image,
+					Args: r.serving()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -193,11 +194,12 @@ func TestAllAtOnce(t *testing.T) {
 	node, port := sandboxestest.NewMemory(94), porttest.Free(t)
 	var mu sync.Mutex
 	told := map[string][]nodeapi.Phase{}
-	set, err := sandboxes.OpenLocal(t.Context(), sandboxes.Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, node, func(s *nodeapi.InstanceStatus) {
-		mu.Lock()
-		defer mu.Unlock()
-		told[s.GetId()] = append(told[s.GetId()], s.GetPhase())
-	})
+	set, err := sandboxes.OpenLocal(t.Context(), sandboxes.Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)},
+		node, func(s *nodeapi.InstanceStatus) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[s.GetId()] = append(told[s.GetId()], s.GetPhase())
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +238,8 @@ func TestAllAtOnce(t *testing.T) {
 	set.Close()
 	for id, phases := range told {
 		last := phases[len(phases)-1]
-		if phases[0] != nodeapi.Phase_PHASE_STARTING || last != nodeapi.Phase_PHASE_STOPPED && last != nodeapi.Phase_PHASE_FAILED || len(phases) > 3 {
+		if phases[0] != nodeapi.Phase_PHASE_STARTING || last != nodeapi.Phase_PHASE_STOPPED &&
+			last != nodeapi.Phase_PHASE_FAILED || len(phases) > 3 {
 			t.Errorf("%s was told as %v", id, phases)
 		}
 	}

@@ -49,7 +49,8 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, node: sandboxestest.NewMemory(92), path: filepath.Join(t.TempDir(), "instances"), port: porttest.Free(t)}
+	r := &rig{t: t, node: sandboxestest.NewMemory(92), path: filepath.Join(t.TempDir(), "instances"),
+		port: porttest.Free(t)}
 	r.configure = r.config()
 	r.open()
 	t.Cleanup(func() {
@@ -105,7 +106,8 @@ func (r *rig) stubborn() []string { return []string{"stubborn", strconv.Itoa(int
 
 func (r *rig) message(id string, args ...string) *nodeapi.StartInstance {
 	return &nodeapi.StartInstance{Id: id, Traceparent: traceparent, Function: &nodeapi.Function{
-		Name: function, Image: sandboxestest.Image, Args: args, Port: int32(r.port), ReadyTimeout: durationpb.New(readyTimeout)}}
+		Name: function, Image: sandboxestest.Image, Args: args, Port: int32(r.port),
+		ReadyTimeout: durationpb.New(readyTimeout)}}
 }
 
 func (r *rig) start(id string, args ...string) { r.set.Start(r.message(id, args...)) }

@@ -27,7 +27,8 @@ func TestInstanceBecomesReady(t *testing.T) {
 		synctest.Wait()
 		r.wantReported(starting("one"))
 		r.wantStatuses(starting("one"))
-		if d, err := r.describe("one"); err != nil || !strings.HasPrefix(d.GetTraceparent(), traceparent[:len("00-")+32]) { // its own span's
+		trace := traceparent[:len("00-")+32] // its span is another
+		if d, err := r.describe("one"); err != nil || !strings.HasPrefix(d.GetTraceparent(), trace) {
 			t.Errorf("described as %v, %v", d, err)
 		}
 
@@ -56,23 +57,33 @@ func TestStartThatFails(t *testing.T) {
 		took   time.Duration
 	}{
 		"no image": {change: func(f *nodeapi.Function) { f.Image = "absent:1" },
-			want: problem.Problem{Title: "ImageUnavailable", Status: 502, Field: "spec.template.spec.containers[0].image", Detail: "there is no such image"}},
-		"no program": {change: func(f *nodeapi.Function) { f.Args = []string{"/run/secret"} }, log: []string{`["/run/secret"] is no program`},
-			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
+			want: problem.Problem{Title: "ImageUnavailable", Status: 502, Field: "spec.template.spec.containers[0].image",
+				Detail: "there is no such image"}},
+		"no program": {change: func(f *nodeapi.Function) { f.Args = []string{"/run/secret"} },
+			log: []string{`["/run/secret"] is no program`},
+			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]",
+				Detail: "the node could not start the function's sandbox; the node's log says why"}},
 		"ends at once": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "3"} },
-			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the function's program ended with code 3 before it was ready"}},
+			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]",
+				Detail: "the function's program ended with code 3 before it was ready"}},
 		"ends later": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "0", "20s"} }, took: 20 * time.Second,
-			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the function's program ended with code 0 before it was ready"}},
+			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]",
+				Detail: "the function's program ended with code 0 before it was ready"}},
 		"never ready": {change: func(f *nodeapi.Function) { f.Args = append(f.Args, hour) }, took: readyTimeout,
-			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout", Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
+			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout",
+				Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
 		"image never there": {change: func(f *nodeapi.Function) { f.Image = sandboxestest.SlowImage }, took: readyTimeout,
-			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout", Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
+			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout",
+				Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
 		"id that is a path": {id: "../../precious", log: []string{`"../../precious" is no name of a sandbox or container`},
-			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
+			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]",
+				Detail: "the node could not start the function's sandbox; the node's log says why"}},
 		"id that is nothing": {id: " ", log: []string{`"" is no name of a sandbox or container`},
-			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
+			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]",
+				Detail: "the node could not start the function's sandbox; the node's log says why"}},
 		"port that is another": {change: func(f *nodeapi.Function) { f.Port += 65536 },
-			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the node could not start the function's sandbox; the node's log says why"}},
+			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]",
+				Detail: "the node could not start the function's sandbox; the node's log says why"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,7 +106,8 @@ func TestStartThatFails(t *testing.T) {
 					test.log = []string{fmt.Sprintf("port %d is none", m.GetFunction().GetPort())}
 				}
 				failed := inPhase(m.GetId(), nodeapi.Phase_PHASE_FAILED)
-				failed.Reason, failed.Message, failed.Field, failed.Log = test.want.Title, test.want.Detail, test.want.Field, test.log
+				failed.Reason, failed.Message = test.want.Title, test.want.Detail
+				failed.Field, failed.Log = test.want.Field, test.log
 				for _, late := range []bool{false, true} { // who comes later learns the same
 					_, err := r.set.Ready(t.Context(), m.GetId())
 					var got *problem.Problem
@@ -132,7 +144,8 @@ func TestStartThatFails(t *testing.T) {
 func TestFailureIsReportedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported, told := make(chan struct{}), make(chan struct{})
-		set, err := sandboxes.OpenLocal(t.Context(), sandboxes.Config{Dir: filepath.Join(t.TempDir(), "instances"), Log: slog.New(slog.DiscardHandler)}, sandboxestest.NewMemory(95), func(s *nodeapi.InstanceStatus) {
+		c := sandboxes.Config{Dir: filepath.Join(t.TempDir(), "instances"), Log: slog.New(slog.DiscardHandler)}
+		set, err := sandboxes.OpenLocal(t.Context(), c, sandboxestest.NewMemory(95), func(s *nodeapi.InstanceStatus) {
 			if s.GetPhase() == nodeapi.Phase_PHASE_FAILED {
 				<-reported
 			}
@@ -341,7 +354,8 @@ func (failing) List(context.Context) ([]sandboxes.Container, error) {
 
 func TestOpenWithoutRuntime(t *testing.T) {
 	c := sandboxes.Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
-	if _, err := sandboxes.OpenLocal(t.Context(), c, failing{}, nil); err == nil || !strings.Contains(err.Error(), "away") {
+	_, err := sandboxes.OpenLocal(t.Context(), c, failing{}, nil)
+	if err == nil || !strings.Contains(err.Error(), "away") {
 		t.Errorf("%v, want the reason", err)
 	}
 }

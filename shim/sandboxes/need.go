@@ -26,6 +26,8 @@ const (
 type Need struct {
 	Mounts []*nodeapi.Mount
 	Env    map[string]string
+	// Descriptors are what each of its containers inherits.
+	Descriptors []Descriptor
 	// Traceparent is the trace that the sandbox's making belongs to, if the runtime knows none.
 	Traceparent string
 	Wait        Wait
@@ -76,7 +78,8 @@ func (sb Sandbox) Directory(name string) (*os.Root, string, error) {
 
 // needs is the list of what one sandbox needs.
 type needs struct {
-	all []Need
+	sandbox string
+	all     []Need
 
 	mu      sync.Mutex
 	failure error
@@ -115,5 +118,15 @@ func (n *needs) describe(traceparent, otlp string) *nodeapi.DescribeResponse {
 		maps.Copy(d.Env, need.Env)
 		d.Traceparent = cmp.Or(d.Traceparent, need.Traceparent)
 	}
+	for _, own := range n.descriptors() {
+		d.Descriptors = append(d.Descriptors, own.Name)
+	}
 	return d
+}
+
+func (n *needs) descriptors() (all []Descriptor) {
+	for _, need := range n.all {
+		all = append(all, need.Descriptors...)
+	}
+	return all
 }

@@ -68,6 +68,7 @@ type Set struct {
 	config  Config
 	tree    *tree
 	runtime runtime
+	handing handing
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -104,12 +105,14 @@ func open(c Config) (*Set, error) {
 	if c.Jobs != nil {
 		c.Providers = append([]Provider{c.Jobs}, c.Providers...)
 	}
+	s := &Set{config: c, tree: t, handing: handing{of: map[string]*needs{}},
+		instances: map[string]*instance{}, gone: map[string]departure{}}
 	t.gone = func(id string) {
+		s.handing.forget(id)
 		for _, p := range c.Providers {
 			p.Release(id)
 		}
 	}
-	s := &Set{config: c, tree: t, instances: map[string]*instance{}, gone: map[string]departure{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -131,7 +134,7 @@ func (s *Set) bring(sb Sandbox) (*needs, error) {
 		return nil, err
 	}
 	sb.tree, sb.Inputs = s.tree, inputs
-	n := &needs{all: []Need{s.tree.need(sb.ID)}}
+	n := &needs{sandbox: sb.ID, all: []Need{s.tree.need(sb.ID)}}
 	for _, p := range s.config.Providers {
 		need, err := p.Bring(sb)
 		switch {
@@ -214,6 +217,7 @@ func (s *Set) Describe(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi.
 	if err != nil {
 		return nil, err
 	}
+	s.handing.expect(r.GetSandbox(), n)
 	return n.describe(traceparent, s.config.OTLP), nil
 }
 
@@ -236,6 +240,7 @@ func (s *Set) Stage(ctx context.Context, r *nodeapi.StageRequest) (*nodeapi.Stag
 
 // Gone lets go of a container.
 func (s *Set) Gone(_ context.Context, r *nodeapi.GoneRequest) (*nodeapi.GoneResponse, error) {
+	s.handing.left(r.GetSandbox())
 	if err := s.runtime.left(r); err != nil {
 		return nil, err
 	}

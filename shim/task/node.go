@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/sandbox"
 )
 
@@ -50,6 +52,7 @@ const (
 	sourceMissing      = "MountSourceMissing"
 	bundleUnreadable   = "BundleUnreadable"
 	bundleUnwritable   = "BundleUnwritable"
+	descriptorsMissing = "DescriptorsMissing"
 )
 
 // lapse is why a sandbox goes without what belongs in it.
@@ -82,6 +85,18 @@ func (n node) describe(ctx context.Context, id string, of sandbox.Facts) (*nodea
 	default:
 		return nil, &lapse{describeFailed, err}
 	}
+}
+
+// fetch returns the descriptors that a container was described with.
+func (n node) fetch(ctx context.Context, id string, d *nodeapi.DescribeResponse) ([]*os.File, *lapse) {
+	if len(d.GetDescriptors()) == 0 {
+		return nil, nil
+	}
+	files, err := descriptors.Fetch(ctx, descriptors.Path(n.socket), id, len(d.GetDescriptors()))
+	if err != nil {
+		return nil, &lapse{descriptorsMissing, err}
+	}
+	return files, nil
 }
 
 // gone says that the sandbox is no more.

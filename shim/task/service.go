@@ -7,6 +7,7 @@ package task
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/sandbox"
 )
@@ -35,6 +37,7 @@ type Service struct {
 	traces map[string]*trace     // of sandboxes created and not yet started
 	pods   map[string]*container // those that the daemon is to be told the end of
 	jobs   map[string]*waiting   // of the jobs that are not started before their input is there
+	files  map[string][]*os.File // what a container inherits that is being created
 
 	background sync.WaitGroup // what the daemon and the collector are told
 }
@@ -56,7 +59,7 @@ const withdrawal = time.Second
 // socket. version is the shim's own, for its spans. The caller has to Close it.
 func New(inner taskAPI.TTRPCTaskService, socket, version string) *Service {
 	return &Service{TTRPCTaskService: inner, node: node{socket}, version: version,
-		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting)}
+		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting), files: make(map[string][]*os.File)}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -101,6 +104,7 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 		span.SetAttributes(tracing.Degraded.String(missed.reason))
 	}
 	res, err := s.TTRPCTaskService.Create(ctx, r)
+	s.disinherit(r.ID)
 	end(span, err)
 	if err != nil {
 		s.export(t)
@@ -143,7 +147,16 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 	if missed != nil {
 		return nil, missed
 	}
-	return description, b.apply(r.ID, description)
+	files, missed := s.node.fetch(ctx, r.ID, description)
+	if missed != nil {
+		return description, missed
+	}
+	if missed := b.apply(r.ID, description); missed != nil {
+		descriptors.CloseAll(files)
+		return description, missed
+	}
+	s.bequeath(r.ID, files)
+	return description, nil
 }
 
 // Start starts the sandbox or, with an ExecID, a further process in it, which is

@@ -172,6 +172,7 @@ type view struct {
 	Env        []string
 	Files      map[string]string
 	Dir, Write string
+	Inherited  map[string]string
 }
 
 // sandbox starts a probe; opts make its image and snapshot, default is a root directory

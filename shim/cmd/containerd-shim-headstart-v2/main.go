@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/containerd/v2/pkg/shutdown"
 	"github.com/containerd/containerd/v2/plugins"
+	runc "github.com/containerd/go-runc"
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
 
@@ -31,9 +32,9 @@ func main() {
 		fmt.Printf("%s %s %s\n", filepath.Base(os.Args[0]), nodeapi.Version, runtime.Version())
 		return
 	}
-	runc := adapter{manager.NewShimManager(name)}
+	shims := adapter{manager.NewShimManager(name)}
 	if args.action == "start" {
-		done, err := start(runc, args)
+		done, err := start(shims, args)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 			os.Exit(1)
@@ -48,7 +49,7 @@ func main() {
 		Requires: []plugin.Type{plugins.EventPlugin, plugins.InternalPlugin},
 		InitFn:   newTask,
 	})
-	shim.RunShim(context.Background(), runc)
+	shim.RunShim(context.Background(), shims)
 }
 
 // newTask makes the task service, over runc's.
@@ -71,6 +72,7 @@ func newTask(ic *plugin.InitContext) (any, error) {
 		socket = task.DefaultSocket
 	}
 	s := task.New(inner, socket, nodeapi.Version)
+	runc.Monitor = s.Monitor(runc.Monitor) // the one that runc's task service has set
 	sd.RegisterCallback(s.Close)
 	return s, nil
 }

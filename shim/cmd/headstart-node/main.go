@@ -47,6 +47,8 @@ the common name of its certificate) and serves, in --run-dir, unix sockets of mo
   ingress.sock  requests from this node's Envoy
   hints.sock    hints from the prefetch filter
   node.sock     questions of the containerd shims (HEADSTART_NODE_SOCKET)
+  descriptors.sock
+                open files for sandboxes, beside node.sock
 
 With --platform local it starts the sandboxes itself, by containerd. With --platform
 kubernetes the kubelet starts the pods, and the control plane issues the certificate of the

@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/probe"
@@ -125,6 +126,7 @@ func run(ctx context.Context, c config) (err error) {
 	serve.Go(g, kept(&requests, c.gatewaySocket("ingress.sock")), overHTTP(node.ingress.Gateway(), serve.H2C))
 	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(node.ingress.Hints()))
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
+	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))), descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
 	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server)), overHTTP(node.ingress.Peers(), probe.NewResponder(node.prober.Plan.Point).Register))
 	if c.metricsListen != "" {
 		serve.Go(g, serve.TCP(c.metricsListen), overHTTP(serve.Metrics(registry)))

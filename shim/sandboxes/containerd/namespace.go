@@ -70,7 +70,8 @@ func unshareTo(path string) error {
 }
 
 func (n *network) removeNamespace(id string) error {
-	if err := unix.Unmount(n.path(id), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	err := unix.Unmount(n.path(id), unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmounting a network namespace: %w", err)
 	}
 	if err := os.Remove(n.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {

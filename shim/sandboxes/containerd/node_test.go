@@ -161,7 +161,8 @@ var programs = sync.OnceValues(func() ([]byte, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("building the programs: %w\n%s", err, out)
 	}
-	return exec.Command("go", "run", "github.com/headstart-mesh/headstart/e2e/functions/ociimage/cmd/ociimage", "-ref", testImage, "-binary", binary).Output()
+	return exec.Command("go", "run", "github.com/headstart-mesh/headstart/e2e/functions/ociimage/cmd/ociimage", "-ref",
+		testImage, "-binary", binary).Output()
 })
 
 func (n *node) importImage(t *testing.T) {
@@ -214,7 +215,8 @@ func (n *node) left(t *testing.T, id string) []string {
 	_, err = os.Stat(n.path("headstart/netns/" + id))
 	add("network namespace", err)
 	found = append(found, mountsOf(t, id)...)
-	for _, pattern := range []string{"/sys/fs/cgroup/headstart/" + id, "/sys/fs/cgroup/*/headstart/" + id, n.path("headstart/cni/results/*" + id + "*")} {
+	for _, pattern := range []string{"/sys/fs/cgroup/headstart/" + id, "/sys/fs/cgroup/*/headstart/" + id,
+		n.path("headstart/cni/results/*" + id + "*")} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -7,8 +7,11 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,6 +21,7 @@ func main() {
 	if filepath.Base(os.Args[0]) == "pause" {
 		time.Sleep(time.Hour)
 	}
+	inherited := inherit()
 	requests := bufio.NewScanner(os.Stdin)
 	for {
 		files := map[string]string{}
@@ -30,11 +34,42 @@ func main() {
 			}
 			files[e.Name()] = string(content)
 		}
+		view["inherited"] = inherited
 		view["write"] = text(os.WriteFile(dir+"/new", nil, 0o600))
 		if err := json.NewEncoder(os.Stdout).Encode(view); err != nil || !requests.Scan() {
 			return
 		}
 	}
+}
+
+// inherit returns the content of the descriptors that the program has inherited, by name, and as
+// "others" those that nobody has named: files and sockets, as a runtime opens neither.
+func inherit() map[string]string {
+	const first = 3
+	names := strings.Split(os.Getenv("HEADSTART_DESCRIPTORS"), ":")
+	all := map[string]string{}
+	named := map[string]bool{}
+	for i, name := range names {
+		if name == "" {
+			continue
+		}
+		f := os.NewFile(uintptr(first+i), name)
+		named[strconv.Itoa(first+i)] = true
+		content, err := io.ReadAll(f)
+		if err != nil {
+			content = []byte(err.Error())
+		}
+		all[name] = string(content)
+	}
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		to, _ := os.Readlink("/proc/self/fd/" + e.Name())
+		if n, _ := strconv.Atoi(e.Name()); n < first || named[e.Name()] || strings.HasPrefix(to, "anon_inode:") || strings.HasPrefix(to, "/proc/") || to == "" {
+			continue
+		}
+		all["others"] += to + " "
+	}
+	return all
 }
 
 func text(err error) string {

@@ -67,7 +67,8 @@ func TestAPodHasANeed(t *testing.T) {
 // what cannot be read is no reason not to start.
 func TestNeedsOfPodsOutliveTheDaemon(t *testing.T) {
 	r := newPodRigWith(t, &provider{name: "socket"})
-	long := &nodeapi.Pod{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p", 253), Uid: strings.Repeat("u", 36), Container: "a"}
+	long := &nodeapi.Pod{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p", 253),
+		Uid: strings.Repeat("u", 36), Container: "a"}
 	r.described("a", pod("fire-x", "a"))
 	r.described("b", long)
 	id := long.GetNamespace() + "_" + long.GetName() + "_" + long.GetUid()
