@@ -27,6 +27,12 @@ const (
 	// sweepInterval is how often such directories are looked for.
 	sweepInterval = 10 * time.Minute
 
+	// expectedFor is how long a request is remembered whose pod is not known: what its control plane
+	// has bound it to, the followed one sees within moments, or after the 15 s that a crash takes.
+	expectedFor = 30 * time.Second
+	// expectedMost is how many are, as many as a node holds requests.
+	expectedMost = 1024
+
 	// jobName is an empty file of a pod that is a job, as its containers say.
 	jobName = "job"
 )
@@ -41,6 +47,8 @@ type Kubelet struct {
 	known bool // the control plane has spoken
 	pods  map[string]*pod
 	jobs  map[string]*nodeapi.Job
+	// expected are the first requests of pods that are not known yet.
+	expected map[string]expectation
 }
 
 // OpenKubelet returns the set without pods, until Instances says which there are. functions
@@ -50,7 +58,7 @@ func OpenKubelet(c Config, functions func(name string) *nodeapi.Function) (*Kube
 	if err != nil {
 		return nil, err
 	}
-	k := &Kubelet{Set: s, functions: functions, pods: map[string]*pod{}, jobs: map[string]*nodeapi.Job{}}
+	k := &Kubelet{Set: s, functions: functions, pods: map[string]*pod{}, jobs: map[string]*nodeapi.Job{}, expected: map[string]expectation{}}
 	s.runtime = k
 	if err := k.adopt(); err != nil {
 		k.Close()

@@ -116,6 +116,46 @@ func TestDescribeTellsTheTrace(t *testing.T) {
 	}
 }
 
+// A request's word may be here before its pod is known, and the sandbox be made before that.
+func TestARequestIsExpectedBeforeItsPod(t *testing.T) {
+	for name, begin := range map[string]func(r *podRig, traceparent string) (wait func() error){
+		"the control plane's word": func(r *podRig, traceparent string) func() error {
+			r.Expect(&nodeapi.Expect{Instance: one, Traceparent: traceparent})
+			return func() error { return nil }
+		},
+		"the request itself": func(r *podRig, traceparent string) func() error {
+			ctx := propagation.TraceContext{}.Extract(t.Context(), propagation.MapCarrier{"traceparent": traceparent})
+			ended := make(chan error, 1)
+			go func() { _, err := r.Ready(ctx, one); ended <- err }()
+			for r.described("a", pod("fire-x", "a")).GetTraceparent() == "" { // until it waits
+				time.Sleep(time.Millisecond)
+			}
+			return func() error { return <-ended }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trace := newTrace()
+			traceparent := "00-" + trace + "-00f067aa0ba902b7-01"
+			r := newPodRig(t)
+			wait := begin(r, traceparent)
+			if got := r.described("a", pod("fire-x", "a")).GetTraceparent(); got != traceparent {
+				t.Errorf("the shim hears of %q", got)
+			}
+			r.has(podStarting(""))
+			if got := r.described("a", pod("fire-x", "a")).GetTraceparent(); got != traceparent {
+				t.Errorf("when the pod is known the shim hears of %q", got)
+			}
+			r.has(podReady("10.0.0.1:80"))
+			if err := wait(); err != nil {
+				t.Error(err)
+			}
+			if got := ended(trace); len(got) != 2 || got[1].Name() != "runtime.start" {
+				t.Errorf("spans are %v", got)
+			}
+		})
+	}
+}
+
 func TestPodsThatAreRefused(t *testing.T) {
 	r := newPodRig(t)
 	for name, c := range map[string]struct {

@@ -1,6 +1,9 @@
 package sandboxes_test
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,13 +13,34 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
+// recorder has the spans of all tests: OpenTelemetry's tracers keep their first provider.
+var recorder = sync.OnceValue(func() *tracetest.SpanRecorder {
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+	r := tracetest.NewSpanRecorder()
+	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(r)))
+	return r
+})
+
+// newTrace is the id of a trace that no test has had.
+func newTrace() string {
+	recorder()
+	return fmt.Sprintf("%016x%016x", rand.Uint64()|1, rand.Uint64())
+}
+
+// ended are the spans of a trace.
+func ended(traceID string) (of []sdktrace.ReadOnlySpan) {
+	for _, s := range recorder().Ended() {
+		if s.SpanContext().TraceID().String() == traceID {
+			of = append(of, s)
+		}
+	}
+	return of
+}
+
 // The first request that waits for a pod has its cold start in its trace, once, without a
 // gap.
 func TestSpansOfAColdStart(t *testing.T) {
-	otel.SetTextMapPropagator(propagation.TraceContext{})
-	ended := tracetest.NewSpanRecorder()
-	otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended)))
-	const traceID = "5bf92f3577b34da6a3ce929d0e0e4736"
+	traceID := newTrace()
 	r := newPodRig(t)
 	r.has(podStarting(""))
 	ctx := propagation.TraceContext{}.Extract(t.Context(),
@@ -38,12 +62,7 @@ func TestSpansOfAColdStart(t *testing.T) {
 		r.has(podStarting("10.0.0.1:80"))
 		r.has(podReady("10.0.0.1:80"))
 	}
-	var mine []sdktrace.ReadOnlySpan
-	for _, s := range ended.Ended() {
-		if s.SpanContext().TraceID().String() == traceID {
-			mine = append(mine, s)
-		}
-	}
+	mine := ended(traceID)
 	if len(mine) != 2 || mine[0].Name() != "sandbox.create" || mine[1].Name() != "runtime.start" {
 		t.Fatalf("spans: %v", mine)
 	}

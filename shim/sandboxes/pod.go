@@ -3,6 +3,7 @@ package sandboxes
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"net/netip"
 	"time"
@@ -37,7 +38,43 @@ type probing struct{ stop context.CancelFunc }
 
 // newPod makes a pod known; the caller holds mu.
 func (k *Kubelet) newPod(s *nodeapi.InstanceStatus) *pod {
-	return &pod{instance: k.add(s.GetId(), s.GetFunction()), began: time.Now()}
+	p := &pod{instance: k.add(s.GetId(), s.GetFunction()), began: time.Now()}
+	if e, ok := k.expected[s.GetId()]; ok {
+		p.waited, p.request = e.at, e.request
+		delete(k.expected, s.GetId())
+	}
+	return p
+}
+
+// expectation is a request that a pod starts for.
+type expectation struct {
+	request trace.SpanContext
+	at      time.Time
+}
+
+// Expect takes the control plane's word that a request is on its way to a pod. The spans of the pod's
+// start are the request's. The word may be here before the pod is known, and the sandbox be made
+// before the request is here.
+func (k *Kubelet) Expect(m *nodeapi.Expect) {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": m.GetTraceparent()})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.expect(m.GetInstance(), trace.SpanContextFromContext(ctx))
+}
+
+// expect notes the first request that a pod starts for; the caller holds mu.
+func (k *Kubelet) expect(id string, request trace.SpanContext) {
+	now := time.Now()
+	if p := k.pods[id]; p != nil {
+		if p.waited.IsZero() && !p.ready {
+			p.waited, p.request = now, request
+		}
+		return
+	}
+	maps.DeleteFunc(k.expected, func(_ string, e expectation) bool { return now.Sub(e.at) > expectedFor })
+	if _, before := k.expected[id]; !before && len(k.expected) < expectedMost {
+		k.expected[id] = expectation{request, now}
+	}
 }
 
 // update takes over what the control plane says. A pod that is not ready any more, or is
@@ -95,14 +132,12 @@ func (p *pod) stopProbing() {
 func (k *Kubelet) awaited(ctx context.Context, id string) (done func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.expect(id, trace.SpanContextFromContext(ctx))
 	p := k.pods[id]
 	if p == nil {
 		return func() {}
 	}
 	p.waiters++
-	if p.waited.IsZero() && !p.ready {
-		p.waited, p.request = time.Now(), trace.SpanContextFromContext(ctx)
-	}
 	k.probe(p)
 	return func() {
 		k.mu.Lock()
@@ -153,15 +188,15 @@ func (k *Kubelet) entered(id string) (traceparent string, job bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	job = k.jobs[id] != nil
-	p := k.pods[id]
-	if p == nil {
-		return "", job
-	}
-	if p.made.IsZero() {
-		p.made = time.Now() // its sandbox is
+	request := k.expected[id].request
+	if p := k.pods[id]; p != nil {
+		request = p.request
+		if p.made.IsZero() {
+			p.made = time.Now() // its sandbox is
+		}
 	}
 	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), p.request), carrier)
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), request), carrier)
 	return carrier["traceparent"], job
 }
 

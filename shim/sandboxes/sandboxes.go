@@ -161,6 +161,9 @@ func (s *Set) add(id, function string) *instance {
 // Ready waits until the instance takes requests and returns where, or the *problem.Problem that
 // keeps it from that, as a problem.TooLate if it did before.
 func (s *Set) Ready(ctx context.Context, id string) (Endpoint, error) {
+	if !s.has(id) {
+		s.runtime.awaited(ctx, id)() // the runtime remembers it until the instance is known
+	}
 	in, err := s.find(ctx, id)
 	if err != nil {
 		return Endpoint{}, err
@@ -182,6 +185,12 @@ func (s *Set) Ready(ctx context.Context, id string) (Endpoint, error) {
 			return Endpoint{}, ctx.Err()
 		}
 	}
+}
+
+func (s *Set) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.instances[id] != nil
 }
 
 // find returns the instance, waiting a little for it to be announced.

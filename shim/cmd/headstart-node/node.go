@@ -103,7 +103,12 @@ func (n *node) Neighbours(m *nodeapi.Neighbours) {
 	n.prober.SetPeers(peersOf(m))
 }
 
-func (n *node) Expect(m *nodeapi.Expect) { n.ingress.Expect(m) }
+func (n *node) Expect(m *nodeapi.Expect) {
+	if n.kubelet != nil {
+		n.kubelet.Expect(m)
+	}
+	n.ingress.Expect(m)
+}
 
 // register is what the node says of itself. What a platform runs, the platform knows.
 func (n *node) register(c config) *nodeapi.Register {
