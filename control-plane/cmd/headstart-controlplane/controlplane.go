@@ -318,7 +318,7 @@ func (c *controlPlane) RunJob(ctx context.Context, manifest io.Reader) (admin.Jo
 	if err != nil {
 		return admin.JobOutcome{}, err
 	}
-	return admin.JobOutcome{Job: job.Name, Node: o.Node, Instance: o.Instance, Reason: o.Reason, Message: o.Message, Field: o.Field, ExitCode: o.ExitCode, Trace: o.Trace}, nil
+	return admin.JobOutcome{Job: job.Name, Node: o.Node, Instance: o.Instance, Reason: o.Reason, Message: o.Message, Field: o.Field, ExitCode: o.ExitCode, Log: o.Log, Trace: o.Trace}, nil
 }
 
 func (c *controlPlane) Weights(function string) (routing.Explanation, bool) {
