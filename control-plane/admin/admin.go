@@ -131,12 +131,17 @@ type JobOutcome struct {
 	Message  string `json:"message"`
 	Field    string `json:"field,omitempty"`
 	ExitCode int32  `json:"exitCode"`
+	// Log is the runtime's words, if it could not start the sandbox.
+	Log []string `json:"log,omitempty"`
 	// Trace is the id of its trace.
 	Trace string `json:"trace,omitempty"`
 }
 
-// Succeeded is JobOutcome.Reason of a job whose program ended with 0.
-const Succeeded = "JobSucceeded"
+// What JobOutcome.Reason is of a job whose program ended with 0, and with another code.
+const (
+	Succeeded = "JobSucceeded"
+	JobFailed = "JobFailed"
+)
 
 // Backend is what the operator may do. An error that is the operator's to mend is a
 // *platform.Refusal.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -147,7 +148,7 @@ func TestApply(t *testing.T) {
 func TestRunJob(t *testing.T) {
 	var b backend
 	o, err := admin.NewClient(serve(t, &b)).RunJob(t.Context(), strings.NewReader("kind: Job\n"))
-	if err != nil || string(b.applied) != "kind: Job\n" || o != (admin.JobOutcome{Job: "default/digest", Reason: admin.Succeeded}) {
+	if err != nil || string(b.applied) != "kind: Job\n" || !reflect.DeepEqual(o, admin.JobOutcome{Job: "default/digest", Reason: admin.Succeeded}) {
 		t.Errorf("got %+v, %v of %q", o, err, b.applied)
 	}
 	b = backend{begun: make(chan struct{})}

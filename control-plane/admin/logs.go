@@ -86,9 +86,13 @@ func (c *Client) Logs(ctx context.Context, o LogOptions, to func(LogLine) error)
 	}
 	for d := json.NewDecoder(resp.Body); ; {
 		var l LogLine
-		if err := d.Decode(&l); errors.Is(err, io.EOF) {
+		err := d.Decode(&l)
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		} else if err != nil {
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return errors.New("the log breaks off here: the platform was stopped, or its control plane started again")
+		case err != nil:
 			return fmt.Errorf("reading the log: %w", err)
 		}
 		if err := to(l); err != nil {

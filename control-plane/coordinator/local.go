@@ -190,7 +190,7 @@ func (c *Local) RunJob(ctx context.Context, manifest io.Reader) (admin.JobOutcom
 	if err != nil {
 		return admin.JobOutcome{}, err
 	}
-	return admin.JobOutcome{Job: job.Name, Node: o.Node, Instance: o.Instance, Reason: o.Reason, Message: o.Message, Field: o.Field, ExitCode: o.ExitCode, Trace: o.Trace}, nil
+	return admin.JobOutcome{Job: job.Name, Node: o.Node, Instance: o.Instance, Reason: o.Reason, Message: o.Message, Field: o.Field, ExitCode: o.ExitCode, Log: o.Log, Trace: o.Trace}, nil
 }
 
 // Logs implements admin.Backend: the nodes' files are on this machine.

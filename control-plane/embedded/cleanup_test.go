@@ -1,8 +1,11 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +15,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
+	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 )
 
 func platform(t *testing.T) *Platform {
@@ -70,6 +76,38 @@ func TestShimsAreSweptWithANewStateDir(t *testing.T) {
 	stdin.Close() // a shim that was spared ends by itself
 	if err := shim.Wait(); err == nil {
 		t.Error("the shim was not killed")
+	}
+}
+
+// A start that is interrupted kills containerd, which then leaves its socket. There is nothing to
+// ask it for, and the user reads that nothing is left.
+func TestAContainerdThatNeverServedIsNotAsked(t *testing.T) {
+	p := platform(t)
+	p.o.Progress = func(string) {}
+	p.containerds = process.New(func(process.Exit) {})
+	run := p.run("edge")
+	bin := t.TempDir()
+	mkdir(t, run, filepath.Join(p.o.StateDir, "log"))
+	if err := os.WriteFile(filepath.Join(bin, "containerd"), []byte("#!/bin/sh\nexec sleep 60\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	socket := filepath.Join(run, "containerd.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if err := p.startContainerd(ctx, network.Node{Name: "edge"}, run, p.state("edge")); !errors.Is(err, context.Canceled) {
+		t.Errorf("it says: %v", err)
+	}
+	if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
 	}
 }
 

@@ -232,12 +232,16 @@ func (p *Platform) startContainerd(ctx context.Context, n network.Node, run, sta
 		return err
 	}
 	name := "containerd-" + n.Name
-	return p.start(ctx, p.containerds, "", process.Spec{
+	err := p.start(ctx, p.containerds, "", process.Spec{
 		Name: name, Path: "containerd", Args: []string{"--config", config}, Log: p.log(name), Restart: true, NetNS: n.Namespace,
 		// containerd finds the shim by its name, and passes the daemon's socket on to it.
 		Env:   append(os.Environ(), "PATH="+p.o.BinDir+":"+os.Getenv("PATH"), "HEADSTART_NODE_SOCKET="+filepath.Join(run, "node.sock")),
 		Ready: func(ctx context.Context) error { return containerd.WaitReady(ctx, paths.Socket) },
 	})
+	if err != nil { // it has ended, and has run nothing: by the socket it leaves if it was killed, Stop would ask it
+		_ = os.Remove(paths.Socket)
+	}
+	return err
 }
 
 func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Files, run, state string) error {

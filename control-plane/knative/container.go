@@ -50,16 +50,21 @@ func container(o object, f *platform.Function) {
 	o.close()
 }
 
-// image returns an image reference as it is written.
+// image returns an image reference in full, as the kubelet completes it and as an import names the
+// image: fn is docker.io/library/fn:latest.
 func image(v value) string {
 	if !v.present() {
 		return ""
 	}
 	s, ok := v.tryText()
-	if _, err := reference.ParseNormalizedNamed(s); ok && (err != nil || len(s) > maxImage) {
+	full, err := reference.ParseDockerRef(s)
+	if ok && (err != nil || len(s) > maxImage) {
 		v.reportAs(s, "is not an image reference", "write it like registry.example.com/team/name:tag")
 	}
-	return s
+	if err != nil {
+		return ""
+	}
+	return full.String()
 }
 
 // words returns a command or its arguments.

@@ -76,7 +76,7 @@ func TestParseDefaults(t *testing.T) {
 	function := func(name, probe string) platform.Function {
 		return platform.Function{
 			Name: "default/" + name, Hosts: []string{name + ".default.headstart.local", name + ".default"},
-			Image: "hello", Port: 8080, ProbePath: probe, RequestTimeout: 300 * time.Second, Policy: policy.Default(),
+			Image: "docker.io/library/hello:latest", Port: 8080, ProbePath: probe, RequestTimeout: 300 * time.Second, Policy: policy.Default(),
 			Env: map[string]string{"PORT": "8080", "K_SERVICE": name, "K_REVISION": name + "-00001", "K_CONFIGURATION": name},
 		}
 	}
@@ -127,7 +127,8 @@ func TestWhatIsNoManifest(t *testing.T) {
 		{"only comments", "# a\n---\n# b\n---\n", "no document in the manifest; it needs a Service of serving.knative.dev/v1"},
 		{"scalar", "hello", "document 1, line 1: not a manifest: it is no mapping"},
 		{"list", "\n- a\n", "document 1, line 2: not a manifest: it is no mapping"},
-		{"tab", "a:\n\tb: 1", "document 1, line 2: not a manifest: found character that cannot start any token"},
+		{"tab", "a:\n\tb: 1", "document 1, line 2: not a manifest: a tab indents this line; indent with spaces"},
+		{"no tab", "a:\n  @b: 1", "document 1, line 2: not a manifest: found character that cannot start any token"},
 		{"not UTF-8", "a: \xff", "document 1, line 1: not a manifest: invalid leading UTF-8 octet"},
 		{"anchor", "a: &x 1\nb: 2", "document 1, line 1: not a manifest: anchors, aliases and tags are not supported; write the value out"},
 		{"alias", "a: &x [1]\nb: *x", "document 1, line 1: not a manifest: anchors, aliases and tags are not supported; write the value out"},

@@ -45,7 +45,11 @@ func parseYAML(c chunk) (*yaml.Node, *syntaxError) {
 			return nil, &syntaxError{c.line, "the parser gives no reason"}
 		}
 		line, _ := strconv.Atoi(parts[1]) // 0 without a line
-		return nil, &syntaxError{c.line - 1 + max(line, 1), parts[2]}
+		line = max(line, 1)
+		if tabbed(c.text, line) {
+			parts[2] = "a tab indents this line; indent with spaces"
+		}
+		return nil, &syntaxError{c.line - 1 + line, parts[2]}
 	}
 	root := n.Content[0]
 	if root.ShortTag() == "!!null" {
@@ -58,6 +62,17 @@ func parseYAML(c chunk) (*yaml.Node, *syntaxError) {
 		return nil, &syntaxError{c.line - 1 + fancy.Line, "anchors, aliases and tags are not supported; write the value out"}
 	}
 	return root, nil
+}
+
+// tabbed says whether a tab indents the line, which YAML does not allow. The parser only says that it
+// found a character, and in an editor the line looks well.
+func tabbed(text []byte, line int) bool {
+	lines := bytes.Split(text, []byte("\n"))
+	if line > len(lines) {
+		return false
+	}
+	is := lines[line-1]
+	return bytes.Contains(is[:len(is)-len(bytes.TrimLeft(is, " \t"))], []byte("\t"))
 }
 
 // findFancy returns the first node that is more than plain data. Aliases make a small

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -62,6 +63,24 @@ func onlyFailing(s admin.Status, now time.Time) admin.Status {
 // nothing says whether onlyFailing has left nothing.
 func nothing(s admin.Status) bool {
 	return len(s.ControlPlanes)+len(s.Nodes)+len(s.Parts)+len(s.Functions)+len(s.Routing) == 0 && s.Mesh == nil
+}
+
+// printFailing writes what of the status is wrong. Where that has no node, all nodes are well, or
+// none is there: then that is what is wrong.
+func printFailing(out io.Writer, s admin.Status, now time.Time) error {
+	failing, nobody := onlyFailing(s, now), ""
+	if len(s.Nodes) == 0 {
+		nobody = noNode
+	} else if nothing(failing) {
+		_, err := fmt.Fprintln(out, "Nothing is failing.")
+		return err
+	}
+	var tables bytes.Buffer // each table but the first begins with an empty line
+	if err := printTables(&tables, failing, now, nobody, ""); err != nil {
+		return err
+	}
+	_, err := out.Write(bytes.TrimPrefix(tables.Bytes(), []byte("\n")))
+	return err
 }
 
 // partRunning is the state of a process that has nothing to tell.

@@ -12,15 +12,15 @@ import (
 )
 
 func applyCommand(c *cli) *cobra.Command {
-	var file string
+	var file manifestFile
 	cmd := &cobra.Command{
-		Use: "apply -f FILE", Short: "Deploy functions from Knative Service manifests", Args: cobra.NoArgs,
+		Use: "apply -f FILE", Short: "Deploy functions from Knative Service manifests", Args: byFlag,
 		Long: `Deploy the functions of a file of Knative Service manifests (serving.knative.dev/v1),
 all of them or none. Fields that the embedded platform does not support are rejected by
 name; docs/reference/knative-service.md lists the supported ones.`,
 		Example: "  headstart apply -f service.yaml\n  cat service.yaml | headstart apply -f -",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			in, err := openManifest(cmd, file)
+			in, err := file.open(cmd)
 			if err != nil {
 				return err
 			}
@@ -37,8 +37,7 @@ name; docs/reference/knative-service.md lists the supported ones.`,
 			return c.printApplied(cmd.OutOrStdout(), applied)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "filename", "f", "", "manifest, - for standard input")
-	_ = cmd.MarkFlagRequired("filename") // it is defined above
+	file.flag(cmd)
 	c.outputFlag(cmd)
 	return cmd
 }

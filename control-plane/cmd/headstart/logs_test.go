@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -22,7 +23,11 @@ func TestLogs(t *testing.T) {
 	b.status.Nodes = append(b.status.Nodes, admin.Node{Name: "cloud"})
 	expect(t, "[edge] \x1b[31mone\n[edge] \n", "logs", "fire", "--run-dir", dir)
 
-	b.lines = nil
+	b.err = errors.New("the end")
+	if _, _, err := headstart(t, "", "logs", "-f", "fire", "--run-dir", dir); err == nil || err.Error() != "the log breaks off here: the platform was stopped, or its control plane started again" {
+		t.Errorf("of a platform that ends: %v", err)
+	}
+	b.lines, b.err = nil, nil
 	stdout, stderr, err := headstart(t, "", "logs", "fire", "--run-dir", dir)
 	if err != nil || stdout != "" || stderr != "default/fire has written nothing to its output.\n" {
 		t.Errorf("without any: %v, %q, %q", err, stdout, stderr)

@@ -44,17 +44,16 @@ It asks the platform on this machine if one runs, else the control plane in the 
 			if s, err = c.only(s, args); err != nil {
 				return err
 			}
-			if failing {
-				s = onlyFailing(s, time.Now())
+			out, now := cmd.OutOrStdout(), time.Now()
+			switch {
+			case failing && c.output == jsonOutput:
+				return printJSON(out, onlyFailing(s, now))
+			case c.output == jsonOutput:
+				return printJSON(out, s)
+			case failing:
+				return printFailing(out, s, now)
 			}
-			if c.output == jsonOutput {
-				return printJSON(cmd.OutOrStdout(), s)
-			}
-			if failing && nothing(s) {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "Nothing is failing.")
-				return err
-			}
-			return printStatus(cmd.OutOrStdout(), s, time.Now())
+			return printStatus(out, s, now)
 		},
 	}
 	cmd.Flags().BoolVar(&failing, "failing", false, "show only current problems, and those of the last 15 minutes")
@@ -71,8 +70,21 @@ func in(namespace string, functions []admin.Function) []admin.Function {
 	return slices.DeleteFunc(slices.Clone(functions), func(f admin.Function) bool { return !strings.HasPrefix(f.Name, namespace+"/") })
 }
 
-// printStatus writes one table per kind, each with columns of its own.
+// noNode is written in place of a table of nodes.
+const noNode = "No node is connected; the log of headstart-node says why."
+
+// printStatus writes all there is.
 func printStatus(out io.Writer, s admin.Status, now time.Time) error {
+	noFunction := "\nNo functions; deploy one by `headstart apply -f service.yaml`."
+	if s.Platform == admin.Kubernetes {
+		noFunction = "\nNo functions; a Service becomes one by an annotation (docs/reference/annotations.md)."
+	}
+	return printTables(out, s, now, noNode, noFunction)
+}
+
+// printTables writes one table per kind, each with columns of its own, and what is to be said
+// where there are no nodes and no functions.
+func printTables(out io.Writer, s admin.Status, now time.Time, noNode, noFunction string) error {
 	nodes, functions, events := [][]string{}, [][]string{}, [][]string{}
 	for _, n := range s.Nodes {
 		nodes = append(nodes, []string{n.Name, n.Gateway, fmt.Sprint(n.Instances), n.Version})
@@ -96,16 +108,12 @@ func printStatus(out io.Writer, s admin.Status, now time.Time) error {
 			events = append(events, []string{f.Name, ago.String(), fmt.Sprint(e.Count), e.Node, what})
 		}
 	}
-	none := "\nNo functions; deploy one by `headstart apply -f service.yaml`."
-	if s.Platform == admin.Kubernetes {
-		none = "\nNo functions; a Service becomes one by an annotation (docs/reference/annotations.md)."
-	}
 	err := errors.Join(
 		printControlPlanes(out, s.ControlPlanes),
 		printParts(out, s.Parts, now),
-		printTable(out, "No node is connected; the log of headstart-node says why.", nodes, "NODE", "GATEWAY", "INSTANCES", "VERSION"),
+		printTable(out, noNode, nodes, "NODE", "GATEWAY", "INSTANCES", "VERSION"),
 		printTable(out, "", nodeRows(s.Nodes), "\nNODE", "PROBLEM", "FIX"),
-		printTable(out, none, functions, header...),
+		printTable(out, noFunction, functions, header...),
 		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"),
 		printLastLines(out, s.Functions),
 		printTable(out, "", routingRows(s.Routing), "\nROUTING OF", "AT GATEWAYS", "PROBLEM"),

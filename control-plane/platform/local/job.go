@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -34,6 +35,8 @@ type Outcome struct {
 	Reason, Message, Field string
 	// ExitCode is the program's, if that ended by itself.
 	ExitCode int32
+	// Log is the runtime's words, if it could not start the sandbox.
+	Log []string
 }
 
 // The reasons that nodes do not give.
@@ -156,7 +159,8 @@ func (p *Platform) endJob(id string, running *job) Outcome {
 func (j *job) apply(s *nodeapi.InstanceStatus) {
 	switch s.GetPhase() {
 	case nodeapi.Phase_PHASE_FAILED, nodeapi.Phase_PHASE_STOPPED:
-		j.end(Outcome{Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), ExitCode: s.GetExitCode()})
+		j.end(Outcome{Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), ExitCode: s.GetExitCode(),
+			Log: nodeapi.LastLines(strings.Join(s.GetLog(), "\n"))})
 	}
 }
 

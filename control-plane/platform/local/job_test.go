@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +58,8 @@ func TestAJobRunsOnce(t *testing.T) {
 		"fails":    {&nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobFailed", ExitCode: 3}, Outcome{Reason: "JobFailed", ExitCode: 3}},
 		"never starts": {&nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED, Reason: "InputNotFound", Message: "no", Field: "headstart.dev/input"},
 			Outcome{Reason: "InputNotFound", Message: "no", Field: "headstart.dev/input"}},
+		"has no such program": {&nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED, Reason: "SandboxFailed", Log: []string{"exec: no such file"}},
+			Outcome{Reason: "SandboxFailed", Log: []string{"exec: no such file"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -72,7 +75,7 @@ func TestAJobRunsOnce(t *testing.T) {
 				w.p.InstanceChanged("edge", c.says)
 				got := <-over
 				c.want.Node, c.want.Instance = "edge", start.GetId()
-				if got.err != nil || got.Outcome != c.want {
+				if got.err != nil || !reflect.DeepEqual(got.Outcome, c.want) {
 					t.Errorf("got %+v", got)
 				}
 				w.noJobs()

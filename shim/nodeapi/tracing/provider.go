@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 )
@@ -73,7 +75,7 @@ func Start(ctx context.Context, service, version, target string) (shutdown func(
 		sdktrace.WithRawSpanLimits(limits),
 	)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("sending spans", "error", err) }))
-	otel.SetTracerProvider(provider)
+	otel.SetTracerProvider(named{provider})
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, farewell)
 		defer cancel()
@@ -86,4 +88,18 @@ func Start(ctx context.Context, service, version, target string) (shutdown func(
 		}
 		return errors.Join(err, conn.Close())
 	}, nil
+}
+
+// named begins traces for named tracers only. The containerd client asks for one without a name
+// where its caller has no span: what it does there, such as to wait for an instance's end, belongs
+// to no request, and would be listed among them as a trace of its own. Below a span the client
+// takes that span's provider, which is not this one.
+type named struct{ *sdktrace.TracerProvider }
+
+// Tracer implements trace.TracerProvider.
+func (n named) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
+	if name == "" {
+		return noop.NewTracerProvider().Tracer(name, options...)
+	}
+	return n.TracerProvider.Tracer(name, options...)
 }

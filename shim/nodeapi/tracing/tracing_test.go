@@ -5,10 +5,12 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	ctdtracing "github.com/containerd/containerd/v2/pkg/tracing"
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -110,13 +112,26 @@ func TestStartSendsSpansAndContinuesATrace(t *testing.T) {
 		}
 	}
 
-	_, last := otel.Tracer("test").Start(t.Context(), tracing.Execute)
+	ctx, stray := ctdtracing.StartSpan(t.Context(), "task.Wait") // for no request
+	_, below := ctdtracing.StartSpan(ctx, "client.task.Delete")
+	below.End()
+	stray.End()
+	ctx, last := otel.Tracer("test").Start(t.Context(), tracing.Execute)
+	_, below = ctdtracing.StartSpan(ctx, "container.NewTask")
+	below.End()
 	last.End()
 	if err := shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if req := <-c.got; req.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()[0].GetName() != tracing.Execute {
-		t.Errorf("shutdown sent %v", req)
+	var names []string
+	for _, scope := range (<-c.got).GetResourceSpans()[0].GetScopeSpans() {
+		for _, s := range scope.GetSpans() {
+			names = append(names, s.GetName())
+		}
+	}
+	slices.Sort(names)
+	if d := cmp.Diff([]string{"container.NewTask", tracing.Execute}, names); d != "" {
+		t.Errorf("shutdown sent: %s", d)
 	}
 }
 

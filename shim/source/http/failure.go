@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
@@ -19,6 +20,9 @@ func (o *object) broken(err error) error {
 	return err
 }
 
+// redirects are the statuses that say that the object is elsewhere.
+var redirects = []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}
+
 // refusal makes an error of an answer's status. What the server says besides is not
 // repeated: some repeat what was sent to them.
 func (o *object) refusal(status int, ranges, begun bool) error {
@@ -26,6 +30,8 @@ func (o *object) refusal(status int, ranges, begun bool) error {
 	switch {
 	case status == http.StatusOK, status == http.StatusPartialContent && ranges:
 		return nil
+	case slices.Contains(redirects, status):
+		return source.Unavailable(o.config.Store, answer+", and redirects are not followed: name where the object is")
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return source.Forbidden(o.config.Store, answer)
 	case (status == http.StatusNotFound || status == http.StatusGone) && !begun:

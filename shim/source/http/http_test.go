@@ -275,7 +275,7 @@ func TestFetchFails(t *testing.T) {
 		"too many":      {status(429), "StoreUnavailable", "429", true},
 		"failed":        {status(500), "StoreUnavailable", "500", true},
 		"unavailable":   {status(503), "StoreUnavailable", "503", true},
-		"redirect":      {status(302, "Location", "http://169.254.169.254/"), "StoreUnavailable", "302", false},
+		"redirect":      {status(302, "Location", "http://169.254.169.254/"), "StoreUnavailable", "it answers 302, and redirects are not followed", false},
 		"no content":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, "StoreUnavailable", "204", false},
 		"teapot":        {status(418), "StoreUnavailable", "418", false},
 		"encoded":       {status(200, "Content-Encoding", "gzip", "ETag", `"a"`), "StoreUnavailable", "encodes", false},
