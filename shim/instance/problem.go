@@ -9,6 +9,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/readiness"
 )
 
 // Fields of the manifest that an instance's failure may point to.
@@ -54,8 +55,13 @@ func (s *Set) explain(ctx context.Context, in *instance, err error, f *nodeapi.F
 	case s.ctx.Err() != nil:
 		return problem.New(http.StatusServiceUnavailable, "DaemonStopping", "", "the node's daemon is being stopped")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		why := ""
+		var last *readiness.NotReadyError
+		if errors.As(err, &last) {
+			why = ": " + last.Because
+		}
 		return problem.New(http.StatusGatewayTimeout, "ReadyTimeout", fieldReadyTimeout,
-			fmt.Sprintf("the function was not ready within %s; mend its start, or allow it more time", f.GetReadyTimeout().AsDuration()))
+			fmt.Sprintf("the function was not ready within %s%s; mend its start, or allow it more time", f.GetReadyTimeout().AsDuration(), why))
 	}
 	in.words = nodeapi.LastLines(err.Error())
 	s.log.Error("an instance could not be started", "function", f.GetName(), "error", err)

@@ -82,7 +82,7 @@ func TestStartThatFails(t *testing.T) {
 		"ends later": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "0", "20s"} }, took: 20 * time.Second,
 			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]", Detail: "the function's program ended with code 0 before it was ready"}},
 		"never ready": {change: func(f *nodeapi.Function) { f.Args = append(f.Args, hour) }, took: readyTimeout,
-			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout", Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
+			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout"}},
 		"image never there": {change: func(f *nodeapi.Function) { f.Image = instancetest.SlowImage }, took: readyTimeout,
 			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout", Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
 		"id that is a path": {id: "../../precious", log: []string{`instance id "../../precious": only a-z, 0-9 and - are allowed`},
@@ -111,6 +111,9 @@ func TestStartThatFails(t *testing.T) {
 				test.want.Type = "https://headstart.dev/errors#" + test.want.Title
 				if name == "port that is another" {
 					test.log = []string{fmt.Sprintf("port %d is none", m.GetFunction().GetPort())}
+				}
+				if name == "never ready" {
+					test.want.Detail = fmt.Sprintf("the function was not ready within 1m0s: nothing listens on port %d; a program that listens on 127.0.0.1 only, or on another port, cannot be reached; mend its start, or allow it more time", m.GetFunction().GetPort())
 				}
 				failed := status(m.GetId(), nodeapi.Phase_PHASE_FAILED)
 				failed.Reason, failed.Message, failed.Field, failed.Log = test.want.Title, test.want.Detail, test.want.Field, test.log
