@@ -3,6 +3,7 @@ package readiness
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -107,5 +108,32 @@ func TestHangingServer(t *testing.T) {
 	}
 	if err := Await(ctx, addressOf(t, l), ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("too late: %v, want the cancellation", err)
+	}
+}
+
+// Its owner learns what was wrong: most often that it listens elsewhere.
+func TestWhyItIsNotReady(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := addressOf(t, l)
+	_ = l.Close()
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	for want, at := range map[string]struct {
+		addr netip.AddrPort
+		path string
+	}{
+		fmt.Sprintf("nothing listens on port %d; a program that listens on 127.0.0.1 only, or on another port, cannot be reached", closed.Port()): {closed, "/"},
+		"GET /healthz is answered by 404": {addressOf(t, server.Listener), "/healthz"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), probeTimeout)
+		err := Await(ctx, at.addr, at.path)
+		cancel()
+		var not *NotReadyError
+		if !errors.As(err, &not) || not.Because != want || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it says %v, want: %s", err, want)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/readiness"
 )
 
 // fieldContainer is the field of the manifest that an instance's failure may point to.
@@ -58,9 +59,14 @@ func (l *Local) explain(ctx context.Context, in *run, err error, f *nodeapi.Func
 	case l.ctx.Err() != nil:
 		return problem.New(http.StatusServiceUnavailable, "DaemonStopping", "", "the node's daemon is being stopped")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		why := ""
+		var last *readiness.NotReadyError
+		if errors.As(err, &last) {
+			why = ": " + last.Because
+		}
 		return problem.New(http.StatusGatewayTimeout, reasonReadyTimeout, filterapi.AnnotationReadyTimeout,
-			fmt.Sprintf("the function was not ready within %s; mend its start, or allow it more time",
-				f.GetReadyTimeout().AsDuration()))
+			fmt.Sprintf("the function was not ready within %s%s; mend its start, or allow it more time",
+				f.GetReadyTimeout().AsDuration(), why))
 	}
 	in.words = nodeapi.LastLines(err.Error())
 	l.config.Log.Error("an instance could not be started", "function", f.GetName(), "error", err)
