@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
@@ -12,9 +13,9 @@ import (
 func formed() string {
 	var all []string
 	for _, k := range reference.Kinds() {
-		all = append(all, k.Scheme+"://("+k.Bucket.Pattern()+"|"+reference.Placeholder()+")")
+		all = append(all, k.Scheme+"://("+k.Bucket.Pattern()+"|"+reference.BucketPlaceholder()+")")
 	}
-	return "^(" + strings.Join(all, "|") + ")/([^{}]|" + reference.Placeholder() + ")+$"
+	return "^(" + strings.Join(all, "|") + ")/([^{}]|" + reference.KeyPlaceholder() + ")+$"
 }
 
 // refusedBucket is the CEL of a bucket that has the right form and still is none.
@@ -52,7 +53,7 @@ func input(name string, a policy.Annotation) ([]variable, []rule) {
 		rules = append(rules, rule{text + ".contains('{')", policy.NotLiteral, fix})
 	}
 	return vs, append(rules, []rule{
-		no("!variables."+name+"Formed", "has a bucket or placeholder that is none, or no key: a bucket is a name or one {header.<name>}, those of s3:// have 3 to 63 of a-z, 0-9, dots and hyphens, and header names are in lower case"),
+		no("!variables."+name+"Formed", "has a bucket or placeholder that is none, or no key: a bucket is a name or one placeholder, those of s3:// have 3 to 63 of a-z, 0-9, dots and hyphens, placeholders are {header.<name>} in lower case, {query.<name>} and {path.<name>}, and filters |urldecode and |trimprefix:<text>"),
 		no(text+".matches("+raw(reference.RefusedPlaceholder())+")", "names a header that may not name an input: host, one with credentials, or one of the gateway's own"),
 		no(refusedBucket(text, "variables."+name+"Segments[2]"), "has a bucket whose name is reserved, looks like an IP address, or has two dots in a row"),
 		no(fmt.Sprintf("bytes(%s).size() > %d", key, reference.MaxKeyBytes), fmt.Sprintf("key is longer than %d bytes", reference.MaxKeyBytes)),
@@ -63,6 +64,28 @@ func input(name string, a policy.Annotation) ([]variable, []rule) {
 		no(fmt.Sprintf("variables.%sSegments.exists(s, s == '..')", name), `key has the path segment ".."`),
 		no(fmt.Sprintf("%s.split('{').size() > %d", text, reference.MaxPlaceholders+1), fmt.Sprintf("has more than %d placeholders", reference.MaxPlaceholders)),
 	}...)
+}
+
+// route checks a path by the rules of reference.ParseRoute.
+func route(name string, a policy.Annotation) ([]variable, []rule) {
+	text := "variables." + name
+	formed := text + ".size() <= " + strconv.Itoa(reference.MaxRouteBytes) + " && " + text + ".matches(" + raw("^("+reference.RoutePattern()+")$") + ")"
+	fix := "write it like " + a.Example
+	return []variable{
+			{name + "Names", fmt.Sprintf("%s ? %s.split('/').filter(s, s.startsWith('{')).map(s, s.substring(s.startsWith('{+') ? 2 : 1, s.size() - 1)) : []", formed, text)},
+		}, []rule{
+			{"!(" + formed + ")", "is no path: it is of at most " + strconv.Itoa(reference.MaxRouteBytes) + " bytes, begins with a slash, and its segments are {<name>}, or letters, digits and - . _ ~ : @, or at the end {+<name>}", fix},
+			{fmt.Sprintf("!variables.%[1]sNames.all(n, variables.%[1]sNames.filter(m, m == n).size() == 1)", name), "is no path: has a variable twice", fix},
+		}
+}
+
+// pathMatches holds the variables of a good input against a good path, as policy.Parse does. An
+// absent path has no variables.
+var pathMatches = []variable{
+	{"pathVariables", quote(policy.KeyPath) + " in variables.annotations ? variables.pathNames : []"},
+	{"inputVariables", "variables.inputFormed ? variables.input.split('{').filter(p, p.startsWith('path.')).map(p, p.split('}')[0].split('|')[0].substring(5)) : []"},
+	{"pathMatchProblem", "!(" + quote(policy.KeyInput) + " in variables.annotations) || variables.inputWrong != '' || variables.pathWrong != '' || variables.inputVariables.all(n, n in variables.pathVariables) ? ''\n" +
+		": " + quote(policy.KeyInput+": ") + " + " + shown("variables.input") + " + " + quote(policy.NotInPath+"; "+policy.NotInPathFix)},
 }
 
 // granted holds a good input against the operator's stores, as policy.Parse does with
