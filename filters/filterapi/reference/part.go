@@ -206,6 +206,13 @@ func placeholder(prefix string) string {
 		fromHeader, headerName, fromQuery, queryName, fromPath, pathName, urlDecode, trimPrefix, prefix, maxFilters)
 }
 
+// FieldPattern is a regular expression (RE2) of an Error's Field.
+func FieldPattern() string {
+	own := fmt.Sprintf("%s [%s]+|%s [%s]+|%s", fromHeader, headerName, fromQuery, queryName, fromPath)
+	// After the first of a kind the others are names alone.
+	return fmt.Sprintf("(%s)(, (%s|[%s]+|[%s]+)){0,%d}", own, own, headerName, queryName, MaxPlaceholders-1)
+}
+
 // RefusedPlaceholder is a regular expression (RE2) of the beginning of a placeholder whose header
 // may not be part of a reference.
 func RefusedPlaceholder() string {

@@ -35,7 +35,7 @@ func ParseRoute(s string) (Route, error) {
 		return Route{}, errors.New("must begin with a slash")
 	}
 	var r Route
-	for text := range strings.SplitSeq(path, "/") {
+	for _, text := range strings.Split(path, "/") { // once for each configuration
 		if len(r.segments) > 0 && r.segments[len(r.segments)-1].rest {
 			return Route{}, errors.New("has more after {+<name>}, which stands for all that is left")
 		}

@@ -110,7 +110,7 @@ func ParseTemplate(s string) (Template, error) {
 			continue
 		}
 		placeholders++
-		if !slices.Contains(t.fields, p.field) {
+		if t.index(p.field) < 0 {
 			t.fields = append(t.fields, p.field)
 		}
 	}
@@ -172,8 +172,8 @@ func (t Template) Expand(r Request) (ref string, ok bool, err error) {
 }
 
 // value is a part's text in a reference.
-func (t Template) value(p part, values map[field]string, r Request) (string, error) {
-	text, problem := p.filtered(values[p.field], r.Plain && p.field.from == fromHeader)
+func (t Template) value(p part, values []string, r Request) (string, error) {
+	text, problem := p.filtered(values[t.index(p.field)], r.Plain && p.field.from == fromHeader)
 	// What was decoded must not become more segments than the variable stands for.
 	if p.field.from == fromPath && !t.route.whole(p.field.name) && strings.Contains(text, "/") {
 		problem = "has a slash that is encoded in a segment"
@@ -184,14 +184,16 @@ func (t Template) value(p part, values map[field]string, r Request) (string, err
 	return text, nil
 }
 
+// index is where the template has the field, -1 if it has not.
+func (t Template) index(f field) int {
+	return slices.IndexFunc(t.fields, func(g field) bool { return g.from == f.from && g.name == f.name })
+}
+
 // values are those of the template's fields in a request, all of them; nil if it has none.
-func (t Template) values(r Request) (map[field]string, error) {
-	values := make(map[field]string, len(t.fields))
+func (t Template) values(r Request) ([]string, error) {
+	values := make([]string, 0, len(t.fields))
 	path, query, _ := strings.Cut(r.Target, "?")
-	var captured map[string]string
-	if slices.ContainsFunc(t.fields, func(f field) bool { return f.from == fromPath }) {
-		captured = t.route.match(path)
-	}
+	captured := t.route.match(path)
 	var missing *Error
 	for _, f := range t.fields {
 		found := f.in(r, query, captured)
@@ -199,7 +201,7 @@ func (t Template) values(r Request) (map[field]string, error) {
 		case len(found) > 1:
 			return nil, &Error{f.String(), "is given more than once"}
 		case len(found) == 1:
-			values[f] = found[0]
+			values = append(values, found[0])
 		case missing == nil && f.from == fromPath:
 			missing = &Error{f.String(), "is not of the form of the function's, and the input cannot be named without it"}
 		case missing == nil:
@@ -226,13 +228,27 @@ func (f field) in(r Request, query string, captured map[string]string) []string 
 		}
 		return nil
 	}
-	var found []string
-	for parameter := range strings.SplitSeq(query, "&") {
-		if name, value, _ := strings.Cut(parameter, "="); name == f.name {
+	return parameters(query, f.name)
+}
+
+// parameters returns the values of a query's parameter. Its name is compared as it stands, as
+// gateways' routes do; with one that is so only once decoded it is there twice, for the function
+// may read that one.
+func parameters(query, name string) []string {
+	var found, others []string
+	for parameter, rest := "", query; rest != ""; {
+		parameter, rest, _ = strings.Cut(rest, "&")
+		is, value, _ := strings.Cut(parameter, "=")
+		if is == name {
 			found = append(found, value)
+		} else if decoded, _ := unescape(is, true); decoded == name {
+			others = append(others, value)
 		}
 	}
-	return found
+	if len(found) == 0 {
+		return nil
+	}
+	return append(found, others...)
 }
 
 // names are the fields of all placeholders, as errors name them: "header a, b, path".

@@ -2,6 +2,7 @@ package reference
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -199,7 +200,7 @@ func TestCases(t *testing.T) {
 			}})
 			var wrong *Error
 			if c.Field != "" {
-				if !errors.As(err, &wrong) || wrong.Field != c.Field || !strings.Contains(wrong.Problem, c.Says) {
+				if !errors.As(err, &wrong) || !errorField.MatchString(wrong.Field) || wrong.Field != c.Field || !strings.Contains(wrong.Problem, c.Says) {
 					t.Errorf("%q, %v; want a refusal of %s: %s", ref, err, c.Field, c.Says)
 				}
 			} else if err != nil || ref != c.Want || ok != (c.Want != "") {
@@ -223,6 +224,8 @@ func TestPlainValuesAreNotDecoded(t *testing.T) {
 	}
 }
 
+var errorField = regexp.MustCompile("^" + FieldPattern() + "$")
+
 // No template and no request can make a reference that leaves its bucket.
 func FuzzExpand(f *testing.F) {
 	for _, s := range []string{"s3://{header.x-a}/{header.x-b}", "s3://videos/{header.x-a}.{header.x-b}", "s3://videos/a", "s3://{header.x-a}/{header.x-a}/b", "redis://{header.x-a}/{header.x-b}", "https://{header.x-a}/{header.x-b}", "http://a:1/{header.x-b}"} {
@@ -245,6 +248,9 @@ func FuzzExpand(f *testing.F) {
 			wrong, isReference := errors.AsType[*Error](err)
 			if !isReference || ok || ref != "" {
 				t.Fatalf("%q, %t, %#v", ref, ok, err)
+			}
+			if !errorField.MatchString(wrong.Field) {
+				t.Fatalf("%q is no field", wrong.Field)
 			}
 			last := ""
 			for name := range strings.SplitSeq(wrong.Field, ", ") {

@@ -57,6 +57,7 @@ var Cases = []Case{
 	{Name: "a query of another name", Template: query, Target: "/?keys=a&Key=b&xkey=c&%6bey=d"},
 	{Name: "no query", Template: query, Target: "/key=a"},
 	{Name: "a query twice", Template: query, Target: "/?key=a&key=b", Field: "query key", Says: "more than once"},
+	{Name: "a query twice, once encoded", Template: query, Target: "/?%6bey=b&key=a", Field: "query key", Says: "more than once"},
 	{Name: "a query without a value", Template: query, Target: "/?key", Field: "query key", Says: "is empty"},
 	{Name: "a query that climbs", Template: query, Target: "/?key=a/%2e./b", Field: "query key", Says: `the path segment ".."`},
 	{Name: "a query with a line end", Template: query, Target: "/?key=a%0d%0ax-headstart-function:%20b", Field: "query key", Says: "control characters"},
