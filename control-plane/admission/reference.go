@@ -53,7 +53,7 @@ func input(name string, a policy.Annotation) ([]variable, []rule) {
 		rules = append(rules, rule{text + ".contains('{')", policy.NotLiteral, fix})
 	}
 	return vs, append(rules, []rule{
-		no("!variables."+name+"Formed", "has a bucket or placeholder that is none, or no key: a bucket is a name or one placeholder, those of s3:// have 3 to 63 of a-z, 0-9, dots and hyphens, placeholders are {header.<name>} in lower case, {query.<name>} and {path.<name>}, and filters |urldecode and |trimprefix:<text>"),
+		no("!variables."+name+"Formed", "has a bucket or placeholder that is none, or no key: a bucket is a name or one placeholder, those of s3:// have 3 to 63 of a-z, 0-9, dots and hyphens, placeholders are {header.<name>} in lower case, {query.<name>} and {path.<name>}, and modifiers |urldecode and |trimprefix:<text>"),
 		no(text+".matches("+raw(reference.RefusedPlaceholder())+")", "names a header that may not name an input: host, one with credentials, or one of the gateway's own"),
 		no(refusedBucket(text, "variables."+name+"Segments[2]"), "has a bucket whose name is reserved, looks like an IP address, or has two dots in a row"),
 		no(fmt.Sprintf("bytes(%s).size() > %d", key, reference.MaxKeyBytes), fmt.Sprintf("key is longer than %d bytes", reference.MaxKeyBytes)),

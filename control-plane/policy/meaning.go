@@ -20,10 +20,10 @@ mixes literals and placeholders:
 | ` + "`{query.<name>}`" + ` | a parameter of the query; its name is compared as it stands there |
 | ` + "`{path.<name>}`" + ` | a variable of ` + "`headstart.dev/path`" + ` |
 
-A value is taken as it stands in the request; nothing is decoded. Up to 4 filters may follow the name, each after a ` + "`|`" + `. They
+A value is taken as it stands in the request; nothing is decoded. Up to 4 modifiers may follow the name, each after a ` + "`|`" + `. They
 change the value in their order:
 
-| filter | does |
+| modifier | does |
 |---|---|
 | ` + "`urldecode`" + ` | decodes percent-encoding, once. In a query a ` + "`+`" + ` is a space |
 | ` + "`trimprefix:<text>`" + ` | removes the text from the beginning of a value that begins with it. The text has no braces, no bar, and in a bucket no slash |
@@ -33,7 +33,7 @@ headstart.dev/input: s3://videos/{header.x-camera}/{header.x-frame}.mjpeg
 ` + "```" + `
 
 A request names its input if it has any of what the placeholders name. It must then have all of them, and each header and
-parameter once. Values are checked after the filters: a bucket is a bucket's name, a key is UTF-8 without control characters and
+parameter once. Values are checked after the modifiers: a bucket is a bucket's name, a key is UTF-8 without control characters and
 without a segment ` + "`.`" + ` or ` + "`..`" + `. Otherwise the request fails with ` + "`InputReferenceMalformed`" + ` (400), which names the
 header, the parameter or the path.
 
@@ -47,7 +47,7 @@ CloudEvents over HTTP have their attributes in headers, percent-encoded. The sub
 headstart.dev/input: s3://videos/{header.ce-subject|urldecode|trimprefix:objects/}
 ` + "```" + `
 
-A notification of S3 is JSON in the body, which no filter reads. Its keys are encoded like those in a query, with ` + "`+`" + ` for a space.
+A notification of S3 is JSON in the body, which cannot be named. Its keys are encoded like those in a query, with ` + "`+`" + ` for a space.
 So a sender that copies bucket and key from the notification into the URL, as ` + "`?bucket=videos&key=red+flower.jpg`" + `, names the input:
 
 ` + "```yaml" + `

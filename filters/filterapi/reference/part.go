@@ -14,7 +14,7 @@ import (
 const OwnHeaders = "x-headstart-"
 
 // What placeholders name, each with the characters of its names, as Names has them: a field name
-// in lower case (RFC 9110, section 5.6.2) without the bar, which begins a filter; what a query
+// in lower case (RFC 9110, section 5.6.2) without the bar, which begins a modifier; what a query
 // holds without being encoded (RFC 3986, section 2.3); and a variable of a Route.
 const (
 	fromHeader = "header"
@@ -26,12 +26,12 @@ const (
 	pathName   = "A-Za-z0-9_"
 )
 
-// The filters of placeholders.
+// The modifiers of placeholders.
 const (
 	urlDecode  = "urldecode"
 	trimPrefix = "trimprefix:"
-	// maxFilters is more than values need: trim, decode, trim.
-	maxFilters = 4
+	// maxModifiers is more than values need: trim, decode, trim.
+	maxModifiers = 4
 )
 
 // refusedHeaders may not be part of a reference, each for its reason.
@@ -53,19 +53,19 @@ func (f field) String() string {
 	return f.from + " " + f.name
 }
 
-// part is a literal, or a field with the filters that its value goes through.
+// part is a literal, or a field with the modifiers that its value goes through.
 type part struct {
-	literal string
-	field   field
-	filters []string
+	literal   string
+	field     field
+	modifiers []string
 }
 
 func (p part) isLiteral() bool { return p.field.from == "" }
 
-// filtered returns the value as the filters leave it, or completes "it ...". plain values are not
+// filtered returns the value as the modifiers leave it, or completes "it ...". plain values are not
 // encoded.
 func (p part) filtered(value string, plain bool) (text, problem string) {
-	for _, f := range p.filters {
+	for _, f := range p.modifiers {
 		if prefix, ok := strings.CutPrefix(f, trimPrefix); ok {
 			value = strings.TrimPrefix(value, prefix)
 		} else if !plain {
@@ -139,7 +139,7 @@ func parseParts(s string) ([]part, error) {
 func parsePlaceholder(s string) (part, error) {
 	pieces := strings.Split(s, "|")
 	from, name, _ := strings.Cut(pieces[0], ".")
-	p := part{field: field{from, name}, filters: pieces[1:]}
+	p := part{field: field{from, name}, modifiers: pieces[1:]}
 	var err error
 	switch from {
 	case fromHeader:
@@ -154,15 +154,15 @@ func parsePlaceholder(s string) (part, error) {
 	if err != nil {
 		return part{}, err
 	}
-	if len(p.filters) > maxFilters {
-		return part{}, fmt.Errorf("{%.64s}: has %d filters, at most %d are allowed", s, len(p.filters), maxFilters)
+	if len(p.modifiers) > maxModifiers {
+		return part{}, fmt.Errorf("{%.64s}: has %d modifiers, at most %d are allowed", s, len(p.modifiers), maxModifiers)
 	}
-	for _, f := range p.filters {
+	for _, f := range p.modifiers {
 		prefix, trims := strings.CutPrefix(f, trimPrefix)
 		switch {
 		case f == urlDecode, trims && prefix != "" && utf8.ValidString(prefix) && !strings.ContainsFunc(prefix, unicode.IsControl) && !strings.Contains(prefix, "{"):
 		default:
-			return part{}, fmt.Errorf("has the unknown filter %.64q: known are |urldecode and |trimprefix:<text>", f)
+			return part{}, fmt.Errorf("has the unknown modifier %.64q: known are |urldecode and |trimprefix:<text>", f)
 		}
 	}
 	return p, nil
@@ -203,7 +203,7 @@ func BucketPlaceholder() string { return placeholder(`[^{}|/\p{Cc}]`) }
 
 func placeholder(prefix string) string {
 	return fmt.Sprintf(`\{(%s\.[%s]+|%s\.[%s]+|%s\.[%s]+)(\|%s|\|%s%s+){0,%d}\}`,
-		fromHeader, headerName, fromQuery, queryName, fromPath, pathName, urlDecode, trimPrefix, prefix, maxFilters)
+		fromHeader, headerName, fromQuery, queryName, fromPath, pathName, urlDecode, trimPrefix, prefix, maxModifiers)
 }
 
 // FieldPattern is a regular expression (RE2) of an Error's Field.

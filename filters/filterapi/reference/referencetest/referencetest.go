@@ -76,6 +76,6 @@ var Cases = []Case{
 	{Name: "an event without the prefix", Template: event, Target: "/", Header: [][2]string{{"ce-subject", "cam/objects/a"}}, Want: "s3://videos/cam/objects/a"},
 	{Name: "an event that climbs by its prefix", Template: event, Target: "/", Header: [][2]string{{"ce-subject", "objects/../a"}}, Field: "header ce-subject", Says: `the path segment ".."`},
 	{Name: "nothing but the prefix", Template: event, Target: "/", Header: [][2]string{{"ce-subject", "objects/"}}, Field: "header ce-subject", Says: "is empty"},
-	{Name: "filters in their order", Template: "s3://videos/{header.a|trimprefix:%61/|urldecode|trimprefix:b/}", Target: "/", Header: [][2]string{{"a", "%61/b%2Fc"}}, Want: "s3://videos/c"},
+	{Name: "modifiers in their order", Template: "s3://videos/{header.a|trimprefix:%61/|urldecode|trimprefix:b/}", Target: "/", Header: [][2]string{{"a", "%61/b%2Fc"}}, Want: "s3://videos/c"},
 	{Name: "braces are text", Template: query, Target: "/?key={header.host}%7Bquery.key%7D|urldecode", Want: "s3://videos/{header.host}{query.key}|urldecode"},
 }
