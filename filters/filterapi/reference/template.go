@@ -236,7 +236,8 @@ func (f field) in(r Request, query string, captured map[string]string) []string 
 // may read that one.
 func parameters(query, name string) []string {
 	var found, others []string
-	for parameter, rest := "", query; rest != ""; {
+	for rest := query; rest != ""; {
+		var parameter string
 		parameter, rest, _ = strings.Cut(rest, "&")
 		is, value, _ := strings.Cut(parameter, "=")
 		if is == name {
