@@ -2,7 +2,6 @@ package admission
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
@@ -68,24 +67,32 @@ func input(name string, a policy.Annotation) ([]variable, []rule) {
 
 // route checks a path by the rules of reference.ParseRoute.
 func route(name string, a policy.Annotation) ([]variable, []rule) {
-	text := "variables." + name
-	formed := text + ".size() <= " + strconv.Itoa(reference.MaxRouteBytes) + " && " + text + ".matches(" + raw("^("+reference.RoutePattern()+")$") + ")"
+	text, names := "variables."+name, "variables."+name+"Names"
+	formed := fmt.Sprintf("%[1]s.size() <= %[2]d && %[1]s.matches(%[3]s)",
+		text, reference.MaxRouteBytes, raw("^("+reference.RoutePattern()+")$"))
+	segments := text + ".split('/').filter(s, s.startsWith('{'))"
+	vs := []variable{
+		{name + "Names", formed + " ? " + segments + ".map(s, s.substring(s.startsWith('{+') ? 2 : 1, s.size() - 1)) : []"},
+	}
 	fix := "write it like " + a.Example
-	return []variable{
-			{name + "Names", fmt.Sprintf("%s ? %s.split('/').filter(s, s.startsWith('{')).map(s, s.substring(s.startsWith('{+') ? 2 : 1, s.size() - 1)) : []", formed, text)},
-		}, []rule{
-			{"!(" + formed + ")", "is no path: it is of at most " + strconv.Itoa(reference.MaxRouteBytes) + " bytes, begins with a slash, and its segments are {<name>}, or letters, digits and - . _ ~ : @, or at the end {+<name>}", fix},
-			{fmt.Sprintf("!variables.%[1]sNames.all(n, variables.%[1]sNames.filter(m, m == n).size() == 1)", name), "is no path: has a variable twice", fix},
-		}
+	return vs, []rule{
+		{"!(" + formed + ")", fmt.Sprintf("is no path: it has at most %d bytes, begins with a slash, and its segments are "+
+			"{<name>}, or letters, digits and - . _ ~ : @, or at the end {+<name>}", reference.MaxRouteBytes), fix},
+		{fmt.Sprintf("!%[1]s.all(n, %[1]s.filter(m, m == n).size() == 1)", names), "is no path: has a variable twice", fix},
+	}
 }
 
 // pathMatches holds the variables of a good input against a good path, as policy.Parse does. An
 // absent path has no variables.
 var pathMatches = []variable{
 	{"pathVariables", quote(policy.KeyPath) + " in variables.annotations ? variables.pathNames : []"},
-	{"inputVariables", "variables.inputFormed ? variables.input.split('{').filter(p, p.startsWith('path.')).map(p, p.split('}')[0].split('|')[0].substring(5)) : []"},
-	{"pathMatchProblem", "!(" + quote(policy.KeyInput) + " in variables.annotations) || variables.inputWrong != '' || variables.pathWrong != '' || variables.inputVariables.all(n, n in variables.pathVariables) ? ''\n" +
-		": " + quote(policy.KeyInput+": ") + " + " + shown("variables.input") + " + " + quote(policy.NotInPath+"; "+policy.NotInPathFix)},
+	{"inputVariables", "variables.inputFormed\n" +
+		"  ? variables.input.split('{').filter(p, p.startsWith('path.')).map(p, p.split('}')[0].split('|')[0].substring(5))\n" +
+		"  : []"},
+	{"pathMatchProblem", "!(" + quote(policy.KeyInput) + " in variables.annotations) || variables.inputWrong != '' ||\n" +
+		"  variables.pathWrong != '' || variables.inputVariables.all(n, n in variables.pathVariables) ? ''\n" +
+		": " + quote(policy.KeyInput+": ") + " + " + shown("variables.input") + " + " +
+		quote(policy.NotInPath+"; "+policy.NotInPathFix)},
 }
 
 // granted holds a good input against the operator's stores, as policy.Parse does with

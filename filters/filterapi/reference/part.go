@@ -158,14 +158,18 @@ func parsePlaceholder(s string) (part, error) {
 		return part{}, fmt.Errorf("{%.64s}: has %d modifiers, at most %d are allowed", s, len(p.modifiers), maxModifiers)
 	}
 	for _, f := range p.modifiers {
-		prefix, trims := strings.CutPrefix(f, trimPrefix)
-		switch {
-		case f == urlDecode, trims && prefix != "" && utf8.ValidString(prefix) && !strings.ContainsFunc(prefix, unicode.IsControl) && !strings.Contains(prefix, "{"):
-		default:
+		if f != urlDecode && !isTrim(f) {
 			return part{}, fmt.Errorf("has the unknown modifier %.64q: known are |urldecode and |trimprefix:<text>", f)
 		}
 	}
 	return p, nil
+}
+
+// isTrim says whether the modifier is a trimprefix with a text.
+func isTrim(modifier string) bool {
+	text, ok := strings.CutPrefix(modifier, trimPrefix)
+	return ok && text != "" && utf8.ValidString(text) && !strings.Contains(text, "{") &&
+		!strings.ContainsFunc(text, unicode.IsControl)
 }
 
 func checkName(name, class, what string) error {
@@ -187,7 +191,8 @@ func checkHeaderName(name string) error {
 		return fmt.Errorf("{header.%.64s}: write header names in lower case: {header.%.64s}", name, lower)
 	}
 	if strings.HasPrefix(name, OwnHeaders) {
-		return fmt.Errorf("{header.%.64s}: %s* headers are the gateway's own and never reach it from a client", name, OwnHeaders)
+		return fmt.Errorf("{header.%.64s}: %s* headers are the gateway's own and never reach it from a client",
+			name, OwnHeaders)
 	}
 	if reason, refused := refusedHeaders[name]; refused {
 		return fmt.Errorf("{header.%s}: %s", name, reason)

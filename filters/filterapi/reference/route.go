@@ -55,14 +55,16 @@ func parseSegment(text string) (segment, error) {
 	name, ok := strings.CutPrefix(text, "{")
 	if !ok {
 		if strings.Trim(text, ".") == "" || !consists(text, literalByte) {
-			return segment{}, fmt.Errorf("has the segment %.64q: a segment is {<name>}, or letters, digits and - . _ ~ : @", text)
+			return segment{}, fmt.Errorf(
+				"has the segment %.64q: a segment is {<name>}, or letters, digits and - . _ ~ : @", text)
 		}
 		return segment{literal: text}, nil
 	}
 	name, closed := strings.CutSuffix(name, "}")
 	name, rest := strings.CutPrefix(name, "+")
 	if !closed || name == "" || !consists(name, pathName) {
-		return segment{}, fmt.Errorf("has the segment %.64q: a variable is a segment of its own, {<name>} of letters, digits and _", text)
+		return segment{}, fmt.Errorf(
+			"has the segment %.64q: a variable is a segment of its own, {<name>} of letters, digits and _", text)
 	}
 	return segment{name: name, rest: rest}, nil
 }
