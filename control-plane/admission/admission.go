@@ -39,15 +39,15 @@ var kinds = []kind{
 		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
 
 		on:       policy.Functions,
-		extra:    triggerGranted,
-		problems: []string{"triggerGrantProblem"},
+		extra:    slices.Concat(pathMatches, triggerGranted),
+		problems: []string{"pathMatchProblem", "triggerGrantProblem"},
 	},
 	{
 		name:     "headstart-knative-services",
 		when:     changedTemplate,
 		rule:     admissionv1.Rule{APIGroups: []string{"serving.knative.dev"}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
-		extra:    slices.Concat(triggerGranted, template),
-		problems: []string{"triggerGrantProblem", "templateProblem"},
+		extra:    slices.Concat(pathMatches, triggerGranted, template),
+		problems: []string{"pathMatchProblem", "triggerGrantProblem", "templateProblem"},
 
 		on: policy.Functions,
 	},

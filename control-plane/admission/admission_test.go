@@ -77,6 +77,11 @@ func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 			agree(t, e, map[string]string{policy.KeyInput: input, policy.KeyStore: store})
 		}
 	}
+	for _, path := range paths {
+		for _, input := range []string{"s3://videos/{path.camera}", "s3://videos/{path.camera}/{path.frame|urldecode}", "s3://videos/{path.a}", "s3://videos/{header.path.zz|trimprefix:path.}", "body"} {
+			agree(t, e, map[string]string{policy.KeyInput: input, policy.KeyPath: path})
+		}
+	}
 }
 
 // job is a pod of the RuntimeClass with the annotations.
@@ -139,12 +144,13 @@ func TestGoAndCELAgree(t *testing.T) {
 	pieces := map[policy.Kind][]string{
 		policy.Duration:   {"0", "00000", "1", "9", "24", "86400", ".", "h", "m", "s", "ms", "us", "µs", "ns", "+", "-", " ", "e", "600000000001"},
 		policy.Bytes:      {"0", "000", "1", "5", "9", "25", "53687", "09120", ".", "e", "E", "+", "-", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "m", "M", "G", "u", "n", "T", "i", "125", "0009765625", "48828125"},
+		policy.Path:       {"/", "videos", "{a}", "{camera}", "{+frame}", "{", "}", ".", "..", "+", " ", "%", "~", "\n", strings.Repeat("k", 300)},
 		policy.Store:      {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
 		policy.Stream:     {"redis://", "jobs", "/", "frames", ".", "_", "-", ":", " ", "@", "{header.a}", "A", strings.Repeat("k", 100)},
 		policy.Count:      {"0", "1", "5", "9", "10", ".", "-", "e"},
 		policy.Choice:     {"balanced", "inverse", "even", "e", "B", " ", ","},
 		policy.Namespaces: {"a", "media", ",", ",,", "-", " ", "A", "*", strings.Repeat("b", 31), strings.Repeat("c,", 16)},
-		policy.Reference:  {"s3://", "redis://", "http://", "https://", "jobs", ":80", "www.example.com", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
+		policy.Reference:  {"s3://", "redis://", "http://", "https://", "jobs", ":80", "www.example.com", "videos", "old", "/", ".", "..", "{header.", "{", "}", "x-key", "host", "x-headstart-", "{query.", "{path.", "camera", "|urldecode", "|trimprefix:", "{path.camera}", "{header.a}", "{header.x-key}", " ", "@", "ä", "\n", "10.0.0.1", "xn--", "-s3alias", strings.Repeat("k", 300), "A"},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		annotations := map[string]string{}
@@ -238,6 +244,10 @@ func TestMessages(t *testing.T) {
 		{policy.KeyTriggerTries: "0"},
 		{policy.KeyInput: "https://me:pw@a/b", policy.KeyStore: "private"},
 		{policy.KeyInput: "s3://videos/a", policy.KeyStore: "nowhere"},
+		{policy.KeyInput: "s3://videos/{path.camera}"},
+		{policy.KeyInput: "s3://videos/{path.camera}", policy.KeyPath: "/{cam}"},
+		{policy.KeyInput: "s3://private/{path.camera}", policy.KeyTrigger: "redis://jobs/a"},
+		{policy.KeyInput: "/{a} s3://videos/a"},
 		{policy.KeyStore: "http://10.0.0.1"},
 		{policy.KeyInputLimit: "lots"},
 		{policy.KeyInputLimit: "512m"},

@@ -81,6 +81,9 @@ func rules(a policy.Annotation) []variable {
 	case policy.Reference:
 		more, r := input(name, a)
 		vs, broken = append(vs, more...), r
+	case policy.Path:
+		more, r := route(name, a)
+		vs, broken = append(vs, more...), r
 	case policy.Store:
 		broken = store(text)
 	case policy.Bytes:

@@ -12,9 +12,9 @@ import (
 func formed() string {
 	var all []string
 	for _, k := range reference.Kinds() {
-		all = append(all, k.Scheme+"://("+k.Bucket.Pattern()+"|"+reference.Placeholder()+")")
+		all = append(all, k.Scheme+"://("+k.Bucket.Pattern()+"|"+reference.BucketPlaceholder()+")")
 	}
-	return "^(" + strings.Join(all, "|") + ")/([^{}]|" + reference.Placeholder() + ")+$"
+	return "^(" + strings.Join(all, "|") + ")/([^{}]|" + reference.KeyPlaceholder() + ")+$"
 }
 
 // refusedBucket is the CEL of a bucket that has the right form and still is none.
@@ -52,7 +52,7 @@ func input(name string, a policy.Annotation) ([]variable, []rule) {
 		rules = append(rules, rule{text + ".contains('{')", policy.NotLiteral, fix})
 	}
 	return vs, append(rules, []rule{
-		no("!variables."+name+"Formed", "has a bucket or placeholder that is none, or no key: a bucket is a name or one {header.<name>}, those of s3:// have 3 to 63 of a-z, 0-9, dots and hyphens, and header names are in lower case"),
+		no("!variables."+name+"Formed", "has a bucket or placeholder that is none, or no key: a bucket is a name or one placeholder, those of s3:// have 3 to 63 of a-z, 0-9, dots and hyphens, placeholders are {header.<name>} in lower case, {query.<name>} and {path.<name>}, and modifiers |urldecode and |trimprefix:<text>"),
 		no(text+".matches("+raw(reference.RefusedPlaceholder())+")", "names a header that may not name an input: host, one with credentials, or one of the gateway's own"),
 		no(refusedBucket(text, "variables."+name+"Segments[2]"), "has a bucket whose name is reserved, looks like an IP address, or has two dots in a row"),
 		no(fmt.Sprintf("bytes(%s).size() > %d", key, reference.MaxKeyBytes), fmt.Sprintf("key is longer than %d bytes", reference.MaxKeyBytes)),
@@ -63,6 +63,36 @@ func input(name string, a policy.Annotation) ([]variable, []rule) {
 		no(fmt.Sprintf("variables.%sSegments.exists(s, s == '..')", name), `key has the path segment ".."`),
 		no(fmt.Sprintf("%s.split('{').size() > %d", text, reference.MaxPlaceholders+1), fmt.Sprintf("has more than %d placeholders", reference.MaxPlaceholders)),
 	}...)
+}
+
+// route checks a path by the rules of reference.ParseRoute.
+func route(name string, a policy.Annotation) ([]variable, []rule) {
+	text, names := "variables."+name, "variables."+name+"Names"
+	formed := fmt.Sprintf("%[1]s.size() <= %[2]d && %[1]s.matches(%[3]s)",
+		text, reference.MaxRouteBytes, raw("^("+reference.RoutePattern()+")$"))
+	segments := text + ".split('/').filter(s, s.startsWith('{'))"
+	vs := []variable{
+		{name + "Names", formed + " ? " + segments + ".map(s, s.substring(s.startsWith('{+') ? 2 : 1, s.size() - 1)) : []"},
+	}
+	fix := "write it like " + a.Example
+	return vs, []rule{
+		{"!(" + formed + ")", fmt.Sprintf("is no path: it has at most %d bytes, begins with a slash, and its segments are "+
+			"{<name>}, or letters, digits and - . _ ~ : @, or at the end {+<name>}", reference.MaxRouteBytes), fix},
+		{fmt.Sprintf("!%[1]s.all(n, %[1]s.filter(m, m == n).size() == 1)", names), "is no path: has a variable twice", fix},
+	}
+}
+
+// pathMatches holds the variables of a good input against a good path, as policy.Parse does. An
+// absent path has no variables.
+var pathMatches = []variable{
+	{"pathVariables", quote(policy.KeyPath) + " in variables.annotations ? variables.pathNames : []"},
+	{"inputVariables", "variables.inputFormed\n" +
+		"  ? variables.input.split('{').filter(p, p.startsWith('path.')).map(p, p.split('}')[0].split('|')[0].substring(5))\n" +
+		"  : []"},
+	{"pathMatchProblem", "!(" + quote(policy.KeyInput) + " in variables.annotations) || variables.inputWrong != '' ||\n" +
+		"  variables.pathWrong != '' || variables.inputVariables.all(n, n in variables.pathVariables) ? ''\n" +
+		": " + quote(policy.KeyInput+": ") + " + " + shown("variables.input") + " + " +
+		quote(policy.NotInPath+"; "+policy.NotInPathFix)},
 }
 
 // granted holds a good input against the operator's stores, as policy.Parse does with

@@ -18,6 +18,7 @@ const Prefix = filterapi.AnnotationPrefix
 // The keys of the annotations.
 const (
 	KeyInput        = filterapi.AnnotationInput
+	KeyPath         = filterapi.AnnotationPath
 	KeyStore        = filterapi.AnnotationStore
 	KeyInputLimit   = filterapi.AnnotationInputLimit
 	KeyScaleToZero  = filterapi.AnnotationScaleToZero
@@ -76,6 +77,8 @@ const (
 	Namespaces
 	// Choice is one of a few words.
 	Choice
+	// Path is a URI template of filterapi's grammar.
+	Path
 )
 
 // MaxDuration is longer than any sensible spelling of a duration, in bytes.
@@ -129,6 +132,10 @@ var table = []Annotation{
 		// No request names a job's input.
 		Key: KeyInput, On: Jobs, Kind: Reference, Literal: true, Absent: "none: it is no job of Headstart's", Example: "s3://videos/camera-7/1.mjpeg", Meaning: inputMeaning,
 		set: setInput,
+	},
+	{
+		Key: KeyPath, On: Functions, Kind: Path, Absent: "none: the input names nothing of the path", Example: "/videos/{camera}/{+frame}", Meaning: pathMeaning,
+		set: func(p *Policy, v value) { p.Path = v.text },
 	},
 	{
 		Key: KeyStore, On: Functions | Jobs, Kind: Store, Default: DefaultStore, Example: "archive", Meaning: storeMeaning,
@@ -206,6 +213,8 @@ func (a Annotation) Bounds() string {
 			return fmt.Sprintf("%d bytes, no placeholders", reference.MaxTemplateBytes)
 		}
 		return fmt.Sprintf("`%s`, or %d bytes, %d placeholders", a.Word, reference.MaxTemplateBytes, reference.MaxPlaceholders)
+	case Path:
+		return fmt.Sprintf("%d bytes; segments of a-z, A-Z, 0-9, `-._~:@`, or `{<name>}`; `{+<name>}` at the end", reference.MaxRouteBytes)
 	case Store:
 		return "a DNS label"
 	case Bytes:

@@ -20,6 +20,10 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 	switch a.Kind {
 	case Reference:
 		problem, fix = a.checkReference(text)
+	case Path:
+		if _, err := reference.ParseRoute(text); err != nil {
+			problem, fix = "is no path: "+err.Error(), "write it like "+a.Example
+		}
 	case Store:
 		if !field.IsLabel(text) {
 			problem, fix = "is not the name of a store", field.LabelFix
@@ -50,6 +54,9 @@ var userinfo = regexp.MustCompile(reference.Userinfo())
 func (a Annotation) checkReference(text string) (problem, fix string) {
 	if userinfo.MatchString(text) {
 		return "holds a user or password", "remove it; the operator's store has the credentials"
+	}
+	if strings.HasPrefix(text, "/") { // where a template may have a path
+		return "is no input reference: " + reference.OtherStore, a.Like()
 	}
 	if _, err := reference.ParseTemplate(text); err != nil {
 		return "is no input reference: " + err.Error(), a.Like()

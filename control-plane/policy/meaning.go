@@ -11,15 +11,48 @@ are three forms:
 | ` + "`redis://keyspace/key`" + ` | ` + "`redis`" + ` | the string with the key ` + "`keyspace:key`" + ` |
 | ` + "`https://host/path`, `http://host:port/path`" + ` | ` + "`http`" + ` | the URL's content. A ` + "`?`" + ` belongs to the path |
 
-What stands before the key (bucket, keyspace or host; errors say bucket) is a literal or one ` + "`{header.<name>}`" + `. The key mixes
-literals and placeholders. Header names are lower case. Nothing is decoded or escaped.
+What stands before the key (bucket, keyspace or host; errors say bucket) is a literal or one placeholder. The key
+mixes literals and placeholders:
+
+| placeholder | is |
+|---|---|
+| ` + "`{header.<name>}`" + ` | a header; its name is in lower case |
+| ` + "`{query.<name>}`" + ` | a parameter of the query; its name is compared as it stands there |
+| ` + "`{path.<name>}`" + ` | a variable of ` + "`headstart.dev/path`" + ` |
+
+A value is taken as it stands in the request; nothing is decoded. Up to 4 modifiers may follow the name, each after a ` + "`|`" + `. They
+change the value in their order:
+
+| modifier | does |
+|---|---|
+| ` + "`urldecode`" + ` | decodes percent-encoding, once. In a query a ` + "`+`" + ` is a space |
+| ` + "`trimprefix:<text>`" + ` | removes the text from the beginning of a value that begins with it. The text has no braces, no bar, and in a bucket no slash |
 
 ` + "```yaml" + `
 headstart.dev/input: s3://videos/{header.x-camera}/{header.x-frame}.mjpeg
 ` + "```" + `
 
-A literal bucket must be in the store's list when the function is deployed. One that a header names is
+A request names its input if it has any of what the placeholders name. It must then have all of them, and each header and
+parameter once. Values are checked after the modifiers: a bucket is a bucket's name, a key is UTF-8 without control characters and
+without a segment ` + "`.`" + ` or ` + "`..`" + `. Otherwise the request fails with ` + "`InputReferenceMalformed`" + ` (400), which names the
+header, the parameter or the path.
+
+A literal bucket must be in the store's list when the function is deployed. One that a request names is
 checked for each request, on the node.
+
+CloudEvents over HTTP have their attributes in headers, percent-encoded. The subject of an event of Google Cloud Storage is
+` + "`objects/`" + ` and the object's name:
+
+` + "```yaml" + `
+headstart.dev/input: s3://videos/{header.ce-subject|urldecode|trimprefix:objects/}
+` + "```" + `
+
+A notification of S3 is JSON in the body, which cannot be named. Its keys are encoded like those in a query, with ` + "`+`" + ` for a space.
+So a sender that copies bucket and key from the notification into the URL, as ` + "`?bucket=videos&key=red+flower.jpg`" + `, names the input:
+
+` + "```yaml" + `
+headstart.dev/input: s3://{query.bucket}/{query.key|urldecode}
+` + "```" + `
 
 The word ` + "`body`" + ` makes the request's own body the input:
 
@@ -30,6 +63,20 @@ headstart.dev/input: body
 While the function is cold, the body flows to the node of the starting instance, and is in that node's buffer when the function is
 ready. No store is needed. Requests without a body have no input, and once the
 function is hot its requests go straight to the instance.`
+
+	pathMeaning = `is a URI template ([RFC 6570](https://www.rfc-editor.org/rfc/rfc6570)) of the paths whose requests name an
+input. It gives parts of a path the names that ` + "`headstart.dev/input`" + ` uses. Of a function with several routes this is the one
+whose requests need the input; requests with other paths have none.
+
+` + "```yaml" + `
+headstart.dev/path: /videos/{camera}/{+frame}
+headstart.dev/input: s3://videos/{path.camera}/{path.frame|urldecode}.mjpeg
+` + "```" + `
+
+A variable is a whole segment; ` + "`{+<name>}`" + ` at the end is all that is left of the path, with its slashes. Paths are compared as
+they come, without the query, so a literal matches only if the client did not encode it. If decoding a segment yields a slash, the
+request is refused. Where a mesh's route rewrites paths, gateways with the filter compare the path before the rewrite, and nodes
+the path after it: do not rewrite paths that name inputs.`
 
 	storeMeaning = `names the operator's store that the input is read from. If the
 function has an input, the store must exist and be of the input's kind. On Kubernetes the store must also be granted to the function's
@@ -59,7 +106,8 @@ headstart.dev/trigger: redis://jobs/frames
 headstart.dev/input: s3://videos/{header.ce-subject}
 ` + "```" + `
 
-The input's template sees the event's headers. The stream's keyspace must be in the store's list.`
+The input's template sees the event's headers, which are not encoded here: ` + "`|urldecode`" + ` leaves them. An event has neither path
+nor query. The stream's keyspace must be in the store's list.`
 
 	triggerStoreMeaning = `names the operator's store with the stream, if inputs are read from another one.
 Its kind must be ` + "`redis`" + `.`

@@ -42,6 +42,9 @@ func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error
 			errs = append(errs, err)
 		}
 	}
+	if err := p.checkPath(given); err != nil {
+		errs = append(errs, err)
+	}
 	if err := p.checkTrigger(given, st); err != nil {
 		errs = append(errs, err)
 	}
@@ -50,6 +53,28 @@ func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error
 	}
 	return p, nil
 }
+
+// checkPath holds the variables of the input against the path, unless what is wrong with one of
+// them is said already.
+func (p Policy) checkPath(given map[string]string) *field.Error {
+	template, err := reference.ParseTemplate(p.Template())
+	if p.Input == "" || p.Path != given[KeyPath] || err != nil {
+		return nil
+	}
+	names := template.Route().Names()
+	for _, name := range template.Variables() {
+		if !slices.Contains(names, name) {
+			return &field.Error{Field: KeyInput, Value: p.Input, Problem: NotInPath, Fix: NotInPathFix}
+		}
+	}
+	return nil
+}
+
+// What is said of an input with a variable that the path lacks.
+const (
+	NotInPath    = "has a {path.<name>} that " + KeyPath + " does not have"
+	NotInPathFix = "write that like /videos/{<name>}"
+)
 
 // unknown returns the keys of our domain that mean nothing, in their own order. Their
 // values stay out: whoever writes headstart.dev/password writes one.

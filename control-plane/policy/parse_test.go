@@ -23,7 +23,7 @@ var allowed = stores.Stores{
 	{Name: "private", Kind: "http", Buckets: []string{"models.example.com:8443"}, Secret: "private"},
 }
 
-const knownKeys = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing"
+const knownKeys = "headstart.dev/input, headstart.dev/path, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing"
 
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
@@ -87,6 +87,9 @@ func TestParseRefuses(t *testing.T) {
 		{policy.KeyInput, "Body", `headstart.dev/input: "Body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
 		{policy.KeyInput, "s3://AKIA:secret@videos/a", `headstart.dev/input: "s3://***@videos/a" holds a user or password; remove it; the operator's store has the credentials`},
 		{policy.KeyInput, "s3://private/a", `headstart.dev/input: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`},
+		{policy.KeyInput, "/{a} s3://videos/{path.a}", `headstart.dev/input: "/{a} s3://videos/{path.a}" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
+		{policy.KeyInput, "s3://videos/{path.a}", `headstart.dev/input: "s3://videos/{path.a}" has a {path.<name>} that headstart.dev/path does not have; write that like /videos/{<name>}`},
+		{policy.KeyPath, "videos/{key}", `headstart.dev/path: "videos/{key}" is no path: must begin with a slash; write it like /videos/{camera}/{+frame}`},
 		{policy.KeyStore, "http://10.0.0.1", `headstart.dev/store: "http://10.0.0.1" is not the name of a store; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},
 		{policy.KeyInputLimit, "lots", `headstart.dev/input-limit: "lots" is not a quantity; write it like 512Mi`},
 		{policy.KeyInputLimit, "512m", `headstart.dev/input-limit: "512m" is not a whole number of bytes; write it like 512Mi`},
@@ -129,6 +132,18 @@ func TestParseReportsAllProblemsTogether(t *testing.T) {
 	}, "\n")
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+}
+
+func TestThePathGivesTheInputItsVariables(t *testing.T) {
+	given := map[string]string{policy.KeyPath: "/videos/{camera}/{+frame}", policy.KeyInput: "s3://videos/{path.camera}/{path.frame|urldecode}"}
+	p, err := policy.Parse(given, allowed)
+	if want := "/videos/{camera}/{+frame} s3://videos/{path.camera}/{path.frame|urldecode}"; err != nil || p.Template() != want {
+		t.Errorf("%q, %v; want %q", p.Template(), err, want)
+	}
+	delete(given, policy.KeyInput)
+	if p, err := policy.Parse(given, allowed); err != nil || p.Template() != "" {
+		t.Errorf("without an input: %q, %v", p.Template(), err)
 	}
 }
 

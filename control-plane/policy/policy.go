@@ -4,12 +4,16 @@ package policy
 import (
 	"strings"
 	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // Policy is what a function's owner asks of Headstart, or a job's.
 type Policy struct {
 	// Input is the template of the input reference; empty: no stored input.
 	Input string
+	// Path is the URI template that the variables in Input are of; empty: it has none.
+	Path string `json:",omitempty"`
 	// BodyInput tells that the request's body is the input. There is no Input then.
 	BodyInput bool
 	// Store is the operator's store that Input is read from.
@@ -81,6 +85,14 @@ const (
 	// MaxCallers keeps what each node has to know of a function small.
 	MaxCallers = 32
 )
+
+// Template is the whole template of the input's reference, with its path; empty: no stored input.
+func (p Policy) Template() string {
+	if p.Input == "" {
+		return ""
+	}
+	return reference.Join(p.Path, p.Input)
+}
 
 // InputAsGiven returns what the annotation says of the input, empty if there is none.
 func (p Policy) InputAsGiven() string {

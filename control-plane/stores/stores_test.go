@@ -179,13 +179,25 @@ func TestTheChartsSchemaHasTheGrammar(t *testing.T) {
 	if err := json.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
 	}
-	for name, names := range map[string]reference.Names{"bucket": reference.S3Buckets, "keyspace": reference.Keyspaces, "host": reference.Hosts} {
+	for name, names := range map[string]reference.Names{"bucket": reference.S3Buckets, "keyspace": reference.RedisBuckets, "host": reference.HTTPBuckets} {
 		want := fmt.Sprintf(`{"type": "string", "pattern": "^%s$"`, names.Pattern())
 		if refused := names.Refused(); refused != "" {
 			want += fmt.Sprintf(`, "not": {"pattern": "^(%s)$"}`, refused)
 		}
 		if diff := cmp.Diff(want+"}", string(schema.Defs[name])); diff != "" {
 			t.Errorf("%s: %s is not as the grammar has it (-want +got):\n%s", file, name, diff)
+		}
+	}
+}
+
+func TestThePageHasTheGrammar(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reference/stores.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, names := range map[string]reference.Names{"buckets": reference.S3Buckets, "keyspaces": reference.RedisBuckets, "hosts": reference.HTTPBuckets} {
+		if row := fmt.Sprintf("| `%s` | %d to %d", name, names.Shortest, names.Longest); !strings.Contains(string(page), row) {
+			t.Errorf("the page lacks %q", row)
 		}
 	}
 }

@@ -86,12 +86,12 @@ func (e *redisEntry) validate(check checker) {
 		check(".redis.db", strconv.Itoa(e.DB), "is no database's number", "use 0 or the number that the server knows it by")
 	}
 	check.secret(".redis.credentialsSecret", e.CredentialsSecret)
-	check.buckets(".redis.keyspaces", e.Keyspaces, reference.Keyspaces)
+	check.buckets(".redis.keyspaces", e.Keyspaces, reference.RedisBuckets)
 }
 
 func (e *httpEntry) validate(check checker) {
 	check.secret(".http.credentialsSecret", e.CredentialsSecret)
-	check.buckets(".http.hosts", e.Hosts, reference.Hosts)
+	check.buckets(".http.hosts", e.Hosts, reference.HTTPBuckets)
 }
 
 // secret checks the name of a secret that may be left out.
@@ -137,7 +137,7 @@ func addressProblem(a string) (problem, fix string) {
 	case !strings.Contains(a, ":"):
 		return "has no port", example
 	}
-	if reference.Hosts.Problem(a) != "" {
+	if reference.HTTPBuckets.Problem(a) != "" {
 		return "is not host:port", example
 	}
 	return "", ""

@@ -93,5 +93,5 @@ func (t *Teller) Tell(functions []platform.Function) {
 
 // message is a function's trigger as nodes know it.
 func message(f platform.Function) *nodeapi.Trigger {
-	return &nodeapi.Trigger{Function: f.Name, Store: f.Policy.TriggerStore, Stream: f.Policy.Trigger, Tries: f.Policy.TriggerTries, Input: f.Policy.Input}
+	return &nodeapi.Trigger{Function: f.Name, Store: f.Policy.TriggerStore, Stream: f.Policy.Trigger, Tries: f.Policy.TriggerTries, Input: f.Policy.Template()}
 }

@@ -301,7 +301,12 @@ func (b *bed) get(host string, headers ...string) answer {
 }
 
 func (b *bed) try(host, body string, headers ...string) (answer, error) {
-	r, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.url+"/?token=secret", strings.NewReader(body))
+	return b.ask(host, "/?token=secret", body, headers...)
+}
+
+// ask asks for a path and query.
+func (b *bed) ask(host, target, body string, headers ...string) (answer, error) {
+	r, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.url+target, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err
 	}

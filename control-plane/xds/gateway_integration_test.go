@@ -179,6 +179,58 @@ func TestPrefetchFilter(t *testing.T) {
 	}
 }
 
+// With and without the filter, what a path or a query names is the daemon's, and all else the
+// instance's.
+func TestPathAndQueryNameInputs(t *testing.T) {
+	byPath, byQuery := video(), thumbs()
+	byPath.Policy.Path, byPath.Policy.Input = "/videos/{camera}/{+frame}", "s3://videos/{path.camera}/{path.frame|urldecode}"
+	byQuery.Policy.Input = "s3://videos/{query.key|urldecode}"
+	for _, path := range []string{"", programtest.Path(t, "filters.wasm")} {
+		st := platform.State{Functions: []platform.Function{byPath, byQuery}}
+		b := start(t, st, func(c *Config) { c.FilterPath = path })
+		daemon := b.listen("unix", b.gw.IngressSocket, "daemon")
+		b.listen("unix", b.gw.HintSocket, "")
+		address := b.listen("tcp", "127.0.0.1:0", "instance").address
+		st.Instances = []platform.Instance{ready(byPath, "one", address), ready(byQuery, "two", address)}
+		b.update(st)
+		b.settle()
+		for _, c := range []struct{ host, target, reference string }{
+			{byPath.Hosts[0], "/videos/c1/a%20b/7?x=y", "s3://videos/c1/a b/7"},
+			{byPath.Hosts[0], "/healthz", ""},
+			{byPath.Hosts[0], "/videos/c1", ""},
+			{byQuery.Hosts[0], "/any?x=y&key=red+flower%2F1", "s3://videos/red flower/1"},
+			{byQuery.Hosts[0], "/key?keys=1", ""},
+		} {
+			got, err := b.ask(c.host, c.target, "")
+			want := map[bool]string{true: "daemon", false: "instance"}[c.reference != ""]
+			if err != nil || got.body != want {
+				t.Errorf("filter %q: %s got %+v, %v; want the %s", path, c.target, got, err, want)
+				continue
+			}
+			if c.reference == "" {
+				continue
+			}
+			_, r := daemon.requests()
+			if reference := r.Header.Get(filterapi.HeaderInput); path != "" && reference != c.reference || r.RequestURI != c.target {
+				t.Errorf("filter %q: %s came as %s with %q, want %q", path, c.target, r.RequestURI, reference, c.reference)
+			}
+		}
+		if path == "" {
+			continue // the daemon refuses
+		}
+		want := filterapi.Problem{Title: filterapi.ReasonInputReferenceMalformed, Status: 400, Function: byQuery.Name, Field: "query key"}
+		refused, err := b.ask(byQuery.Hosts[0], "/?key=%2e%2e/a", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := problemOf(t, refused)
+		got.Request = ""
+		if got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
 // Envoy compiles a filter for seconds, in which it does nothing else on its main thread. A gateway
 // that starts serves meanwhile, and each request goes where it belongs without the filter.
 func TestAStartingGatewayDoesNotWaitForItsFilters(t *testing.T) {

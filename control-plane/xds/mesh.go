@@ -272,7 +272,7 @@ func PluginConfig(st platform.State, hintCluster, ingressEndpoint string) ([]byt
 	taken := make(map[string]bool)
 	c := filterapi.Config{Version: filterapi.Version, HintCluster: hintCluster, IngressEndpoint: ingressEndpoint, Functions: []filterapi.Function{}}
 	for _, f := range functions {
-		fn := filterapi.Function{Name: f.Name, Input: f.Policy.Input}
+		fn := filterapi.Function{Name: f.Name, Input: f.Policy.Template()}
 		for _, h := range f.Hosts {
 			if !taken[h] {
 				taken[h] = true

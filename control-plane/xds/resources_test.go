@@ -174,6 +174,29 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
+// Whatever names an input leads to the daemon, with or without a filter.
+func TestRoutesOfPathAndQuery(t *testing.T) {
+	f := video()
+	f.Policy.Path, f.Policy.Input = "/v1.0/{camera}/{+rest}", "s3://{query.bucket}/{path.camera}/{header.x-key}"
+	hosts := get[*routev3.RouteConfiguration](mustResources(t, full, platform.State{Functions: []platform.Function{f}}), resource.RouteType, routesName).GetVirtualHosts()
+	var got []string
+	for _, r := range hosts[0].GetRoutes()[1:] {
+		m := r.GetMatch()
+		way := m.GetPrefix() + m.GetSafeRegex().GetRegex()
+		for _, h := range m.GetHeaders() {
+			way += " " + h.GetName()
+		}
+		for _, q := range m.GetQueryParameters() {
+			way += " ?" + q.GetName()
+		}
+		got = append(got, way+" -> "+r.GetRoute().GetCluster())
+	}
+	want := []string{"/ x-key -> headstart-ingress", "/ ?bucket -> headstart-ingress", "/v1[.]0/[^/]+/.+ -> headstart-ingress", "/ -> default/video"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+}
+
 // The filter accepts what the control plane sends it.
 func TestPluginConfiguration(t *testing.T) {
 	s := mustResources(t, full, platform.State{Functions: []platform.Function{video(), thumbs()}})

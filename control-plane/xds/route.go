@@ -76,17 +76,17 @@ func routes(cfg Config, functions []platform.Function, perRequest []filterapi.Ro
 }
 
 func virtualHost(f platform.Function, p *packer) *routev3.VirtualHost {
-	route := func(cluster string, headers ...*routev3.HeaderMatcher) *routev3.Route {
-		return &routev3.Route{Name: f.Name, Match: &routev3.RouteMatch{PathSpecifier: anyPath(), Headers: headers}, Action: forward(f, cluster)}
+	route := func(cluster string, match *routev3.RouteMatch) *routev3.Route {
+		return &routev3.Route{Name: f.Name, Match: match, Action: forward(f, cluster)}
 	}
 	var routes []*routev3.Route
 	for _, named := range namesInput(f) { // hot or cold: the daemon is the one that has the input
-		routes = append(routes, route(ingressCluster, named...))
+		routes = append(routes, route(ingressCluster, named))
 	}
 	return &routev3.VirtualHost{
 		Name:    f.Name,
 		Domains: f.Hosts,
-		Routes:  append(routes, route(f.Name)),
+		Routes:  append(routes, route(f.Name, &routev3.RouteMatch{PathSpecifier: anyPath()})),
 		RequestHeadersToAdd: []*core.HeaderValueOption{{
 			Header:       &core.HeaderValue{Key: filterapi.HeaderFunction, Value: f.Name},
 			AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
@@ -109,20 +109,29 @@ func virtualHost(f platform.Function, p *packer) *routev3.VirtualHost {
 	}
 }
 
-// namesInput are the ways in which a request may name an input of the function: by any of the
-// template's headers, or if that has none by being one. The filter says the same, and may not be
-// loaded.
-func namesInput(f platform.Function) [][]*routev3.HeaderMatcher {
+// namesInput are the ways in which a request may name an input of the function: by anything that
+// the template names, or if that names nothing by being one. The filter says the same, and may not
+// be loaded.
+func namesInput(f platform.Function) []*routev3.RouteMatch {
 	if f.Policy.Input == "" {
 		return nil
 	}
-	template, err := reference.ParseTemplate(f.Policy.Input)
-	if err != nil || len(template.Headers()) == 0 { // pluginConfig refuses the wrong ones
-		return [][]*routev3.HeaderMatcher{nil}
+	template, err := reference.ParseTemplate(f.Policy.Template())
+	headers, parameters, variables := template.Headers(), template.Parameters(), template.Variables()
+	if err != nil || len(headers)+len(parameters)+len(variables) == 0 { // pluginConfig refuses the wrong ones
+		return []*routev3.RouteMatch{{PathSpecifier: anyPath()}}
 	}
-	var ways [][]*routev3.HeaderMatcher
-	for _, name := range template.Headers() {
-		ways = append(ways, []*routev3.HeaderMatcher{{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}})
+	var ways []*routev3.RouteMatch
+	for _, name := range headers {
+		ways = append(ways, &routev3.RouteMatch{PathSpecifier: anyPath(), Headers: []*routev3.HeaderMatcher{
+			{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}}})
+	}
+	for _, name := range parameters {
+		ways = append(ways, &routev3.RouteMatch{PathSpecifier: anyPath(), QueryParameters: []*routev3.QueryParameterMatcher{
+			{Name: name, QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: true}}}})
+	}
+	if len(variables) > 0 {
+		ways = append(ways, &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcher.RegexMatcher{Regex: template.Route().Pattern()}}})
 	}
 	return ways
 }

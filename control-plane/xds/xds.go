@@ -126,7 +126,7 @@ func pluginConfig(functions []platform.Function) ([]byte, error) {
 	c := filterapi.Config{Version: filterapi.Version, HintCluster: hintCluster, Functions: make([]filterapi.Function, 0, len(functions))}
 	for _, f := range functions {
 		// Also those without an input, which are only here to be checked.
-		c.Functions = append(c.Functions, filterapi.Function{Name: f.Name, Hosts: f.Hosts, Input: f.Policy.Input})
+		c.Functions = append(c.Functions, filterapi.Function{Name: f.Name, Hosts: f.Hosts, Input: f.Policy.Template()})
 	}
 	return c.Marshal()
 }

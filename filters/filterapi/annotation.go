@@ -7,6 +7,7 @@ const AnnotationPrefix = "headstart.dev/"
 // values they take is in the control plane's table (control-plane/policy).
 const (
 	AnnotationInput        = AnnotationPrefix + "input"
+	AnnotationPath         = AnnotationPrefix + "path"
 	AnnotationStore        = AnnotationPrefix + "store"
 	AnnotationInputLimit   = AnnotationPrefix + "input-limit"
 	AnnotationScaleToZero  = AnnotationPrefix + "scale-to-zero"

@@ -93,7 +93,7 @@ type Function struct {
 	Name string `json:"name"`
 	// Hosts are the authorities that the function answers to: lower case, no port.
 	Hosts []string `json:"hosts"`
-	// Input is the template of the input reference, for example
+	// Input is the template of the input reference, as reference.ParseTemplate reads it, for example
 	// s3://{header.x-bucket}/{header.x-key}. Empty: the function has no stored input.
 	Input string `json:"input,omitempty"`
 }

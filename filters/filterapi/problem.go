@@ -8,8 +8,8 @@ import (
 // ProblemContentType is the media type of RFC 9457.
 const ProblemContentType = "application/problem+json"
 
-// ReasonInputReferenceMalformed is the title of the answer to a request whose headers
-// name no object.
+// ReasonInputReferenceMalformed is the title of the answer to a request that names an input
+// wrongly.
 const ReasonInputReferenceMalformed = "InputReferenceMalformed"
 
 // Problem is an error that a filter answers with, for the function's caller (RFC
@@ -23,7 +23,7 @@ type Problem struct {
 	Detail string `json:"detail"`
 	// Function is namespace/name.
 	Function string `json:"function,omitempty"`
-	// Field is the header to mend, as "header <name>".
+	// Field is what to fix, as "header <name>", "query <name>" or "path".
 	Field string `json:"field,omitempty"`
 	// Request is the value of x-headstart-request, if the request got that far.
 	Request string `json:"request,omitempty"`

@@ -6,7 +6,6 @@ package prefetch
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -97,7 +96,7 @@ type decision struct {
 func (f function) decide(headers [][2]string, newID func() string) decision {
 	ref, ok, err := f.reference(headers)
 	if wrong, isWrong := errors.AsType[*reference.Error](err); isWrong {
-		reply := filterapi.NewProblem(statusBadRequest, filterapi.ReasonInputReferenceMalformed, "header "+wrong.Header, wrong.Error())
+		reply := filterapi.NewProblem(statusBadRequest, filterapi.ReasonInputReferenceMalformed, wrong.Field, wrong.Error())
 		reply.Function = f.name
 		return decision{reply: reply, tell: f.message(filterapi.RefusalPath,
 			[2]string{filterapi.HeaderReason, reply.Title}, [2]string{filterapi.HeaderField, reply.Field})}
@@ -127,23 +126,16 @@ func (f function) message(path string, own ...[2]string) [][2]string {
 	}, own...)
 }
 
-// reference expands the template. A header that is there twice is refused: the
-// function might read the other one.
+// reference expands the template.
 func (f function) reference(headers [][2]string) (ref string, ok bool, err error) {
-	var repeated error
-	ref, ok, err = f.input.Expand(func(name string) (string, bool) {
-		is := func(h [2]string) bool { return h[0] == name }
-		first := slices.IndexFunc(headers, is)
-		if first < 0 {
-			return "", false
+	values := func(name string) []string {
+		var all []string
+		for _, h := range headers {
+			if h[0] == name {
+				all = append(all, h[1])
+			}
 		}
-		if slices.ContainsFunc(headers[first+1:], is) {
-			repeated = &reference.Error{Header: name, Problem: "is given more than once"}
-		}
-		return headers[first][1], true
-	})
-	if repeated != nil {
-		return "", false, repeated
+		return all
 	}
-	return ref, ok, err
+	return f.input.Expand(reference.Request{Header: values, Target: strings.Join(values(":path"), "")})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference/referencetest"
 	"github.com/headstart-mesh/headstart/filters/filtertest"
 )
 
@@ -89,6 +90,38 @@ func TestRequestWithInputIsHintedAndGoesOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The filter makes the same of a request as the node's daemon, whose test has the same cases.
+func TestReferencesAreTheDaemons(t *testing.T) {
+	c := filterapi.Config{Version: filterapi.Version, HintCluster: "headstart-hint"}
+	for i, r := range referencetest.Cases {
+		name := fmt.Sprintf("f%d", i)
+		c.Functions = append(c.Functions, filterapi.Function{Name: "shop/" + name, Hosts: []string{name}, Input: r.Template})
+	}
+	config, err := c.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter.Run(t, string(config), func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		for i, r := range referencetest.Cases {
+			sent := append([][2]string{{":method", "GET"}, {":path", r.Target}, {":authority", fmt.Sprintf("f%d", i)}}, r.Header...)
+			o := p.Request(sent...)
+			if got := value(o.Headers, filterapi.HeaderInput); got != r.Want {
+				t.Errorf("%s: %q, want %q", r.Name, got, r.Want)
+			}
+			var reply filterapi.Problem
+			if o.Reply != nil {
+				if err := json.Unmarshal(o.Reply.Data, &reply); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if reply.Field != r.Field || !strings.Contains(reply.Detail, r.Says) {
+				t.Errorf("%s: refused with %+v, want one of %s: %s", r.Name, reply, r.Field, r.Says)
+			}
+		}
+	})
 }
 
 func TestOtherRequestsAreUntouched(t *testing.T) {

@@ -112,7 +112,7 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 		return nil, problem.New(http.StatusLoopDetected, "CallDepthExceeded", "",
 			fmt.Sprintf("functions called each other %d times in a row; a call for another request has to name that request in %s", DepthLimit, filterapi.HeaderRequest))
 	}
-	ref, err := reference(r.Header, f)
+	ref, err := reference(t.url, r.Header, f)
 	if err != nil {
 		return nil, err
 	}

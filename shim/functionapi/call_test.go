@@ -69,6 +69,9 @@ func TestCallsThatAreRefused(t *testing.T) {
 		{"fire-1", "/call/video", []string{"x-headstart-input", "s3://videos/a", "x-headstart-input", "s3://videos/b"}, 400, "InputReferenceMalformed", "header x-headstart-input"},
 		{"fire-1", "/call/video", []string{"x-key", ".."}, 400, "InputReferenceMalformed", "header x-key"},
 		{"fire-1", "/call/video", []string{"x-key", "a", "x-key", "b"}, 400, "InputReferenceMalformed", "header x-key"},
+		// The path that names the input is the call's without what names the function.
+		{"fire-1", "/call/default/clip/clips/c1", nil, 400, "InputReferenceMalformed", "query frame"},
+		{"fire-1", "/call/default/clip/clips/%2e%2e?frame=a", nil, 400, "InputReferenceMalformed", "path, query frame"},
 		{"fire-1", "/call/fire", []string{"x-headstart-depth", "16"}, 508, "CallDepthExceeded", ""},
 	} {
 		t.Run(c.from+c.path+fmt.Sprint(c.headers), func(t *testing.T) {

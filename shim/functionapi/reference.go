@@ -2,6 +2,7 @@ package functionapi
 
 import (
 	"net/http"
+	"net/url"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -10,16 +11,16 @@ import (
 )
 
 // reference is the stored input of a call: what the caller names, or else what the
-// function's template makes of the headers, as the gateway's filter does. Whether the
+// function's template makes of the call, as the gateway's filter does. Whether the
 // function's store allows it is seen when it is fetched, as of all references.
-func reference(h http.Header, f *nodeapi.Function) (string, error) {
+func reference(target *url.URL, h http.Header, f *nodeapi.Function) (string, error) {
 	switch named := h.Values(filterapi.HeaderInput); {
 	case len(named) == 0:
-		return source.Name(f.GetInputTemplate(), h)
+		return source.Name(f.GetInputTemplate(), target.RequestURI(), h)
 	case !f.GetHasInput():
 		return "", problem.New(http.StatusBadRequest, "InputNotTaken", filterapi.HeaderInput, "the function takes no stored input: it has no annotation "+filterapi.AnnotationInput)
 	case len(named) > 1:
-		return "", source.Misnamed(filterapi.HeaderInput, "is given more than once")
+		return "", source.Misnamed("header "+filterapi.HeaderInput, "is given more than once")
 	default:
 		return checked(named[0])
 	}

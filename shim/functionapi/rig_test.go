@@ -62,6 +62,7 @@ func newRig(t *testing.T, calls http.HandlerFunc) *rig {
 	r.functions = map[string]*nodeapi.Function{
 		"default/fire":  {Name: "default/fire", Hosts: []string{"fire.default", "fire.default.headstart.local"}},
 		"default/video": {Name: "default/video", HasInput: true, InputTemplate: "s3://videos/{header.x-key}"},
+		"default/clip":  {Name: "default/clip", HasInput: true, InputTemplate: "/clips/{camera} s3://videos/{path.camera|urldecode}/{query.frame}"},
 		"web/page":      {Name: "web/page"},
 		"web/open":      {Name: "web/open", Callers: []string{"media", "default"}},
 	}

@@ -40,7 +40,7 @@ func (in *Ingress) Hints() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, name := r.Header.Get(filterapi.HeaderRequest), r.Header.Get(filterapi.HeaderFunction)
 		f, err := in.functions.get(r.Context(), name, "")
-		switch refusal := r.URL.Path == refusalPath; {
+		switch refusal := r.URL.Path == filterapi.RefusalPath; {
 		case err != nil && !refusal:
 			in.metrics.hint(hintRefused)
 		case err == nil && refusal:

@@ -52,6 +52,35 @@ func TestTheDaemonNamesTheInput(t *testing.T) {
 	}
 }
 
+// The path and the query that count are those that came, nothing of them decoded twice.
+func TestTheDaemonNamesTheInputByThePath(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) })
+	r.change(func(f *nodeapi.Function) {
+		f.InputTemplate = "/objects/{+key} s3://{query.bucket}/{path.key|urldecode}"
+	})
+	r.put("a b/%2e", "", []byte("an input"))
+	for target, field := range map[string]string{
+		"/objects/a%20b/%252e?bucket=inputs":           "",
+		"/objects/a%20b/%2e%2e/some?bucket=inputs":     "path",
+		"/objects/a%20b/%252e":                         "query bucket",
+		"/objects/a%20b/%252e?bucket=in&bucket=inputs": "query bucket",
+		"/other?bucket=inputs":                         "path",
+	} {
+		req := request(t, http.MethodGet, withInput, "", "", nil)
+		u, err := req.URL.Parse(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.URL = u
+		resp := r.do(t, req)
+		if field != "" {
+			wantProblem(t, resp, http.StatusBadRequest, "InputReferenceMalformed", field)
+		} else if got := read(t, resp.Body); resp.StatusCode != http.StatusOK || got != "an input" {
+			t.Errorf("%s: %d %q", target, resp.StatusCode, got)
+		}
+	}
+}
+
 // A template that only a newer daemon knows is refused, and not taken for none.
 func TestATemplateOfANewerKind(t *testing.T) {
 	r := newRig(t, func(http.ResponseWriter, *http.Request) { t.Error("it runs") })

@@ -121,7 +121,7 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	p.function, p.began, p.deadline = f, began, began.Add(f.GetReadyTimeout().AsDuration()+deliveryGrace)
 	span := trace.SpanFromContext(ctx)
 	if f.GetHasInput() && !named && ref == "" { // whatever the gateway has loaded
-		if ref, err = source.Name(f.GetInputTemplate(), r.Header); err != nil {
+		if ref, err = source.Name(f.GetInputTemplate(), r.URL.RequestURI(), r.Header); err != nil {
 			return err
 		}
 		degraded := degradedNoHint

@@ -3,17 +3,16 @@ package source
 import (
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// Name returns the reference that a template makes of a request's headers, as the gateway's
-// filter does; empty if the request names no input. A header that is there twice is refused: the
-// function might read the other one. What it refuses is a problem.
-func Name(template string, h http.Header) (string, error) {
+// Name returns the reference that a template makes of a request, as the gateway's filter does;
+// empty if the request names no input. target is the request's path and query as they came. What
+// it refuses is a problem.
+func Name(template, target string, h http.Header) (string, error) {
 	if template == "" {
 		return "", nil
 	}
@@ -22,25 +21,15 @@ func Name(template string, h http.Header) (string, error) {
 		return "", Because(problem.New(http.StatusBadGateway, filterapi.ReasonInputReferenceMalformed, filterapi.AnnotationInput,
 			"the node's daemon does not know this kind of reference; it is older than the control plane"), err)
 	}
-	repeated := ""
-	ref, _, err := t.Expand(func(name string) (string, bool) {
-		values := h.Values(name)
-		if len(values) > 1 {
-			repeated = name
-		}
-		return strings.Join(values, ""), len(values) > 0
-	})
-	if repeated != "" {
-		return "", Misnamed(repeated, "is given more than once")
-	}
+	ref, _, err := t.Expand(reference.Request{Header: h.Values, Target: target})
 	if wrong, ok := errors.AsType[*reference.Error](err); ok {
-		return "", Misnamed(wrong.Header, wrong.Problem)
+		return "", Misnamed(wrong.Field, wrong.Problem)
 	}
 	return ref, err
 }
 
-// Misnamed is a request whose header keeps its input's reference from being made, or makes a
-// wrong one.
-func Misnamed(header, why string) *problem.Problem {
-	return problem.New(http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed, "header "+header, "header "+header+" "+why)
+// Misnamed is a request of which a field, such as "header x-key", keeps its input's reference from
+// being made, or makes a wrong one.
+func Misnamed(field, why string) *problem.Problem {
+	return problem.New(http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed, field, field+" "+why)
 }

@@ -23,8 +23,8 @@ type Reference = reference.Reference
 func ParseReference(s string) (Reference, error) {
 	ref, err := reference.Parse(s)
 	if err != nil {
-		return Reference{}, problem.New(http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed, filterapi.AnnotationInput,
-			"the input reference is malformed: "+err.Error())
+		return Reference{}, problem.New(http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed,
+			filterapi.AnnotationInput, "the input reference is malformed: "+err.Error())
 	}
 	return ref, nil
 }

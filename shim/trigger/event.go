@@ -159,18 +159,18 @@ func encoded(value string) string {
 }
 
 // input is the reference that a template makes of the event, empty for none. The template
-// sees attributes as they were written, not encoded: an object's key is taken as it is.
+// sees attributes as they were written: what a gateway would have to decode is not encoded. An
+// event has neither path nor query.
 func (ev event) input(t reference.Template) (string, error) {
-	ref, _, err := t.Expand(func(header string) (string, bool) {
-		if header == "content-type" {
-			return ev.contentType, ev.contentType != ""
+	ref, _, err := t.Expand(reference.Request{Target: "/", Plain: true, Header: func(header string) []string {
+		value, ok := ev.contentType, header == "content-type" && ev.contentType != ""
+		if name, is := strings.CutPrefix(header, attributePrefix); is {
+			value, ok = ev.attributes[name]
 		}
-		name, ok := strings.CutPrefix(header, attributePrefix)
 		if !ok {
-			return "", false
+			return nil
 		}
-		value, ok := ev.attributes[name]
-		return value, ok
-	})
+		return []string{value}
+	}})
 	return ref, err
 }

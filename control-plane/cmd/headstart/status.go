@@ -136,10 +136,15 @@ func curlOptions(f admin.Function) string {
 	if err != nil {
 		return options // it has no input
 	}
-	_, _, _ = t.Expand(func(header string) (string, bool) { // asks once for each header
+	for _, header := range t.Headers() {
 		options += fmt.Sprintf(" -H '%s: VALUE'", header)
-		return "", false
-	})
+	}
+	for i, parameter := range t.Parameters() {
+		if i == 0 {
+			options += " -G" // what follows is the query's
+		}
+		options += fmt.Sprintf(" --data-urlencode '%s=VALUE'", parameter)
+	}
 	return options
 }
 

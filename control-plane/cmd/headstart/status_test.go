@@ -50,7 +50,8 @@ func TestCurlOptions(t *testing.T) {
 		"":                         "-H 'Host: fire.default'",
 		"s3://videos/one":          "-H 'Host: fire.default'",
 		"redis://a/{header.x-key}": "-H 'Host: fire.default' -H 'x-key: VALUE'",
-		"s3://{header.x-bucket}/{header.x-key}/{header.x-key}": "-H 'Host: fire.default' -H 'x-bucket: VALUE' -H 'x-key: VALUE'",
+		"s3://{header.x-bucket}/{header.x-key}/{header.x-key}":       "-H 'Host: fire.default' -H 'x-bucket: VALUE' -H 'x-key: VALUE'",
+		"s3://{header.x-bucket}/{query.key|urldecode}/{query.frame}": "-H 'Host: fire.default' -H 'x-bucket: VALUE' -G --data-urlencode 'key=VALUE' --data-urlencode 'frame=VALUE'",
 		"body": "-H 'Host: fire.default' --data-binary @FILE",
 	} {
 		if got := curlOptions(admin.Function{Hosts: []string{"fire.default"}, Input: input}); got != want {

@@ -72,7 +72,7 @@ func Message(f platform.Function) *nodeapi.Function {
 		Name: f.Name, Generation: f.Generation, Hosts: f.Hosts, Port: f.Port, ProbePath: f.ProbePath, PlatformReadiness: f.PlatformReadiness,
 		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
 		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, HasInput: f.Policy.Input != "", BodyInput: f.Policy.BodyInput,
-		InputTemplate: f.Policy.Input, Callers: f.Policy.CallerNamespaces(), Http2: f.HTTP2,
+		InputTemplate: f.Policy.Template(), Callers: f.Policy.CallerNamespaces(), Http2: f.HTTP2,
 	}
 }
 

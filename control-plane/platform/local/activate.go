@@ -130,6 +130,6 @@ func Message(f platform.Function) *nodeapi.Function {
 		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
 		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit,
 		HasInput: f.Policy.Input != "", BodyInput: f.Policy.BodyInput,
-		InputTemplate: f.Policy.Input, Callers: f.Policy.CallerNamespaces(),
+		InputTemplate: f.Policy.Template(), Callers: f.Policy.CallerNamespaces(),
 	}
 }

@@ -68,6 +68,7 @@ For a manifest the message includes path, document and line:
 // kinds are the types as the table has them.
 var kinds = map[policy.Kind]string{
 	policy.Reference:  "input reference template",
+	policy.Path:       "URI template of a path",
 	policy.Store:      "name of a [store](stores.md)",
 	policy.Bytes:      "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
 	policy.Duration:   "Go duration (`90s`, `1h30m`)",
@@ -91,6 +92,9 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyInput, "s3://private/a"},
 	{policy.KeyInput, "redis://jobs/a"},
 	{policy.KeyInput, "s3://videos/{key}"},
+	{policy.KeyInput, "s3://videos/{query.key|lower}"},
+	{policy.KeyInput, "s3://videos/{path.key}"},
+	{policy.KeyPath, "videos/{key}"},
 	{policy.KeyStore, "nowhere"},
 	{policy.KeyInputLimit, "6Gi"},
 	{policy.KeyInputLimit, "512m"},

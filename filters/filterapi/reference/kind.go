@@ -39,11 +39,11 @@ var (
 		prefixes: []string{"xn--", "sthree-", "amzn-s3-demo-"},
 		suffixes: []string{"-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"},
 	}
-	Keyspaces = Names{
+	RedisBuckets = Names{
 		Like: "jobs, what stands before the first colon of the keys", Shortest: 1, Longest: 63,
 		inside: "A-Za-z0-9._-", ends: "A-Za-z0-9", words: "letters, digits, dots, hyphens and underscores",
 	}
-	Hosts = Names{
+	HTTPBuckets = Names{
 		Like: "models.example.com, or with a port like 10.0.0.7:8080", Shortest: 1, Longest: 253,
 		inside: "a-z0-9.-", ends: "a-z0-9", words: "lower-case letters, digits, dots and hyphens, and a port",
 		singleDots: true, port: true,
@@ -53,9 +53,9 @@ var (
 // kinds are all that references may be.
 var kinds = []Kind{
 	{S3, S3Buckets, "s3://bucket/key"},
-	{Redis, Keyspaces, "redis://keyspace/key"},
-	{HTTP, Hosts, "http://host:port/path"},
-	{HTTPS, Hosts, "https://host/path"},
+	{Redis, RedisBuckets, "redis://keyspace/key"},
+	{HTTP, HTTPBuckets, "http://host:port/path"},
+	{HTTPS, HTTPBuckets, "https://host/path"},
 }
 
 // Kinds returns all kinds.

@@ -48,7 +48,7 @@ func TestBucketProblem(t *testing.T) {
 
 func TestKeyspaceProblem(t *testing.T) {
 	for _, name := range []string{"a", "Jobs", "a_b.c-d", strings.Repeat("a", 63)} {
-		if problem := Keyspaces.Problem(name); problem != "" {
+		if problem := RedisBuckets.Problem(name); problem != "" {
 			t.Errorf("%q: %s", name, problem)
 		}
 	}
@@ -56,7 +56,7 @@ func TestKeyspaceProblem(t *testing.T) {
 		{"", "1 to 63"}, {strings.Repeat("a", 64), "1 to 63"}, {"a:b", "letters, digits"}, {"a b", "letters, digits"}, {"a*", "letters, digits"},
 		{"ä", "letters, digits"}, {"-a", "begin and end"}, {"a.", "begin and end"},
 	} {
-		if problem := Keyspaces.Problem(c.name); !strings.Contains(problem, c.want) {
+		if problem := RedisBuckets.Problem(c.name); !strings.Contains(problem, c.want) {
 			t.Errorf("%q: problem %q, want one that says %q", c.name, problem, c.want)
 		}
 	}
@@ -64,7 +64,7 @@ func TestKeyspaceProblem(t *testing.T) {
 
 func TestHostProblem(t *testing.T) {
 	for _, name := range []string{"a", "models.example.com", "10.0.0.1:8080", "a-b:1", "a:65535", strings.Repeat("a", 253)} {
-		if problem := Hosts.Problem(name); problem != "" {
+		if problem := HTTPBuckets.Problem(name); problem != "" {
 			t.Errorf("%q: %s", name, problem)
 		}
 	}
@@ -73,7 +73,7 @@ func TestHostProblem(t *testing.T) {
 		{"a#b", "lower-case"}, {"a%2f", "lower-case"}, {"-a", "begin and end"}, {"a.", "begin and end"}, {"a..b", "two dots"},
 		{"a:", "a port"}, {"a:0", "a port"}, {"a:123456", "a port"}, {"a:65536", "a port"}, {"a:080", "a port"}, {"a:80:80", "a port"}, {"a:b", "a port"},
 	} {
-		if problem := Hosts.Problem(c.name); !strings.Contains(problem, c.want) {
+		if problem := HTTPBuckets.Problem(c.name); !strings.Contains(problem, c.want) {
 			t.Errorf("%q: problem %q, want one that says %q", c.name, problem, c.want)
 		}
 	}

@@ -2,17 +2,22 @@ package reference
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference/referencetest"
 )
 
-func getter(headers map[string]string) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		v, ok := headers[name]
-		return v, ok
-	}
+func having(headers map[string]string) Request {
+	return Request{Target: "/", Header: func(name string) []string {
+		if v, ok := headers[name]; ok {
+			return []string{v}
+		}
+		return nil
+	}}
 }
 
 func TestParseTemplateRefuses(t *testing.T) {
@@ -22,7 +27,7 @@ func TestParseTemplateRefuses(t *testing.T) {
 		{"encrypted Redis", "rediss://jobs/a", "must start with s3://, redis://"},
 		{"no key of Redis", "redis://jobs", "has no key: write it like scheme://bucket/key"},
 		{"keyspace", "redis://a:b/c", `bucket "a:b" may only hold letters`},
-		{"keyspace of two parts", "redis://a{header.b}/c", "bucket: must be a name or exactly one {header.<name>}"},
+		{"keyspace of two parts", "redis://a{header.b}/c", "bucket: must be a name or exactly one placeholder"},
 		{"long keyspace", "redis://" + strings.Repeat("a", 64) + "/c", "must be 1 to 63 characters long"},
 		{"no path", "https://models.example.com", "has no key: write it like scheme://bucket/key"},
 		{"user", "https://me:pw@models.example.com/a", `bucket "me:pw@models.example.com" must have a port`},
@@ -34,13 +39,25 @@ func TestParseTemplateRefuses(t *testing.T) {
 		{"upper-case scheme", "S3://videos/a", "must start with s3://"},
 		{"no key", "s3://videos", "has no key: write it like scheme://bucket/key"},
 		{"empty key", "s3://videos/", "key is empty"},
-		{"empty bucket", "s3:///a", "bucket: must be a name or exactly one {header.<name>}"},
-		{"bucket of two parts", "s3://my-{header.x-b}/a", "bucket: must be a name or exactly one {header.<name>}"},
+		{"empty bucket", "s3:///a", "bucket: must be a name or exactly one placeholder"},
+		{"bucket of two parts", "s3://my-{header.x-b}/a", "bucket: must be a name or exactly one placeholder"},
 		{"bucket name", "s3://My/a", `bucket "My" must be 3 to 63 characters long`},
 		{"slash in placeholder", "s3://{header.a/b}/c", "bucket: has a { without a }"},
 		{"unclosed", "s3://videos/{header.x-key", "key: has a { without a }"},
 		{"stray brace", "s3://videos/a}b", "key: has a } without a {"},
-		{"other placeholder", "s3://videos/{query.key}", `key: has the unknown placeholder "query.key": only {header.<name>} is known`},
+		{"other placeholder", "s3://videos/{cookie.key}", `key: has the unknown placeholder "cookie.key": known are {header.<name>}, {query.<name>} and {path.<name>}`},
+		{"no name of a parameter", "s3://videos/{query.}", `"" is not a parameter's name`},
+		{"a parameter's name that is encoded", "s3://videos/{query.a%20b}", `"a%20b" is not a parameter's name`},
+		{"a variable's name", "s3://videos/{path.a-b}", `"a-b" is not a variable's name`},
+		{"other modifier", "s3://videos/{query.key|lower}", `has the unknown modifier "lower": known are |urldecode and |trimprefix:<text>`},
+		{"no modifier", "s3://videos/{query.key|}", `has the unknown modifier ""`},
+		{"nothing to trim", "s3://videos/{query.key|trimprefix:}", `has the unknown modifier "trimprefix:"`},
+		{"a line end to trim", "s3://videos/{query.key|trimprefix:a\n}", "has the unknown modifier"},
+		{"a brace to trim", "s3://videos/{query.key|trimprefix:{}", "has the unknown modifier"},
+		{"a slash to trim from a bucket", "s3://{query.bucket|trimprefix:a/}/b", "bucket: has a { without a }"},
+		{"five modifiers", "s3://videos/{query.key" + strings.Repeat("|urldecode", 5) + "}", "has 5 modifiers, at most 4 are allowed"},
+		{"a wrong path", "/a/{b s3://videos/a", "path: has the segment"},
+		{"a path alone", "/a/{b}", "must start with s3://"},
 		{"no name", "s3://videos/{header.}", `"" is not a header name`},
 		{"not a token", "s3://videos/{header.x key}", `"x key" is not a header name`},
 		{"upper case", "s3://videos/{header.X-Key}", "write header names in lower case: {header.x-key}"},
@@ -109,7 +126,7 @@ func TestExpand(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ref, ok, err := template.Expand(getter(c.headers))
+			ref, ok, err := template.Expand(having(c.headers))
 			got := ""
 			if err != nil {
 				got = err.Error()
@@ -154,7 +171,7 @@ func TestReferencesAreUnambiguous(t *testing.T) {
 	key := rapid.OneOf(rapid.StringMatching(`[a-z./ -]{1,8}`), rapid.String())
 	rapid.Check(t, func(t *rapid.T) {
 		b, k := bucket.Draw(t, "bucket"), key.Draw(t, "key")
-		ref, ok, err := template.Expand(getter(map[string]string{"x-bucket": b, "x-key": k}))
+		ref, ok, err := template.Expand(having(map[string]string{"x-bucket": b, "x-key": k}))
 		if err != nil {
 			return
 		}
@@ -165,35 +182,97 @@ func TestReferencesAreUnambiguous(t *testing.T) {
 	})
 }
 
-// No template and no header can make a reference that leaves its bucket.
+func TestCases(t *testing.T) {
+	for _, c := range referencetest.Cases {
+		t.Run(c.Name, func(t *testing.T) {
+			template, err := ParseTemplate(c.Template)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref, ok, err := template.Expand(Request{Target: c.Target, Header: func(name string) []string {
+				var values []string
+				for _, h := range c.Header {
+					if h[0] == name {
+						values = append(values, h[1])
+					}
+				}
+				return values
+			}})
+			var wrong *Error
+			if c.Field != "" {
+				if !errors.As(err, &wrong) || !errorField.MatchString(wrong.Field) || wrong.Field != c.Field || !strings.Contains(wrong.Problem, c.Says) {
+					t.Errorf("%q, %v; want a refusal of %s: %s", ref, err, c.Field, c.Says)
+				}
+			} else if err != nil || ref != c.Want || ok != (c.Want != "") {
+				t.Errorf("%q, %t, %v; want %q", ref, ok, err, c.Want)
+			}
+		})
+	}
+}
+
+// Values that were never encoded, as an entry's of a stream, are the same when a gateway brings
+// them encoded.
+func TestPlainValuesAreNotDecoded(t *testing.T) {
+	template, err := ParseTemplate("s3://videos/{header.ce-subject|urldecode|trimprefix:a/}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := having(map[string]string{"ce-subject": "a/b%20c"})
+	r.Plain = true
+	if ref, _, err := template.Expand(r); ref != "s3://videos/b%20c" || err != nil {
+		t.Errorf("%q, %v", ref, err)
+	}
+}
+
+var errorField = regexp.MustCompile("^" + FieldPattern() + "$")
+
+// No template and no request can make a reference that leaves its bucket.
 func FuzzExpand(f *testing.F) {
 	for _, s := range []string{"s3://{header.x-a}/{header.x-b}", "s3://videos/{header.x-a}.{header.x-b}", "s3://videos/a", "s3://{header.x-a}/{header.x-a}/b", "redis://{header.x-a}/{header.x-b}", "https://{header.x-a}/{header.x-b}", "http://a:1/{header.x-b}"} {
-		f.Add(s, "videos", "cam/1.mjpeg")
-		f.Add(s, "..", "/./\x00")
-		f.Add(s, "videos/", "\xff {}")
+		f.Add(s, "videos", "cam/1.mjpeg", "/")
+		f.Add(s, "..", "/./\x00", "/")
+		f.Add(s, "videos/", "\xff {}", "/")
 	}
-	f.Fuzz(func(t *testing.T, s, a, b string) {
+	for _, c := range referencetest.Cases {
+		f.Add(c.Template, "videos", "a%2f..", c.Target)
+	}
+	f.Fuzz(func(t *testing.T, s, a, b, target string) {
 		template, err := ParseTemplate(s)
 		if err != nil {
 			return
 		}
-		ref, ok, err := template.Expand(func(name string) (string, bool) {
-			return map[bool]string{true: a, false: b}[name == "x-a"], true
-		})
+		ref, ok, err := template.Expand(Request{Target: target, Header: func(name string) []string {
+			return []string{map[bool]string{true: a, false: b}[name == "x-a"]}
+		}})
 		if err != nil {
 			wrong, isReference := errors.AsType[*Error](err)
 			if !isReference || ok || ref != "" {
 				t.Fatalf("%q, %t, %#v", ref, ok, err)
 			}
-			for h := range strings.SplitSeq(wrong.Header, ", ") {
-				if !strings.Contains(s, "{header."+h+"}") {
-					t.Fatalf("%q does not name header %q", s, h)
+			if !errorField.MatchString(wrong.Field) {
+				t.Fatalf("%q is no field", wrong.Field)
+			}
+			last := ""
+			for name := range strings.SplitSeq(wrong.Field, ", ") {
+				from, own, apart := strings.Cut(name, " ")
+				if !apart && from != "path" {
+					from, own = last, name
+				}
+				last = from
+				if !strings.Contains(s, "{"+from+"."+own) {
+					t.Fatalf("%q does not name %q of %q", s, name, wrong.Field)
 				}
 			}
 			return
 		}
-		if r, err := Parse(ref); !ok || err != nil || r.Scheme != template.Scheme() || r.String() != ref {
-			t.Fatalf("%q makes %q, ok %t", s, ref, ok)
+		if !ok {
+			return
+		}
+		if r, err := Parse(ref); err != nil || r.Scheme != template.Scheme() || r.String() != ref {
+			t.Fatalf("%q makes %q, %v", s, ref, err)
+		}
+		if bucket, literal := template.Bucket(); literal && !strings.HasPrefix(ref, template.Scheme()+"://"+bucket+"/") {
+			t.Fatalf("%q makes %q", s, ref)
 		}
 	})
 }

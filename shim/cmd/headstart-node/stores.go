@@ -95,9 +95,9 @@ func newSource(c *nodeapi.Store, credentials func(context.Context) (secret.Secre
 			PathStyle: c.GetPathStyle(), Buckets: c.GetBuckets(), Credentials: credentials})
 	case source.SchemeRedis:
 		return redis.New(redis.Config{Store: c.GetName(), Address: c.GetEndpoint(), TLS: c.GetTls(), Database: int(c.GetDatabase()),
-			Keyspaces: c.GetBuckets(), Credentials: credentials})
+			Buckets: c.GetBuckets(), Credentials: credentials})
 	case source.SchemeHTTP:
-		return http.New(http.Config{Store: c.GetName(), Hosts: c.GetBuckets(), Credentials: credentials})
+		return http.New(http.Config{Store: c.GetName(), Buckets: c.GetBuckets(), Credentials: credentials})
 	}
 	return nil, fmt.Errorf("its kind %.20q is none that this node knows", c.GetKind())
 }

@@ -62,9 +62,9 @@ func usable(s secret.Secret) bool {
 type Config struct {
 	// Store is the store's name in messages.
 	Store string
-	// Hosts are the only ones that references may name: host or host:port, as references
+	// Buckets are the only ones that references may name: host or host:port, as references
 	// write it.
-	Hosts []string
+	Buckets []string
 	// Credentials is called for each request to the store, so that a changed secret counts
 	// from the next one on. nil: the hosts need none. With credentials only https is
 	// allowed.
@@ -80,10 +80,10 @@ type Source struct {
 
 // New returns the source of a store. It does not call the store.
 func New(cfg Config) (*Source, error) {
-	if len(cfg.Hosts) == 0 {
-		return nil, fmt.Errorf("store %q: hosts are required", cfg.Store)
+	if len(cfg.Buckets) == 0 {
+		return nil, fmt.Errorf("store %q: buckets are required", cfg.Store)
 	}
-	cfg.Hosts = slices.Clone(cfg.Hosts)
+	cfg.Buckets = slices.Clone(cfg.Buckets)
 	return &Source{
 		config:  cfg,
 		fetcher: ranged.New(cfg.Store, Part),
@@ -129,7 +129,7 @@ func (s *Source) allow(ref source.Reference) error {
 	switch {
 	case ref.Scheme != source.SchemeHTTP && ref.Scheme != source.SchemeHTTPS:
 		return source.OtherScheme(s.config.Store, ref, "http:// or https://")
-	case !slices.Contains(s.config.Hosts, ref.Bucket):
+	case !slices.Contains(s.config.Buckets, ref.Bucket):
 		return source.NotAllowed(s.config.Store, ref)
 	case ref.Scheme == source.SchemeHTTP && s.config.Credentials != nil:
 		// Whoever writes a function's annotation must not send the operator's secret in

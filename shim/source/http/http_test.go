@@ -99,7 +99,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (f *fake) store(t *testing.T, host string) sourcetest.Store {
 	t.Helper()
-	s, err := New(Config{Store: "web", Hosts: []string{host}})
+	s, err := New(Config{Store: "web", Buckets: []string{host}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +337,7 @@ func TestCredentials(t *testing.T) {
 		"token = a\nusername = b\npassword = c":      "",
 		"access_key_id = a\nsecret_access_key = b\n": "",
 	} {
-		s, err := New(Config{Store: "web", Hosts: []string{host}, Credentials: secrets(t, text)})
+		s, err := New(Config{Store: "web", Buckets: []string{host}, Credentials: secrets(t, text)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,9 +59,9 @@ type Config struct {
 	TLS bool
 	// Database is the number of the database.
 	Database int
-	// Keyspaces are the only ones that references may name: what stands before the first
+	// Buckets are the only ones that references may name: what stands before the first
 	// colon of a key.
-	Keyspaces []string
+	Buckets []string
 	// Credentials is called for each question, so that a changed secret counts from the next
 	// one on. nil: the server needs none.
 	Credentials func(context.Context) (secret.Secret, error)
@@ -81,10 +81,10 @@ type Source struct {
 
 // New returns the source of a store. It does not call the store.
 func New(cfg Config) (*Source, error) {
-	if _, _, err := net.SplitHostPort(cfg.Address); err != nil || len(cfg.Keyspaces) == 0 {
-		return nil, fmt.Errorf("store %q: an address of host:port and keyspaces are required", cfg.Store)
+	if _, _, err := net.SplitHostPort(cfg.Address); err != nil || len(cfg.Buckets) == 0 {
+		return nil, fmt.Errorf("store %q: an address of host:port and buckets are required", cfg.Store)
 	}
-	cfg.Keyspaces = slices.Clone(cfg.Keyspaces)
+	cfg.Buckets = slices.Clone(cfg.Buckets)
 	return &Source{config: cfg, lines: newLines(cfg), fetcher: ranged.New(cfg.Store, Part), watches: map[string]*watch{}}, nil
 }
 
@@ -124,7 +124,7 @@ func (s *Source) allow(ref source.Reference) error {
 	if ref.Scheme != source.SchemeRedis {
 		return source.OtherScheme(s.config.Store, ref, "redis://")
 	}
-	if !slices.Contains(s.config.Keyspaces, ref.Bucket) {
+	if !slices.Contains(s.config.Buckets, ref.Bucket) {
 		return source.NotAllowed(s.config.Store, ref)
 	}
 	return nil

@@ -28,7 +28,7 @@ const (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func config(address string) Config {
-	return Config{Store: "cache", Address: address, Keyspaces: []string{testSpace}}
+	return Config{Store: "cache", Address: address, Buckets: []string{testSpace}}
 }
 
 func testRef(key string) source.Reference {
@@ -222,9 +222,9 @@ func TestUnusedLinesAreClosed(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"no port":      func(c *Config) { c.Address = "redis.test" },
-		"no address":   func(c *Config) { c.Address = "" },
-		"no keyspaces": func(c *Config) { c.Keyspaces = nil },
+		"no port":    func(c *Config) { c.Address = "redis.test" },
+		"no address": func(c *Config) { c.Address = "" },
+		"no buckets": func(c *Config) { c.Buckets = nil },
 	} {
 		cfg := config("redis.test:6379")
 		change(&cfg)
