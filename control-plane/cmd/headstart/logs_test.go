@@ -23,17 +23,16 @@ func TestLogs(t *testing.T) {
 	b.status.Nodes = append(b.status.Nodes, admin.Node{Name: "cloud"})
 	expect(t, "[edge] \x1b[31mone\n[edge] \n", "logs", "fire", "--run-dir", dir)
 
-	b.err = errors.New("the end")
-	if _, _, err := headstart(t, "", "logs", "-f", "fire", "--run-dir", dir); err == nil || err.Error() != "the log breaks off here: the platform was stopped, or its control plane started again" {
+	ends := serve(t, &backend{lines: b.lines, err: errors.New("the end")})
+	if _, _, err := headstart(t, "", "logs", "-f", "fire", "--run-dir", ends); err == nil || err.Error() != "the log breaks off here: the platform was stopped, or its control plane started again" {
 		t.Errorf("of a platform that ends: %v", err)
 	}
-	b.lines, b.err = nil, nil
-	stdout, stderr, err := headstart(t, "", "logs", "fire", "--run-dir", dir)
+	stdout, stderr, err := headstart(t, "", "logs", "fire", "--run-dir", serve(t, &backend{}))
 	if err != nil || stdout != "" || stderr != "default/fire has written nothing to its output.\n" {
 		t.Errorf("without any: %v, %q, %q", err, stdout, stderr)
 	}
-	b.err = &platform.Refusal{Status: 404, Reason: "FunctionUnknown", Message: "no such function"}
-	expectError(t, "no such function", "logs", "ice", "--run-dir", dir)
+	unknown := serve(t, &backend{err: &platform.Refusal{Status: 404, Reason: "FunctionUnknown", Message: "no such function"}})
+	expectError(t, "no such function", "logs", "ice", "--run-dir", unknown)
 }
 
 // On a cluster kubectl has the logs.
