@@ -10,6 +10,7 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 )
 

@@ -11,10 +11,11 @@ import (
 
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
-	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 )
 
 // LoadInterval is how often a gateway reports: fine enough for an idle window of some

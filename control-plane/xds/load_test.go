@@ -8,9 +8,10 @@ import (
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstats "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/google/go-cmp/cmp"
-	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/control-plane/signals"
 )
 
 func report(cluster string, localities ...[2]uint64) *endpoint.ClusterStats {

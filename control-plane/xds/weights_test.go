@@ -7,8 +7,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 )
 
 func TestSplit(t *testing.T) {

@@ -15,10 +15,11 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	"github.com/google/go-cmp/cmp"
-	"github.com/headstart-mesh/headstart/control-plane/routing"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/headstart-mesh/headstart/control-plane/routing"
 )
 
 // What a gateway refuses of what its node's daemon tells it is in the status of all control planes,
