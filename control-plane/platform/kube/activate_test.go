@@ -244,6 +244,28 @@ func TestPodsThatDoNotComeUp(t *testing.T) {
 	}
 }
 
+// A container that could not be made because containerd was being started again is made again by
+// the kubelet at once: who waits for it goes on.
+func TestTheRuntimeIsStartedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.cold()
+		in := w.activate()
+		for _, reason := range []string{"RunContainerError", "CreateContainerError"} {
+			w.status(in, func(s *corev1.PodStatus) {
+				s.ContainerStatuses = []corev1.ContainerStatus{{Name: "function", State: corev1.ContainerState{
+					Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "error reading from server: EOF"}}}}
+			})
+			w.settle()
+			if got := w.p.InstancesOf("edge").GetInstances(); len(got) != 1 || got[0].GetPhase() != nodeapi.Phase_PHASE_STARTING {
+				t.Errorf("%s: the node is told %v", reason, got)
+			}
+		}
+		if again := w.activate(); again != in {
+			t.Errorf("another instance is made: %v", again)
+		}
+	})
+}
+
 func TestTheClusterRefusesThePod(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
 		w.cold()

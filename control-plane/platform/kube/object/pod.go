@@ -2,6 +2,7 @@ package object
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,12 +92,16 @@ var waiting = map[string]string{
 	"CreateContainerConfigError": "SandboxFailed", "CreateContainerError": "SandboxFailed", "RunContainerError": "SandboxFailed",
 }
 
+// runtimeAway are in the message of a container that the kubelet could not make because its runtime
+// was being started again. The kubelet tries once more at once.
+var runtimeAway = []string{"error reading from server: EOF", "transport is closing", "connection error: desc = "}
+
 func failureOf(s *corev1.PodStatus) *Failure {
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
 		if c.State.Waiting == nil {
 			continue
 		}
-		if reason, ok := waiting[c.State.Waiting.Reason]; ok {
+		if reason, ok := waiting[c.State.Waiting.Reason]; ok && !slices.ContainsFunc(runtimeAway, func(words string) bool { return strings.Contains(c.State.Waiting.Message, words) }) {
 			return &Failure{Reason: reason, Message: "container " + c.Name + ": " + c.State.Waiting.Reason + ": " + c.State.Waiting.Message}
 		}
 	}
