@@ -134,6 +134,7 @@ type runc struct {
 
 	config  string // the bundle's at Create
 	options *anypb.Any
+	killing sync.Mutex // two may be killing at the same time
 	calls   []string
 }
 
@@ -151,6 +152,8 @@ func (r *runc) Create(_ context.Context, req *taskAPI.CreateTaskRequest) (*taskA
 }
 
 func (r *runc) Kill(_ context.Context, req *taskAPI.KillRequest) (*emptypb.Empty, error) {
+	r.killing.Lock()
+	defer r.killing.Unlock()
 	r.calls = append(r.calls, fmt.Sprintf("signal %d to %s%s", req.Signal, req.ID, req.ExecID))
 	return &emptypb.Empty{}, nil
 }

@@ -151,15 +151,21 @@ func TestAFunctionIsKilledWhileItsEndWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		go s.Kill(t.Context(), &taskAPI.KillRequest{ID: "a", Signal: uint32(syscall.SIGTERM)})
+		ended := make(chan error)
+		go func() {
+			_, err := s.Kill(t.Context(), &taskAPI.KillRequest{ID: "a", Signal: uint32(syscall.SIGTERM)})
+			ended <- err
+		}()
 		synctest.Wait()
 		if _, err := s.Kill(t.Context(), &taskAPI.KillRequest{ID: "a", Signal: uint32(syscall.SIGKILL)}); err != nil {
 			t.Error(err)
 		}
-		if diff := cmp.Diff([]string{"create a", "signal 9 to a"}, inner.calls); diff != "" {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff([]string{"create a", "signal 9 to a", "signal 15 to a"}, inner.calls); diff != "" {
 			t.Errorf("runc was called (-want +got):\n%s", diff)
 		}
-		time.Sleep(time.Minute) // in the bubble's time: until the other one has come
 	})
 }
 
