@@ -125,7 +125,7 @@ func TestEndpointsComeWithoutExpectations(t *testing.T) {
 }
 
 // What the filter expects comes after the endpoints, and seldom: Envoy's main thread starts the
-// filter's module anew for each change. Endpoints are not held back.
+// filter's module again for each change. Endpoints are not held back.
 func TestExpectationsAreHeldBack(t *testing.T) {
 	r := rigOf(t, picking(""))
 	u := next(t, r.controlPlane.expectations)

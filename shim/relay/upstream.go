@@ -22,7 +22,7 @@ const (
 	reconnectFirst   = 50 * time.Millisecond
 	reconnectLongest = time.Second
 	// settling is how long what the route filter expects is held back. Envoy starts the filter's module
-	// anew for each change, which keeps its main thread from taking endpoints for some 25 ms. So
+	// again for each change, which keeps its main thread from taking endpoints for some 25 ms. So
 	// endpoints come first, and what changes meanwhile comes with one change: the control plane says
 	// no more before the relay's word. The filter's numbers are of the last seconds; a tenth of one
 	// does not make them old.

@@ -186,6 +186,9 @@ func (j *journey) aColdRequestGetsItsInput() {
 		}
 		return nil
 	})
+	// Until then the instance's node may be unknown to the control plane that is asked, which sends the
+	// request to the instance itself: its daemon, and so the trace, have no part in the start.
+	j.awaitConnected()
 	resp, body := j.request(name)
 	var answer struct{ SHA256 string }
 	if err := json.Unmarshal(body, &answer); err != nil || answer.SHA256 != j.video.SHA256 {
@@ -234,6 +237,30 @@ func (j *journey) awaitFunction(name string, ok func(admin.Function) error) {
 			return fmt.Errorf("function %s is not known", name)
 		}
 		return ok(s.Functions[i])
+	})
+	if err != nil {
+		j.Fatal(err)
+	}
+}
+
+// awaitConnected waits until each node is connected to each control plane: some 40 s after an upgrade,
+// since name servers remember the control planes of before for half a minute.
+func (j *journey) awaitConnected() {
+	j.Helper()
+	err := testbed.Poll(j.Context(), settleTimeout, func(ctx context.Context) error {
+		var s admin.Status
+		if err := j.CLI(ctx, &s, "status"); err != nil {
+			return err
+		}
+		if len(s.Nodes) != len(j.Nodes()) {
+			return fmt.Errorf("%d nodes are connected", len(s.Nodes))
+		}
+		for _, n := range s.Nodes {
+			if len(n.Away) > 0 {
+				return fmt.Errorf("node %s is not connected to %s", n.Name, strings.Join(n.Away, ", "))
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		j.Fatal(err)
