@@ -195,6 +195,9 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			case midway: // it knows why, unless it is gone, which the control plane sees
 				return reported{because(problem.New(http.StatusBadGateway, "PeerFailed", "", node+" broke its answer off; it has died, or an event of the function's says why"), err)}
 			}
+			if _, own := errors.AsType[*problem.Problem](err); own { // this node's buffer has lost the body
+				return err
+			}
 			unreachable := because(problem.New(http.StatusBadGateway, reasonPeerUnreachable, "", node+" did not answer"), err)
 			if there.undelivered(err) {
 				return undelivered{unreachable}
