@@ -7,7 +7,7 @@ import (
 
 const (
 	// socketMount is where a sandbox sees the directory of its socket. It is a directory's
-	// mount, not the socket's: a daemon that is started again makes the socket anew.
+	// mount, not the socket's: a daemon that is started again makes a new socket.
 	socketMount = "/headstart/socket"
 	// socketName is the socket's name there.
 	socketName = "headstart.sock"

@@ -76,7 +76,7 @@ func (s *Set) Begin(ctx context.Context, about *nodeapi.Job, dir *staging.Dir) {
 }
 
 // Bring implements sandboxes.Provider: the program of a job waits for its input. Who asks again
-// for one that could not be had has it fetched anew: it is another container of the job.
+// for one that could not be had has it fetched again: it is another container of the job.
 func (s *Set) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 	if !sb.Job {
 		return sandboxes.Need{}, nil

@@ -433,7 +433,7 @@ func TestAnnouncement(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.Context())
 		cancel()
 		if _, err := w.Ready(ctx, "default_other_u-2"); !errors.Is(err, context.Canceled) {
-			w.Errorf("whoever goes away: %v", err)
+			w.Errorf("a request whose client goes away: %v", err)
 		}
 	})
 }

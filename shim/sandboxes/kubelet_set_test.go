@@ -166,7 +166,7 @@ func TestReady(t *testing.T) {
 			want: at(nowhere), waits: true},
 		"it is no address": {want: at(nowhere), waits: true, steps: []*nodeapi.InstanceStatus{
 			podStarting("fire:80"), podStarting("0.0.0.0:80"), podStarting("10.0.0.1:0"), podReady(nowhere)}},
-		"it failed, then it was mended": {want: at(serving),
+		"it failed, then it was fixed": {want: at(serving),
 			steps: []*nodeapi.InstanceStatus{failed("ImageUnavailable"), podStarting(serving)}},
 		"it was, and is not any more": {want: at(serving), waits: true,
 			steps: []*nodeapi.InstanceStatus{podReady(nowhere), podStarting(nowhere), podStarting(serving)}},

@@ -168,7 +168,7 @@ func (l *Local) fail(in *run, c Container, p *problem.Problem) {
 		status.Reason, status.Message, status.Field, status.Log = p.Title, p.Detail, p.Field, in.words
 	}
 	settled := func() { in.failure = p }
-	if in.job { // nobody else waits, and whoever runs it is to find nothing left
+	if in.job { // nobody else waits, and its caller finds nothing left
 		l.settle(in, settled)
 		l.end(in, c, 0, p)
 		l.report(status)

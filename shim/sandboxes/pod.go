@@ -78,7 +78,7 @@ func (k *Kubelet) expect(id string, request trace.SpanContext) {
 }
 
 // update takes over what the control plane says. A pod that is not ready any more, or is
-// somewhere else, has to be found ready anew.
+// somewhere else, has to be found ready again.
 func (p *pod) update(s *nodeapi.InstanceStatus) {
 	at := Endpoint{Address: address(s.GetAddress()), MeshSNI: s.GetMeshSni()}
 	fell := p.phase == nodeapi.Phase_PHASE_READY && s.GetPhase() != nodeapi.Phase_PHASE_READY
