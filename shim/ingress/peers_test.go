@@ -3,6 +3,7 @@ package ingress_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -23,6 +24,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 // localhost is where a test's nodes are.
@@ -153,6 +155,16 @@ func TestAPeersProblemIsRelayed(t *testing.T) {
 	if n := len(resp.Header["X-Headstart-Request"]); n != 1 {
 		t.Errorf("the answer has %d ids", n)
 	}
+}
+
+// A body that the gateway's own node has lost on the way is not the other node's silence.
+func TestABodyIsLostOnItsWayToAPeer(t *testing.T) {
+	lost := problem.New(http.StatusServiceUnavailable, "BufferUnavailable", "", "a part of the input is lost")
+	r := newNode(t, roundTripper(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("reading the body: %w", lost) }))
+	r.cp.activate = func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
+		return &nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: "192.0.2.1:1", Cold: true}, nil
+	}
+	wantProblem(t, call(r.Gateway(), request(t, "POST", withoutInput, newID(), "", strings.NewReader("body"))), http.StatusServiceUnavailable, "BufferUnavailable", "")
 }
 
 func TestAPeerThatFails(t *testing.T) {
