@@ -52,6 +52,7 @@ INTEGRATION_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:b
 ## test: all tests, also those against real Envoy, containerd and S3 (root)
 test: setup build test-unit
 	@echo "· tests with other programs" >&2
+	HEADSTART_NEIGHBOUR=$$(e2e/replicas/neighbour.sh $(CURDIR)/out/neighbour) && export HEADSTART_NEIGHBOUR && \
 	$(GO) test -count=1 -p 1 -timeout 10m -tags integration $(addprefix ./,$(INTEGRATION_TESTS))
 
 # What starts no goroutine has nothing for the race detector to find, and takes five times as long

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
@@ -60,7 +59,7 @@ func New(p Placer, n Nodes, r prometheus.Registerer, log *slog.Logger) *Activato
 
 // Activate binds the request that node parks.
 func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activate) *nodeapi.ControlMessage {
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": m.GetTraceparent()})
+	ctx = tracing.Continue(ctx, m.GetTraceparent())
 	_, span := tracer.Start(ctx, tracing.Placement, trace.WithAttributes(
 		tracing.Function.String(m.GetFunction()), tracing.Request.String(m.GetRequest())))
 	defer span.End()
@@ -130,7 +129,7 @@ func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate)
 		return bound, nil
 	case in.Phase == platform.Ready && in.MeshSNI == "":
 		// Nobody over there can take the request, but the instance itself can.
-		return &nodeapi.Bound{Request: m.GetRequest(), RelayAddress: in.Address}, nil
+		return &nodeapi.Bound{Request: m.GetRequest(), RelayAddress: in.Address.String()}, nil
 	}
 	return nil, fmt.Errorf("%w: %w", errAway, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeDaemonAway",
 		Message: fmt.Sprintf("the function's instance is on node %s, whose headstart-node is not connected; see that it runs there", in.Node)})
@@ -138,11 +137,12 @@ func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate)
 
 // expect has the target begin before the request itself gets there.
 func (a *Activator) expect(in platform.Instance, m *nodeapi.Activate) {
-	if m.GetInput() == "" {
+	if m.GetInput() == "" && len(m.GetInputs()) == 0 {
 		return
 	}
 	err := a.nodes.Send(in.Node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{
-		Request: m.GetRequest(), Function: m.GetFunction(), Instance: in.ID, Input: m.GetInput(), Traceparent: m.GetTraceparent()}}})
+		Request: m.GetRequest(), Function: m.GetFunction(), Instance: in.ID, Input: m.GetInput(), Inputs: m.GetInputs(),
+		Traceparent: m.GetTraceparent()}}})
 	if err != nil {
 		a.log.Warn("a node could not be informed of a coming request; it learns of it with the request itself", "node", in.Node, "error", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -90,7 +91,8 @@ func activate(t *testing.T, w *world) (*nodeapi.ControlMessage, *prometheus.Regi
 }
 
 func message(function string) *nodeapi.Activate {
-	return &nodeapi.Activate{Request: requestID, Function: function, Traceparent: traceparent, Input: "s3://videos/a.mjpeg"}
+	return &nodeapi.Activate{Request: requestID, Function: function, Traceparent: traceparent,
+		Input: "s3://videos/a.mjpeg", Inputs: map[string]string{"mask": "s3://masks/a"}}
 }
 
 func TestBinding(t *testing.T) {
@@ -119,13 +121,13 @@ func TestBinding(t *testing.T) {
 			bound(&nodeapi.Bound{Node: "cloud", PeerAddress: "10.0.0.2:9461", Cold: true}), []string{"placed", "told cloud"}},
 		{"another node that cannot be told learns it from the request", world{away: true, instance: platform.Instance{Node: "cloud", Phase: platform.Ready}},
 			bound(&nodeapi.Bound{Node: "cloud", PeerAddress: "10.0.0.2:9461"}), []string{"placed", "told cloud"}},
-		{"on a node without a daemon, ready", world{instance: platform.Instance{Node: "bare", Phase: platform.Ready, Address: "10.1.0.2:8080"}},
+		{"on a node without a daemon, ready", world{instance: platform.Instance{Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080")}},
 			relayed("10.1.0.2:8080", nil), []string{"placed"}},
 		{"through another autoscaler's relay", world{instance: platform.Instance{Phase: platform.Ready, Relay: &platform.Relay{Address: "10.1.0.9:80", Headers: map[string]string{"K": "v"}}}},
 			relayed("10.1.0.9:80", map[string]string{"K": "v"}), []string{"placed"}},
 		{"on a node without a daemon, starting", world{instance: platform.Instance{Node: "bare", Phase: platform.Starting}},
 			refused(), []string{"placed"}},
-		{"on a node without a daemon, behind a sidecar", world{instance: platform.Instance{Node: "bare", Phase: platform.Ready, Address: "10.1.0.2:8080", MeshSNI: "fire"}},
+		{"on a node without a daemon, behind a sidecar", world{instance: platform.Instance{Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080"), MeshSNI: "fire"}},
 			refused(), []string{"placed"}},
 	}
 	for _, c := range cases {
@@ -152,7 +154,7 @@ func TestBinding(t *testing.T) {
 func TestARequestWaitsForTheDaemonOfItsInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		w := &world{instance: platform.Instance{ID: "fire-1", Node: "bare", Phase: platform.Ready, Address: "10.1.0.2:8080", MeshSNI: "fire"}, joins: began.Add(3 * time.Second)}
+		w := &world{instance: platform.Instance{ID: "fire-1", Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080"), MeshSNI: "fire"}, joins: began.Add(3 * time.Second)}
 		got, _ := activate(t, w)
 		if b := got.GetBound(); b.GetPeerAddress() != "10.0.0.3:9461" || time.Since(began) > 4*time.Second {
 			t.Errorf("%v after %v", got, time.Since(began))
@@ -164,7 +166,8 @@ func TestAnotherNodeIsToldAllOfIt(t *testing.T) {
 	w := &world{instance: platform.Instance{ID: "fire-1", Node: "cloud", Phase: platform.Starting}}
 	activate(t, w)
 	want := []*nodeapi.ControlMessage{{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{
-		Request: requestID, Function: "default/fire", Instance: "fire-1", Input: "s3://videos/a.mjpeg", Traceparent: traceparent}}}}
+		Request: requestID, Function: "default/fire", Instance: "fire-1", Input: "s3://videos/a.mjpeg",
+		Inputs: map[string]string{"mask": "s3://masks/a"}, Traceparent: traceparent}}}}
 	if d := cmp.Diff(want, w.sent, protocmp.Transform()); d != "" {
 		t.Error(d)
 	}
@@ -174,7 +177,7 @@ func TestWithoutAnInputThereIsNothingToExpect(t *testing.T) {
 	w := &world{instance: platform.Instance{ID: "fire-1", Node: "cloud", Phase: platform.Starting}}
 	a := activation.New(w, w, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	m := message("default/fire")
-	m.Input = ""
+	m.Input, m.Inputs = "", nil
 	a.Activate(t.Context(), "edge", m)
 	if len(w.sent) != 0 {
 		t.Errorf("told %v", w.sent)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
@@ -94,6 +95,8 @@ type Function struct {
 	Hosts []string `json:"hosts"`
 	Image string   `json:"image"`
 	Input string   `json:"input,omitempty"`
+	// Inputs are the templates of the inputs with names, by these.
+	Inputs map[string]string `json:"inputs,omitempty"`
 	// Deleting: it takes no new requests, its instances answer those that they have.
 	Deleting bool `json:"deleting,omitempty"`
 	// Refused: its annotations are not valid, and it runs as if it had none. The events
@@ -107,8 +110,8 @@ type Function struct {
 	Instances []Instance `json:"instances"`
 	// Endpoints are where its instances take requests while another autoscaler runs it
 	// (Knative).
-	Endpoints []string      `json:"endpoints,omitempty"`
-	Events    []event.Event `json:"events"`
+	Endpoints []netip.AddrPort `json:"endpoints,omitempty"`
+	Events    []event.Event    `json:"events"`
 }
 
 // Instance is one running copy.
@@ -118,7 +121,7 @@ type Instance struct {
 	Pod     string         `json:"pod,omitempty"`
 	Node    string         `json:"node"`
 	Phase   platform.Phase `json:"phase"`
-	Address string         `json:"address,omitempty"`
+	Address netip.AddrPort `json:"address,omitzero"`
 }
 
 // JobOutcome is how a job ended.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -257,7 +259,7 @@ func TestStatus(t *testing.T) {
 		Nodes:   []admin.Node{{Name: "edge", Version: "v1", Gateway: "http://10.0.0.1:8080", Instances: 1}},
 		Functions: []admin.Function{{
 			Name: "default/fire", Hosts: []string{"fire.default"}, Image: "fire:1", Input: "s3://a/b", Deleting: true,
-			Instances: []admin.Instance{{ID: "fire-1", Node: "edge", Phase: platform.Ready, Address: "10.1.0.2:8080"}},
+			Instances: []admin.Instance{{ID: "fire-1", Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080")}},
 			Events:    []event.Event{{Reason: "R", Message: "m", Field: "f", Node: "edge", Count: 2, First: at, Last: at}},
 		}},
 	}
@@ -265,7 +267,7 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {
 		t.Error(d)
 	}
 }

@@ -125,12 +125,20 @@ func (k kind) variables(stores Stores) []admissionv1.Variable {
 	all := []variable{
 		{"annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"},
 		{"stores", "dyn(\n  " + string(stores) + "\n)"},
-		{"unknown", unknownKeys(keys)},
-		{"unknownProblem", unknownProblem(keys)},
+		{"unknown", unknownKeys(k.on, keys)},
+		{"unknownProblem", unknownProblem(k.on, keys)},
 	}
 	problems := []string{"unknownProblem"}
 	for _, a := range policy.Annotations(k.on) {
-		vs := rules(a)
+		var vs []variable
+		switch a.Key {
+		case policy.KeyInput:
+			vs = inputs(k.on, a)
+		case policy.KeyNamedInput: // is one of the inputs
+			continue
+		default:
+			vs = rules(a)
+		}
 		all = append(all, vs...)
 		problems = append(problems, vs[len(vs)-1].name)
 	}

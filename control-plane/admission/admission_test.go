@@ -64,6 +64,13 @@ func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 	for _, key := range unknown {
 		agree(t, e, map[string]string{key: "hunter2"})
 	}
+	eight := map[string]string{policy.KeyInput: "body"}
+	for _, c := range "abcdefgh" {
+		eight["headstart.dev/input."+string(c)] = "s3://videos/a"
+		agree(t, e, eight)
+	}
+	eight["headstart.dev/input.0"+strings.Repeat("9", 31)] = "s3://videos/a"
+	agree(t, e, eight)
 	for _, store := range []string{"jobs", "default", "nowhere", "Jobs"} {
 		for _, stream := range streams {
 			agree(t, e, map[string]string{policy.KeyTrigger: stream, policy.KeyTriggerStore: store})
@@ -75,11 +82,13 @@ func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 	for _, store := range names {
 		for _, input := range references {
 			agree(t, e, map[string]string{policy.KeyInput: input, policy.KeyStore: store})
+			agree(t, e, map[string]string{keyMask: input, policy.KeyStore: store})
 		}
 	}
 	for _, path := range paths {
 		for _, input := range []string{"s3://videos/{path.camera}", "s3://videos/{path.camera}/{path.frame|urldecode}", "s3://videos/{path.a}", "s3://videos/{header.path.zz|trimprefix:path.}", "body"} {
 			agree(t, e, map[string]string{policy.KeyInput: input, policy.KeyPath: path})
+			agree(t, e, map[string]string{policy.KeyInput: "s3://videos/{path.camera}", keyMask: input, policy.KeyPath: path})
 		}
 	}
 }
@@ -103,9 +112,9 @@ func TestGoAndCELAgreeOnJobs(t *testing.T) {
 		}
 	}
 	for _, a := range policy.Annotations(policy.Jobs) {
-		for _, v := range append(seeds()[a.Key], a.Choices...) {
-			agree(map[string]string{a.Key: v})
-			agree(map[string]string{policy.KeyInput: "s3://videos/a", a.Key: v})
+		for _, v := range append(seeds()[key(a)], a.Choices...) {
+			agree(map[string]string{key(a): v})
+			agree(map[string]string{policy.KeyInput: "s3://videos/a", key(a): v})
 		}
 	}
 	for _, key := range append(unknown, policy.Keys(policy.Functions)...) {
@@ -125,6 +134,7 @@ func TestMessagesOfJobs(t *testing.T) {
 		{policy.KeyInput: "s3://private/a"},
 		{policy.KeyReadBy: "fd"},
 		{"headstart.dev/readby": "fd"},
+		{keyMask: "s3://videos/a"},
 	} {
 		_, wrong := policy.ParseJob(annotations, allowed)
 		got, err := e.admit(nil, job(annotations), "default")
@@ -156,7 +166,7 @@ func TestGoAndCELAgree(t *testing.T) {
 		annotations := map[string]string{}
 		for _, a := range policy.Annotations(policy.Functions) {
 			if rapid.Bool().Draw(t, "given") {
-				seed := rapid.SampledFrom(seeds()[a.Key])
+				seed := rapid.SampledFrom(seeds()[key(a)])
 				made := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(pieces[a.Kind]), 0, 9), func(s []string) string { return strings.Join(s, "") })
 				// A seed with one more piece in it is nearly right.
 				near := rapid.Custom(func(t *rapid.T) string {
@@ -164,7 +174,7 @@ func TestGoAndCELAgree(t *testing.T) {
 					at := rapid.IntRange(0, len(s)).Draw(t, "at")
 					return strings.ToValidUTF8(s[:at]+rapid.SampledFrom(pieces[a.Kind]).Draw(t, "piece")+s[at:], "")
 				})
-				annotations[a.Key] = rapid.OneOf(seed, made, near, rapid.String()).Draw(t, a.Key)
+				annotations[key(a)] = rapid.OneOf(seed, made, near, rapid.String()).Draw(t, key(a))
 			}
 		}
 		if rapid.IntRange(0, 9).Draw(t, "unknown") == 0 {
@@ -181,6 +191,8 @@ func FuzzGoAndCELAgree(f *testing.F) {
 	for i, v := range quantities {
 		f.Add("ready-timeout", "5m", names[i%len(names)], v, durations[i%len(durations)])
 	}
+	f.Add("input.mask", "s3://videos/{header.x-key}", "default", "1Gi", "30s")
+	f.Add("input.", "s3://videos/a", "default", "1Gi", "30s")
 	e := services(f)
 	f.Fuzz(func(t *testing.T, key, value, store, limit, duration string) {
 		// Neither JSON nor protobuf brings anything but UTF-8 to the API server.
@@ -248,6 +260,12 @@ func TestMessages(t *testing.T) {
 		{policy.KeyInput: "s3://videos/{path.camera}", policy.KeyPath: "/{cam}"},
 		{policy.KeyInput: "s3://private/{path.camera}", policy.KeyTrigger: "redis://jobs/a"},
 		{policy.KeyInput: "/{a} s3://videos/a"},
+		{policy.KeyInput: "s3://videos/a", keyMask: "body"},
+		{keyMask: "s3://videos"},
+		{keyMask: "s3://private/a"},
+		{keyMask: "redis://jobs/a"},
+		{keyMask: "s3://videos/{path.camera}", policy.KeyInput: "s3://videos/a"},
+		{"headstart.dev/input.Mask": "s3://videos/a"},
 		{policy.KeyStore: "http://10.0.0.1"},
 		{policy.KeyInputLimit: "lots"},
 		{policy.KeyInputLimit: "512m"},

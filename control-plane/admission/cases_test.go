@@ -68,13 +68,19 @@ var (
 	counts     = []string{"1", "5", "100", "101", "0", "01", "-1", "+1", "1.0", "1e1", "", " 1", "1\n", "999999999", "9999999999", "99999999999999999999", "ten", "１"}
 	namespaces = append([]string{"media,web", "media, web", ",", "a,", ",a", "a,,b", "a,a", "a,B", "*", strings.Repeat("a,", 31) + "a", strings.Repeat("a,", 32) + "a",
 		strings.Repeat("a", 63) + "," + strings.Repeat("b", 63), "a," + strings.Repeat("b", 64), "a\n,b", "a,b\n", "a;b"}, names...)
-	unknown = []string{"headstart.dev/inputs", "Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro", "HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator", "xheadstart.dev/input", "headstart.dev/sctore"}
+	unknown = []string{"headstart.dev/inputs", "headstart.dev/input.", "headstart.dev/input.Mask", "headstart.dev/input.a.b", "headstart.dev/input.-", "headstart.dev/input." + strings.Repeat("a", 33), "headstart.dev/inputs.mask", "headstart.dev/imput.mask", "headstart.dev/input.<name>", "headstart.dev/INPUT.mask", "Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro", "HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator", "xheadstart.dev/input", "headstart.dev/sctore"}
 )
+
+// keyMask is a key of a named input.
+const keyMask = "headstart.dev/input.mask"
+
+// key is one that the annotation may have.
+func key(a policy.Annotation) string { return strings.Replace(a.Key, "<name>", "mask", 1) }
 
 // seeds are values by key. Each is tried alone, and with a good input.
 func seeds() map[string][]string {
 	return map[string][]string{
-		policy.KeyInput: references, policy.KeyPath: paths, policy.KeyStore: names, policy.KeyInputLimit: quantities,
+		policy.KeyInput: references, keyMask: references, policy.KeyPath: paths, policy.KeyStore: names, policy.KeyInputLimit: quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
 		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts,
 		policy.KeyRouting: words,

@@ -78,9 +78,6 @@ func rules(a policy.Annotation) []variable {
 	vs := []variable{{name, fmt.Sprintf("%s in variables.annotations ? variables.annotations[%s] : %s", quote(a.Key), quote(a.Key), quote(a.Example))}}
 	var broken []rule
 	switch a.Kind {
-	case policy.Reference:
-		more, r := input(name, a)
-		vs, broken = append(vs, more...), r
 	case policy.Path:
 		more, r := route(name, a)
 		vs, broken = append(vs, more...), r

@@ -3,17 +3,25 @@ package admission
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // maxUnknown is how many unknown keys a message names: it has at most 5 KiB.
 const maxUnknown = 4
 
 // unknownKeys are the keys of our domain that mean nothing.
-func unknownKeys(known []string) string {
-	return "variables.annotations.map(k, k).filter(k, " + own + " && !(k in " + list(known) + "))"
+func unknownKeys(on policy.Objects, known []string) string {
+	known = slices.DeleteFunc(slices.Clone(known), func(key string) bool { return key == policy.KeyNamedInput })
+	unknown := own + " && !(k in " + list(known) + ")"
+	if on == policy.Functions {
+		unknown += " && " + not("k", inputNames)
+	}
+	return "variables.annotations.map(k, k).filter(k, " + unknown + ")"
 }
 
 // runtimeClass refuses a job whose containers another runtime would start, without an input.
@@ -30,26 +38,35 @@ var template = []variable{
 }
 
 // unknownProblem names them, and what each may be a misspelling of.
-func unknownProblem(keys []string) string {
+func unknownProblem(on policy.Objects, keys []string) string {
 	known := strings.Join(keys, ", ")
+	named := policy.NoInputName + "; " + policy.NoInputNameFix
+	if on == policy.Jobs {
+		named = policy.OneInputOfJob + "; " + policy.OneOfJobFix
+	}
 	var near strings.Builder
 	for _, key := range keys {
 		fmt.Fprintf(&near, "k.lowerAscii().matches(%s) ? %s\n  : ", raw(misspelt(key)), quote("did you mean "+key+"? Known keys are "))
 	}
 	return fmt.Sprintf("(variables.unknown.size() <= %d ? variables.unknown : [variables.unknown[0]]).map(k,\n"+
-		"  k + ': is no annotation of Headstart; ' + (%s'remove it; known keys are ') + %s).join('; and ')", maxUnknown, near.String(), quote(known))
+		"  k.startsWith(%s) ? k + %s\n"+
+		"  : k + ': is no annotation of Headstart; ' + (%s'remove it; known keys are ') + %s).join('; and ')",
+		maxUnknown, quote(filterapi.AnnotationNamed), quote(": "+named), near.String(), quote(known))
 }
 
 // misspelt matches keys that are one letter off. That is what a regular expression can
 // do; policy.Parse looks further.
 func misspelt(key string) string {
-	name := strings.TrimPrefix(key, policy.Prefix)
+	name, end := strings.TrimPrefix(key, policy.Prefix), ""
+	if key == policy.KeyNamedInput {
+		name, end = strings.TrimPrefix(policy.KeyInput, policy.Prefix), "[.]("+reference.InputName()+")"
+	}
 	forms := []string{regexp.QuoteMeta(name) + "."}
 	for i := range name {
 		// Left out, another one, or one more before it.
 		forms = append(forms, regexp.QuoteMeta(name[:i])+".?"+regexp.QuoteMeta(name[i+1:]), regexp.QuoteMeta(name[:i])+"."+regexp.QuoteMeta(name[i:]))
 	}
-	return "^" + regexp.QuoteMeta(policy.Prefix) + "(" + strings.Join(forms, "|") + ")$"
+	return "^" + regexp.QuoteMeta(policy.Prefix) + "(" + strings.Join(forms, "|") + ")" + end + "$"
 }
 
 // list is a CEL list of strings.

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
 )
@@ -45,7 +46,8 @@ func (l *look) daemonPods(ctx context.Context) ([]corev1.Pod, error) {
 		if err != nil {
 			return nil, err
 		}
-		return objects.List[corev1.Pod](ctx, l.Objects, objects.Pods, l.Namespace, labels(d.Spec.Selector.MatchLabels))
+		selector := labels.Set(d.Spec.Selector.MatchLabels).String()
+		return objects.List[corev1.Pod](ctx, l.Objects, objects.Pods, l.Namespace, selector)
 	})
 }
 

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -16,6 +19,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
@@ -104,7 +108,7 @@ func lookAnnotations(ctx context.Context, l *look) Outcome {
 // anyStore allows what the annotations ask for.
 func anyStore(annotations map[string]string) stores.Stores {
 	name := cmp.Or(annotations[policy.KeyStore], policy.DefaultStore)
-	all := stores.Stores{inputStore(name, annotations[policy.KeyInput])}
+	all := stores.Stores{inputStore(name, annotations)}
 	bucket, triggered := policy.StreamBucket(annotations[policy.KeyTrigger])
 	if !triggered {
 		return all
@@ -113,25 +117,29 @@ func anyStore(annotations map[string]string) stores.Stores {
 	switch {
 	case queues.Name != name:
 		return append(all, queues)
-	case all[0].Kind == stores.KindRedis || annotations[policy.KeyInput] == "":
+	case all[0].Kind == stores.KindRedis || all[0].Kind == "":
 		queues.Buckets = append(queues.Buckets, all[0].Buckets...)
 		return stores.Stores{queues}
 	}
 	return all // one store for both, which it cannot be
 }
 
-// inputStore is a store that an input may be read from.
-func inputStore(name, input string) stores.Store {
-	template, err := reference.ParseTemplate(input)
-	if err != nil { // which policy.Parse tells
-		return stores.Store{Name: name}
+// inputStore is a store that the inputs may be read from.
+func inputStore(name string, annotations map[string]string) stores.Store {
+	store := stores.Store{Name: name}
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		template, err := reference.ParseTemplate(annotations[key])
+		if err != nil || key != policy.KeyInput && !strings.HasPrefix(key, filterapi.AnnotationNamed) {
+			continue // policy.Parse tells what is wrong
+		}
+		kind := template.Scheme()
+		if kind == reference.HTTPS {
+			kind = stores.KindHTTP
+		}
+		bucket, _ := template.Bucket()
+		store.Kind, store.Buckets = cmp.Or(store.Kind, kind), append(store.Buckets, bucket)
 	}
-	kind := template.Scheme()
-	if kind == reference.HTTPS {
-		kind = stores.KindHTTP
-	}
-	bucket, _ := template.Bucket()
-	return stores.Store{Name: name, Kind: kind, Buckets: []string{bucket}}
+	return store
 }
 
 // workload is what can be scaled.

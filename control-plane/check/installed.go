@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
 )
@@ -44,22 +45,12 @@ func lookControlPlane(ctx context.Context, l *look) Outcome {
 	default:
 		return pass("%d of %d available", available, wanted)
 	}
-	selector := labels(d.Spec.Selector.MatchLabels)
+	selector := labels.Set(d.Spec.Selector.MatchLabels).String()
 	pods, err := objects.List[corev1.Pod](ctx, l.Objects, objects.Pods, l.Namespace, selector)
 	if err != nil || selector == "" {
 		return o
 	}
 	return o.with(waiting(pods))
-}
-
-// labels is the selector of exactly these labels.
-func labels(all map[string]string) string {
-	var parts []string
-	for key, value := range all {
-		parts = append(parts, key+"="+value)
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ",")
 }
 
 func lookAdmin(ctx context.Context, l *look) Outcome {

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	selectors "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
 )
@@ -64,10 +64,10 @@ func localTo(s corev1.Service, gateways []corev1.Pod) (at map[string]bool, ok bo
 	if policy == nil || *policy != corev1.ServiceInternalTrafficPolicyLocal || len(s.Spec.Selector) == 0 {
 		return nil, false
 	}
-	selector := selectors.SelectorFromSet(s.Spec.Selector)
+	selector := labels.SelectorFromSet(s.Spec.Selector)
 	at, ok = map[string]bool{}, s.Labels[partOf] == partOfUs
 	for _, p := range gateways {
-		if p.Namespace == s.Namespace && selector.Matches(selectors.Set(p.Labels)) {
+		if p.Namespace == s.Namespace && selector.Matches(labels.Set(p.Labels)) {
 			ok = true
 			at[p.Spec.NodeName] = at[p.Spec.NodeName] || podReady(p)
 		}

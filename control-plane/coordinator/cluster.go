@@ -14,7 +14,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
-	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -44,7 +43,6 @@ type ClusterConfig struct {
 type Cluster struct {
 	*common
 	config   ClusterConfig
-	Gateways *xds.MeshServer
 	Platform *kube.Platform
 
 	// Of mu.
@@ -55,12 +53,10 @@ type Cluster struct {
 
 // NewCluster returns the coordinator of the cluster that clients reach. The caller runs Platform.
 func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluster {
-	c := &Cluster{common: newCommon(parts), config: config, told: map[string]*nodeapi.Instances{},
-		Gateways: xds.NewMesh(xds.MeshConfig{IngressSocket: istio.IngressSocket, Cluster: istio.ClusterOf, Verify: VerifyGateway}, parts.Log)}
+	gateways := xds.Config{IngressSocket: istio.IngressSocket, Endpoints: platform.Function.AssignmentName,
+		Cluster: istio.ClusterOf}
+	c := &Cluster{common: newCommon(parts, gateways), config: config, told: map[string]*nodeapi.Instances{}}
 	c.known, c.published = c.distancesKnown, c.tellOthers
-	c.update = func(state platform.State, w routing.Weights, _ map[string]*nodeapi.Register) error {
-		return c.Gateways.Update(state, w)
-	}
 	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, InCharge: config.InCharge}, c.events, parts.Log)
 	c.begin(c.Platform, c, parts.Metrics)
 	return c
@@ -128,7 +124,7 @@ func (c *Cluster) tellOthers(state platform.State) {
 		c.log.Error("the filter keeps its last configuration", "error", err)
 		return
 	}
-	c.config.Mesh.Set(istio.Desired{Functions: istio.Functions(state, xds.AssignmentName), PluginConfig: config})
+	c.config.Mesh.Set(istio.Desired{Functions: istio.Functions(state), PluginConfig: config})
 }
 
 // distancesKnown says whether requests can be spread by distance, or nobody waits for that any
@@ -186,7 +182,7 @@ func (c *Cluster) Logs(context.Context, admin.LogOptions, func(admin.LogLine) er
 // Status is all that the control plane knows, as of now.
 func (c *Cluster) Status() admin.Status {
 	state := c.Platform.State()
-	s := c.status(state, c.Gateways.Problems(), func(f platform.Function) admin.Function { return c.function(f, state) })
+	s := c.status(state, func(f platform.Function) admin.Function { return c.function(f, state) })
 	s.Platform, s.InCharge, s.Mesh = admin.Kubernetes, c.config.InCharge(), c.meshStatus()
 	for _, name := range c.Platform.Refused() {
 		s.Functions = append(s.Functions, admin.Function{Name: name, Refused: true, Hosts: []string{}, Instances: []admin.Instance{}, Events: c.events.Of(name)})

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"log/slog"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,7 @@ import (
 // kept waiting for ever, nor for what needs no knowledge.
 func TestAFreshControlPlaneWaitsForDistances(t *testing.T) {
 	in := func(node, address string) platform.Instance {
-		return platform.Instance{ID: node, Function: "default/fire", Node: node, Phase: platform.Ready, Address: address}
+		return platform.Instance{ID: node, Function: "default/fire", Node: node, Phase: platform.Ready, Address: netip.MustParseAddrPort(address)}
 	}
 	functions := []platform.Function{{Name: "default/fire", ServicePort: 80}}
 	one := platform.State{Functions: functions, Instances: []platform.Instance{in("edge", "10.0.0.1:80")}}

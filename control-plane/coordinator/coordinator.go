@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/propagation"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/control-plane/activation"
@@ -25,8 +24,10 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
+	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
 // weighEvery is the time between two looks for other weights.
@@ -47,6 +48,7 @@ type Platform interface {
 type common struct {
 	Nodes     *nodes.Server
 	Survey    *survey.Survey
+	Gateways  *xds.Server // by their nodes' relays
 	platform  Platform
 	activator *activation.Activator
 	triggers  *trigger.Teller
@@ -56,8 +58,6 @@ type common struct {
 	traces    *trace.Store
 	log       *slog.Logger
 
-	// update tells the gateways where requests go.
-	update func(platform.State, routing.Weights, map[string]*nodeapi.Register) error
 	// known says whether enough is known to tell the gateways for the first time; nil: always.
 	known func(state platform.State, connected []string, now time.Time) bool
 	// published tells others of a state; the caller holds mu.
@@ -76,9 +76,11 @@ type Parts struct {
 	Log     *slog.Logger
 }
 
-func newCommon(p Parts) *common {
+func newCommon(p Parts, gateways xds.Config) *common {
 	daemons := nodes.New(p.Log)
-	c := &common{Nodes: daemons, Survey: survey.New(daemons, p.Metrics, p.Log), triggers: trigger.NewTeller(daemons), events: &event.Log{}, stores: p.Stores, traces: p.Traces, log: p.Log}
+	gateways.Verify = verifyNode
+	c := &common{Nodes: daemons, Survey: survey.New(daemons, p.Metrics, p.Log), Gateways: xds.New(gateways, p.Log),
+		triggers: trigger.NewTeller(daemons), events: &event.Log{}, stores: p.Stores, traces: p.Traces, log: p.Log}
 	c.planner = routing.New(c.Survey, p.Metrics)
 	daemons.SetObserver(c.Survey)
 	return c
@@ -101,7 +103,7 @@ func (c *common) Activate(ctx context.Context, node string, a *nodeapi.Activate)
 
 // noteUnsampled remembers a request that leaves no spans: somebody may ask for its trace.
 func (c *common) noteUnsampled(ctx context.Context, a *nodeapi.Activate) {
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": a.GetTraceparent()})
+	ctx = tracing.Continue(ctx, a.GetTraceparent())
 	if s := oteltrace.SpanContextFromContext(ctx); s.IsValid() && !s.IsSampled() {
 		c.traces.Unsampled(a.GetRequest())
 	}
@@ -120,14 +122,14 @@ func (c *common) Event(node string, e *nodeapi.Event) {
 	c.platform.Event(e.GetFunction(), event.Event{Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node})
 }
 
-// VerifyGateway lets an Envoy, or a daemon, speak only for the node that its certificate names.
-func VerifyGateway(ctx context.Context, nodeID string) error {
+// verifyNode lets a daemon speak only for the node that its certificate names.
+func verifyNode(ctx context.Context, nodeID string) error {
 	name, err := peertls.Peer(ctx)
 	if err != nil {
 		return err
 	}
 	if name != nodeID {
-		return fmt.Errorf("the certificate of %q does not speak for gateway %q", name, nodeID)
+		return fmt.Errorf("the certificate of %q does not speak for node %q", name, nodeID)
 	}
 	return nil
 }
@@ -175,8 +177,7 @@ func (c *common) weigh() {
 // route tells the gateways where instances are and how to spread requests over them, unless
 // neither has changed; the caller holds mu. They keep what they have until the first time.
 func (c *common) route(state platform.State, changed bool) {
-	connected, now := c.Nodes.Connected(), time.Now()
-	names := slices.Collect(maps.Keys(connected))
+	now, names := time.Now(), slices.Collect(maps.Keys(c.Nodes.Connected()))
 	if !c.routed && c.known != nil && !c.known(state, names, now) {
 		return
 	}
@@ -185,7 +186,7 @@ func (c *common) route(state platform.State, changed bool) {
 		return
 	}
 	c.routed, c.weights = true, w
-	if err := c.update(state, w, connected); err != nil {
+	if err := c.Gateways.Update(state, w); err != nil {
 		c.log.Error("the gateways could not be told all; they keep what they have of the rest", "error", err)
 	}
 }

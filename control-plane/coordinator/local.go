@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -20,8 +18,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
-	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -30,11 +26,12 @@ import (
 // no routes while it compiles its filters, 10 s on a busy machine.
 const applyTimeout = 20 * time.Second
 
+// awayEvery is how often is looked whether nodes are back.
+const awayEvery = 100 * time.Millisecond
+
 // LocalConfig is what only one machine has.
 type LocalConfig struct {
 	StateDir, RunDir string
-	// Gateways are the nodes' Envoys. ListenPort is theirs.
-	Gateways xds.Config
 	// LargestInput is what the nodes' buffers can take, in bytes; 0: not known.
 	LargestInput int64
 }
@@ -43,16 +40,13 @@ type LocalConfig struct {
 type Local struct {
 	*common
 	config   LocalConfig
-	Gateways *xds.Server
 	Platform *local.Platform
 }
 
 // NewLocal returns the coordinator with the functions of StateDir. The caller runs Platform.
 func NewLocal(config LocalConfig, parts Parts) (_ *Local, err error) {
-	c := &Local{common: newCommon(parts), config: config}
-	config.Gateways.Verify, config.Gateways.OnLoad = VerifyGateway, c.sent
-	c.Gateways = xds.New(config.Gateways, c.log)
-	c.update = c.tellGateways
+	name := func(f platform.Function) string { return f.Name }
+	c := &Local{common: newCommon(parts, xds.Config{Endpoints: name, Cluster: name}), config: config}
 	if c.Platform, err = local.Open(filepath.Join(config.StateDir, "functions.json"), c.Nodes, c, c.events, c.log); err != nil {
 		return nil, err
 	}
@@ -61,7 +55,7 @@ func NewLocal(config LocalConfig, parts Parts) (_ *Local, err error) {
 	return c, nil
 }
 
-// What the nodes and the gateways say.
+// What the nodes say.
 
 // Joined implements nodes.Handler.
 func (c *Local) Joined(node string, r *nodeapi.Register) {
@@ -81,16 +75,6 @@ func (c *Local) Instance(node string, s *nodeapi.InstanceStatus) {
 	c.Platform.InstanceChanged(node, s)
 }
 
-// sent takes what a gateway has sent.
-func (c *Local) sent(gateway string, loads []signals.Load) {
-	busy := make(map[string]uint64, len(loads))
-	for _, l := range loads {
-		busy[l.Function] += l.InFlight + l.Issued
-	}
-	c.Platform.Routed(gateway, busy)
-	c.Survey.Gateway(gateway, loads)
-}
-
 // What is told to them.
 
 // Run keeps gateways and nodes up to date until ctx ends.
@@ -104,14 +88,6 @@ func (c *Local) Run(ctx context.Context) {
 	c.keepPublished(ctx)
 }
 
-func (c *Local) tellGateways(state platform.State, w routing.Weights, connected map[string]*nodeapi.Register) error {
-	var gateways []xds.Gateway
-	for name, r := range connected {
-		gateways = append(gateways, xds.Gateway{ID: name, IngressSocket: r.GetIngressSocket(), HintSocket: r.GetHintSocket()})
-	}
-	return c.Gateways.Update(state, w, gateways)
-}
-
 // Settled implements local.Routes.
 func (c *Local) Settled(ctx context.Context) error {
 	select {
@@ -120,7 +96,23 @@ func (c *Local) Settled(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	c.Publish()
-	return c.Gateways.Settled(ctx)
+	tick := time.NewTicker(awayEvery)
+	defer tick.Stop()
+	for {
+		// A node whose daemon is being restarted has a gateway that goes on with what it has.
+		away := c.Platform.NodesAway()
+		if err := c.Gateways.Settled(ctx); err != nil {
+			return err
+		}
+		if err := c.Nodes.Confirm(ctx); err != nil || !away {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for nodes that are away: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // tellNodes tells the nodes what they may serve.
@@ -164,7 +156,7 @@ func manifestRefused(err error) error {
 
 // warnings are what of a function will not work on these nodes.
 func (c *Local) warnings(f platform.Function) []string {
-	if c.config.LargestInput == 0 || f.Policy.Input == "" || f.Policy.InputLimit <= c.config.LargestInput {
+	if c.config.LargestInput == 0 || !f.Policy.StoredInput() || f.Policy.InputLimit <= c.config.LargestInput {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s is %s, but a node's buffer takes inputs of up to %s: requests with larger ones get BufferTooSmall; lower the annotation, or raise --buffer-limit of `headstart up`",
@@ -219,7 +211,7 @@ func (c *Local) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogL
 // Status implements admin.Backend.
 func (c *Local) Status() admin.Status {
 	state := c.Platform.State()
-	s := c.status(state, c.Gateways.Problems(), func(f platform.Function) admin.Function {
+	s := c.status(state, func(f platform.Function) admin.Function {
 		fn := admin.Function{Deleting: f.Deleting, Instances: []admin.Instance{}}
 		for _, in := range state.Instances {
 			if in.Function == f.Name {
@@ -230,8 +222,8 @@ func (c *Local) Status() admin.Status {
 	})
 	connected := c.Nodes.Connected()
 	for i := range s.Nodes {
-		if host, _, err := net.SplitHostPort(connected[s.Nodes[i].Name].GetPeerAddress()); err == nil {
-			s.Nodes[i].Gateway = "http://" + net.JoinHostPort(host, strconv.Itoa(int(c.config.Gateways.ListenPort)))
+		if address := connected[s.Nodes[i].Name].GetGatewayAddress(); address != "" {
+			s.Nodes[i].Gateway = "http://" + address
 		}
 	}
 	var err error

@@ -8,12 +8,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/credentials"
@@ -23,10 +24,8 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -50,7 +49,7 @@ spec:
 // assemble joins the parts as run does, without the ways in. dir holds the state.
 func assemble(t *testing.T, dir string) *Local {
 	t.Helper()
-	c, err := NewLocal(LocalConfig{StateDir: dir, Gateways: xds.Config{ListenPort: 8080}}, Parts{Traces: trace.NewStore(), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	c, err := NewLocal(LocalConfig{StateDir: dir}, Parts{Traces: trace.NewStore(), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Stores: stores.Stores{{Name: "videos", Kind: "s3", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +57,7 @@ func assemble(t *testing.T, dir string) *Local {
 	return c
 }
 
-func TestAGatewaySpeaksForItsOwnNodeOnly(t *testing.T) {
+func TestADaemonSpeaksForItsOwnNodeOnly(t *testing.T) {
 	as := func(name string) context.Context {
 		state := tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}}}
 		return peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: state}})
@@ -69,16 +68,16 @@ func TestAGatewaySpeaksForItsOwnNodeOnly(t *testing.T) {
 		want string
 	}{
 		{as("edge"), "edge", ""},
-		{as("edge"), "cloud", `the certificate of "edge" does not speak for gateway "cloud"`},
+		{as("edge"), "cloud", `the certificate of "edge" does not speak for node "cloud"`},
 		{as(""), "", "connection has no verified peer"},
 		{t.Context(), "edge", "connection has no verified peer"},
 	} {
 		got := ""
-		if err := VerifyGateway(c.ctx, c.id); err != nil {
+		if err := verifyNode(c.ctx, c.id); err != nil {
 			got = err.Error()
 		}
 		if got != c.want {
-			t.Errorf("gateway %q: %s, want %s", c.id, got, c.want)
+			t.Errorf("node %q: %s, want %s", c.id, got, c.want)
 		}
 	}
 }
@@ -86,42 +85,6 @@ func TestAGatewaySpeaksForItsOwnNodeOnly(t *testing.T) {
 // ready is what a node says of an instance of fire's first generation.
 func ready(id string) *nodeapi.InstanceStatus {
 	return &nodeapi.InstanceStatus{Id: id, Function: "default/fire", Phase: nodeapi.Phase_PHASE_READY, Address: "10.1.0.2:8080"}
-}
-
-// A request that is under way, and one that came and went between two reports: both
-// keep a function from being idle.
-func TestWhatGatewaysReportKeepsFunctionsHot(t *testing.T) {
-	for name, load := range map[string]signals.Load{
-		"under way":     {Function: "default/fire", InFlight: 1},
-		"come and gone": {Function: "default/fire", Issued: 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
-				c := assemble(t, dir)
-				ctx, stop := context.WithCancel(t.Context())
-				done := make(chan struct{})
-				go func() { defer close(done); c.Platform.Run(ctx) }()
-				defer func() { stop(); <-done }()
-				if _, err := c.Apply(strings.NewReader(fireManifest)); err != nil {
-					t.Fatal(err)
-				}
-				c.Joined("edge", &nodeapi.Register{PeerAddress: "10.201.0.11:9461", Instances: []*nodeapi.InstanceStatus{ready("default-fire-1-ab")}})
-				for range 60 {
-					time.Sleep(xds.LoadInterval)
-					c.sent("edge", []signals.Load{{Function: "default/other", Issued: 1}, load})
-				}
-				if got := c.Platform.State().Instances; len(got) != 1 || got[0].Phase != platform.Ready {
-					t.Errorf("instances are %+v", got)
-				}
-				c.sent("edge", nil)
-				time.Sleep(time.Minute)
-				if got := c.Platform.State().Instances; len(got) == 1 && got[0].Phase == platform.Ready {
-					t.Errorf("idle for a minute, it is still %+v", got[0])
-				}
-			})
-		})
-	}
 }
 
 // An input that no buffer can take is said when it is deployed, not with the first request.
@@ -153,14 +116,14 @@ func TestStatus(t *testing.T) {
 	got := c.Status().Functions
 	want := []admin.Function{{Name: "default/fire", Hosts: []string{"fire.default.headstart.local", "fire.default"}, Image: "example.com/fire:1",
 		Input:     "s3://{header.x-bucket}/{header.x-key}",
-		Instances: []admin.Instance{{ID: "default-fire-1-ab", Node: "edge", Phase: platform.Ready, Address: "10.1.0.2:8080"}},
+		Instances: []admin.Instance{{ID: "default-fire-1-ab", Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080")}},
 		Events:    []event.Event{{Reason: "InputNotFound", Message: "no such object", Field: "headstart.dev/input", Node: "edge", Count: 1}}}}
 	for i := range got {
 		for j := range got[i].Events {
 			got[i].Events[j].First, got[i].Events[j].Last = time.Time{}, time.Time{}
 		}
 	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {
 		t.Error(d)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -18,10 +17,10 @@ import (
 const shownDaemons = 3
 
 // status is what is known of the nodes and of routing; functions has each function's part.
-func (c *common) status(state platform.State, gateways []routing.Problem, functions func(platform.Function) admin.Function) admin.Status {
+func (c *common) status(state platform.State, functions func(platform.Function) admin.Function) admin.Status {
 	now := time.Now()
 	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{},
-		Routing: slices.Concat(gateways, c.planner.Problems(), c.Survey.Problems(now), c.Nodes.Refusals())}
+		Routing: slices.Concat(c.Gateways.Problems(), c.planner.Problems(), c.Survey.Problems(now), c.Nodes.Refusals())}
 	connected, twins, lacking := c.Nodes.Connected(), c.Nodes.Twins(now), c.Nodes.StoreProblems()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{Name: name, Version: connected[name].GetVersion(), Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...)}
@@ -33,8 +32,12 @@ func (c *common) status(state platform.State, gateways []routing.Problem, functi
 		s.Nodes = append(s.Nodes, n)
 	}
 	for _, f := range state.Functions {
+		if f.Withdrawn {
+			continue
+		}
 		fn := functions(f)
-		fn.Name, fn.Hosts, fn.Image, fn.Input, fn.Events = f.Name, f.Hosts, f.Image, f.Policy.InputAsGiven(), c.events.Of(f.Name)
+		fn.Name, fn.Hosts, fn.Image, fn.Events = f.Name, f.Hosts, f.Image, c.events.Of(f.Name)
+		fn.Input, fn.Inputs = f.Policy.InputAsGiven(), f.Policy.Named
 		s.Functions = append(s.Functions, fn)
 	}
 	return s

@@ -82,7 +82,7 @@ func join(ctx context.Context, t *testing.T, conn *grpc.ClientConn) nodeapi.Cont
 		t.Fatal(err)
 	}
 	if err := stream.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: &nodeapi.Register{
-		Version: "v1", PeerAddress: "10.201.0.11:9461", IngressSocket: "/run/ingress.sock", HintSocket: "/run/hint.sock"}}}); err != nil {
+		Version: "v1", PeerAddress: "10.201.0.11:9461", GatewayAddress: "10.201.0.11:8080"}}}); err != nil {
 		t.Fatal(err)
 	}
 	next(t, stream)
@@ -98,20 +98,15 @@ func next(t *testing.T, stream nodeapi.ControlPlane_ConnectClient) *nodeapi.Cont
 	return m
 }
 
-var gatewayTypes = []string{resource.ListenerType, resource.RouteType, resource.ClusterType, resource.EndpointType, resource.ExtensionConfigType}
-
-// gateway is the node's Envoy. It acknowledges what it is sent after a look at it, until
-// its stream ends.
-func gateway(ctx context.Context, t *testing.T, conn *grpc.ClientConn, look func(*discovery.DeltaDiscoveryResponse)) {
+// relay is the node's. It acknowledges endpoints after a look at them, until its stream ends.
+func relay(ctx context.Context, t *testing.T, conn *grpc.ClientConn, look func(*discovery.DeltaDiscoveryResponse)) {
 	t.Helper()
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, typeURL := range gatewayTypes {
-		if err := stream.Send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "edge"}, TypeUrl: typeURL, ResourceNamesSubscribe: []string{"*"}}); err != nil {
-			t.Fatal(err)
-		}
+	if err := stream.Send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "edge"}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+		t.Fatal(err)
 	}
 	done := make(chan struct{})
 	t.Cleanup(func() { conn.Close(); <-done })
@@ -135,35 +130,46 @@ func gateway(ctx context.Context, t *testing.T, conn *grpc.ClientConn, look func
 func TestApplyReturnsWhenTheFunctionCanBeCalled(t *testing.T) {
 	c := assemble(t, t.TempDir())
 	conn, ctx := connect(t, c)
-	node := join(ctx, t, conn)
-	var applied, acknowledged atomic.Bool
-	gateway(ctx, t, conn, func(r *discovery.DeltaDiscoveryResponse) {
+	c.Publish() // the relay is known once it has its first answer
+	known := make(chan struct{})
+	first := sync.OnceFunc(func() { close(known) })
+	var applied, told atomic.Bool
+	relay(ctx, t, conn, func(r *discovery.DeltaDiscoveryResponse) {
 		for _, res := range r.GetResources() {
-			if r.GetTypeUrl() == resource.EndpointType && res.GetName() == "default/fire" {
-				if applied.Load() {
-					t.Error("apply has returned before the gateway knows the function")
-				}
-				acknowledged.Store(true)
-			}
+			told.Store(told.Load() || res.GetName() == "default/fire")
 		}
+		first()
 	})
+	<-known
+	node := join(ctx, t, conn)
+	functions := make(chan *nodeapi.Functions, 1)
+	confirmed := make(chan struct{})
+	go func() {
+		defer close(confirmed)
+		functions <- next(t, node).GetFunctions()
+		id := next(t, node).GetConfirm().GetId()
+		if applied.Load() || !told.Load() {
+			t.Error("apply has returned, or the relay was not told, before the gateway is asked for")
+		}
+		if err := node.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Confirmed{Confirmed: &nodeapi.Confirmed{Id: id}}}); err != nil {
+			t.Error(err)
+		}
+	}()
 	got, err := c.Apply(strings.NewReader(fireManifest))
 	if err != nil {
 		t.Fatal(err)
 	}
 	applied.Store(true)
+	<-confirmed
 	if d := cmp.Diff([]admin.Applied{{Function: "default/fire", Change: local.Created}}, got); d != "" {
 		t.Error(d)
 	}
-	if !acknowledged.Load() {
-		t.Error("the gateway was not told")
-	}
-	told := next(t, node).GetFunctions()
-	if f := told.GetFunctions(); len(f) != 1 || f[0].GetName() != "default/fire" || f[0].GetStore() != "videos" || !f[0].GetHasInput() {
+	m := <-functions
+	if f := m.GetFunctions(); len(f) != 1 || f[0].GetName() != "default/fire" || f[0].GetStore() != "videos" || !f[0].GetHasInput() {
 		t.Errorf("the node was told %v", f)
 	}
 	wantStores := []*nodeapi.Store{{Kind: "s3", Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}
-	if d := cmp.Diff(wantStores, told.GetStores(), protocmp.Transform()); d != "" {
+	if d := cmp.Diff(wantStores, m.GetStores(), protocmp.Transform()); d != "" {
 		t.Error(d)
 	}
 	wantNode := []admin.Node{{Name: "edge", Version: "v1", Gateway: "http://10.201.0.11:8080"}}
@@ -189,7 +195,11 @@ func TestNodesTakeNoRequestsOfADeletedFunction(t *testing.T) {
 	if err := c.Delete("default/fire"); err != nil {
 		t.Fatal(err)
 	}
-	if m := next(t, node); m.GetFunctions() == nil || len(m.GetFunctions().GetFunctions()) != 0 {
+	m := next(t, node)
+	for m.GetConfirm() != nil { // that the instance is withdrawn
+		m = next(t, node)
+	}
+	if m.GetFunctions() == nil || len(m.GetFunctions().GetFunctions()) != 0 {
 		t.Errorf("the node was told %v", m)
 	}
 	if f := c.Status().Functions; len(f) != 1 || !f[0].Deleting || len(f[0].Instances) != 1 {

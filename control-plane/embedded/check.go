@@ -10,16 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
 )
-
-// pollInterval is how often a starting process is asked whether it serves.
-const pollInterval = 20 * time.Millisecond
 
 // programs are what Headstart's build puts into BinDir.
 var programs = []string{controlPlaneName, "headstart-node", "containerd-shim-headstart-v2", "envoy", "filters.wasm"}
@@ -29,9 +25,6 @@ const maxSocketPath = 107
 
 // longestSocket is the longest name of the sockets in a node's run directory.
 const longestSocket = "containerd.sock.ttrpc"
-
-// dnsLabel is as RFC 1123 has it, in lower case.
-var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // check says, before anything starts, what is wrong with the options, what is missing and
 // how to get it.
@@ -80,7 +73,7 @@ func (o Options) checkValues() error {
 	}
 	longest := ""
 	for _, name := range o.Nodes {
-		if !dnsLabel.MatchString(name) {
+		if !field.IsLabel(name) {
 			errs = append(errs, fmt.Errorf("--node-names: %q is not a DNS label: up to 63 lower case letters, digits and dashes, no dash first or last", name))
 		}
 		if len(name) > len(longest) {
@@ -125,25 +118,6 @@ func (o Options) checkMachine() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// poll asks until the answer is yes or ctx ends.
-func poll(ask func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		tick := time.NewTicker(pollInterval)
-		defer tick.Stop()
-		for {
-			err := ask(ctx)
-			if err == nil {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return errors.Join(ctx.Err(), err)
-			case <-tick.C:
-			}
-		}
-	}
 }
 
 func dial(ctx context.Context, a netip.AddrPort) error {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 )
 
 // drainTime is how long the requests that are under way have before the daemons are asked to
@@ -23,6 +23,10 @@ const drainTime = 5 * time.Second
 // endTime is how long the daemons and the control plane have to end after that, all together: then
 // they are killed.
 const endTime = 15 * time.Second
+
+// activeRequests is Envoy's statistic of the requests that a gateway has; the daemon names its listener
+// gateway.
+const activeRequests = "http.gateway.downstream_rq_active"
 
 // Drain lets the requests that are under way end, before Stop. First the gateways take no new
 // connections, until they have answered all requests, also those whose functions are starting, or
@@ -77,9 +81,9 @@ func drainGateway(ctx context.Context, socket string) error {
 			return fmt.Errorf("draining the gateway: %w", err)
 		}
 	}
-	return poll(func(ctx context.Context) error {
-		requests, err := ask(ctx, http.MethodGet, "/stats?filter=^"+xds.ActiveRequests+"$")
-		if err == nil && requests != xds.ActiveRequests+": 0" {
+	return process.Poll(func(ctx context.Context) error {
+		requests, err := ask(ctx, http.MethodGet, "/stats?filter=^"+activeRequests+"$")
+		if err == nil && requests != activeRequests+": 0" {
 			err = errors.New(requests)
 		}
 		return err

@@ -25,7 +25,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 )
 
 const (
@@ -191,9 +190,9 @@ func (p *Platform) startControlPlane(ctx context.Context) error {
 		Name: controlPlaneName, Path: p.bin(controlPlaneName), Log: p.log(controlPlaneName), Restart: true,
 		Args: []string{"--state-dir", p.o.StateDir, "--run-dir", p.o.RunDir, "--listen", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--metrics-listen", netip.AddrPortFrom(p.network.Gateway(), metricsPort).String(),
-			"--stores", p.o.Stores, "--prefetch-filter", p.bin("filters.wasm"), "--route-filter", p.bin("filters.wasm"), "--gateway-port", strconv.Itoa(int(p.o.GatewayPort)),
+			"--stores", p.o.Stores,
 			"--largest-input", strconv.FormatInt(p.o.Buffer.largest(), 10), "--otlp-forward", p.o.OTLPForward, "--log-level", p.o.LogLevel},
-		Ready: poll(func(ctx context.Context) error {
+		Ready: process.Poll(func(ctx context.Context) error {
 			_, err := p.Client().Status(ctx)
 			return err
 		}),
@@ -221,7 +220,7 @@ func (p *Platform) startNode(ctx context.Context, n network.Node) error {
 	if err := p.startDaemon(ctx, n, files, run, state); err != nil {
 		return err
 	}
-	return p.startGateway(ctx, n, files, run)
+	return p.startGateway(ctx, n, run)
 }
 
 func (p *Platform) startContainerd(ctx context.Context, n network.Node, run, state string) error {
@@ -251,8 +250,10 @@ func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Fi
 		Args: append([]string{"--state-dir", state, "--run-dir", run, "--secrets-dir", p.o.SecretsDir, "--control-plane", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--containerd", filepath.Join(run, "containerd.sock"),
 			"--cni-plugins", p.o.CNIPlugins, "--pod-subnet", n.PodSubnet.String(),
+			"--prefetch-filter", p.bin("filters.wasm"), "--route-filter", p.bin("filters.wasm"),
+			"--gateway-port", strconv.Itoa(int(p.o.GatewayPort)),
 			"--peer-listen", netip.AddrPortFrom(n.Address, peerPort).String(), "--otlp", "unix:" + p.run("otlp.sock"), "--log-level", p.o.LogLevel}, p.o.Buffer.args()...),
-		Ready: poll(func(ctx context.Context) error {
+		Ready: process.Poll(func(ctx context.Context) error {
 			s, err := p.Client().Status(ctx)
 			if err != nil {
 				return err
@@ -270,23 +271,15 @@ func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Fi
 // adminSocket is Envoy's, in its node's run directory.
 const adminSocket = "envoy.sock"
 
-func (p *Platform) startGateway(ctx context.Context, n network.Node, files pki.Files, run string) error {
-	socket := filepath.Join(run, adminSocket)
-	b, err := xds.Bootstrap(xds.BootstrapConfig{NodeID: n.Name, Cluster: "headstart", ControlPlaneAddress: p.controlPlane(), ServerName: controlPlaneName,
-		CertFile: files.Cert, KeyFile: files.Key, CAFile: files.CA, AdminSocket: socket, RelaySocket: filepath.Join(run, "gateway.sock")})
-	if err != nil {
-		return err
-	}
-	config := filepath.Join(run, "envoy.json")
-	if err := os.WriteFile(config, b, 0o600); err != nil {
-		return err
-	}
+// startGateway starts the Envoy whose bootstrap the node's daemon has written.
+func (p *Platform) startGateway(ctx context.Context, n network.Node, run string) error {
 	name := "gateway-" + n.Name
 	gateway := netip.AddrPortFrom(n.Address, uint16(p.o.GatewayPort))
 	return p.start(ctx, p.gateways, "", process.Spec{
 		Name: name, Path: p.bin("envoy"), Log: p.log(name), Restart: true, NetNS: n.Namespace,
-		Args:  []string{"--config-path", config, "--concurrency", strconv.Itoa(gatewayWorkers), "--disable-hot-restart", "--log-level", "warning"},
-		Ready: poll(func(ctx context.Context) error { return dial(ctx, gateway) }),
+		Args: []string{"--config-path", filepath.Join(run, "envoy.json"), "--concurrency", strconv.Itoa(gatewayWorkers),
+			"--disable-hot-restart", "--log-level", "warning"},
+		Ready: process.Poll(func(ctx context.Context) error { return dial(ctx, gateway) }),
 	})
 }
 

@@ -3,11 +3,11 @@ package embedded
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
+
+	"github.com/google/renameio/v2"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
@@ -57,23 +57,11 @@ func (p *Platform) writeParts() {
 	for _, s := range p.Status() {
 		parts = append(parts, admin.Part{Name: s.Name, State: string(s.State), Since: s.Since, Restarts: s.Restarts, LastExit: s.LastExit, ExitedAt: s.ExitedAt})
 	}
-	if err := replace(p.run(admin.PartsFile), parts); err != nil {
+	b, err := json.Marshal(parts)
+	if err == nil {
+		err = renameio.WriteFile(p.run(admin.PartsFile), b, 0o600)
+	}
+	if err != nil {
 		p.o.Progress(fmt.Sprintf("`headstart status` cannot show the platform's processes: %v", err))
 	}
-}
-
-// replace writes a file whose readers see the old one or the new one.
-func replace(path string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	next := path + ".next"
-	if err := os.WriteFile(next, b, 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(next, path); err != nil {
-		return errors.Join(err, os.Remove(next))
-	}
-	return nil
 }

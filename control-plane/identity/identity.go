@@ -28,7 +28,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
 	"sync"
 	"time"
@@ -51,8 +50,6 @@ const (
 	authorityLifetime = 10 * 365 * 24 * time.Hour
 	// clockSlack is how far a node's clock may be behind.
 	clockSlack = 5 * time.Minute
-	// serialBits: RFC 5280 section 4.1.2.2 allows 20 octets, positive.
-	serialBits = 159
 )
 
 // Authority signs the certificates of one installation. It is safe for concurrent use.
@@ -110,10 +107,7 @@ func generate() (Material, error) {
 	if err != nil {
 		return Material{}, fmt.Errorf("making the authority's key: %w", err)
 	}
-	tmpl, err := template("headstart authority", authorityLifetime)
-	if err != nil {
-		return Material{}, err
-	}
+	tmpl := template("headstart authority", authorityLifetime)
 	tmpl.IsCA, tmpl.BasicConstraintsValid = true, true
 	tmpl.MaxPathLenZero = true // it signs parties, no further authorities
 	tmpl.KeyUsage = x509.KeyUsageCertSign
@@ -162,18 +156,13 @@ func (a *Authority) sign(tmpl *x509.Certificate, public any) ([]byte, error) {
 	return der, nil
 }
 
-func template(name string, life time.Duration) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
-	if err != nil {
-		return nil, fmt.Errorf("drawing a serial number: %w", err)
-	}
+func template(name string, life time.Duration) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    now.Add(-clockSlack),
-		NotAfter:     now.Add(life),
-	}, nil
+		Subject:   pkix.Name{CommonName: name},
+		NotBefore: now.Add(-clockSlack),
+		NotAfter:  now.Add(life),
+	}
 }
 
 func encode(kind string, der []byte) []byte {

@@ -143,10 +143,7 @@ func (s *Server) owns(ctx context.Context, pod Pod, ips []netip.Addr) error {
 // node signs a node's certificate, which is good as client and as server, and returns
 // it as PEM.
 func (a *Authority) node(name string, r asked) ([]byte, error) {
-	tmpl, err := template(name, Lifetime)
-	if err != nil {
-		return nil, err
-	}
+	tmpl := template(name, Lifetime)
 	tmpl.KeyUsage = x509.KeyUsageDigitalSignature
 	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	tmpl.DNSNames = []string{name}

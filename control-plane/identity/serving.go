@@ -78,10 +78,7 @@ func (a *Authority) servingCertificate() (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the control plane's key: %w", err)
 	}
-	tmpl, err := template(ServiceName, Lifetime)
-	if err != nil {
-		return nil, err
-	}
+	tmpl := template(ServiceName, Lifetime)
 	tmpl.KeyUsage = x509.KeyUsageDigitalSignature
 	// Not a client's: with it nobody is a node.
 	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/headstart-mesh/headstart/control-plane/upstream"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/upstream"
 )
 
 const (
@@ -41,28 +41,25 @@ const (
 	metadataEndpoint  = "endpoint"
 )
 
-// envoyFilter gives the clusters of f's services to us, in gateways that have our
-// sockets. It matches clusters by their whole names: those of a DestinationRule's
+// envoyFilter gives the cluster of f's service to us, in gateways that have our
+// sockets. It matches the cluster by its whole name: those of a DestinationRule's
 // subsets keep Istio's endpoints, as ours know nothing of subsets.
 func envoyFilter(cfg Config, f Function) (*unstructured.Unstructured, error) {
-	spec := &networking.EnvoyFilter{}
-	for _, s := range f.Services {
-		value, err := clusterPatch(f, s.Endpoints)
-		if err != nil {
-			return nil, err
-		}
-		spec.ConfigPatches = append(spec.ConfigPatches, &networking.EnvoyFilter_EnvoyConfigObjectPatch{
-			ApplyTo: networking.EnvoyFilter_CLUSTER,
-			Match: &networking.EnvoyFilter_EnvoyConfigObjectMatch{
-				Context: networking.EnvoyFilter_GATEWAY,
-				Proxy:   &networking.EnvoyFilter_ProxyMatch{Metadata: map[string]string{MetadataKey: MetadataValue}},
-				ObjectTypes: &networking.EnvoyFilter_EnvoyConfigObjectMatch_Cluster{Cluster: &networking.EnvoyFilter_ClusterMatch{
-					Name: s.cluster(),
-				}},
-			},
-			Patch: &networking.EnvoyFilter_Patch{Operation: networking.EnvoyFilter_Patch_MERGE, Value: value},
-		})
+	value, err := clusterPatch(f)
+	if err != nil {
+		return nil, err
 	}
+	spec := &networking.EnvoyFilter{ConfigPatches: []*networking.EnvoyFilter_EnvoyConfigObjectPatch{{
+		ApplyTo: networking.EnvoyFilter_CLUSTER,
+		Match: &networking.EnvoyFilter_EnvoyConfigObjectMatch{
+			Context: networking.EnvoyFilter_GATEWAY,
+			Proxy:   &networking.EnvoyFilter_ProxyMatch{Metadata: map[string]string{MetadataKey: MetadataValue}},
+			ObjectTypes: &networking.EnvoyFilter_EnvoyConfigObjectMatch_Cluster{Cluster: &networking.EnvoyFilter_ClusterMatch{
+				Name: f.Service.cluster(),
+			}},
+		},
+		Patch: &networking.EnvoyFilter_Patch{Operation: networking.EnvoyFilter_Patch_MERGE, Value: value},
+	}}}
 	fields, err := object(spec, protojson.MarshalOptions{})
 	if err != nil {
 		return nil, err
@@ -82,7 +79,7 @@ func envoyFilter(cfg Config, f Function) (*unstructured.Unstructured, error) {
 
 // clusterPatch leaves Istio's transport socket matches, protocol options and connection
 // pool as they are: instances with a sidecar are reached by mutual TLS as before.
-func clusterPatch(f Function, endpoints string) (*structpb.Struct, error) {
+func clusterPatch(f Function) (*structpb.Struct, error) {
 	metadata := map[string]*structpb.Value{metadataFunction: structpb.NewStringValue(f.Name)}
 	if f.Input {
 		metadata[metadataEndpoint] = structpb.NewStringValue(IngressSocket)
@@ -96,7 +93,7 @@ func clusterPatch(f Function, endpoints string) (*structpb.Struct, error) {
 		return nil, err
 	}
 	fields, err := object(&cluster.Cluster{
-		EdsClusterConfig:    &cluster.Cluster_EdsClusterConfig{EdsConfig: endpointsSource(), ServiceName: endpoints},
+		EdsClusterConfig:    &cluster.Cluster_EdsClusterConfig{EdsConfig: endpointsSource(), ServiceName: f.Service.Endpoints},
 		LoadBalancingPolicy: policy,
 		// Istio would have requests wait for 10 s for a connection, and for an answer without end.
 		ConnectTimeout:            durationpb.New(upstream.MeshConnectTimeout),

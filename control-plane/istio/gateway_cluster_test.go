@@ -387,7 +387,7 @@ func TestGatewaysOfARealIstio(t *testing.T) {
 	s.route(t, "plain", plain)
 	w, _ := start(t, s, istio.Config{})
 	f := fire(fireHost)
-	d.serve(t, f.Services[0].Endpoints)
+	d.serve(t, f.Service.Endpoints)
 
 	with := s.startEnvoy(t, ours, "gw", `    HEADSTART: "true"`)
 	without := s.startEnvoy(t, plain, "plain", "")
@@ -399,7 +399,7 @@ func TestGatewaysOfARealIstio(t *testing.T) {
 
 	instance := httptest.NewServer(answer("instance"))
 	t.Cleanup(instance.Close)
-	d.serve(t, f.Services[0].Endpoints, instance.Listener.Addr().String())
+	d.serve(t, f.Service.Endpoints, instance.Listener.Addr().String())
 	eventually(t, "the instance's answer to a hot one", func() bool { return with.ask("/", nil) == "200 instance" })
 
 	t.Run("a hot request with an input goes to the daemon", func(t *testing.T) {
@@ -434,7 +434,7 @@ func TestGatewaysOfARealIstio(t *testing.T) {
 	sidecar.StartTLS()
 	t.Cleanup(sidecar.Close)
 	t.Run("an instance with a sidecar is reached by the mesh's mutual TLS", func(t *testing.T) {
-		d.serveAs(t, map[string]string{"tlsMode": "istio"}, f.Services[0].Endpoints, sidecar.Listener.Addr().String())
+		d.serveAs(t, map[string]string{"tlsMode": "istio"}, f.Service.Endpoints, sidecar.Listener.Addr().String())
 		eventually(t, "the sidecar's answer", func() bool { return with.ask("/", nil) == "200 sidecar outbound_.80_._."+fireHost })
 		if got := with.ask("/input", nil); got != "200 daemon s3://a/b" {
 			t.Errorf("the daemon beside it: %s", got)
@@ -499,7 +499,7 @@ func TestFilterOfARealIstio(t *testing.T) {
 	port := apiservertest.FreePort(t)
 	s.route(t, "gw", port)
 	f := fire(fireHost)
-	d.serve(t, f.Services[0].Endpoints)
+	d.serve(t, f.Service.Endpoints)
 	g := s.startEnvoy(t, port, "gw", `    HEADSTART: "true"`)
 	eventually(t, "a gateway that works although its filter does not", func() bool { return strings.HasPrefix(g.ask("/", nil), "503") })
 	if !strings.Contains(g.log(), "is \"v0\"") {

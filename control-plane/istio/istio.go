@@ -100,9 +100,8 @@ func (c Config) namespace() string { return cmp.Or(c.RootNamespace, DefaultRootN
 type Function struct {
 	// Name is namespace/name.
 	Name string
-	// Services are those of Istio's registry that requests for the function are routed
-	// to: the Service itself, or those of a Knative Service's revisions.
-	Services []Service
+	// Service is the one of Istio's registry that requests for the function are routed to.
+	Service Service
 	// Input: requests may name an input, by their headers. They go to the node's daemon, unless
 	// the prefetch filter says that one names none.
 	Input bool
@@ -129,15 +128,15 @@ type Service struct {
 	Endpoints string
 }
 
-// Functions returns the functions of st that Istio's registry knows. endpoints names those
-// that the daemons serve for a function.
-func Functions(st platform.State, endpoints func(platform.Function) string) []Function {
+// Functions returns the functions of st that Istio's registry knows.
+func Functions(st platform.State) []Function {
 	out := make([]Function, 0, len(st.Functions))
 	for _, f := range st.Functions {
-		if f.Service == "" || f.ServicePort == 0 {
+		if f.Service == "" || f.ServicePort == 0 || f.Withdrawn {
 			continue
 		}
-		out = append(out, Function{Name: f.Name, Input: f.Policy.Input != "", Services: []Service{{Host: f.Service, Port: f.ServicePort, Endpoints: endpoints(f)}}})
+		out = append(out, Function{Name: f.Name, Input: f.Policy.StoredInput(),
+			Service: Service{Host: f.Service, Port: f.ServicePort, Endpoints: f.AssignmentName()}})
 	}
 	return out
 }
@@ -155,13 +154,9 @@ func ObjectName(function string) string {
 }
 
 // Objects returns one EnvoyFilter per function, sorted by name, as they are applied.
-// Functions without a service have none.
 func Objects(cfg Config, functions []Function) ([]*unstructured.Unstructured, error) {
 	out := make([]*unstructured.Unstructured, 0, len(functions))
 	for _, f := range functions {
-		if len(f.Services) == 0 {
-			continue
-		}
 		o, err := envoyFilter(cfg, f)
 		if err != nil {
 			return nil, fmt.Errorf("EnvoyFilter of %s: %w", f.Name, err)

@@ -67,7 +67,7 @@ var cases = map[string]struct {
 	f   istio.Function
 }{
 	"service":  {istio.Config{}, fire(fireHost)},
-	"knative":  {istio.Config{RootNamespace: "mesh"}, fire("fire-00001.default.svc.cluster.local", "fire-00002.default.svc.cluster.local")},
+	"root":     {istio.Config{RootNamespace: "mesh"}, fire(fireHost)},
 	"revision": {istio.Config{Revision: "canary"}, fire(fireHost)},
 }
 
@@ -154,12 +154,12 @@ func TestNamesAreValidAndDistinct(t *testing.T) {
 }
 
 func TestOrderDoesNotMatter(t *testing.T) {
-	a, b := fire(fireHost), istio.Function{Name: "default/a", Services: fire("a.default.svc.cluster.local").Services}
+	a, b := fire(fireHost), istio.Function{Name: "default/a", Service: fire("a.default.svc.cluster.local").Service}
 	one, err := istio.Objects(istio.Config{}, []istio.Function{a, b})
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := istio.Objects(istio.Config{}, []istio.Function{b, a, {Name: "default/unrouted"}})
+	two, err := istio.Objects(istio.Config{}, []istio.Function{b, a})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestFunctionsAreThoseOfTheRegistry(t *testing.T) {
 		{Name: "default/fire", Service: fireHost, ServicePort: 80, Port: 8080},
 		{Name: "default/local"},
 	}}
-	got := istio.Functions(st, func(f platform.Function) string { return f.Name + ":80" })
+	got := istio.Functions(st)
 	if d := cmp.Diff([]istio.Function{fire(fireHost)}, got); d != "" {
 		t.Error(d)
 	}

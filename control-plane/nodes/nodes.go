@@ -86,6 +86,8 @@ type stream struct {
 	load    map[string]int32         // as it was told last
 	refused *nodeapi.GatewayRefusals // likewise
 	stores  *nodeapi.StoreProblems   // likewise
+	// confirms are the Confirms that wait, each closed with the daemon's word.
+	confirms map[int64]chan struct{}
 }
 
 var (
@@ -130,7 +132,9 @@ func (s *Server) Connect(c nodeapi.ControlPlane_ConnectServer) error {
 	daemon := cmp.Or(first.GetRegister().GetProcess(), first.GetRegister().GetPeerAddress())
 	ctx, cancel := context.WithCancelCause(c.Context())
 	defer cancel(nil)
-	st := &stream{process: process{node, daemon}, register: first.GetRegister(), outbox: make(chan *nodeapi.ControlMessage, outboxSize), cancel: cancel, gone: make(chan struct{})}
+	st := &stream{process: process{node, daemon}, register: first.GetRegister(),
+		outbox: make(chan *nodeapi.ControlMessage, outboxSize), cancel: cancel, gone: make(chan struct{}),
+		confirms: map[int64]chan struct{}{}}
 	s.replace(st)
 	// Only this method's return interrupts a Send or a Recv that hangs, so neither may
 	// be done here.
@@ -213,6 +217,8 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 			s.refuses(st, k.GatewayRefusals)
 		case *nodeapi.NodeMessage_StoreProblems:
 			s.lacks(st, k.StoreProblems)
+		case *nodeapi.NodeMessage_Confirmed:
+			s.confirmed(st, k.Confirmed.GetId())
 		case *nodeapi.NodeMessage_RoundTrips, *nodeapi.NodeMessage_Signals:
 			s.observe(st, m)
 		}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -87,12 +87,16 @@ func (s *Server) Refusals() []routing.Problem {
 	return found.Sorted()
 }
 
-// refusal is what a refusal is about and says.
+// refusal is what a refusal is about and says. One without a type is no refusal, but what the gateway's
+// program cannot do.
 func refusal(r *nodeapi.GatewayRefusal) (function, message string) {
+	if r.GetTypeUrl() == "" {
+		return "", "a gateway there has a problem: " + cmp.Or(shown(r.GetWords(), wordsMost), "it does not say which")
+	}
 	what := r.GetTypeUrl()[strings.LastIndexByte(r.GetTypeUrl(), '.')+1:]
 	names := strings.Join(r.GetResources(), ", ")
 	if len(r.GetResources()) == 1 {
-		function = shown(xds.AssignedTo(names), nameMost)
+		function = shown(platform.AssignedTo(names), nameMost)
 	}
 	words := cmp.Or(shown(r.GetWords(), wordsMost), "without a reason")
 	return function, strings.TrimRight(fmt.Sprintf("a gateway there refused %s %s", shown(what, nameMost), shown(names, 3*nameMost)), " ") + ", and keeps what it has: " + words

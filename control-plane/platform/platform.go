@@ -4,6 +4,10 @@ package platform
 
 import (
 	"context"
+	"iter"
+	"net/netip"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
@@ -37,6 +41,23 @@ type State struct {
 	Endpoints []Endpoint
 }
 
+// Hot are the endpoints that take hot requests, of all autoscalers.
+func (s State) Hot() iter.Seq[Endpoint] {
+	return func(yield func(Endpoint) bool) {
+		for _, in := range s.Instances {
+			hot := in.Phase == Ready && in.Address.IsValid()
+			if hot && !yield(Endpoint{Function: in.Function, Address: in.Address, Node: in.Node, MeshTLS: in.MeshSNI != ""}) {
+				return
+			}
+		}
+		for _, e := range s.Endpoints {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
 // Function is one function as deployed.
 type Function struct {
 	// Name is namespace/name.
@@ -49,6 +70,9 @@ type Function struct {
 	// Deleting: it takes no new requests, and is only here until its last instances have
 	// answered theirs.
 	Deleting bool
+	// Withdrawn: it is no function any more, and only here for the requests of gateways that have
+	// not heard of that. Those go to its ready instances; nothing is started for them.
+	Withdrawn bool
 
 	Image     string
 	Command   []string
@@ -76,6 +100,26 @@ type Function struct {
 	Revision string
 
 	Policy policy.Policy
+}
+
+// AssignmentName is the name of the function's endpoints in a mesh, which its cluster asks for
+// (eds_cluster_config.service_name). A function without a service has no cluster in the mesh, and no
+// such name.
+func (f Function) AssignmentName() string {
+	if f.ServicePort == 0 {
+		return ""
+	}
+	return f.Name + ":" + strconv.Itoa(int(f.ServicePort))
+}
+
+// AssignedTo is the function whose AssignmentName it is, or outside a mesh whose name; empty if it is
+// none.
+func AssignedTo(name string) string {
+	function, port, inMesh := strings.Cut(name, ":")
+	if _, err := strconv.ParseUint(port, 10, 16); inMesh && err != nil || !strings.Contains(function, "/") {
+		return ""
+	}
+	return function
 }
 
 // Job is a container that runs once, and takes no requests.
@@ -112,9 +156,9 @@ type Instance struct {
 	Function string
 	Node     string
 	Phase    Phase
-	// Address is ip:port, known once ready. On Kubernetes it is known before, as soon as
-	// the pod has an IP.
-	Address string
+	// Address is where it takes requests, known once it is Ready; the zero AddrPort: not known.
+	// On Kubernetes it is known before, as soon as the pod has an IP.
+	Address netip.AddrPort
 	// MeshSNI is the server name by which the instance's sidecar takes requests over the
 	// mesh's mutual TLS, and no others; empty: it takes plain HTTP.
 	MeshSNI string
@@ -129,10 +173,10 @@ type Relay struct {
 	Headers map[string]string // by which the relay knows the function
 }
 
-// Endpoint is one address of a function that another autoscaler runs.
+// Endpoint is where a function takes requests.
 type Endpoint struct {
 	Function string
-	Address  string // ip:port
+	Address  netip.AddrPort
 	Node     string // empty: unknown
 	// MeshTLS: it takes requests over the mesh's mutual TLS.
 	MeshTLS bool

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ const Prefix = filterapi.AnnotationPrefix
 // The keys of the annotations.
 const (
 	KeyInput        = filterapi.AnnotationInput
+	KeyNamedInput   = filterapi.AnnotationNamed + "<name>" // as the table has all of them
 	KeyPath         = filterapi.AnnotationPath
 	KeyStore        = filterapi.AnnotationStore
 	KeyInputLimit   = filterapi.AnnotationInputLimit
@@ -87,6 +89,7 @@ const MaxDuration = 32
 // Annotation is all that is to be said about one annotation. Parse, the reference page
 // and the admission policies of Kubernetes are made of it.
 type Annotation struct {
+	// Key may end with <name>, for which the function's owner puts a name: see Named.
 	Key string
 	// On are the objects that may have it.
 	On   Objects
@@ -117,6 +120,8 @@ type Annotation struct {
 
 // value is a value as it was written and, for quantities and durations, what it means.
 type value struct {
+	// name stands for the <name> in the key.
+	name   string
 	text   string
 	number int64
 }
@@ -127,6 +132,10 @@ var table = []Annotation{
 	{
 		Key: KeyInput, On: Functions, Kind: Reference, Absent: "none: the function has no input", Example: "s3://videos/{header.x-key}", Word: InputBody, Meaning: inputMeaning,
 		set: setInput,
+	},
+	{
+		Key: KeyNamedInput, On: Functions, Kind: Reference, Absent: "none", Example: "s3://masks/{header.x-key}.png",
+		Meaning: namedInputMeaning, set: setNamedInput,
 	},
 	{
 		// No request names a job's input.
@@ -189,6 +198,31 @@ func setInput(p *Policy, v value) {
 	}
 }
 
+func setNamedInput(p *Policy, v value) {
+	if v.text == "" {
+		return
+	}
+	if p.Named == nil {
+		p.Named = map[string]string{}
+	}
+	p.Named[v.name] = v.text
+}
+
+// Named tells whether the key has a name in it, and with what it begins.
+func (a Annotation) Named() (prefix string, ok bool) { return strings.CutSuffix(a.Key, "<name>") }
+
+// keys are those of the given ones that are the annotation's.
+func (a Annotation) keys(given map[string]string) (keys []string) {
+	prefix, named := a.Named()
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		name, has := strings.CutPrefix(key, prefix)
+		if named && has && reference.IsInputName(name) || !named && key == a.Key {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // Annotations returns those that the objects may have, in the order of the reference.
 func Annotations(on Objects) []Annotation {
 	return slices.DeleteFunc(slices.Clone(table), func(a Annotation) bool { return a.On&on == 0 })
@@ -212,7 +246,12 @@ func (a Annotation) Bounds() string {
 		if a.Literal {
 			return fmt.Sprintf("%d bytes, no placeholders", reference.MaxTemplateBytes)
 		}
-		return fmt.Sprintf("`%s`, or %d bytes, %d placeholders", a.Word, reference.MaxTemplateBytes, reference.MaxPlaceholders)
+		bounds := fmt.Sprintf("%d bytes, %d placeholders", reference.MaxTemplateBytes, reference.MaxPlaceholders)
+		if _, named := a.Named(); named {
+			return fmt.Sprintf("%s; %d of them, whose names are DNS labels of %d bytes",
+				bounds, reference.MaxNamed, reference.MaxNameBytes)
+		}
+		return "`" + a.Word + "`, or " + bounds
 	case Path:
 		return fmt.Sprintf("%d bytes; segments of a-z, A-Z, 0-9, `-._~:@`, or `{<name>}`; `{+<name>}` at the end", reference.MaxRouteBytes)
 	case Store:

@@ -93,7 +93,7 @@ func (a Annotation) checkBytes(text string) (v value, problem, fix string) {
 	case n > a.Largest:
 		return v, "is more than " + quantity.Format(a.Largest), "use at most " + quantity.Format(a.Largest)
 	}
-	return value{text, n}, "", ""
+	return value{text: text, number: n}, "", ""
 }
 
 func (a Annotation) checkDuration(text string) (v value, problem, fix string) {
@@ -104,7 +104,7 @@ func (a Annotation) checkDuration(text string) (v value, problem, fix string) {
 	if d < a.Shortest || d > a.Longest {
 		return v, "is out of range", "use " + Span(a.Shortest) + " to " + Span(a.Longest)
 	}
-	return value{text, int64(d)}, "", ""
+	return value{text: text, number: int64(d)}, "", ""
 }
 
 func (a Annotation) checkNamespaces(text string) (problem, fix string) {

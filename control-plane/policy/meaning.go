@@ -64,6 +64,25 @@ While the function is cold, the body flows to the node of the starting instance,
 ready. No store is needed. Requests without a body have no input, and once the
 function is hot its requests go straight to the instance.`
 
+	namedInputMeaning = `names a further object that a request needs, by a name of your choice, so that a
+function can read an image and its mask, or a video and its subtitles:
+
+` + "```yaml" + `
+headstart.dev/input: s3://videos/{header.x-key}
+headstart.dev/input.mask: s3://masks/{header.x-key}.png
+headstart.dev/input.subtitles: s3://subtitles/{query.lang}/{header.x-key}.vtt
+` + "```" + `
+
+References, placeholders, store, path, limit and errors are those of ` + "`headstart.dev/input`" + `, which need not
+be there. A request may name some of the inputs and lack others. All that it names are fetched at the same time, and
+the request is delivered when all of them are complete.
+
+Each is a file, ` + "`/headstart/inputs/<name>/<request>`" + `, where ` + "`<request>`" + ` is the request's
+` + "`x-headstart-request`" + `; ` + "`HEADSTART_INPUTS_DIR`" + ` is ` + "`/headstart/inputs`" + `. The
+[socket](socket.md#reading-an-input) has them, too. A named input is never the request's body. So sandboxes without
+the directory do not get it: pods without the RuntimeClass ` + "`headstart`" + `, cold requests that Knative's
+activator delivers, and sandboxes from before an update.`
+
 	pathMeaning = `is a URI template ([RFC 6570](https://www.rfc-editor.org/rfc/rfc6570)) of the paths whose requests name an
 input. It gives parts of a path the names that ` + "`headstart.dev/input`" + ` uses. Of a function with several routes this is the one
 whose requests need the input; requests with other paths have none.

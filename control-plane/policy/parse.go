@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
@@ -24,27 +25,24 @@ func ParseJob(given map[string]string, st stores.Stores) (Policy, error) {
 
 func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error) {
 	p := Default()
-	errs := unknown(given, Keys(on))
+	errs := unknown(given, on)
 	for _, a := range Annotations(on) {
-		text, ok := given[a.Key]
-		if !ok {
-			continue
-		}
-		v, problem, fix := a.check(text)
-		if problem != "" {
-			errs = append(errs, &field.Error{Field: a.Key, Value: text, Problem: problem, Fix: fix})
-			v = value{}
-		}
-		a.set(&p, v)
-	}
-	if p.Input != "" && p.Store != "" {
-		if err := checkStore(p, st); err != nil {
-			errs = append(errs, err)
+		for _, key := range a.keys(given) {
+			text := given[key]
+			v, problem, fix := a.check(text)
+			if problem != "" {
+				errs = append(errs, &field.Error{Field: key, Value: text, Problem: problem, Fix: fix})
+				v = value{}
+			}
+			v.name = strings.TrimPrefix(key, filterapi.AnnotationNamed)
+			a.set(&p, v)
 		}
 	}
-	if err := p.checkPath(given); err != nil {
-		errs = append(errs, err)
+	if len(p.Named) > reference.MaxNamed {
+		errs = append(errs, &field.Error{Field: KeyNamedInput, Problem: TooManyNamed, Fix: TooManyNamedFix})
 	}
+	errs = append(errs, p.checkStore(st)...)
+	errs = append(errs, p.checkPath(given)...)
 	if err := p.checkTrigger(given, st); err != nil {
 		errs = append(errs, err)
 	}
@@ -54,20 +52,29 @@ func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error
 	return p, nil
 }
 
-// checkPath holds the variables of the input against the path, unless what is wrong with one of
-// them is said already.
-func (p Policy) checkPath(given map[string]string) *field.Error {
-	template, err := reference.ParseTemplate(p.Template())
-	if p.Input == "" || p.Path != given[KeyPath] || err != nil {
+// checkPath holds the variables of the inputs against the path, unless what is wrong with that is
+// said already.
+func (p Policy) checkPath(given map[string]string) (errs field.Errors) {
+	if p.Path != given[KeyPath] {
 		return nil
 	}
-	names := template.Route().Names()
-	for _, name := range template.Variables() {
-		if !slices.Contains(names, name) {
-			return &field.Error{Field: KeyInput, Value: p.Input, Problem: NotInPath, Fix: NotInPathFix}
+	route, _ := reference.ParseRoute(p.Path) // without a path it has no variables
+	for _, name := range p.inputs().Names() {
+		input := p.inputs()[name]
+		template, err := reference.ParseTemplate(input)
+		if err == nil && !contains(route.Names(), template.Variables()) {
+			errs = append(errs, &field.Error{Field: filterapi.InputKey(name), Value: input,
+				Problem: NotInPath, Fix: NotInPathFix})
 		}
 	}
-	return nil
+	return errs
+}
+
+// inputs are the templates as they were written.
+func (p Policy) inputs() reference.Inputs { return reference.NewInputs(p.Input, p.Named) }
+
+func contains(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
 // What is said of an input with a variable that the path lacks.
@@ -76,22 +83,60 @@ const (
 	NotInPathFix = "write that like /videos/{<name>}"
 )
 
+// What is said of the keys of named inputs.
+const (
+	NoInputName   = "has no name of an input at its end"
+	OneInputOfJob = "is for functions: a job has one input"
+	OneOfJobFix   = "use " + KeyInput
+)
+
+// What is said of wrong names, and of too many.
+var (
+	NoInputNameFix = fmt.Sprintf("use 1 to %d of a-z, 0-9 and -, starting and ending with a letter or digit",
+		reference.MaxNameBytes)
+	TooManyNamed    = fmt.Sprintf("is there more than %d times", reference.MaxNamed)
+	TooManyNamedFix = "put what belongs together into one object"
+)
+
 // unknown returns the keys of our domain that mean nothing, in their own order. Their
 // values stay out: whoever writes headstart.dev/password writes one.
-func unknown(given map[string]string, known []string) field.Errors {
+func unknown(given map[string]string, on Objects) field.Errors {
+	known := Keys(on)
 	list := strings.Join(known, ", ")
 	var errs field.Errors
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if !InDomain(key) || slices.Contains(known, key) {
-			continue
+		name, named := strings.CutPrefix(key, filterapi.AnnotationNamed)
+		switch {
+		case !InDomain(key) || slices.Contains(known, key) && !named:
+		case named && on == Jobs:
+			errs = append(errs, &field.Error{Field: key, Problem: OneInputOfJob, Fix: OneOfJobFix})
+		case named && !reference.IsInputName(name):
+			errs = append(errs, &field.Error{Field: key, Problem: NoInputName, Fix: NoInputNameFix})
+		case named:
+		default:
+			fix := "remove it; known keys are " + list
+			if n, ok := nearestKey(key, known); ok {
+				fix = "did you mean " + n + "? Known keys are " + list
+			}
+			errs = append(errs, &field.Error{Field: key, Problem: "is no annotation of Headstart", Fix: fix})
 		}
-		fix := "remove it; known keys are " + list
-		if n, ok := Nearest(key, known); ok {
-			fix = "did you mean " + n + "? Known keys are " + list
-		}
-		errs = append(errs, &field.Error{Field: key, Problem: "is no annotation of Headstart", Fix: fix})
 	}
 	return errs
+}
+
+// nearestKey is the known key that another one most likely misspells, with that one's own name
+// where it has one.
+func nearestKey(key string, known []string) (string, bool) {
+	known = slices.Clone(known)
+	for i, k := range known {
+		if k != KeyNamedInput {
+			continue
+		}
+		if _, name, ok := strings.Cut(strings.ToLower(key[len(Prefix):]), "."); ok && reference.IsInputName(name) {
+			known[i] = filterapi.AnnotationNamed + name
+		}
+	}
+	return Nearest(key, known)
 }
 
 // InDomain reports whether the annotation is Headstart's, even when it is misspelt in
@@ -100,37 +145,50 @@ func InDomain(key string) bool {
 	return len(key) >= len(Prefix) && strings.EqualFold(key[:len(Prefix)], Prefix)
 }
 
-// checkStore holds the input against the operator's allow-list, as far as that is known
+// checkStore holds the inputs against the operator's allow-list, as far as that is known
 // before a request: a bucket that a header names is checked by the node.
-func checkStore(p Policy, st stores.Stores) *field.Error {
+func (p Policy) checkStore(st stores.Stores) (errs field.Errors) {
+	inputs := p.inputs()
+	if len(inputs) == 0 || p.Store == "" {
+		return nil
+	}
 	store, ok := st.Get(p.Store)
 	if !ok {
-		fix := "ask the operator to allow it"
-		if names := st.Names(); len(names) > 0 {
-			fix = "use " + oneOf(names)
-		}
-		return &field.Error{Field: KeyStore, Value: p.Store, Problem: "is not among the operator's stores", Fix: fix}
+		return field.Errors{unknownStore(KeyStore, p.Store, st)}
 	}
-	template, err := reference.ParseTemplate(p.Input)
+	for _, name := range inputs.Names() {
+		if problem, fix := granted(inputs[name], store); problem != "" {
+			errs = append(errs, &field.Error{Field: filterapi.InputKey(name), Value: inputs[name], Problem: problem, Fix: fix})
+		}
+	}
+	return errs
+}
+
+// granted says what keeps an input from being read from the store.
+func granted(input string, store stores.Store) (problem, fix string) {
+	template, err := reference.ParseTemplate(input)
 	if err != nil {
-		return &field.Error{Field: KeyInput, Value: p.Input, Problem: "is no input reference: " + err.Error(), Fix: "mend it"}
+		return "is no input reference: " + err.Error(), "mend it"
 	}
 	if !slices.Contains(store.Schemes(), template.Scheme()) {
-		return &field.Error{
-			Field: KeyInput, Value: p.Input,
-			Problem: "does not begin as references to store " + store.Name + " do",
-			Fix:     "begin it with " + strings.Join(store.Schemes(), ":// or ") + "://, or name another store in " + KeyStore,
-		}
+		return "does not begin as references to store " + store.Name + " do",
+			"begin it with " + strings.Join(store.Schemes(), ":// or ") + "://, or name another store in " + KeyStore
 	}
 	bucket, literal := template.Bucket()
 	if !literal || store.Allows(bucket) {
-		return nil
+		return "", ""
 	}
-	return &field.Error{
-		Field: KeyInput, Value: p.Input,
-		Problem: "reads a bucket that store " + store.Name + " does not allow",
-		Fix:     "use " + oneOf(store.Buckets) + ", or ask the operator to allow it",
+	return "reads a bucket that store " + store.Name + " does not allow",
+		"use " + oneOf(store.Buckets) + ", or ask the operator to allow it"
+}
+
+// unknownStore says of a key's value that the operator has no such store.
+func unknownStore(key, name string, st stores.Stores) *field.Error {
+	fix := "ask the operator to allow it"
+	if names := st.Names(); len(names) > 0 {
+		fix = "use " + oneOf(names)
 	}
+	return &field.Error{Field: key, Value: name, Problem: "is not among the operator's stores", Fix: fix}
 }
 
 // oneOf lists names for a fix, as many as fit a line.

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ var allowed = stores.Stores{
 	{Name: "private", Kind: "http", Buckets: []string{"models.example.com:8443"}, Secret: "private"},
 }
 
-const knownKeys = "headstart.dev/input, headstart.dev/path, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing"
+const knownKeys = "headstart.dev/input, headstart.dev/input.<name>, headstart.dev/path, headstart.dev/store, headstart.dev/input-limit, headstart.dev/scale-to-zero, headstart.dev/ready-timeout, headstart.dev/trigger, headstart.dev/trigger-store, headstart.dev/trigger-tries, headstart.dev/callers, headstart.dev/routing"
 
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
@@ -54,6 +55,12 @@ func TestParse(t *testing.T) {
 			"the body needs no store",
 			map[string]string{policy.KeyInput: "body", policy.KeyStore: "elsewhere"},
 			policy.Policy{BodyInput: true, Store: "elsewhere", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute, Routing: policy.RoutingBalanced},
+		},
+		{
+			"named inputs",
+			map[string]string{policy.KeyInput: "body", "headstart.dev/input.mask": "s3://videos/{header.x-key}", "headstart.dev/input.b-2": "s3://models/a"},
+			policy.Policy{BodyInput: true, Named: map[string]string{"mask": "s3://videos/{header.x-key}", "b-2": "s3://models/a"},
+				Store: "default", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute, Routing: policy.RoutingBalanced},
 		},
 		{
 			"a store without an input may be unknown",
@@ -89,6 +96,14 @@ func TestParseRefuses(t *testing.T) {
 		{policy.KeyInput, "s3://private/a", `headstart.dev/input: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`},
 		{policy.KeyInput, "/{a} s3://videos/{path.a}", `headstart.dev/input: "/{a} s3://videos/{path.a}" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
 		{policy.KeyInput, "s3://videos/{path.a}", `headstart.dev/input: "s3://videos/{path.a}" has a {path.<name>} that headstart.dev/path does not have; write that like /videos/{<name>}`},
+		{"headstart.dev/input.mask", "body", `headstart.dev/input.mask: "body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://masks/{header.x-key}.png`},
+		{"headstart.dev/input.mask", "s3://private/a", `headstart.dev/input.mask: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`},
+		{"headstart.dev/input.mask", "s3://videos/{path.a}", `headstart.dev/input.mask: "s3://videos/{path.a}" has a {path.<name>} that headstart.dev/path does not have; write that like /videos/{<name>}`},
+		{"headstart.dev/input.Mask", "s3://videos/a", "headstart.dev/input.Mask: has no name of an input at its end; use 1 to 32 of a-z, 0-9 and -, starting and ending with a letter or digit"},
+		{"headstart.dev/input.", "s3://videos/a", "headstart.dev/input.: has no name of an input at its end; use 1 to 32 of a-z, 0-9 and -, starting and ending with a letter or digit"},
+		{"headstart.dev/input.<name>", "s3://videos/a", "headstart.dev/input.<name>: has no name of an input at its end; use 1 to 32 of a-z, 0-9 and -, starting and ending with a letter or digit"},
+		{"headstart.dev/inputs.mask", "s3://videos/a", "headstart.dev/inputs.mask: is no annotation of Headstart; did you mean headstart.dev/input.mask? Known keys are " + knownKeys},
+		{"Headstart.dev/Input.mask", "s3://videos/a", "Headstart.dev/Input.mask: is no annotation of Headstart; did you mean headstart.dev/input.mask? Known keys are " + knownKeys},
 		{policy.KeyPath, "videos/{key}", `headstart.dev/path: "videos/{key}" is no path: must begin with a slash; write it like /videos/{camera}/{+frame}`},
 		{policy.KeyStore, "http://10.0.0.1", `headstart.dev/store: "http://10.0.0.1" is not the name of a store; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},
 		{policy.KeyInputLimit, "lots", `headstart.dev/input-limit: "lots" is not a quantity; write it like 512Mi`},
@@ -138,12 +153,31 @@ func TestParseReportsAllProblemsTogether(t *testing.T) {
 func TestThePathGivesTheInputItsVariables(t *testing.T) {
 	given := map[string]string{policy.KeyPath: "/videos/{camera}/{+frame}", policy.KeyInput: "s3://videos/{path.camera}/{path.frame|urldecode}"}
 	p, err := policy.Parse(given, allowed)
-	if want := "/videos/{camera}/{+frame} s3://videos/{path.camera}/{path.frame|urldecode}"; err != nil || p.Template() != want {
-		t.Errorf("%q, %v; want %q", p.Template(), err, want)
+	if want := "/videos/{camera}/{+frame} s3://videos/{path.camera}/{path.frame|urldecode}"; err != nil || p.Templates()[""] != want {
+		t.Errorf("%q, %v; want %q", p.Templates(), err, want)
 	}
 	delete(given, policy.KeyInput)
-	if p, err := policy.Parse(given, allowed); err != nil || p.Template() != "" {
-		t.Errorf("without an input: %q, %v", p.Template(), err)
+	if p, err := policy.Parse(given, allowed); err != nil || len(p.Templates()) != 0 {
+		t.Errorf("without an input: %q, %v", p.Templates(), err)
+	}
+	given["headstart.dev/input.mask"] = "s3://videos/{path.frame}"
+	if p, err := policy.Parse(given, allowed); err != nil || p.Templates()["mask"] != "/videos/{camera}/{+frame} s3://videos/{path.frame}" {
+		t.Errorf("a named input: %q, %v", p.Templates(), err)
+	}
+}
+
+func TestThereAreAtMostEightNamedInputs(t *testing.T) {
+	given := map[string]string{policy.KeyInput: "s3://videos/a"}
+	for _, c := range "abcdefgh" {
+		given["headstart.dev/input."+string(c)] = "s3://videos/b"
+	}
+	if p, err := policy.Parse(given, allowed); err != nil || len(p.Named) != 8 {
+		t.Errorf("eight: %+v, %v", p, err)
+	}
+	given["headstart.dev/input.i"] = "s3://videos/b"
+	const want = "headstart.dev/input.<name>: is there more than 8 times; put what belongs together into one object"
+	if _, err := policy.Parse(given, allowed); err == nil || err.Error() != want {
+		t.Errorf("nine: %v", err)
 	}
 }
 
@@ -184,10 +218,14 @@ func TestParseWithoutStores(t *testing.T) {
 
 // One letter off is what people type; the hint must name what they meant.
 func TestTyposFindTheirKey(t *testing.T) {
-	keys := strings.Split(knownKeys, ", ")
+	keys := strings.Split(strings.Replace(knownKeys, "<name>", "mask", 1), ", ")
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.SampledFrom(keys).Draw(t, "key")
-		at := rapid.IntRange(len(policy.Prefix), len(key)-1).Draw(t, "at")
+		end := len(key) - 1
+		if name := strings.IndexByte(key[len(policy.Prefix):], '.'); name >= 0 {
+			end = len(policy.Prefix) + name - 1 // the name is anybody's
+		}
+		at := rapid.IntRange(len(policy.Prefix), end).Draw(t, "at")
 		typo := rapid.SampledFrom([]string{key[:at] + key[at+1:], key[:at] + "q" + key[at:], key[:at] + "q" + key[at+1:]}).Draw(t, "typo")
 		_, err := policy.Parse(map[string]string{typo: ""}, allowed)
 		if err == nil || !strings.Contains(err.Error(), "did you mean "+key+"?") {
@@ -201,13 +239,15 @@ func FuzzParse(f *testing.F) {
 	f.Add("inputt", "s3://{header.a}/b", "archive", "1e3", "1h")
 	f.Add("input", "redis://jobs/{header.a}", "jobs", "1e3", "1h")
 	f.Add("input", "https://www.example.com/b", "web", "1e3", "1h")
+	f.Add("input.mask", "s3://videos/{header.x-key}", "default", "1Gi", "30s")
+	f.Add("input.", "s3://videos/a", "default", "1Gi", "30s")
 	f.Fuzz(func(t *testing.T, key, input, store, limit, duration string) {
 		p, err := policy.Parse(map[string]string{
 			policy.Prefix + key: input, policy.KeyInput: input, policy.KeyStore: store, policy.KeyInputLimit: limit,
 			policy.KeyScaleToZero: duration, policy.KeyReadyTimeout: duration,
 		}, allowed)
 		if err != nil {
-			if p != (policy.Policy{}) {
+			if !reflect.DeepEqual(p, policy.Policy{}) {
 				t.Errorf("a policy %+v with the error %v", p, err)
 			}
 			return
@@ -217,10 +257,10 @@ func FuzzParse(f *testing.F) {
 			p.ReadyTimeout < policy.MinReadyTimeout || p.ReadyTimeout > policy.MaxReadyTimeout {
 			t.Errorf("out of bounds: %+v", p)
 		}
-		if _, err := reference.ParseTemplate(p.Input); p.Input != "" && err != nil {
-			t.Errorf("input %q: %v", p.Input, err)
+		if _, err := reference.ParseTemplates(p.Templates()); err != nil {
+			t.Errorf("inputs %q: %v", p.Templates(), err)
 		}
-		if _, ok := allowed.Get(p.Store); p.Input != "" && !ok {
+		if _, ok := allowed.Get(p.Store); p.StoredInput() && !ok {
 			t.Errorf("store %q is not allowed", p.Store)
 		}
 	})

@@ -12,13 +12,15 @@ import (
 type Policy struct {
 	// Input is the template of the input reference; empty: no stored input.
 	Input string
-	// Path is the URI template that the variables in Input are of; empty: it has none.
+	// Named are the templates of further inputs, by their names.
+	Named map[string]string `json:",omitempty"`
+	// Path is the URI template that the variables in them are of; empty: they have none.
 	Path string `json:",omitempty"`
 	// BodyInput tells that the request's body is the input. There is no Input then.
 	BodyInput bool
-	// Store is the operator's store that Input is read from.
+	// Store is the operator's store that the inputs are read from.
 	Store string
-	// InputLimit is the largest input in bytes.
+	// InputLimit is the largest of them in bytes.
 	InputLimit int64
 	// ScaleToZero is how long a function stays idle before its instance is stopped.
 	ScaleToZero time.Duration
@@ -86,12 +88,16 @@ const (
 	MaxCallers = 32
 )
 
-// Template is the whole template of the input's reference, with its path; empty: no stored input.
-func (p Policy) Template() string {
-	if p.Input == "" {
-		return ""
+// StoredInput tells whether requests may have a stored input.
+func (p Policy) StoredInput() bool { return p.Input != "" || len(p.Named) > 0 }
+
+// Templates are the whole templates of the inputs' references, with the path.
+func (p Policy) Templates() reference.Inputs {
+	templates := reference.NewInputs(p.Input, p.Named)
+	for name, input := range templates {
+		templates[name] = reference.Join(p.Path, input)
 	}
-	return reference.Join(p.Path, p.Input)
+	return templates
 }
 
 // InputAsGiven returns what the annotation says of the input, empty if there is none.

@@ -23,7 +23,7 @@ func (a Annotation) checkCount(text string) (v value, problem, fix string) {
 	if err != nil || !CountForm.MatchString(text) || n > a.Largest {
 		return v, fmt.Sprintf("is no number from 1 to %d", a.Largest), "write it like " + a.Example
 	}
-	return value{text, n}, "", ""
+	return value{text: text, number: n}, "", ""
 }
 
 // StreamBucket is the bucket of a stream's reference; ok is false if it is none.
@@ -53,11 +53,7 @@ func (p *Policy) checkTrigger(given map[string]string, st stores.Stores) *field.
 	}
 	store, ok := st.Get(p.TriggerStore)
 	if !ok {
-		fix := "ask the operator to allow it"
-		if names := st.Names(); len(names) > 0 {
-			fix = "use " + oneOf(names)
-		}
-		return &field.Error{Field: key, Value: p.TriggerStore, Problem: "is not among the operator's stores", Fix: fix}
+		return unknownStore(key, p.TriggerStore, st)
 	}
 	if store.Kind != stores.KindRedis {
 		return &field.Error{Field: key, Value: p.TriggerStore, Problem: "has no streams", Fix: "name a store of the kind redis by " + KeyTriggerStore}

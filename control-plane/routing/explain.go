@@ -131,7 +131,8 @@ func (p *Planner) explainRow(f *function, i int, now time.Time) Gateway {
 	shares, wanted, expected := f.loop.Shares(i), f.loop.Wanted(i), f.loop.Expect(i)
 	for j, node := range f.nodes {
 		way := p.measured.RTT(name, node, now)
-		g.To = append(g.To, To{Node: node, Share: shares[j], Wanted: wanted[j], RTT: expected[j].RTT, Source: way.Source, RTTAge: way.Age.Seconds(), RTTError: way.Error, Others: expected[j].Others})
+		g.To = append(g.To, To{Node: node, Share: shares[j], Wanted: wanted[j], RTT: expected[j].RTT.Seconds(),
+			Source: way.Source, RTTAge: way.Age.Seconds(), RTTError: way.Error, Others: expected[j].Others})
 	}
 	return g
 }

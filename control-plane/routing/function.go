@@ -10,10 +10,18 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
 	"github.com/headstart-mesh/headstart/control-plane/weights"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // precision is the sum of a row's weights: a hundredth of a percent is no request to miss.
 const precision = 10_000
+
+// policies are the values of headstart.dev/routing that have weights. With others requests are
+// spread evenly.
+var policies = map[string]weights.Policy{
+	policy.RoutingBalanced: weights.ByLatency,
+	policy.RoutingInverse:  weights.ByInverse,
+}
 
 // function is what is decided of one.
 type function struct {
@@ -36,11 +44,8 @@ type function struct {
 
 func newFunction(name, by string) *function {
 	f := &function{name: name, policy: by, replaced: map[string]time.Time{}, learnt: map[string]*learnt{}}
-	switch by {
-	case policy.RoutingBalanced:
-		f.loop = weights.NewLoop(weights.ByLatency)
-	case policy.RoutingInverse:
-		f.loop = weights.NewLoop(weights.ByInverse)
+	if p, weighted := policies[by]; weighted {
+		f.loop = weights.NewLoop(p)
 	}
 	return f
 }
@@ -171,7 +176,7 @@ func (f *function) publish(changes []weights.Change) {
 		if row.Weights == nil {
 			row.Weights = f.weightsOf(i, index, count)
 		}
-		if f.policy == policy.RoutingBalanced && (row.Expected == nil || changes[i] != weights.Held) {
+		if policies[f.policy].PerRequest && (row.Expected == nil || changes[i] != weights.Held) {
 			row.Expected = f.expected(i, index, count)
 		}
 		f.matrix.Rows[gateway] = row
@@ -190,15 +195,14 @@ func (f *function) weightsOf(i int, index, count map[string]int) []uint32 {
 }
 
 // expected is what the filter of gateway i reckons with.
-func (f *function) expected(i int, index, count map[string]int) []Expected {
+func (f *function) expected(i int, index, count map[string]int) []filterapi.Expected {
 	of := f.loop.Expect(i)
-	row := make([]Expected, len(f.addresses))
+	row := make([]filterapi.Expected, len(f.addresses))
 	for k, a := range f.addresses {
 		node := f.placed.nodeOf[a]
-		e, n := of[index[node]], float64(count[node])
-		row[k] = Expected{RTT: duration(e.RTT), Service: duration(e.Service), Workers: max(1, int(math.Round(e.Workers/n))), Others: e.Others / n}
+		row[k] = of[index[node]].Expected
+		row[k].Workers /= float64(count[node])
+		row[k].Others /= float64(count[node])
 	}
 	return row
 }
-
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -36,6 +36,17 @@ type site struct {
 	// silent nodes say nothing, and liars something else.
 	silent map[string]bool
 	liars  map[string]func()
+	// said is what daemons are about to say, with what their gateways tell them.
+	said map[string]*nodeapi.Signals
+}
+
+// Signals has the one daemon of a node say it with the next word on its gateway's requests.
+func (s *site) Signals(node, process string, m *nodeapi.Signals) {
+	if process != "" {
+		s.Survey.Signals(node, process, m)
+		return
+	}
+	s.said[node] = m
 }
 
 const service = 0.004
@@ -43,11 +54,11 @@ const service = 0.004
 var workers = map[string]float64{"edge": 2, "cloud-1": 7, "cloud-2": 7}
 
 func newSite() *site {
-	s := &site{Survey: survey.New(nobody{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)), silent: map[string]bool{}, liars: map[string]func(){}}
+	s := &site{Survey: survey.New(nobody{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)), silent: map[string]bool{}, liars: map[string]func(){}, said: map[string]*nodeapi.Signals{}}
 	s.planner = routing.New(s, prometheus.NewRegistry())
 	s.state = platform.State{Functions: []platform.Function{{Name: fire}}}
 	for i, node := range gateways {
-		address := fmt.Sprintf("10.0.%d.1:8080", i)
+		address := netip.MustParseAddrPort(fmt.Sprintf("10.0.%d.1:8080", i))
 		s.state.Instances = append(s.state.Instances, platform.Instance{ID: node, Function: fire, Node: node, Phase: platform.Ready, Address: address})
 		s.Came(node, "")
 	}
@@ -67,7 +78,9 @@ func (s *site) pass(seconds int) {
 			case !s.silent[node]:
 				s.tell(node, n)
 			}
-			s.send(node)
+			if !s.silent[node] {
+				s.send(node)
+			}
 		}
 	}
 }
@@ -103,15 +116,27 @@ func distance(a, b string) time.Duration {
 	return ms
 }
 
-// send has a gateway report 200 requests per second that went by its weights.
+// send has a gateway report 200 requests per second that went by its weights. How long they took it does
+// not say: of that daemons tell.
 func (s *site) send(gateway string) {
-	load := signals.Load{Function: fire}
+	load := &nodeapi.RoutedSignals{Function: fire}
 	for k, a := range s.matrix.Endpoints {
 		rps := 200 * float64(s.matrix.Rows[gateway].Weights[k]) / total
 		away := distance(gateway, s.state.Instances[k].Node).Seconds()
-		load.Endpoints = append(load.Endpoints, signals.EndpointLoad{Address: a.String(), Succeeded: rps, InFlight: uint64(math.Round(rps * (away + service)))})
+		load.Endpoints = append(load.Endpoints, &nodeapi.EndpointSignals{Address: a.String(), RpsFractional: rps,
+			NamedMetrics: map[string]float64{"in_flight": rps * (away + service)}})
 	}
-	s.Gateway(gateway, []signals.Load{load})
+	s.relay(gateway, load)
+}
+
+// relay has the gateway's daemon say all that there is to say, unless it lies.
+func (s *site) relay(gateway string, load *nodeapi.RoutedSignals) {
+	m := &nodeapi.Signals{Functions: s.said[gateway].GetFunctions(), Routed: s.said[gateway].GetRouted()}
+	delete(s.said, gateway)
+	if m.Routed == nil {
+		m.Routed = []*nodeapi.RoutedSignals{load}
+	}
+	s.Survey.Signals(gateway, "", m)
 }
 
 // share is which part of a gateway's requests goes to a node.
@@ -162,10 +187,14 @@ func TestHostileReportsDoNoHarm(t *testing.T) {
 			s.Signals(liar, "", signal(liar, 1, 0, service, service, 7))
 		},
 		"endless demand": func(s *site) {
-			s.Gateway(liar, []signals.Load{{Function: fire, Endpoints: []signals.EndpointLoad{{Address: "10.0.2.1:8080", Succeeded: 9e5, InFlight: 10}}}})
+			s.tell(liar, 1)
+			s.said[liar].Routed = []*nodeapi.RoutedSignals{{Function: fire, Endpoints: []*nodeapi.EndpointSignals{
+				{Address: "10.0.2.1:8080", RpsFractional: 9e5, NamedMetrics: map[string]float64{"in_flight": 10}}}}}
 		},
 		"loads of nobody's": func(s *site) {
-			s.Gateway(liar, []signals.Load{{Function: fire, Endpoints: []signals.EndpointLoad{{Address: "10.0.0.1:8080", Succeeded: math.NaN(), InFlight: math.MaxUint64}, {Address: "x", Succeeded: 1}}}, {Function: "x/y"}})
+			s.tell(liar, 1)
+			s.said[liar].Routed = []*nodeapi.RoutedSignals{{Function: fire, Endpoints: []*nodeapi.EndpointSignals{
+				{Address: "10.0.0.1:8080", RpsFractional: math.NaN(), NamedMetrics: map[string]float64{"in_flight": math.Inf(1)}}, {Address: "x", RpsFractional: 1}}}, {Function: "x/y"}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

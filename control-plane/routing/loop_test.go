@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -17,12 +16,12 @@ import (
 type way struct {
 	// told: programs say how they are.
 	told bool
-	// logged: gateways tell how long requests took, as those of a mesh do by their node's daemon.
-	// Else they tell how many are under way. With failures, too: as older daemons have it.
-	logged, withFailures bool
+	// withFailures: gateways' daemons tell how long requests took, those that failed, too, as older
+	// ones have it.
+	withFailures bool
 }
 
-var ways = map[string]way{"programs' word": {told: true}, "load reports": {}, "access logs": {logged: true}, "older access logs": {logged: true, withFailures: true}}
+var ways = map[string]way{"programs' word": {told: true}, "access logs": {}, "older access logs": {withFailures: true}}
 
 // loop is a site that weights have an effect on: how long requests stay on a node, and so what
 // gateways tell, is by how many it gets.
@@ -59,11 +58,8 @@ func (l *loop) pass(seconds int, each func()) {
 				l.far(node, l.seconds)
 			case l.told:
 				l.tell(node, l.seconds)
-			case l.logged: // with what its gateway tells
-				l.far(node, l.seconds)
 			default:
 				l.far(node, l.seconds)
-				l.Signals(node, "", &nodeapi.Signals{})
 			}
 			l.send(node)
 		}
@@ -97,13 +93,12 @@ func (l *loop) stay(node string) float64 {
 
 // send has a gateway tell what has come of its requests.
 func (l *loop) send(gateway string) {
-	load, routed := signals.Load{Function: fire}, &nodeapi.RoutedSignals{Function: fire}
+	routed := &nodeapi.RoutedSignals{Function: fire}
 	for k, a := range l.matrix.Endpoints {
 		node := l.state.Instances[k].Node
 		rps := l.demand[gateway] * l.share(gateway, node) / max(1, l.utilization(node))
 		away, stay, fails := distance(gateway, node).Seconds(), l.stay(node), l.fails[node]
 		all := away + (1-fails)*stay + fails*atOnce.Seconds()
-		load.Endpoints = append(load.Endpoints, signals.EndpointLoad{Address: a.String(), Succeeded: (1 - fails) * rps, Failed: fails * rps, InFlight: uint64(math.Round(rps * all))})
 		to := &nodeapi.EndpointSignals{Address: a.String(), RpsFractional: rps, Eps: fails * rps, NamedMetrics: map[string]float64{"in_flight": rps * all}}
 		switch {
 		case rps > 0 && l.withFailures:
@@ -113,11 +108,7 @@ func (l *loop) send(gateway string) {
 		}
 		routed.Endpoints = append(routed.Endpoints, to)
 	}
-	if l.logged {
-		l.Signals(gateway, "", &nodeapi.Signals{Routed: []*nodeapi.RoutedSignals{routed}})
-		return
-	}
-	l.Gateway(gateway, []signals.Load{load})
+	l.relay(gateway, routed)
 }
 
 func (l *loop) weights() map[string][]uint32 {

@@ -2,7 +2,8 @@ package routing
 
 import (
 	"net/netip"
-	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // Weights say how each gateway spreads the requests of each function over its endpoints,
@@ -31,19 +32,5 @@ type Row struct {
 	Weights []uint32
 	// Expected, one for each column, is what the gateway's filter reckons with. nil: there are
 	// weights only, and they rule.
-	Expected []Expected
-}
-
-// Expected is what a request from one gateway to one endpoint is expected to meet, as
-// filters/route takes it.
-type Expected struct {
-	// RTT is the round trip between the two.
-	RTT time.Duration
-	// Service is how long a request holds one of the endpoint's workers.
-	Service time.Duration
-	// Workers is how many requests the endpoint works on at the same time; 0: not known.
-	Workers int
-	// Others is how many requests the endpoint has in flight on average that are not this
-	// gateway's.
-	Others float64
+	Expected []filterapi.Expected
 }

@@ -140,8 +140,8 @@ func (p *Planner) Known(st platform.State, gateways []string, now time.Time) boo
 	nodes := map[string]bool{}
 	of := endpoints(st)
 	for _, fn := range st.Functions {
-		if at := of[fn.Name]; policyOf(fn) != policy.RoutingEven && at.choice() {
-			for _, node := range at.nodes() {
+		if _, weighted := policies[policyOf(fn)]; weighted && of[fn.Name].choice() {
+			for _, node := range of[fn.Name].nodes() {
 				nodes[node] = true
 			}
 		}
@@ -204,30 +204,17 @@ func (p placed) nodes() []string {
 	return slices.Compact(names)
 }
 
-// endpoints are those that are ready, by function. Addresses that are none are left out: the
-// gateways' server says so.
+// endpoints are those that are ready, by function.
 func endpoints(st platform.State) map[string]placed {
 	of := map[string]placed{}
-	add := func(function, address, node string, relay bool) {
-		a, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return
-		}
-		p := of[function]
+	for e := range st.Hot() {
+		p := of[e.Function]
 		if p.nodeOf == nil {
 			p.nodeOf = map[netip.AddrPort]string{}
 		}
-		p.nodeOf[a] = node
-		p.relayed = p.relayed || relay
-		of[function] = p
-	}
-	for _, in := range st.Instances {
-		if in.Phase == platform.Ready {
-			add(in.Function, in.Address, in.Node, false)
-		}
-	}
-	for _, e := range st.Endpoints {
-		add(e.Function, e.Address, e.Node, e.Relay)
+		p.nodeOf[e.Address] = e.Node
+		p.relayed = p.relayed || e.Relay
+		of[e.Function] = p
 	}
 	return of
 }

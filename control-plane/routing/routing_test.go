@@ -3,6 +3,7 @@ package routing_test
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -106,7 +108,8 @@ func newRig(w *world) *rig {
 }
 
 func (r *rig) place(node, address string) {
-	r.state.Instances = append(slices.Clone(r.state.Instances), platform.Instance{ID: address, Function: fire, Node: node, Phase: platform.Ready, Address: address})
+	r.state.Instances = append(slices.Clone(r.state.Instances), platform.Instance{ID: address, Function: fire, Node: node, Phase: platform.Ready,
+		Address: netip.MustParseAddrPort(address)})
 }
 
 func (r *rig) plan() *routing.Matrix { return r.Plan(r.state, r.gateways, r.now)[fire] }
@@ -125,7 +128,7 @@ func (r *rig) share(m *routing.Matrix, gateway, node string) float64 {
 	var sum uint32
 	for k, a := range m.Endpoints {
 		for _, in := range r.state.Instances {
-			if in.Node == node && in.Address == a.String() {
+			if in.Node == node && in.Address == a {
 				sum += m.Rows[gateway].Weights[k]
 			}
 		}
@@ -173,7 +176,7 @@ func TestRequestsStayNearWhileThereIsRoom(t *testing.T) {
 	if got := r.share(m, "cloud-1", "edge"); got != 0 {
 		t.Errorf("%v of the cloud's go to the edge", got)
 	}
-	want := []routing.Expected{{Service: 4 * ms, Workers: 2}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}}
+	want := []filterapi.Expected{{Service: 4 * ms, Workers: 2}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}}
 	got := m.Rows["edge"].Expected
 	if others := got[1].Others + got[2].Others; math.Abs(others-8) > 1e-6 {
 		t.Errorf("the cloud's own have %v in flight", others)
@@ -309,7 +312,7 @@ func TestNothingToChooseFrom(t *testing.T) {
 	if m := r.plan(); m == nil {
 		t.Error("an autoscaler's endpoints have no weights")
 	}
-	r.state.Endpoints = append(slices.Clone(r.state.Endpoints), platform.Endpoint{Function: fire, Address: "10.0.9.9:8012", Relay: true})
+	r.state.Endpoints = append(slices.Clone(r.state.Endpoints), platform.Endpoint{Function: fire, Address: netip.MustParseAddrPort("10.0.9.9:8012"), Relay: true})
 	if m := r.plan(); m != nil || !strings.Contains(r.explain(t).Even, "autoscaler") {
 		t.Errorf("with a relay: %v", m)
 	}

@@ -54,6 +54,10 @@ const (
 	Superseded Reason = "Superseded"
 )
 
+// Usual tells whether the reason comes up when nodes and functions come and go, and after a
+// stall: it is nobody's fault.
+func (r Reason) Usual() bool { return r == FunctionUnknown || r == TooOften || r == Superseded }
+
 const (
 	// requestsMost is more requests, per second or at a time, than one node has: some
 	// hundred thousand is what Envoy itself takes there.

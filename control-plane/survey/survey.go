@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -19,7 +20,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/signals"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 )
 
 const (
@@ -64,7 +64,10 @@ type doubt struct {
 	at     time.Time
 }
 
-type place struct{ function, address string }
+type place struct {
+	function string
+	address  netip.AddrPort
+}
 
 // New registers the metrics, which docs/reference/metrics.md describes.
 func New(nodes Nodes, r prometheus.Registerer, log *slog.Logger) *Survey {
@@ -72,16 +75,16 @@ func New(nodes Nodes, r prometheus.Registerer, log *slog.Logger) *Survey {
 		busy: map[string]map[string]time.Time{}, hosts: map[string][]string{}, at: map[place]string{}, doubts: map[string]doubt{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_measurements_refused_total", Help: "What nodes and gateways measured and does not count, by the reason."}, []string{"node", "reason"})}
-	s.topology = topology.New(func(node string, r topology.Reason) { s.refuse(node, string(r)) })
-	s.signals = signals.New(func(who string, r signals.Reason) { s.refuse(who, string(r)) })
+	s.topology = topology.New(func(node string, r topology.Reason) { s.refuse(node, string(r), r.Usual()) })
+	s.signals = signals.New(func(who string, r signals.Reason) { s.refuse(who, string(r), r.Usual()) })
 	r.MustRegister(s.refused, collector{s.signals})
 	return s
 }
 
-func (s *Survey) refuse(who, reason string) {
+func (s *Survey) refuse(who, reason string, usual bool) {
 	s.refused.WithLabelValues(who, reason).Inc()
 	s.log.Debug("a measurement does not count", "node", who, "reason", reason)
-	if usual[reason] {
+	if usual {
 		return
 	}
 	now := time.Now()
@@ -90,9 +93,6 @@ func (s *Survey) refuse(who, reason string) {
 	maps.DeleteFunc(s.doubts, func(_ string, d doubt) bool { return now.Sub(d.at) > doubtedFor })
 	s.doubts[who] = doubt{reason, now}
 }
-
-// usual are reasons that come up when nodes and functions come and go, and after a stall.
-var usual = map[string]bool{string(topology.PeerUnknown): true, string(signals.FunctionUnknown): true, string(signals.TooOften): true, string(signals.Superseded): true}
 
 // doubtedFor is how long it is told of something that does not count.
 const doubtedFor = time.Minute
@@ -165,20 +165,7 @@ func (s *Survey) Went(node, process string) {
 
 // RoundTrips takes what the node measured.
 func (s *Survey) RoundTrips(node string, m *nodeapi.RoundTrips) {
-	at := m.GetCoordinate()
-	r := topology.Report{Coordinate: coordinate.Message{Vector: at.GetVector(), Height: at.GetHeight(), Adjustment: at.GetAdjustment(), Error: at.GetError()}}
-	for _, to := range m.GetMeasured() {
-		r.Measured = append(r.Measured, topology.Measured{Peer: to.GetNode(), RTT: microseconds(to.GetRttUs()), Age: to.GetAge().AsDuration()})
-	}
-	s.topology.Report(node, r, time.Now())
-}
-
-// microseconds is that many, or something that is refused, too, where it would overflow.
-func microseconds(n int64) time.Duration {
-	if most := int64(2 * coordinate.LongestRTT / time.Microsecond); n > most {
-		n = most
-	}
-	return time.Duration(max(n, -1)) * time.Microsecond
+	s.topology.Report(node, m, time.Now())
 }
 
 // Signals takes what a daemon of the node counted, and what its gateways told it.
@@ -193,32 +180,18 @@ func (s *Survey) Signals(node, process string, m *nodeapi.Signals) {
 	routed := make(map[string][]load, len(m.GetRouted()))
 	for _, f := range m.GetRouted() {
 		for _, e := range f.GetEndpoints() {
-			routed[f.GetFunction()] = append(routed[f.GetFunction()], load{e.GetAddress(), signals.Report{RPSFractional: e.GetRpsFractional(), EPS: e.GetEps(), NamedMetrics: e.GetNamedMetrics()}})
+			at, _ := netip.ParseAddrPort(e.GetAddress()) // what is none is no instance's
+			routed[f.GetFunction()] = append(routed[f.GetFunction()], load{at, signals.Report{
+				RPSFractional: e.GetRpsFractional(), EPS: e.GetEps(), NamedMetrics: e.GetNamedMetrics()}})
 		}
 	}
 	s.signals.Relayed(node, process, s.byNode(node, routed), s.away(node, now), now)
 }
 
-// What the gateways say.
-
 // load is what a gateway says of one endpoint.
 type load struct {
-	address string
+	address netip.AddrPort
 	signals.Report
-}
-
-// Gateway takes a gateway's load report. The gateway is its node's.
-func (s *Survey) Gateway(gateway string, loads []signals.Load) {
-	now := time.Now()
-	routed := make(map[string][]load, len(loads))
-	for _, l := range loads {
-		routed[l.Function] = []load{} // it has requests, be it of the daemon's
-		for _, e := range l.Endpoints {
-			routed[l.Function] = append(routed[l.Function], load{e.Address, signals.Report{RPSFractional: e.Succeeded + e.Failed, EPS: e.Failed,
-				NamedMetrics: map[string]float64{signals.InFlightMetric: float64(e.InFlight)}}})
-		}
-	}
-	s.signals.Gateway(gateway, s.byNode(gateway, routed), s.away(gateway, now), now)
 }
 
 // away is how long a gateway's requests are on their way.
@@ -296,7 +269,7 @@ func (s *Survey) SetState(st platform.State) {
 	}
 	for _, in := range st.Instances {
 		hosts[in.Function] = append(hosts[in.Function], in.Node)
-		if in.Address != "" {
+		if in.Address.IsValid() {
 			at[place{in.Function, in.Address}] = in.Node
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 )
 
@@ -40,21 +41,6 @@ const (
 	contradiction  = 20 * time.Millisecond
 )
 
-// Measured is a node's word on its way to a peer.
-type Measured struct {
-	Peer string
-	RTT  time.Duration
-	// Age is how long before the report the last sample was: a length of time, because
-	// nodes' clocks differ.
-	Age time.Duration
-}
-
-// Report is what a node says.
-type Report struct {
-	Coordinate coordinate.Message
-	Measured   []Measured
-}
-
 // Reason is why something that a node said does not count.
 type Reason string
 
@@ -73,6 +59,9 @@ const (
 	// TooMany: more than a daemon has peers.
 	TooMany Reason = "TooMany"
 )
+
+// Usual tells whether the reason comes up when nodes come and go: it is nobody's fault.
+func (r Reason) Usual() bool { return r == PeerUnknown }
 
 // Source is where an estimate is from.
 type Source string
@@ -161,36 +150,37 @@ func (m *Map) Leave(name string) {
 }
 
 // Report takes a node's word. Of one that has not joined it counts for nothing.
-func (m *Map) Report(name string, r Report, now time.Time) {
+func (m *Map) Report(name string, r *nodeapi.RoundTrips, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.of[name]
 	if n == nil || !n.joined {
 		return
 	}
-	if len(r.Measured) > measuredMost {
+	measured := r.GetMeasured()
+	if len(measured) > measuredMost {
 		m.refused(name, TooMany)
-		r.Measured = r.Measured[:measuredMost]
+		measured = measured[:measuredMost]
 	}
-	for _, said := range r.Measured {
-		peer := m.of[said.Peer]
+	for _, said := range measured {
+		peer, age := m.of[said.GetNode()], said.GetAge().AsDuration()
 		switch {
 		case peer == nil || peer == n:
 			m.refused(name, PeerUnknown)
-		case said.RTT <= 0 || said.RTT > coordinate.LongestRTT:
+		case said.GetRttUs() <= 0 || said.GetRttUs() > coordinate.LongestRTT.Microseconds():
 			m.refused(name, RTTInvalid)
-		case said.Age < 0 || said.Age > measuredFor:
+		case age < 0 || age > measuredFor:
 			m.refused(name, RTTStale)
 		default:
-			n.ways[said.Peer] = way{said.RTT, now.Add(-said.Age)}
+			n.ways[peer.name] = way{time.Duration(said.GetRttUs()) * time.Microsecond, now.Add(-age)}
 			peer.witnesses[name] = true
 		}
 	}
 	n.trim(m.of, now)
-	if len(r.Coordinate.Vector) == 0 {
+	if len(r.GetCoordinate().GetVector()) == 0 {
 		return // it has none yet
 	}
-	point, err := coordinate.Parse(r.Coordinate)
+	point, err := coordinate.Parse(r.GetCoordinate())
 	if err != nil {
 		m.refused(name, CoordinateInvalid)
 		return

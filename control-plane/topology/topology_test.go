@@ -9,9 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"pgregory.net/rapid"
 
 	"github.com/headstart-mesh/headstart/control-plane/topology"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 )
 
@@ -23,14 +25,16 @@ var start = time.Unix(1_000_000, 0)
 
 // at is a coordinate that many milliseconds along a line, from which all nodes are distant
 // by the differences.
-func at(milliseconds float64) coordinate.Message {
-	m := coordinate.Message{Vector: make([]float64, coordinate.Dimensions), Error: 0.05}
+func at(milliseconds float64) *nodeapi.Coordinate {
+	m := &nodeapi.Coordinate{Vector: make([]float64, coordinate.Dimensions), Error: 0.05}
 	m.Vector[0] = milliseconds / 1000
 	return m
 }
 
-func measured(peer string, rtt time.Duration) topology.Measured {
-	return topology.Measured{Peer: peer, RTT: rtt}
+func measured(peer string, rtt time.Duration) *nodeapi.RoundTrip { return measuredBefore(peer, rtt, 0) }
+
+func measuredBefore(peer string, rtt, age time.Duration) *nodeapi.RoundTrip {
+	return &nodeapi.RoundTrip{Node: peer, RttUs: rtt.Microseconds(), Age: durationpb.New(age)}
 }
 
 // world is a map, and what it refused.
@@ -58,10 +62,10 @@ func (w world) want(t *testing.T, from, to string, now time.Time, rtt time.Durat
 
 func TestBestSourceCounts(t *testing.T) {
 	w := newWorld("a", "b", "c", "d", "silent")
-	w.Report("a", topology.Report{Coordinate: at(0), Measured: []topology.Measured{measured("b", 7*ms), measured("c", ms)}}, start)
-	w.Report("b", topology.Report{Coordinate: at(10), Measured: []topology.Measured{measured("a", 8*ms)}}, start)
-	w.Report("c", topology.Report{Coordinate: at(30)}, start)
-	w.Report("d", topology.Report{Coordinate: at(50), Measured: []topology.Measured{measured("c", 2*ms)}}, start)
+	w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{measured("b", 7*ms), measured("c", ms)}}, start)
+	w.Report("b", &nodeapi.RoundTrips{Coordinate: at(10), Measured: []*nodeapi.RoundTrip{measured("a", 8*ms)}}, start)
+	w.Report("c", &nodeapi.RoundTrips{Coordinate: at(30)}, start)
+	w.Report("d", &nodeapi.RoundTrips{Coordinate: at(50), Measured: []*nodeapi.RoundTrip{measured("c", 2*ms)}}, start)
 	w.want(t, "a", "a", start, 0, topology.Itself)
 	w.want(t, "a", "b", start, 7*ms, topology.Own)
 	w.want(t, "b", "a", start, 8*ms, topology.Own)
@@ -80,8 +84,8 @@ func TestBestSourceCounts(t *testing.T) {
 // What is not told anew is less and less sure, then it does not count.
 func TestSilentNodesDecay(t *testing.T) {
 	w := newWorld("a", "b")
-	w.Report("a", topology.Report{Coordinate: at(0), Measured: []topology.Measured{{Peer: "b", RTT: 7 * ms, Age: time.Minute}}}, start)
-	w.Report("b", topology.Report{Coordinate: at(10)}, start)
+	w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{measuredBefore("b", 7*ms, time.Minute)}}, start)
+	w.Report("b", &nodeapi.RoundTrips{Coordinate: at(10)}, start)
 	w.Leave("a")
 	before := w.RTT("a", "b", start)
 	if before.Age != time.Minute {
@@ -99,7 +103,7 @@ func TestSilentNodesDecay(t *testing.T) {
 		}
 		before = e
 	}
-	if w.Report("a", topology.Report{Coordinate: at(0)}, start.Add(17*time.Minute)); w.RTT("a", "b", start.Add(17*time.Minute)).Source != topology.Unknown {
+	if w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0)}, start.Add(17*time.Minute)); w.RTT("a", "b", start.Add(17*time.Minute)).Source != topology.Unknown {
 		t.Error("a node that left is believed")
 	}
 }
@@ -108,9 +112,9 @@ func TestSilentNodesDecay(t *testing.T) {
 // before did.
 func TestNewbornDaemonIsWhereTheOneBeforeWas(t *testing.T) {
 	w := newWorld("a", "b")
-	w.Report("a", topology.Report{Coordinate: at(0)}, start)
-	w.Report("b", topology.Report{Coordinate: at(10)}, start)
-	w.Report("b", topology.Report{}, start)
+	w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0)}, start)
+	w.Report("b", &nodeapi.RoundTrips{Coordinate: at(10)}, start)
+	w.Report("b", &nodeapi.RoundTrips{}, start)
 	w.want(t, "a", "b", start, 10*ms, topology.Coordinates)
 	if len(w.refused) > 0 {
 		t.Errorf("%v", w.refused)
@@ -123,30 +127,30 @@ func TestHostileReportsDoNotCount(t *testing.T) {
 	far := at(1e9)
 	short := at(0)
 	short.Vector = short.Vector[:3]
-	many := make([]topology.Measured, 1000)
+	many := make([]*nodeapi.RoundTrip, 1000)
 	for i := range many {
 		many[i] = measured("c", 5*ms)
 	}
 	for name, c := range map[string]struct {
-		report topology.Report
+		report *nodeapi.RoundTrips
 		reason topology.Reason
 	}{
-		"coordinate that is no number":  {topology.Report{Coordinate: nan}, topology.CoordinateInvalid},
-		"coordinate off the Earth":      {topology.Report{Coordinate: far}, topology.CoordinateInvalid},
-		"coordinate of another space":   {topology.Report{Coordinate: short}, topology.CoordinateInvalid},
-		"negative round trip":           {topology.Report{Measured: []topology.Measured{measured("b", -ms)}}, topology.RTTInvalid},
-		"no round trip":                 {topology.Report{Measured: []topology.Measured{measured("b", 0)}}, topology.RTTInvalid},
-		"absurd round trip":             {topology.Report{Measured: []topology.Measured{measured("b", math.MaxInt64)}}, topology.RTTInvalid},
-		"round trip of the future":      {topology.Report{Measured: []topology.Measured{{Peer: "b", RTT: ms, Age: -time.Second}}}, topology.RTTStale},
-		"round trip of long ago":        {topology.Report{Measured: []topology.Measured{{Peer: "b", RTT: ms, Age: time.Hour}}}, topology.RTTStale},
-		"round trip to nobody":          {topology.Report{Measured: []topology.Measured{measured("stranger", ms)}}, topology.PeerUnknown},
-		"round trip to the node itself": {topology.Report{Measured: []topology.Measured{measured("a", ms)}}, topology.PeerUnknown},
-		"more peers than a daemon has":  {topology.Report{Measured: many}, topology.TooMany},
+		"coordinate that is no number":  {&nodeapi.RoundTrips{Coordinate: nan}, topology.CoordinateInvalid},
+		"coordinate off the Earth":      {&nodeapi.RoundTrips{Coordinate: far}, topology.CoordinateInvalid},
+		"coordinate of another space":   {&nodeapi.RoundTrips{Coordinate: short}, topology.CoordinateInvalid},
+		"negative round trip":           {&nodeapi.RoundTrips{Measured: []*nodeapi.RoundTrip{measured("b", -ms)}}, topology.RTTInvalid},
+		"no round trip":                 {&nodeapi.RoundTrips{Measured: []*nodeapi.RoundTrip{measured("b", 0)}}, topology.RTTInvalid},
+		"absurd round trip":             {&nodeapi.RoundTrips{Measured: []*nodeapi.RoundTrip{{Node: "b", RttUs: math.MaxInt64}}}, topology.RTTInvalid},
+		"round trip of the future":      {&nodeapi.RoundTrips{Measured: []*nodeapi.RoundTrip{measuredBefore("b", ms, -time.Second)}}, topology.RTTStale},
+		"round trip of long ago":        {&nodeapi.RoundTrips{Measured: []*nodeapi.RoundTrip{measuredBefore("b", ms, time.Hour)}}, topology.RTTStale},
+		"round trip to nobody":          {&nodeapi.RoundTrips{Measured: []*nodeapi.RoundTrip{measured("stranger", ms)}}, topology.PeerUnknown},
+		"round trip to the node itself": {&nodeapi.RoundTrips{Measured: []*nodeapi.RoundTrip{measured("a", ms)}}, topology.PeerUnknown},
+		"more peers than a daemon has":  {&nodeapi.RoundTrips{Measured: many}, topology.TooMany},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld("a", "b", "c")
-			w.Report("b", topology.Report{Coordinate: at(10)}, start)
-			w.Report("a", topology.Report{Coordinate: at(0)}, start)
+			w.Report("b", &nodeapi.RoundTrips{Coordinate: at(10)}, start)
+			w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0)}, start)
 			w.Report("a", c.report, start)
 			if diff := cmp.Diff(map[topology.Reason]int{c.reason: 1}, w.refused); diff != "" {
 				t.Error(diff)
@@ -160,11 +164,11 @@ func TestHostileReportsDoNotCount(t *testing.T) {
 func TestLiarSpoilsItsOwnWaysOnly(t *testing.T) {
 	w := newWorld("a", "b", "liar")
 	honest := func() {
-		w.Report("a", topology.Report{Coordinate: at(0), Measured: []topology.Measured{measured("liar", 50*ms)}}, start)
-		w.Report("b", topology.Report{Coordinate: at(80), Measured: []topology.Measured{measured("liar", 40*ms)}}, start)
+		w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{measured("liar", 50*ms)}}, start)
+		w.Report("b", &nodeapi.RoundTrips{Coordinate: at(80), Measured: []*nodeapi.RoundTrip{measured("liar", 40*ms)}}, start)
 	}
 	honest()
-	w.Report("liar", topology.Report{Coordinate: at(45), Measured: []topology.Measured{measured("a", time.Microsecond), measured("b", time.Microsecond)}}, start)
+	w.Report("liar", &nodeapi.RoundTrips{Coordinate: at(45), Measured: []*nodeapi.RoundTrip{measured("a", time.Microsecond), measured("b", time.Microsecond)}}, start)
 	honest()
 	w.want(t, "a", "b", start, 80*ms, topology.Coordinates) // and not two microseconds by the liar
 	w.want(t, "a", "liar", start, 50*ms, topology.Own)
@@ -176,19 +180,19 @@ func TestContradictedCoordinate(t *testing.T) {
 	names := []string{"w0", "w1", "w2", "w3", "w4"}
 	w := newWorld(append(names, "liar", "asks")...)
 	for i, name := range names {
-		w.Report(name, topology.Report{Coordinate: at(float64(i)), Measured: []topology.Measured{measured("liar", time.Duration(200+10*i)*ms)}}, start)
+		w.Report(name, &nodeapi.RoundTrips{Coordinate: at(float64(i)), Measured: []*nodeapi.RoundTrip{measured("liar", time.Duration(200+10*i)*ms)}}, start)
 	}
-	w.Report("asks", topology.Report{Coordinate: at(20)}, start)
+	w.Report("asks", &nodeapi.RoundTrips{Coordinate: at(20)}, start)
 	honest := at(200)
-	w.Report("liar", topology.Report{Coordinate: honest}, start)
+	w.Report("liar", &nodeapi.RoundTrips{Coordinate: honest}, start)
 	w.want(t, "asks", "liar", start, 180*ms, topology.Coordinates)
-	w.Report("liar", topology.Report{Coordinate: at(600)}, start) // farther than it is
-	w.want(t, "asks", "liar", start, 220*ms, topology.Detour)     // by w0, who is 20 ms away
+	w.Report("liar", &nodeapi.RoundTrips{Coordinate: at(600)}, start) // farther than it is
+	w.want(t, "asks", "liar", start, 220*ms, topology.Detour)         // by w0, who is 20 ms away
 	w.want(t, "liar", "asks", start, 220*ms, topology.Detour)
 	if w.refused[topology.CoordinateContradicted] != 1 {
 		t.Errorf("%v", w.refused)
 	}
-	w.Report("liar", topology.Report{Coordinate: honest}, start)
+	w.Report("liar", &nodeapi.RoundTrips{Coordinate: honest}, start)
 	w.want(t, "asks", "liar", start, 180*ms, topology.Coordinates)
 }
 
@@ -198,14 +202,14 @@ func TestNobodyIsNextDoorToEverybodyByItsOwnWord(t *testing.T) {
 	for i := range 8 {
 		name := "w" + strconv.Itoa(i)
 		w.Join(name)
-		w.Report(name, topology.Report{Coordinate: at(float64(10 * i)), Measured: []topology.Measured{measured("liar", 100*ms)}}, start)
+		w.Report(name, &nodeapi.RoundTrips{Coordinate: at(float64(10 * i)), Measured: []*nodeapi.RoundTrip{measured("liar", 100*ms)}}, start)
 	}
-	w.Report("asks", topology.Report{Coordinate: at(40)}, start)
-	w.Report("liar", topology.Report{Coordinate: at(40), Measured: []topology.Measured{measured("asks", time.Microsecond)}}, start)
+	w.Report("asks", &nodeapi.RoundTrips{Coordinate: at(40)}, start)
+	w.Report("liar", &nodeapi.RoundTrips{Coordinate: at(40), Measured: []*nodeapi.RoundTrip{measured("asks", time.Microsecond)}}, start)
 	for i := range 8 {
-		w.Report("w"+strconv.Itoa(i), topology.Report{Coordinate: at(float64(10 * i)), Measured: []topology.Measured{measured("liar", 100*ms)}}, start)
+		w.Report("w"+strconv.Itoa(i), &nodeapi.RoundTrips{Coordinate: at(float64(10 * i)), Measured: []*nodeapi.RoundTrip{measured("liar", 100*ms)}}, start)
 	}
-	w.Report("liar", topology.Report{Coordinate: at(40), Measured: []topology.Measured{measured("asks", time.Microsecond)}}, start)
+	w.Report("liar", &nodeapi.RoundTrips{Coordinate: at(40), Measured: []*nodeapi.RoundTrip{measured("asks", time.Microsecond)}}, start)
 	if e := w.RTT("asks", "liar", start); e.Source == topology.Other || e.RTT < 90*ms {
 		t.Errorf("%+v", e)
 	}
@@ -218,9 +222,9 @@ func TestNeighbours(t *testing.T) {
 		name := "n" + strconv.Itoa(1000+i)
 		names = append(names, name)
 		w.Join(name)
-		w.Report(name, topology.Report{Coordinate: at(float64(10 * i))}, start)
+		w.Report(name, &nodeapi.RoundTrips{Coordinate: at(float64(10 * i))}, start)
 	}
-	w.Report("me", topology.Report{Coordinate: at(0)}, start)
+	w.Report("me", &nodeapi.RoundTrips{Coordinate: at(0)}, start)
 	traffic := []string{"n1190", "stranger", "me", "n1191", "n1191"}
 	got := w.Neighbours("me", traffic, start)
 	if len(got) != 32 || !slices.IsSorted(got) || slices.Contains(got, "me") || len(slices.Compact(slices.Clone(got))) != 32 {
@@ -289,12 +293,13 @@ func TestAnythingMayBeSaid(t *testing.T) {
 			case 3:
 				w.Neighbours(name.Draw(t, "of"), []string{name.Draw(t, "to")}, now)
 			default:
-				r := topology.Report{Coordinate: coordinate.Message{Height: value.Draw(t, "height"), Adjustment: value.Draw(t, "adjustment"), Error: value.Draw(t, "error")}}
+				r := &nodeapi.RoundTrips{Coordinate: &nodeapi.Coordinate{Height: value.Draw(t, "height"), Adjustment: value.Draw(t, "adjustment"), Error: value.Draw(t, "error")}}
 				for range rapid.IntRange(6, 9).Draw(t, "dimensions") {
 					r.Coordinate.Vector = append(r.Coordinate.Vector, value.Draw(t, "v"))
 				}
 				for range rapid.IntRange(0, 6).Draw(t, "peers") {
-					r.Measured = append(r.Measured, topology.Measured{Peer: name.Draw(t, "peer"), RTT: time.Duration(rapid.Int64().Draw(t, "rtt")), Age: time.Duration(rapid.Int64().Draw(t, "age"))})
+					r.Measured = append(r.Measured, &nodeapi.RoundTrip{Node: name.Draw(t, "peer"), RttUs: rapid.Int64().Draw(t, "rtt"),
+						Age: &durationpb.Duration{Seconds: rapid.Int64().Draw(t, "age"), Nanos: rapid.Int32().Draw(t, "nanos")}})
 				}
 				w.Report(name.Draw(t, "says"), r, now)
 			}

@@ -73,7 +73,7 @@ func (t *Teller) Tell(functions []platform.Function) {
 		next[node] = &nodeapi.Triggers{}
 	}
 	for _, f := range functions {
-		if f.Policy.Trigger == "" || f.Deleting {
+		if f.Policy.Trigger == "" || f.Deleting || f.Withdrawn {
 			continue
 		}
 		for _, node := range Assign(f.Name, able) {
@@ -93,5 +93,7 @@ func (t *Teller) Tell(functions []platform.Function) {
 
 // message is a function's trigger as nodes know it.
 func message(f platform.Function) *nodeapi.Trigger {
-	return &nodeapi.Trigger{Function: f.Name, Store: f.Policy.TriggerStore, Stream: f.Policy.Trigger, Tries: f.Policy.TriggerTries, Input: f.Policy.Template()}
+	return &nodeapi.Trigger{Function: f.Name, Store: f.Policy.TriggerStore,
+		Stream: f.Policy.Trigger, Tries: f.Policy.TriggerTries,
+		Input: f.Policy.Templates()[""], Inputs: f.Policy.Templates().Named()}
 }

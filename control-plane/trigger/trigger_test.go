@@ -109,7 +109,8 @@ func begun(d *daemons) *trigger.Teller {
 }
 
 func triggered(name string) platform.Function {
-	return platform.Function{Name: name, Policy: policy.Policy{Trigger: "redis://jobs/frames", TriggerStore: "queues", TriggerTries: 7, Input: "s3://videos/{header.ce-subject}"}}
+	return platform.Function{Name: name, Policy: policy.Policy{Trigger: "redis://jobs/frames", TriggerStore: "queues", TriggerTries: 7, Input: "s3://videos/{header.ce-subject}",
+		Named: map[string]string{"mask": "s3://masks/{header.ce-subject}"}}}
 }
 
 func TestOnlyThoseWhoConsumeAreTold(t *testing.T) {
@@ -127,7 +128,8 @@ func TestOnlyThoseWhoConsumeAreTold(t *testing.T) {
 	if got := d.heard(); !slices.Equal(got, want) {
 		t.Fatalf("%q were told, want %q", got, want)
 	}
-	message := &nodeapi.Triggers{Triggers: []*nodeapi.Trigger{{Function: "default/fire", Store: "queues", Stream: "redis://jobs/frames", Tries: 7, Input: "s3://videos/{header.ce-subject}"}}}
+	message := &nodeapi.Triggers{Triggers: []*nodeapi.Trigger{{Function: "default/fire", Store: "queues", Stream: "redis://jobs/frames", Tries: 7,
+		Input: "s3://videos/{header.ce-subject}", Inputs: map[string]string{"mask": "s3://masks/{header.ce-subject}"}}}}
 	if diff := cmp.Diff(message, d.last[want[0]], protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}

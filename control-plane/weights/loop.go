@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // Policy makes weights of what has been measured, and says when those in use are to give way.
@@ -12,11 +14,13 @@ type Policy struct {
 	// Hold tells which rows of held are to be replaced by the wanted ones, which are of the
 	// same sources and nodes.
 	Hold func(f Function, held, wanted Matrix) []bool
+	// PerRequest: gateways hear what to expect, and pick by that. Else the shares alone rule.
+	PerRequest bool
 }
 
 // The policies.
 var (
-	ByLatency = Policy{Weigh: Balanced, Hold: Hold}
+	ByLatency = Policy{Weigh: Balanced, Hold: Hold, PerRequest: true}
 	ByInverse = Policy{Weigh: Inverse, Hold: Shifted}
 )
 
@@ -55,14 +59,9 @@ type Measured struct {
 	Passed time.Duration
 }
 
-// Expected is what a request from a source may expect of a node.
+// Expected is what a request from a source may expect of a node, all its endpoints together.
 type Expected struct {
-	// RTT and Service are in seconds, the latter how long it holds a worker.
-	RTT, Service float64
-	Workers      float64
-	// Others is how many requests the node has in flight, on average, that are not the
-	// source's.
-	Others float64
+	filterapi.Expected
 	// Success as in Node. Service is the longer for it.
 	Success float64
 }
@@ -215,8 +214,9 @@ func (l *Loop) expect(f Function) [][]Expected {
 			// How many it works on does not change by its silence, only how far it is relied on.
 			workers := believe(f.Nodes[j].Workers, 1, workersLimit, workersUnknown)
 			others := max(0, load[j]-demand[i]*row[j])
-			all[i][j] = Expected{RTT: rtts[i*len(nodes)+j], Service: n.Service, Workers: workers,
-				Others: believe(f.Nodes[j].Busy, 0, workers, 0) + others*n.Service, Success: n.Success}
+			all[i][j] = Expected{Success: n.Success, Expected: filterapi.Expected{
+				RTT: duration(rtts[i*len(nodes)+j]), Service: duration(n.Service),
+				Workers: workers, Others: believe(f.Nodes[j].Busy, 0, workers, 0) + others*n.Service}}
 		}
 	}
 	return all
@@ -227,7 +227,8 @@ func (l *Loop) expect(f Function) [][]Expected {
 func (l *Loop) outdated(i int, now []Expected) bool {
 	for j, e := range now {
 		told := l.told[i][j]
-		if math.Abs(e.RTT-told.RTT) > max(resolution, outdated*told.RTT) || math.Abs(e.Others-told.Others) > max(1, outdated*told.Workers) {
+		if math.Abs((e.RTT-told.RTT).Seconds()) > max(resolution, outdated*told.RTT.Seconds()) ||
+			math.Abs(e.Others-told.Others) > max(1, outdated*told.Workers) {
 			return true
 		}
 		// A node that fails has room, whatever comes: nobody must take it for where to go.
@@ -235,11 +236,13 @@ func (l *Loop) outdated(i int, now []Expected) bool {
 			return true
 		}
 		// Of a node that it does not send to it need not know better.
-		if l.held[i][j] > 0 && (off(e.Service, told.Service) || off(e.Workers, told.Workers)) {
+		if l.held[i][j] > 0 && (off(e.Service.Seconds(), told.Service.Seconds()) || off(e.Workers, told.Workers)) {
 			return true
 		}
 	}
 	return false
 }
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 func off(now, told float64) bool { return math.Abs(now-told) > outdated*told }

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -28,7 +29,14 @@ func thumbs() platform.Function {
 }
 
 func ready(f platform.Function, id, address string) platform.Instance {
-	return platform.Instance{ID: id, Function: f.Name, Node: "edge", Phase: platform.Ready, Address: address}
+	return platform.Instance{ID: id, Function: f.Name, Node: "edge", Phase: platform.Ready, Address: at(address)}
 }
 
-var edge = Gateway{ID: "edge", IngressSocket: "/run/headstart/ingress.sock", HintSocket: "/run/headstart/hint.sock"}
+// at is zero for what is no address.
+func at(address string) netip.AddrPort {
+	a, _ := netip.ParseAddrPort(address)
+	return a
+}
+
+// edge is a node.
+var edge = struct{ ID string }{"edge"}

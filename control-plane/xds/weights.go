@@ -119,7 +119,7 @@ func (p pool) expect(gateway string, weights []uint32) (expected iter.Seq[filter
 			if weights != nil {
 				weight = weights[i]
 			}
-			if !yield(filterapi.RouteEndpoint{Address: p.addresses[i], Weight: weight, RTT: e.RTT, Service: e.Service, Workers: e.Workers, Others: e.Others}) {
+			if !yield(filterapi.RouteEndpoint{Address: p.addresses[i], Weight: weight, Expected: e}) {
 				return
 			}
 		}
@@ -128,7 +128,7 @@ func (p pool) expect(gateway string, weights []uint32) (expected iter.Seq[filter
 
 // average is of the endpoints that are ready, for those without a column; ok is false if none of
 // them has one.
-func (p pool) average(of []routing.Expected) (e routing.Expected, ok bool) {
+func (p pool) average(of []filterapi.Expected) (e filterapi.Expected, ok bool) {
 	n := 0
 	for _, c := range p.columns {
 		if c >= 0 {
@@ -143,7 +143,7 @@ func (p pool) average(of []routing.Expected) (e routing.Expected, ok bool) {
 		if c >= 0 {
 			e.RTT += of[c].RTT / time.Duration(n)
 			e.Service += of[c].Service / time.Duration(n)
-			e.Workers += of[c].Workers / n
+			e.Workers += of[c].Workers / float64(n)
 			e.Others += of[c].Others / float64(n)
 		}
 	}

@@ -72,8 +72,8 @@ func (w *World) Measure(length time.Duration, seed uint64) Result {
 			if now.Before(next[i]) {
 				continue
 			}
-			if said, news := plan.Report(now); news {
-				m.Report(names[i], told(said), now)
+			if said := plan.Report(now); said != nil {
+				m.Report(names[i], said, now)
 			}
 			peer, wait, ok := plan.Next(now)
 			next[i] = now.Add(wait)
@@ -95,14 +95,6 @@ func (w *World) Measure(length time.Duration, seed uint64) Result {
 	}
 	r.ProbesLast = float64(last) / float64(n) / min(length, time.Minute).Seconds()
 	w.judge(m, names, began.Add(length), &r)
-	return r
-}
-
-func told(said probe.Report) topology.Report {
-	r := topology.Report{Coordinate: said.Coordinate}
-	for _, m := range said.Measured {
-		r.Measured = append(r.Measured, topology.Measured(m))
-	}
 	return r
 }
 

@@ -65,6 +65,34 @@ func TestAColdRequestFindsItsInput(t *testing.T) {
 	nothingHalfMade(t)
 }
 
+// A request that names three objects finds all of them, two as files by their names.
+func TestAColdRequestFindsItsNamedInputs(t *testing.T) {
+	deploy(t, testbed.Function{Name: "names", Annotations: withInput(
+		"headstart.dev/input.mask", "s3://{header.x-bucket}/{header.x-key}.png",
+		"headstart.dev/input.subtitles", "s3://{header.x-bucket}/{query.lang}/{header.x-key}")})
+	want := map[string]string{"mask": put(t, "named/one.png", 2_000_000), "subtitles": put(t, "en/named/one", 1000)}
+	digest := put(t, "named/one", 5_000_000)
+	for _, state := range []string{"cold", "hot"} {
+		a := call{function: "names", path: "/?lang=en", header: forInput("named/one")}.ok(t)
+		if a.report.Body.SHA256 != digest || a.report.File.SHA256 != digest {
+			t.Errorf("%s: the input is %+v, want digest %s", state, a.report, digest)
+		}
+		for name, digest := range want {
+			if got := a.report.Inputs[name]; got.SHA256 != digest || got.Error != "" || got.Writable {
+				t.Errorf("%s: %s is %+v, want digest %s, read-only", state, name, got, digest)
+			}
+		}
+		if len(a.report.Inputs) != len(want) || !slices.Contains(a.report.Env, "HEADSTART_INPUTS_DIR=/headstart/inputs") {
+			t.Errorf("%s: named inputs %v, environment %v", state, a.report.Inputs, a.report.Env)
+		}
+	}
+	got, err := call{function: "names", path: "/?lang=de", header: forInput("named/one")}.do(t.Context())
+	if err != nil || got.status != http.StatusNotFound || got.problem.Title != "InputNotFound" || got.problem.Field != "headstart.dev/input.subtitles" {
+		t.Errorf("without one of them: %d %+v, %v", got.status, got.problem, err)
+	}
+	nothingHalfMade(t)
+}
+
 func TestARequestWithABodyOfItsOwnKeepsIt(t *testing.T) {
 	deploy(t, testbed.Function{Name: "own-body", Annotations: withInput()})
 	digest := put(t, "own/input", 300_000)

@@ -33,6 +33,11 @@ func TestKilledPartsComeBack(t *testing.T) {
 					answered <- result{a, err}
 				}()
 				eventually(t, "the function is "+moment, func() error {
+					select {
+					case r := <-answered:
+						t.Fatalf("it was answered before: %+v, %v", r.a, r.err)
+					default:
+					}
 					in := function(t, name).Instances
 					if len(in) == 0 || moment == "working" && in[0].Phase != "Ready" {
 						return fmt.Errorf("instances %+v", in)

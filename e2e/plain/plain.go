@@ -13,16 +13,15 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/e2e/ads"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/shim/gateway"
 )
 
 const (
-	// Port is the gateway's, control its control plane's.
-	Port    = 8081
-	control = 9470
-	name    = "plain"
+	// Port is the gateway's.
+	Port = 8081
+	name = "plain"
 	// timeout is many times what the slowest step here takes.
 	timeout = 2 * time.Minute
 )
@@ -51,8 +50,7 @@ func Start(ctx context.Context, bed *testbed.Bed, binDir, function string) (pid 
 	}
 	dir := filepath.Join(bed.RunDir(), name)
 	node, edgeRun := bed.Node(testbed.Edge), filepath.Join(bed.RunDir(), testbed.Edge)
-	server, err := ads.Open(dir, netip.AddrPortFrom(bed.ControlPlaneIP(), control),
-		xds.Config{ListenPort: Port, OTLPSocket: filepath.Join(bed.RunDir(), "otlp.sock"), TraceSampling: 100})
+	server, err := ads.Open(filepath.Join(dir, "xds"))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -61,14 +59,15 @@ func Start(ctx context.Context, bed *testbed.Bed, binDir, function string) (pid 
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		group.Stop(end)
-		server.Close()
+		_ = server.Close() // of a directory that goes with the bed
 	}
 	state := platform.State{Functions: []platform.Function{{Name: "default/" + function, Hosts: []string{function + ".default.headstart.local"},
 		RequestTimeout: timeout}}, Instances: []platform.Instance{in}}
-	err = server.Update(state, nil, []xds.Gateway{{ID: name, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock")}})
+	err = server.Update(state, nil)
 	var b []byte
 	if err == nil {
-		b, err = server.Bootstrap(name, filepath.Join(dir, "envoy.sock"))
+		b, err = server.Gateway(gateway.Config{Node: name, Port: Port, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock"),
+			AdminSocket: filepath.Join(dir, "envoy.sock"), OTLPSocket: filepath.Join(bed.RunDir(), "otlp.sock"), TraceSampling: 100})
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "envoy.json"), b, 0o600)

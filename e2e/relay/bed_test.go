@@ -50,7 +50,7 @@ type bed struct {
 	activity *activity
 	address  string // of the control plane
 
-	controlPlane *xds.MeshServer
+	controlPlane *xds.Server
 	relay        *relay.Relay
 	// refused is what gateways refuse.
 	refused atomic.Pointer[nodeapi.GatewayRefusals]
@@ -106,12 +106,13 @@ func (b *bed) serve(g *grpc.Server, network, address string) (string, func()) {
 
 func (b *bed) startControlPlane() {
 	b.t.Helper()
-	b.controlPlane = xds.NewMesh(xds.MeshConfig{IngressSocket: b.socket("ingress.sock"), Cluster: istio.ClusterOf, Verify: func(_ context.Context, node string) error {
-		if node != "edge" {
-			return errors.New("another's certificate")
-		}
-		return nil
-	}}, b.log("control plane"))
+	b.controlPlane = xds.New(xds.Config{Endpoints: platform.Function.AssignmentName,
+		IngressSocket: b.socket("ingress.sock"), Cluster: istio.ClusterOf, Verify: func(_ context.Context, node string) error {
+			if node != "edge" {
+				return errors.New("another's certificate")
+			}
+			return nil
+		}}, b.log("control plane"))
 	g := grpc.NewServer(xds.ServerOptions()...)
 	b.controlPlane.Register(g)
 	b.address, b.stopControlPlane = b.serve(g, "tcp", b.address)
@@ -245,7 +246,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 		b.t.Fatal(err)
 	}
 	functions, err := istio.Objects(istio.Config{}, []istio.Function{{Name: "default/fire", Input: b.input,
-		Services: []istio.Service{{Host: fireHost, Port: 80, Endpoints: xds.AssignmentName(at().Functions[0])}}}})
+		Service: istio.Service{Host: fireHost, Port: 80, Endpoints: at().Functions[0].AssignmentName()}}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

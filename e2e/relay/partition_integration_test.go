@@ -21,9 +21,10 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/control-plane/upstream"
 	"github.com/headstart-mesh/headstart/e2e/linkemu"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/upstream"
 )
 
 const (
@@ -91,7 +92,7 @@ func newParted(t *testing.T) *parted {
 		p.instances = append(p.instances, one)
 		m.Endpoints = append(m.Endpoints, netip.MustParseAddrPort(one.address))
 		row.Weights = append(row.Weights, 100)
-		row.Expected = append(row.Expected, routing.Expected{RTT: 2 * delay(i+1), Service: hotTakes, Workers: 16})
+		row.Expected = append(row.Expected, filterapi.Expected{RTT: 2 * delay(i+1), Service: hotTakes, Workers: 16})
 	}
 	m.Rows = map[string]routing.Row{"edge": row}
 	p.weights = routing.Weights{"default/fire": m}

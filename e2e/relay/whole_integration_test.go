@@ -5,8 +5,6 @@ package relay
 import (
 	"context"
 	"fmt"
-	"net/netip"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,70 +12,54 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
-	"github.com/headstart-mesh/headstart/control-plane/signals"
+	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
+	owngateway "github.com/headstart-mesh/headstart/shim/gateway"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/relay"
 )
 
-// whole is a node of the embedded platform: its gateway has everything from the control
-// plane.
+// whole is a node of the embedded platform: its gateway has everything from the relay.
 type whole struct {
 	*bed
-	server         *xds.Server
-	port           int
-	files, gateway pki.Files
+	server    *xds.Server
+	gateway   owngateway.Config
+	confirmed chan int64
 }
 
 func newWhole(t *testing.T) *whole {
 	t.Helper()
-	w := &whole{bed: &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0"}, port: int(porttest.Free(t))}
-	w.url = fmt.Sprintf("http://127.0.0.1:%d/", w.port)
-	authority, err := pki.New(filepath.Join(w.dir, "pki"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, files := range map[string]*pki.Files{"controlplane": &w.files, "edge": &w.gateway} {
-		if *files, err = authority.Issue(name, netip.MustParseAddr("127.0.0.1")); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w := &whole{bed: &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0"}, confirmed: make(chan int64, 1)}
+	w.gateway = owngateway.Config{Node: "edge", Port: uint32(porttest.Free(t)), RelaySocket: w.socket("gateway.sock"), IngressSocket: w.socket("ingress.sock"),
+		HintSocket: w.socket("hints.sock"), AdminSocket: w.socket("admin.sock")}
+	w.url = fmt.Sprintf("http://127.0.0.1:%d/", w.gateway.Port)
 	w.startControlPlane()
 	return w
 }
 
 func (w *whole) startControlPlane() {
 	w.t.Helper()
-	server, _, err := peertls.Load(w.files.Cert, w.files.Key, w.files.CA)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.server = xds.New(xds.Config{ListenPort: uint32(w.port), Verify: func(ctx context.Context, _ string) error { _, err := peertls.Peer(ctx); return err },
-		OnLoad: func(string, []signals.Load) {}}, w.log("control plane"))
-	g := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(server)))...)
+	name := func(f platform.Function) string { return f.Name }
+	w.server = xds.New(xds.Config{Endpoints: name, Cluster: name, Verify: func(context.Context, string) error { return nil }}, w.log("control plane"))
+	g := grpc.NewServer(xds.ServerOptions()...)
 	w.server.Register(g)
 	w.address, w.stopControlPlane = w.serve(g, "tcp", w.address)
 }
 
 func (w *whole) startDaemon() {
 	w.t.Helper()
-	_, client, err := peertls.Load(w.gateway.Cert, w.gateway.Key, w.gateway.CA)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	conn, err := grpc.NewClient(w.address, grpc.WithTransportCredentials(credentials.NewTLS(peertls.ClientFor(client, "controlplane"))),
+	conn, err := grpc.NewClient(w.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: patience, Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, MaxDelay: time.Second}}))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := relay.New(relay.Config{Whole: true, Node: "edge", ControlPlane: conn, StateFile: w.socket("gateway.pb"), Activity: w.activity, Refused: func(*nodeapi.GatewayRefusals) {},
-		Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: w.log("daemon")})
+	w.relay = relay.New(relay.Config{Gateway: w.gateway, Node: "edge", ControlPlane: conn, StateFile: w.socket("gateway.pb"), Activity: w.activity, Refused: func(*nodeapi.GatewayRefusals) {},
+		Confirmed: func(id int64) { w.confirmed <- id }, Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: w.log("daemon")})
+	r := w.relay
 	g := grpc.NewServer(relay.ServerOptions()...)
 	r.Register(g)
 	_, stop := w.serve(g, "unix", w.socket("gateway.sock"))
@@ -90,8 +72,7 @@ func (w *whole) startDaemon() {
 
 func (w *whole) startEnvoy() {
 	w.t.Helper()
-	b, err := xds.Bootstrap(xds.BootstrapConfig{NodeID: "edge", Cluster: "gateways", ControlPlaneAddress: w.address, ServerName: "controlplane",
-		CertFile: w.gateway.Cert, KeyFile: w.gateway.Key, CAFile: w.gateway.CA, AdminSocket: w.socket("admin.sock"), RelaySocket: w.socket("gateway.sock")})
+	b, err := w.gateway.Bootstrap()
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -103,10 +84,16 @@ func (w *whole) update(st platform.State) {
 	for i := range st.Functions {
 		st.Functions[i].Hosts = []string{"video.example"}
 	}
-	gateways := []xds.Gateway{{ID: "edge", IngressSocket: w.socket("ingress.sock"), HintSocket: w.socket("hints.sock")}}
-	if err := w.server.Update(st, nil, gateways); err != nil {
+	if err := w.server.Update(st, nil); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// deploy tells the daemon of the function, as its control plane does.
+func (w *whole) deploy(st platform.State) {
+	w.t.Helper()
+	st.Functions[0].Hosts = []string{"video.example"}
+	w.relay.SetFunctions([]*nodeapi.Function{local.Message(st.Functions[0])})
 }
 
 // settle waits until gateway and daemon have taken everything over.
@@ -117,16 +104,23 @@ func (w *whole) settle() {
 	if err := w.server.Settled(ctx); err != nil {
 		w.t.Fatal(err)
 	}
+	w.relay.Confirm(1)
+	select {
+	case <-w.confirmed:
+	case <-ctx.Done():
+		w.t.Fatal("the gateway does not take what it is told")
+	}
 }
 
-// Without the control plane a fresh gateway routes as it was told last, by a daemon that may
-// have started then as well. It follows the control plane again when that is back.
+// A fresh gateway routes as was said last without the control plane, by a daemon that may have started
+// then as well. It follows the control plane again when that is back. Without both it goes on.
 func TestFreshWholeGatewayWithoutControlPlane(t *testing.T) {
 	w := newWhole(t)
 	w.listen("unix", w.socket("ingress.sock"), says("daemon"))
 	one, two, three := w.listen("tcp", "127.0.0.1:0", says("one")), w.listen("tcp", "127.0.0.1:0", says("two")), w.listen("tcp", "127.0.0.1:0", says("three"))
 	w.update(at(one.address))
 	w.startDaemon()
+	w.deploy(at())
 	w.startEnvoy()
 	w.comes("one")
 	w.settle()
@@ -149,7 +143,6 @@ func TestFreshWholeGatewayWithoutControlPlane(t *testing.T) {
 	w.comes("daemon")
 	w.settle()
 
-	// A gateway that has met the control plane needs nobody else to go on.
 	w.stopControlPlane()
 	w.stopDaemon()
 	for range 20 {
@@ -159,5 +152,6 @@ func TestFreshWholeGatewayWithoutControlPlane(t *testing.T) {
 	}
 	w.startControlPlane()
 	w.update(at(one.address))
+	w.startDaemon()
 	w.comes("one")
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,25 @@ type bed struct {
 	nodes             []*node
 	// asked is how many functions have had a request.
 	asked *atomic.Int64
+	// older are the names of the programs that are of the neighbouring version.
+	older []string
+}
+
+// neighbour is the environment variable that names the directory of the neighbouring version's
+// programs; `make test` sets it.
+const neighbour = "HEADSTART_NEIGHBOUR"
+
+// path is where a program of the product is.
+func (b *bed) path(name string) string {
+	b.t.Helper()
+	if !slices.Contains(b.older, name) {
+		return programtest.Path(b.t, name)
+	}
+	path := filepath.Join(os.Getenv(neighbour), name)
+	if _, err := os.Stat(path); err != nil {
+		b.t.Fatalf("%s must name the directory that e2e/replicas/neighbour.sh prints: %v", neighbour, err)
+	}
+	return path
 }
 
 // controlPlane is one of several, and the way to it.
@@ -79,10 +99,10 @@ type node struct {
 	port      uint16
 }
 
-// newBed runs all of it.
-func newBed(t *testing.T) *bed {
+// newBed runs all of it; older are the programs that are of the neighbouring version.
+func newBed(t *testing.T, older ...string) *bed {
 	t.Helper()
-	b := newControlPlanes(t)
+	b := newControlPlanes(t, older...)
 	for i, name := range b.kubelet.nodes {
 		n := &node{name: name, dir: filepath.Join(b.dir, name), ip: fmt.Sprintf("127.21.0.%d", i+1), port: porttest.Free(t)}
 		n.url = fmt.Sprintf("http://127.0.0.1:%d/", n.port)
@@ -101,7 +121,7 @@ func newBed(t *testing.T) *bed {
 }
 
 // newControlPlanes runs them without nodes.
-func newControlPlanes(t *testing.T) *bed {
+func newControlPlanes(t *testing.T, older ...string) *bed {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hs") // unix sockets need a short path
 	if err != nil {
@@ -109,7 +129,7 @@ func newControlPlanes(t *testing.T) *bed {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c := newCluster(t)
-	b := &bed{t: t, whole: t, asked: &atomic.Int64{}, dir: dir, cluster: c, kubeconfig: c.kubeconfig(), kubelet: newKubelet(c, "edge", "cloud")}
+	b := &bed{t: t, whole: t, older: older, asked: &atomic.Int64{}, dir: dir, cluster: c, kubeconfig: c.kubeconfig(), kubelet: newKubelet(c, "edge", "cloud")}
 	t.Cleanup(func() {
 		if t.Failed() {
 			b.logs()
@@ -140,7 +160,7 @@ type program struct {
 // start starts one.
 func (b *bed) start(what, name string, args ...string) *program {
 	b.t.Helper()
-	return b.run(what, exec.Command(programtest.Path(b.t, name), args...), &syscall.SysProcAttr{})
+	return b.run(what, exec.Command(b.path(name), args...), &syscall.SysProcAttr{})
 }
 
 // run runs a command, with its log in a file that a failed test shows.

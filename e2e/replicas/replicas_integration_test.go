@@ -35,6 +35,40 @@ func TestOneControlPlaneIsInCharge(t *testing.T) {
 	b.connected(2)
 }
 
+// While a cluster is updated, control planes of one version work with daemons of another, whichever
+// are updated first: hot and cold requests are answered, and idle instances end.
+func TestNeighbouringVersionsWorkTogether(t *testing.T) {
+	if os.Getenv(neighbour) == "none" {
+		t.Skip("the clone has no commit of the neighbouring version, as neighbour.sh has said")
+	}
+	for _, older := range []string{"headstart-controlplane", "headstart-node"} {
+		t.Run("an older "+older, func(t *testing.T) {
+			b := newBed(t, older)
+			b.connected(2)
+			l := b.load()
+			time.Sleep(2 * idleWindow)
+			b.end(l)
+			b.eventually("the instances of idle functions have ended", func() error {
+				s, err := b.status(b.controlPlanes[0])
+				if err != nil {
+					return err
+				}
+				for _, n := range s.Nodes {
+					if len(n.Problems) > 0 {
+						return fmt.Errorf("%s: %+v", n.Name, n.Problems)
+					}
+				}
+				for _, f := range s.Functions {
+					if len(f.Instances) > 0 {
+						return fmt.Errorf("%s has %d instances", f.Name, len(f.Instances))
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
 const (
 	// aWhile is how long a fault lasts, and how long the load goes on after it.
 	aWhile = 4 * time.Second

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/e2e/soak/plan"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -307,7 +308,7 @@ func (r *run) take(answer *http.Response) (o outcome) {
 	}
 	body, err := io.ReadAll(answer.Body)
 	o.broken = err
-	if answer.Header.Get("Content-Type") == problem.ContentType {
+	if answer.Header.Get("Content-Type") == filterapi.ProblemContentType {
 		o.broken = errors.Join(o.broken, json.Unmarshal(body, &o.problem))
 		return o
 	}

@@ -6,7 +6,9 @@ const AnnotationPrefix = "headstart.dev/"
 // The keys of the annotations, by which errors name them on all sides. What they mean and which
 // values they take is in the control plane's table (control-plane/policy).
 const (
-	AnnotationInput        = AnnotationPrefix + "input"
+	AnnotationInput = AnnotationPrefix + "input"
+	// AnnotationNamed begins the keys of inputs with names.
+	AnnotationNamed        = AnnotationInput + "."
 	AnnotationPath         = AnnotationPrefix + "path"
 	AnnotationStore        = AnnotationPrefix + "store"
 	AnnotationInputLimit   = AnnotationPrefix + "input-limit"
@@ -22,3 +24,11 @@ const (
 	AnnotationReadBy = AnnotationPrefix + "read-by"
 	ReadBySocket     = "socket"
 )
+
+// InputKey is the key of the input with that name; the unnamed one's is AnnotationInput.
+func InputKey(name string) string {
+	if name == "" {
+		return AnnotationInput
+	}
+	return AnnotationNamed + name
+}

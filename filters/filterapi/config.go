@@ -50,7 +50,7 @@ func ParseConfig(data []byte) (*Config, error) {
 	}
 	c.HintCluster, c.IngressEndpoint = r.text(root, "hintCluster"), r.text(root, "ingressEndpoint")
 	for _, f := range r.list(root, "functions") {
-		fn := Function{Name: r.text(f, "name"), Input: r.text(f, "input")}
+		fn := Function{Name: r.text(f, "name"), Input: r.text(f, "input"), Inputs: r.texts(f, "inputs")}
 		for _, h := range r.list(f, "hosts") {
 			fn.Hosts = append(fn.Hosts, r.string(h, "hosts"))
 		}
@@ -88,6 +88,27 @@ func (r *reader) list(of *fastjson.Value, field string) []*fastjson.Value {
 		r.wrong(field, "a list")
 	}
 	return list
+}
+
+// texts are the members of an object; nil: there are none.
+func (r *reader) texts(of *fastjson.Value, field string) map[string]string {
+	v := of.Get(field)
+	if absent(v) {
+		return nil
+	}
+	object, err := v.Object()
+	if err != nil {
+		r.wrong(field, "an object")
+		return nil
+	}
+	var texts map[string]string
+	object.Visit(func(name []byte, member *fastjson.Value) {
+		if texts == nil {
+			texts = make(map[string]string, object.Len())
+		}
+		texts[string(name)] = r.string(member, field)
+	})
+	return texts
 }
 
 func absent(v *fastjson.Value) bool { return v == nil || v.Type() == fastjson.TypeNull }
@@ -152,13 +173,8 @@ func (f *Function) validate() error {
 			return fmt.Errorf("hosts[%d]: %.260q is not a host name in lower case without a port", i, h)
 		}
 	}
-	if f.Input == "" {
-		return nil
-	}
-	if _, err := reference.ParseTemplate(f.Input); err != nil {
-		return fmt.Errorf("input: %w", err)
-	}
-	return nil
+	_, err := reference.ParseTemplates(f.Templates())
+	return err
 }
 
 // isSocketPath takes paths that can also be a header's value, in which a comma would

@@ -30,6 +30,9 @@ const (
 	// HeaderInput is the resolved input reference, for example s3://videos/cam1.mjpeg.
 	// It is no URL to be decoded: the key is all that follows the bucket's slash.
 	HeaderInput = "x-headstart-input"
+	// HeaderInputs are the references of the inputs with names, as reference.ParseNamed reads
+	// them: mask=s3://masks/cam1.png&subtitles=s3://subtitles/cam1. Each is encoded.
+	HeaderInputs = "x-headstart-inputs"
 	// HeaderEndpoint is the endpoint of the request's cluster that is to have the request:
 	// Config.IngressEndpoint, if the request has an input. The cluster's load balancing
 	// policy (override_host) reads it.
@@ -96,4 +99,9 @@ type Function struct {
 	// Input is the template of the input reference, as reference.ParseTemplate reads it, for example
 	// s3://{header.x-bucket}/{header.x-key}. Empty: the function has no stored input.
 	Input string `json:"input,omitempty"`
+	// Inputs are the templates of further inputs, by their names.
+	Inputs map[string]string `json:"inputs,omitempty"`
 }
+
+// Templates are those of all inputs.
+func (f *Function) Templates() reference.Inputs { return reference.NewInputs(f.Input, f.Inputs) }

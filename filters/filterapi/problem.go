@@ -12,22 +12,25 @@ const ProblemContentType = "application/problem+json"
 // wrongly.
 const ReasonInputReferenceMalformed = "InputReferenceMalformed"
 
-// Problem is an error that a filter answers with, for the function's caller (RFC
-// 9457). The node's daemon answers with the same fields.
+// Problem is an error that a filter, or the node's daemon, answers with, for the function's
+// caller (RFC 9457).
 type Problem struct {
 	// Type is a URI reference to the reason's description in docs/reference/errors.md.
 	Type string `json:"type"`
-	// Title is the reason, one CamelCase word.
+	// Title is the reason, one CamelCase word, the same as in `headstart status`.
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
 	// Function is namespace/name.
 	Function string `json:"function,omitempty"`
-	// Field is what to fix, as "header <name>", "query <name>" or "path".
+	// Field is what to fix: "header <name>", "query <name>", "path", an annotation or a field of
+	// the manifest.
 	Field string `json:"field,omitempty"`
 	// Request is the value of x-headstart-request, if the request got that far.
 	Request string `json:"request,omitempty"`
 }
+
+func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
 
 // JSON is the problem as an answer's body.
 func (p *Problem) JSON() []byte {

@@ -49,11 +49,16 @@ type RouteEndpoint struct {
 	Address netip.AddrPort
 	// Weight is its share of the requests.
 	Weight uint32
-	// RTT is the round trip from the gateway, Service how long a request holds a worker;
-	// 0: not known.
+	Expected
+}
+
+// Expected is what a request from a gateway is expected to meet at an endpoint.
+type Expected struct {
+	// RTT is the round trip between the two, Service how long a request holds one of the
+	// endpoint's workers; 0: not known.
 	RTT, Service time.Duration
-	// Workers is how many requests it works on at a time; 0: not known.
-	Workers int
+	// Workers is how many requests the endpoint works on at a time; 0: not known.
+	Workers float64
 	// Others is how many requests it has on average that are not this gateway's.
 	Others float64
 }
@@ -143,12 +148,14 @@ func (e RouteEndpoint) append(b []byte) []byte {
 // Numbers are those that a line has of the endpoint.
 func (e RouteEndpoint) Numbers() [5]uint64 {
 	micros := func(d time.Duration) uint64 { return uint64(min(max(0, d), MaxRouteTime).Microseconds()) }
-	others := e.Others
-	if !(others >= 0) { // or not a number
-		others = 0
+	number := func(x, most float64) float64 {
+		if !(x >= 0) { // or not a number
+			return 0
+		}
+		return min(x, most)
 	}
 	return [...]uint64{uint64(e.Weight), micros(e.RTT), micros(e.Service),
-		uint64(min(max(0, e.Workers), MaxRouteWorkers)), uint64(math.Round(min(others, MaxRouteOthers) * 1000))}
+		uint64(math.Round(number(e.Workers, MaxRouteWorkers))), uint64(math.Round(number(e.Others, MaxRouteOthers) * 1000))}
 }
 
 // ParseRoute splits a configuration into its functions' lines. It looks at no endpoint:
@@ -224,7 +231,7 @@ func parseRouteEndpoint(text string) (e RouteEndpoint, err error) {
 	}
 	e.Weight = uint32(numbers[0])
 	e.RTT, e.Service = time.Duration(numbers[1])*time.Microsecond, time.Duration(numbers[2])*time.Microsecond
-	e.Workers, e.Others = int(numbers[3]), float64(numbers[4])/1000
+	e.Workers, e.Others = float64(numbers[3]), float64(numbers[4])/1000
 	return e, nil
 }
 

@@ -14,8 +14,9 @@ import (
 func routed() []RouteFunction {
 	return []RouteFunction{
 		{Cluster: "shop/fire", Endpoints: []RouteEndpoint{
-			{Address: netip.MustParseAddrPort("10.0.0.1:8080"), Weight: 600, RTT: 250 * time.Microsecond, Service: 4 * time.Millisecond, Workers: 2, Others: 1.5},
-			{Address: netip.MustParseAddrPort("[fd00::1]:80"), RTT: 50 * time.Millisecond},
+			{Address: netip.MustParseAddrPort("10.0.0.1:8080"), Weight: 600,
+				Expected: Expected{RTT: 250 * time.Microsecond, Service: 4 * time.Millisecond, Workers: 2, Others: 1.5}},
+			{Address: netip.MustParseAddrPort("[fd00::1]:80"), Expected: Expected{RTT: 50 * time.Millisecond}},
 		}},
 		{Cluster: "outbound|80||fire.shop.svc.cluster.local", Endpoints: []RouteEndpoint{{Address: netip.MustParseAddrPort("10.0.0.1:8080"), Weight: 1}}},
 	}
@@ -86,10 +87,11 @@ func TestRouteNamesBySession(t *testing.T) {
 func TestRouteTakesAbsurdNumbersForTheirLimits(t *testing.T) {
 	a := netip.MustParseAddrPort("10.0.0.1:80")
 	for _, c := range []struct{ in, want RouteEndpoint }{
-		{RouteEndpoint{RTT: -time.Second, Service: -1, Workers: -3, Others: math.NaN()}, RouteEndpoint{}},
-		{RouteEndpoint{Others: math.Inf(-1)}, RouteEndpoint{}},
-		{RouteEndpoint{RTT: math.MaxInt64, Service: math.MaxInt64, Workers: math.MaxInt, Others: math.Inf(1), Weight: math.MaxUint32},
-			RouteEndpoint{RTT: MaxRouteTime, Service: MaxRouteTime, Workers: MaxRouteWorkers, Others: MaxRouteOthers, Weight: math.MaxUint32}},
+		{RouteEndpoint{Expected: Expected{RTT: -time.Second, Service: -1, Workers: -3, Others: math.NaN()}}, RouteEndpoint{}},
+		{RouteEndpoint{Expected: Expected{Others: math.Inf(-1)}}, RouteEndpoint{}},
+		{RouteEndpoint{Expected: Expected{Workers: math.NaN()}}, RouteEndpoint{}},
+		{RouteEndpoint{Weight: math.MaxUint32, Expected: Expected{RTT: math.MaxInt64, Service: math.MaxInt64, Workers: math.Inf(1), Others: math.Inf(1)}},
+			RouteEndpoint{Weight: math.MaxUint32, Expected: Expected{RTT: MaxRouteTime, Service: MaxRouteTime, Workers: MaxRouteWorkers, Others: MaxRouteOthers}}},
 	} {
 		c.in.Address, c.want.Address = a, a
 		data, err := MarshalRoute([]RouteFunction{{Cluster: "a/b", Endpoints: []RouteEndpoint{c.in}}})

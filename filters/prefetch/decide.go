@@ -28,8 +28,8 @@ type table struct {
 // function is what the filter does for a function's requests.
 type function struct {
 	name string
-	// input is nil if the function has no stored input.
-	input *reference.Template
+	// inputs are empty if the function has no stored input.
+	inputs reference.Templates
 	// endpoint is where requests with an input are to go; empty where routes see to that.
 	endpoint string
 }
@@ -37,16 +37,13 @@ type function struct {
 func newTable(c *filterapi.Config) (*table, error) {
 	t := &table{hintCluster: c.HintCluster, functions: make(map[string]function)}
 	for _, f := range c.Functions {
-		fn := function{name: f.Name, endpoint: c.IngressEndpoint}
-		if f.Input == "" && fn.endpoint == "" {
-			continue // there is nothing to do for its requests
+		inputs, err := reference.ParseTemplates(f.Templates())
+		if err != nil {
+			return nil, fmt.Errorf("function %s: %w", f.Name, err)
 		}
-		if f.Input != "" {
-			template, err := reference.ParseTemplate(f.Input)
-			if err != nil {
-				return nil, fmt.Errorf("function %s: input: %w", f.Name, err)
-			}
-			fn.input = &template
+		fn := function{name: f.Name, inputs: inputs, endpoint: c.IngressEndpoint}
+		if len(fn.inputs) == 0 && fn.endpoint == "" {
+			continue // there is nothing to do for its requests
 		}
 		for _, h := range f.Hosts {
 			t.functions[h] = fn
@@ -94,7 +91,7 @@ type decision struct {
 // decide says what becomes of a request with these headers. newID is asked only when the
 // request has an input.
 func (f function) decide(headers [][2]string, newID func() string) decision {
-	ref, ok, err := f.reference(headers)
+	refs, err := f.references(headers)
 	if wrong, isWrong := errors.AsType[*reference.Error](err); isWrong {
 		reply := filterapi.NewProblem(statusBadRequest, filterapi.ReasonInputReferenceMalformed, wrong.Field, wrong.Error())
 		reply.Function = f.name
@@ -102,13 +99,19 @@ func (f function) decide(headers [][2]string, newID func() string) decision {
 			[2]string{filterapi.HeaderReason, reply.Title}, [2]string{filterapi.HeaderField, reply.Field})}
 	}
 	var d decision
-	if ok {
-		d.set = [][2]string{{filterapi.HeaderRequest, newID()}, {filterapi.HeaderInput, ref}}
+	if len(refs) > 0 {
+		d.set = [][2]string{{filterapi.HeaderRequest, newID()}}
+		if ref := refs[""]; ref != "" {
+			d.set = append(d.set, [2]string{filterapi.HeaderInput, ref})
+		}
+		if named := refs.String(); named != "" {
+			d.set = append(d.set, [2]string{filterapi.HeaderInputs, named})
+		}
 		d.tell = f.message(filterapi.HintPath, d.set...)
 	}
 	if f.endpoint != "" {
 		endpoint := f.endpoint
-		if !ok {
+		if len(refs) == 0 {
 			endpoint = filterapi.AnyEndpoint
 		}
 		d.set = append(d.set, [2]string{filterapi.HeaderFunction, f.name}, [2]string{filterapi.HeaderEndpoint, endpoint})
@@ -126,8 +129,8 @@ func (f function) message(path string, own ...[2]string) [][2]string {
 	}, own...)
 }
 
-// reference expands the template.
-func (f function) reference(headers [][2]string) (ref string, ok bool, err error) {
+// references expands the templates.
+func (f function) references(headers [][2]string) (reference.Inputs, error) {
 	values := func(name string) []string {
 		var all []string
 		for _, h := range headers {
@@ -137,5 +140,5 @@ func (f function) reference(headers [][2]string) (ref string, ok bool, err error
 		}
 		return all
 	}
-	return f.input.Expand(reference.Request{Header: values, Target: strings.Join(values(":path"), "")})
+	return f.inputs.Expand(reference.Request{Header: values, Target: strings.Join(values(":path"), "")})
 }

@@ -81,7 +81,7 @@ func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
 	if !ok {
 		return types.ActionContinue
 	}
-	if fn.input == nil {
+	if len(fn.inputs) == 0 {
 		r.set(fn.name, [2]string{filterapi.HeaderFunction, fn.name})
 		return types.ActionContinue
 	}

@@ -18,7 +18,11 @@ import (
 )
 
 const config = `{"version":"v1","hintCluster":"headstart-hint","functions":[
-	{"name":"shop/fire","hosts":["fire.shop.example","fire"],"input":"s3://{header.x-bucket}/{header.x-key}"},
+	{"name":"shop/fire","hosts":["fire.shop.example","fire"],"input":"s3://{header.x-bucket}/{header.x-key}",
+		"inputs":{"mask":"s3://masks/{header.x-mask}"}},
+	{"name":"shop/masked","hosts":["masked.shop.example"],"input":"s3://videos/{header.x-key}",
+		"inputs":{"subtitles":"s3://subtitles/{query.lang}/{header.x-key}","mask":"s3://masks/{header.x-key}.png"}},
+	{"name":"shop/named","hosts":["named.shop.example"],"inputs":{"mask":"s3://masks/{header.x-mask}"}},
 	{"name":"shop/fixed","hosts":["fixed.shop.example"],"input":"s3://models/latest.bin"},
 	{"name":"shop/plain","hosts":["plain.shop.example"]}]}`
 
@@ -29,8 +33,10 @@ func start(t *testing.T, p *filtertest.Proxy) {
 	}
 }
 
-func get(authority string, headers ...[2]string) [][2]string {
-	return append([][2]string{{":method", "GET"}, {":path", "/"}, {":authority", authority}}, headers...)
+func get(authority string, headers ...[2]string) [][2]string { return at("/", authority, headers...) }
+
+func at(path, authority string, headers ...[2]string) [][2]string {
+	return append([][2]string{{":method", "GET"}, {":path", path}, {":authority", authority}}, headers...)
 }
 
 func value(headers [][2]string, name string) string {
@@ -48,23 +54,33 @@ func TestRequestWithInputIsHintedAndGoesOn(t *testing.T) {
 	for _, c := range []struct {
 		name, authority, function, ref string
 		headers                        [][2]string
+		named                          string
 	}{
-		{"headers name the input", "fire.shop.example", "shop/fire", ref, key},
-		{"second host", "fire", "shop/fire", ref, key},
-		{"port and upper case", "FIRE.shop.Example:8443", "shop/fire", ref, key},
-		{"fixed input", "fixed.shop.example", "shop/fixed", "s3://models/latest.bin", nil},
+		{"headers name the input", "fire.shop.example", "shop/fire", ref, key, ""},
+		{"second host", "fire", "shop/fire", ref, key, ""},
+		{"port and upper case", "FIRE.shop.Example:8443", "shop/fire", ref, key, ""},
+		{"fixed input", "fixed.shop.example", "shop/fixed", "s3://models/latest.bin", nil, ""},
+		{"named inputs beside it", "masked.shop.example", "shop/masked", "s3://videos/ä & b", [][2]string{{"x-key", "ä & b"}},
+			"mask=s3://masks/%C3%A4%20%26%20b.png&subtitles=s3://subtitles/en/%C3%A4%20%26%20b"},
+		{"a named input alone", "named.shop.example", "shop/named", "", [][2]string{{"x-mask", "a"}}, "mask=s3://masks/a"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
 				start(t, p)
-				sent := get(c.authority, c.headers...)
+				sent := at("/?lang=en", c.authority, c.headers...)
 				o := p.Request(sent...)
 
 				id := value(o.Headers, "x-headstart-request")
 				if len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
 					t.Errorf("x-headstart-request is %q, want 32 lower-case hexadecimal digits", id)
 				}
-				own := [][2]string{{"x-headstart-request", id}, {"x-headstart-input", c.ref}}
+				own := [][2]string{{"x-headstart-request", id}}
+				if c.ref != "" {
+					own = append(own, [2]string{"x-headstart-input", c.ref})
+				}
+				if c.named != "" {
+					own = append(own, [2]string{"x-headstart-inputs", c.named})
+				}
 				if diff := cmp.Diff(slices.Concat(sent, own), o.Headers); diff != "" {
 					t.Errorf("request headers (-want +got):\n%s", diff)
 				}
@@ -164,6 +180,7 @@ func TestMalformedReferenceIsAnsweredWithAProblem(t *testing.T) {
 		{"control characters", [][2]string{{"x-bucket", "videos"}, {"x-key", "a\tb"}}, "header x-key", "control"},
 		{"endless key", [][2]string{{"x-bucket", "videos"}, {"x-key", strings.Repeat("a", 60_000)}}, "header x-key", "longer than 1024 bytes"},
 		{"twice", [][2]string{{"x-bucket", "videos"}, {"x-key", "a"}, {"x-key", "b"}}, "header x-key", "more than once"},
+		{"a named input's", [][2]string{{"x-bucket", "videos"}, {"x-key", "a"}, {"x-mask", "../a"}}, "header x-mask", `".."`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {

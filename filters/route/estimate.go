@@ -3,6 +3,8 @@ package route
 import (
 	"math"
 	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 const (
@@ -62,7 +64,7 @@ const (
 
 // endpoint is one, and what has been seen of it. Times without a unit are in seconds.
 type endpoint struct {
-	Endpoint
+	filterapi.RouteEndpoint
 	rtt, service, workers float64
 	// turn is how long those hold a worker that a request has to wait for.
 	turn float64
@@ -89,13 +91,16 @@ type endpoint struct {
 	out         bool
 }
 
-func believed(e Endpoint) Endpoint {
+func believed(e filterapi.RouteEndpoint) filterapi.RouteEndpoint {
 	e.RTT = min(max(0, e.RTT), rttLimit)
 	if e.Service <= 0 {
 		e.Service = serviceUnknown
 	}
 	e.Service = min(e.Service, serviceLimit)
-	e.Workers = min(max(1, e.Workers), workersLimit)
+	if !(e.Workers >= 1) { // or not a number
+		e.Workers = 1
+	}
+	e.Workers = min(e.Workers, workersLimit)
 	if !(e.Others >= 0) { // or not a number
 		e.Others = 0
 	}
@@ -103,10 +108,10 @@ func believed(e Endpoint) Endpoint {
 	return e
 }
 
-func (e *endpoint) said(said Endpoint) {
+func (e *endpoint) said(said filterapi.RouteEndpoint) {
 	before := e.rtt + e.service
-	e.Endpoint = said
-	e.rtt, e.service, e.workers = said.RTT.Seconds(), said.Service.Seconds(), float64(said.Workers)
+	e.RouteEndpoint = said
+	e.rtt, e.service, e.workers = said.RTT.Seconds(), said.Service.Seconds(), said.Workers
 	if e.slowAt == 0 { // no answer has been seen
 		e.slow = 1
 	} else { // the answers have taken as long as they have, whatever is expected now

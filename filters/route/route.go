@@ -10,32 +10,19 @@
 package route
 
 import (
+	"net/netip"
 	"sort"
 	"time"
-)
 
-// Endpoint is one as the control plane has said.
-type Endpoint struct {
-	// Address tells it from others and is what Envoy knows it by.
-	Address string
-	// Weight is its share of the requests, if it were by shares.
-	Weight uint32
-	// RTT is the round trip from this gateway.
-	RTT time.Duration
-	// Service is how long a request holds one of its workers.
-	Service time.Duration
-	// Workers is how many requests it works on at the same time; 0: not known.
-	Workers int
-	// Others is how many requests it has in flight on average that are not this gateway's.
-	Others float64
-}
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
 
 // Load is what an endpoint says of itself with an answer.
 type Load struct {
 	// InFlight is how many requests it had then, from whatever gateway, without the one that
 	// it answered.
 	InFlight int
-	// Workers as in Endpoint; 0: it did not say.
+	// Workers is how many requests it works on at a time; 0: it did not say.
 	Workers int
 	// Service is how long requests hold one of them on average, of whatever function they
 	// are: those that one has to wait for. 0: it did not say.
@@ -55,8 +42,8 @@ const (
 // at the same time.
 type Table struct {
 	endpoints []endpoint
-	list      uint32         // how often they were set
-	index     map[string]int // by address
+	list      uint32 // how often they were set
+	index     map[netip.AddrPort]int
 	ids       map[uint32]int // by what other workers call it
 	near      []int          // the nearest, nearest first
 	// weights and rooms are running sums, to draw from.
@@ -69,8 +56,8 @@ type Table struct {
 }
 
 // Set replaces the endpoints. Those that stay keep what has been seen of them.
-func (t *Table) Set(list []Endpoint) {
-	index := make(map[string]int, len(list))
+func (t *Table) Set(list []filterapi.RouteEndpoint) {
+	index := make(map[netip.AddrPort]int, len(list))
 	t.ids, t.shared = make(map[uint32]int, len(list)), t.shared[:0]
 	next := make([]endpoint, len(list))
 	t.near = make([]int, len(list))
@@ -95,10 +82,10 @@ func (t *Table) Set(list []Endpoint) {
 	}
 	sort.SliceStable(t.near, func(a, b int) bool { return next[t.near[a]].RTT < next[t.near[b]].RTT })
 	regardAll(next, t.near, weight)
-	room := 0
+	room := 0.0
 	for k, i := range t.near {
 		room += next[i].Workers
-		t.rooms[k] = float64(room)
+		t.rooms[k] = room
 	}
 	t.endpoints, t.index = next, index
 	t.list++
@@ -170,7 +157,7 @@ func draw(sums []float64, low int, random *uint64) int {
 
 // Sent is a request that is on its way.
 type Sent struct {
-	address  string
+	address  netip.AddrPort
 	index    int    // of the endpoint in the list
 	list     uint32 // the list's number
 	at       time.Duration

@@ -5,26 +5,33 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/route"
 )
 
 const ms = time.Millisecond
 
+// at is an endpoint's address.
+func at(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 8080)
+}
+
 // near and far are an edge's own endpoint and one in the cloud.
-func near() route.Endpoint {
-	return route.Endpoint{Address: "10.0.0.1:8080", Weight: 1000, Service: 4 * ms, Workers: 2}
+func near() filterapi.RouteEndpoint {
+	return filterapi.RouteEndpoint{Address: at(1), Weight: 1000, Expected: filterapi.Expected{Service: 4 * ms, Workers: 2}}
 }
 
-func far() route.Endpoint {
-	return route.Endpoint{Address: "10.0.0.2:8080", RTT: 50 * ms, Service: 4 * ms, Workers: 8}
+func far() filterapi.RouteEndpoint {
+	return filterapi.RouteEndpoint{Address: at(2), Expected: filterapi.Expected{RTT: 50 * ms, Service: 4 * ms, Workers: 8}}
 }
 
-func table(list ...route.Endpoint) *route.Table {
+func table(list ...filterapi.RouteEndpoint) *route.Table {
 	t := &route.Table{}
 	t.Set(list)
 	return t
@@ -89,7 +96,7 @@ func TestWhatIsTooMuchGoesFar(t *testing.T) {
 func TestAFullEndpointsQueueIsShort(t *testing.T) {
 	queue := func(nearWeight, nextWeight, farWeight uint32) (n int) {
 		near, next, far := near(), near(), far()
-		next.Address, next.RTT = "10.0.0.3:8080", near.RTT+near.Service
+		next.Address, next.RTT = at(3), near.RTT+near.Service
 		near.Weight, next.Weight, far.Weight = nearWeight, nextWeight, farWeight
 		table := table(near, next, far)
 		table.Eject(func(i int) bool { return i == 1 })
@@ -118,7 +125,7 @@ func TestASlowEndpointIsDrainedWithinASecond(t *testing.T) {
 	for _, reports := range []bool{true, false} {
 		t.Run(fmt.Sprint("reports=", reports), func(t *testing.T) {
 			other := near()
-			other.Address, other.RTT = "10.0.0.3:8080", ms
+			other.Address, other.RTT = at(3), ms
 			w := &world{table: table(near(), other), service: []time.Duration{4 * ms, 4 * ms}, rtt: []time.Duration{0, ms}, reports: reports}
 			w.run(0, time.Second, 200)
 			if w.picked[0] < 190 {
@@ -147,7 +154,7 @@ func TestASlowEndpointIsDrainedWithinASecond(t *testing.T) {
 // they need it.
 func TestOneStallMakesNoEndpointSlowForLong(t *testing.T) {
 	other := near()
-	other.Address, other.RTT = "10.0.0.3:8080", ms
+	other.Address, other.RTT = at(3), ms
 	w := &world{table: table(near(), other), service: []time.Duration{4 * ms, 4 * ms}, rtt: []time.Duration{0, ms}}
 	w.run(0, time.Second, 50)
 	var late []route.Sent
@@ -170,7 +177,7 @@ func TestOneStallMakesNoEndpointSlowForLong(t *testing.T) {
 // it, and one that was well is not picked rather than a nearer one.
 func TestAnErrorAtOnceIsNotFast(t *testing.T) {
 	other := near()
-	other.Address, other.RTT = "10.0.0.3:8080", 10*ms
+	other.Address, other.RTT = at(3), 10*ms
 	t.Run("slow before", func(t *testing.T) {
 		table := table(near(), other)
 		for k := range 20 {
@@ -212,7 +219,7 @@ func TestAnErrorAtOnceIsNotFast(t *testing.T) {
 // well again; what the control plane says anew of what to expect does not have it forgotten.
 func TestASlowEndpointIsTriedByOneRequestAtATime(t *testing.T) {
 	other := near()
-	other.Address, other.RTT = "10.0.0.3:8080", ms
+	other.Address, other.RTT = at(3), ms
 	slow := near()
 	slow.Workers = 8
 	w := &world{table: table(slow, other), service: []time.Duration{4 * ms, 4 * ms}, rtt: []time.Duration{0, ms}}
@@ -221,7 +228,7 @@ func TestASlowEndpointIsTriedByOneRequestAtATime(t *testing.T) {
 	w.run(time.Second, time.Second, 200)
 	for k := range 20 {
 		slow.Service += 40 * time.Microsecond // as an average would
-		w.table.Set([]route.Endpoint{slow, other})
+		w.table.Set([]filterapi.RouteEndpoint{slow, other})
 		w.picked = [2]int{}
 		w.run(time.Duration(2+k)*time.Second, time.Second, 200)
 		if w.picked[0] > 2 {
@@ -249,13 +256,13 @@ func TestASlowEndpointThatIsStillTheSoonestServes(t *testing.T) {
 func TestWhatIsSaidAnewDoesNotHideASlowEndpoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := near(), near()
-		b.Address = "10.0.0.2:8080"
+		b.Address = at(2)
 		table := table(a, b)
 		for k := range 20 {
 			table.End(table.Begin(0, time.Duration(k+1)*ms), time.Duration(k+41)*ms, true, nil)
 		}
 		a.Service = time.Duration(rapid.Int64Range(int64(ms), int64(12*ms)).Draw(t, "service"))
-		table.Set([]route.Endpoint{a, b})
+		table.Set([]filterapi.RouteEndpoint{a, b})
 		if i, _ := table.Pick(100*ms, rapid.Uint64().Draw(t, "random")); i != 1 {
 			t.Error("the slow endpoint is picked")
 		}
@@ -266,13 +273,13 @@ func TestWhatIsSaidAnewDoesNotHideASlowEndpoint(t *testing.T) {
 // then.
 func TestAnEndpointIsNotSlowBecauseLessIsExpected(t *testing.T) {
 	unknown, other := near(), near()
-	unknown.Service, other.RTT, other.Address = 0, 2*ms, "10.0.0.3:8080"
+	unknown.Service, other.RTT, other.Address = 0, 2*ms, at(3)
 	table := table(unknown, other)
 	for k := range 3 {
 		table.End(table.Begin(0, time.Duration(k+1)*ms), time.Duration(k+2)*ms, true, nil)
 	}
 	unknown.Service, other.Service = ms, ms
-	table.Set([]route.Endpoint{unknown, other})
+	table.Set([]filterapi.RouteEndpoint{unknown, other})
 	if i := pick(t, table, 10*ms); i != 0 {
 		t.Error("the far one is picked")
 	}
@@ -331,10 +338,10 @@ func (w *world) land(now time.Duration) {
 // Of two endpoints whose workers are as many as have work on average, one is known to have a
 // worker free this moment. The other may have one, or a queue.
 func TestWhatIsKnownToHaveRoomIsPreferred(t *testing.T) {
-	full := func(address string) route.Endpoint {
-		return route.Endpoint{Address: address, Service: 4 * ms, Workers: 8, Others: 7}
+	full := func(address netip.AddrPort) filterapi.RouteEndpoint {
+		return filterapi.RouteEndpoint{Address: address, Expected: filterapi.Expected{Service: 4 * ms, Workers: 8, Others: 7}}
 	}
-	table := table(full("10.0.0.1:8080"), full("10.0.0.2:8080"))
+	table := table(full(at(1)), full(at(2)))
 	now := time.Minute
 	table.Hear(0, 0, route.Load{InFlight: 7, Workers: 8})
 	table.Hear(1, now, route.Load{InFlight: 7, Workers: 8})
@@ -440,13 +447,14 @@ func load(t *rapid.T) *route.Load {
 	return &route.Load{InFlight: rapid.Int().Draw(t, "in flight"), Workers: rapid.Int().Draw(t, "workers")}
 }
 
-func endpoints(t *rapid.T) []route.Endpoint {
+func endpoints(t *rapid.T) []filterapi.RouteEndpoint {
 	n := rapid.OneOf(rapid.IntRange(0, 4), rapid.IntRange(10, 40)).Draw(t, "endpoints")
-	list := make([]route.Endpoint, n)
+	list := make([]filterapi.RouteEndpoint, n)
 	for i := range list {
-		list[i] = route.Endpoint{Address: fmt.Sprint(i), Weight: rapid.Uint32().Draw(t, "weight"), RTT: time.Duration(rapid.Int64().Draw(t, "rtt")),
-			Service: time.Duration(rapid.Int64().Draw(t, "service")), Workers: rapid.Int().Draw(t, "workers"),
-			Others: rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(1)}).Draw(t, "others")}
+		list[i] = filterapi.RouteEndpoint{Address: at(i), Weight: rapid.Uint32().Draw(t, "weight"), Expected: filterapi.Expected{
+			RTT:     time.Duration(rapid.Int64().Draw(t, "rtt")),
+			Service: time.Duration(rapid.Int64().Draw(t, "service")), Workers: rapid.SampledFrom([]float64{0, 1, 2.5, -1, math.NaN(), math.Inf(1)}).Draw(t, "workers"),
+			Others: rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(1)}).Draw(t, "others")}}
 	}
 	return list
 }
@@ -454,10 +462,10 @@ func endpoints(t *rapid.T) []route.Endpoint {
 // Endpoints that are alike get alike.
 func TestEqualEndpointsShare(t *testing.T) {
 	for _, n := range []int{3, 30} {
-		list := make([]route.Endpoint, n)
+		list := make([]filterapi.RouteEndpoint, n)
 		for i := range list {
 			list[i] = near()
-			list[i].Address = fmt.Sprint(i)
+			list[i].Address = at(i)
 		}
 		table, counts := table(list...), make([]int, n)
 		for range 1000 * n {
@@ -480,11 +488,11 @@ func TestANewListKeepsWhatWasSeen(t *testing.T) {
 	for range 100 {
 		sent = append(sent, table.Begin(0, 0))
 	}
-	table.Set([]route.Endpoint{far(), near()})
+	table.Set([]filterapi.RouteEndpoint{far(), near()})
 	if i := pick(t, table, 0); i != 0 {
 		t.Error("requests in flight are forgotten")
 	}
-	table.Set([]route.Endpoint{far()})
+	table.Set([]filterapi.RouteEndpoint{far()})
 	for _, s := range sent {
 		table.End(s, ms, true, nil)
 	}
@@ -494,10 +502,10 @@ func TestANewListKeepsWhatWasSeen(t *testing.T) {
 }
 
 func TestPickingAllocatesNothing(t *testing.T) {
-	list := make([]route.Endpoint, 100)
+	list := make([]filterapi.RouteEndpoint, 100)
 	for i := range list {
 		list[i] = far()
-		list[i].Address, list[i].Weight = fmt.Sprint(i), uint32(i)
+		list[i].Address, list[i].Weight = at(i), uint32(i)
 	}
 	table := table(list...)
 	now := time.Duration(0)
@@ -514,10 +522,10 @@ func TestPickingAllocatesNothing(t *testing.T) {
 func BenchmarkPick(b *testing.B) {
 	for _, n := range []int{3, 12, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			list := make([]route.Endpoint, n)
+			list := make([]filterapi.RouteEndpoint, n)
 			for i := range list {
 				list[i] = far()
-				list[i].Address, list[i].Weight, list[i].RTT = fmt.Sprint(i), uint32(i), time.Duration(i)*ms
+				list[i].Address, list[i].Weight, list[i].RTT = at(i), uint32(i), time.Duration(i)*ms
 			}
 			table := table(list...)
 			now := time.Duration(0)

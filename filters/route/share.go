@@ -4,7 +4,10 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"math"
+	"net/netip"
 	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // What a gateway's workers tell each other of a function's endpoints is one text that each
@@ -32,9 +35,9 @@ const (
 )
 
 // idOf is what workers call an endpoint, which may have different lists of them for a moment.
-func idOf(address string) uint32 {
+func idOf(address netip.AddrPort) uint32 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(address)) // never fails, see hash.Hash
+	_, _ = h.Write(address.AppendTo(nil)) // never fails, see hash.Hash
 	return h.Sum32()
 }
 
@@ -86,8 +89,8 @@ func (t *Table) share(i int) {
 
 // leave begins anew if of endpoints that are no longer there something was told: nobody
 // would take it back.
-func (t *Table) leave(next []Endpoint) {
-	stay := make(map[string]bool, len(next))
+func (t *Table) leave(next []filterapi.RouteEndpoint) {
+	stay := make(map[netip.AddrPort]bool, len(next))
 	for _, e := range next {
 		stay[e.Address] = true
 	}

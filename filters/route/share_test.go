@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/route"
 )
 
@@ -17,7 +18,7 @@ type gateway struct {
 	text    []byte
 }
 
-func newGateway(workers int, list ...route.Endpoint) *gateway {
+func newGateway(workers int, list ...filterapi.RouteEndpoint) *gateway {
 	g := &gateway{}
 	for w := range workers {
 		g.workers = append(g.workers, table(list...))
@@ -137,7 +138,7 @@ func TestWhatNobodyEndsIsForgotten(t *testing.T) {
 // over, and what is shared is of those endpoints only that were in use lately.
 func TestNothingIsLeftOfRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		lists := [][]route.Endpoint{{near(), far()}, {far(), near()}, {far(), {Address: "10.0.0.3:80", Service: ms}}}
+		lists := [][]filterapi.RouteEndpoint{{near(), far()}, {far(), near()}, {far(), {Address: at(3), Expected: filterapi.Expected{Service: ms}}}}
 		g := newGateway(3, lists[0]...)
 		now := time.Second
 		flying := make([][]route.Sent, len(g.workers))
@@ -220,7 +221,8 @@ func (g *gateway) known(worker int, now time.Duration) int {
 func TestWhatIsNotToldMakesNoDifference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := near()
-		e.Workers = rapid.SampledFrom([]int{1, 2, 15, 16, 40, 100, 1000}).Draw(t, "workers")
+		workers := rapid.SampledFrom([]int{1, 2, 15, 16, 40, 100, 1000}).Draw(t, "workers")
+		e.Workers = float64(workers)
 		g := newGateway(3, e)
 		now := time.Second
 		var flying [2][]route.Sent
@@ -236,7 +238,7 @@ func TestWhatIsNotToldMakesNoDifference(t *testing.T) {
 				flying[w] = append(flying[w], sent)
 			}
 			g.news(w, sent, now)
-			if wrong := g.known(2, now) - len(flying[0]) - len(flying[1]); max(wrong, -wrong) > 2*(e.Workers/16) {
+			if wrong := g.known(2, now) - len(flying[0]) - len(flying[1]); max(wrong, -wrong) > 2*(workers/16) {
 				t.Fatalf("what is known is wrong by %d", wrong)
 			}
 		}

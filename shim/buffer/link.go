@@ -98,7 +98,7 @@ func place(p part, to *staging.Dir, name string) error {
 func (e *Entry) copyTo(ctx context.Context, t *tier) (part, error) {
 	p := part{tier: t}
 	e.mu.Lock()
-	err := e.enlarge(&p, newID(), e.size, e.size)
+	err := e.enlarge(&p, NewID(), e.size, e.size)
 	if err == nil {
 		e.copied = p
 	}
@@ -123,8 +123,8 @@ func (e *Entry) copyTo(ctx context.Context, t *tier) (part, error) {
 	return p, nil
 }
 
-// newID returns a name for a file that is nobody else's.
-func newID() string {
+// NewID returns an identifier for an entry that is nobody else's.
+func NewID() string {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
 	return hex.EncodeToString(id)

@@ -1,7 +1,6 @@
 package buffer
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -11,18 +10,21 @@ import (
 // IsFull tells whether err says that the buffer does not take the bytes: it is full or too
 // small, the function has as much of it as it may, or it is away. What is in it stays.
 func IsFull(err error) bool {
-	p, ok := errors.AsType[*problem.Problem](err)
-	return ok && (p.Title == "BufferFull" || p.Title == "BufferQuota" || p.Title == "BufferTooSmall" || p.Title == "BufferUnavailable")
+	switch problem.ReasonOf(err) {
+	case problem.ReasonBufferFull, problem.ReasonBufferQuota, problem.ReasonBufferTooSmall, problem.ReasonBufferUnavailable:
+		return true
+	}
+	return false
 }
 
 // Full is a medium's problem when it has no room: another one is tried then.
 func Full(detail string) *problem.Problem {
-	return problem.New(http.StatusInsufficientStorage, "BufferFull", "", detail)
+	return problem.New(http.StatusInsufficientStorage, problem.ReasonBufferFull, "", detail)
 }
 
 // Unavailable is a medium's problem when it is away, and the bytes with it.
 func Unavailable(detail string) *problem.Problem {
-	return problem.New(http.StatusServiceUnavailable, "BufferUnavailable", "", detail)
+	return problem.New(http.StatusServiceUnavailable, problem.ReasonBufferUnavailable, "", detail)
 }
 
 func noRoom(size int64) *problem.Problem {
@@ -31,16 +33,13 @@ func noRoom(size int64) *problem.Problem {
 
 // tooSmall is of an entry for which to wait is in vain.
 func tooSmall(size, most int64) *problem.Problem {
-	return problem.New(http.StatusInsufficientStorage, "BufferTooSmall", "",
+	return problem.New(http.StatusInsufficientStorage, problem.ReasonBufferTooSmall, "",
 		fmt.Sprintf("the input has %d bytes, and no input of the function can have more than %d in the node's buffer", size, most))
 }
 
 func overQuota(detail string) *problem.Problem {
-	return problem.New(http.StatusInsufficientStorage, "BufferQuota", "", detail)
+	return problem.New(http.StatusInsufficientStorage, problem.ReasonBufferQuota, "", detail)
 }
 
 // isNoRoom tells whether another tier may have room.
-func isNoRoom(err error) bool {
-	p, ok := errors.AsType[*problem.Problem](err)
-	return ok && p.Title == "BufferFull"
-}
+func isNoRoom(err error) bool { return problem.ReasonOf(err) == problem.ReasonBufferFull }

@@ -4,8 +4,10 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,8 +36,9 @@ const (
 
 // Request asks for one request's input.
 type Request struct {
-	// ID identifies the request: its input is fetched once.
-	ID string
+	// ID identifies the request, and Name the input, if the request has several: each is fetched
+	// once.
+	ID, Name string
 	// Function is the namespace/name of the function that gets the input.
 	Function string
 	// Store is the name of the store that Reference belongs to.
@@ -70,10 +73,28 @@ type Engine struct {
 
 	mu     sync.Mutex
 	closed bool
-	inputs map[string]*Input // those with owners, by request
-	count  map[string]int    // how many of them a function has
+	inputs map[key]*Input // those with owners
+	count  map[string]int // how many of them a function has
 	// leaders are those whose fetches others may share. They have owners or sharers.
 	leaders map[object]*Input
+}
+
+// key names a request's input.
+type key struct{ request, name string }
+
+func (r Request) key() key { return key{r.ID, r.Name} }
+
+// explained has a problem with an input name this one's annotation. Whatever reads objects knows no
+// names of inputs, and shares what it reads.
+func (r Request) explained(err error) error {
+	p, is := errors.AsType[*problem.Problem](err)
+	if !is || p.Field != filterapi.AnnotationInput && !strings.HasPrefix(p.Field, filterapi.AnnotationNamed) ||
+		p.Field == filterapi.InputKey(r.Name) {
+		return err
+	}
+	named := *p
+	named.Field = filterapi.InputKey(r.Name)
+	return source.Because(&named, err)
 }
 
 var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "the node takes no more inputs")
@@ -82,7 +103,8 @@ var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "
 // fetch when it has ended, from the fetch's goroutine.
 func New(sources func(store string) (source.Source, error), buf *buffer.Buffer, observe func(Outcome)) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Engine{sources: sources, buffer: buf, observe: observe, ctx: ctx, cancel: cancel, inputs: map[string]*Input{}, count: map[string]int{}, leaders: map[object]*Input{}}
+	return &Engine{sources: sources, buffer: buf, observe: observe, ctx: ctx, cancel: cancel,
+		inputs: map[key]*Input{}, count: map[string]int{}, leaders: map[object]*Input{}}
 }
 
 // Fetch returns the request's input, of which the caller becomes an owner: it must call
@@ -91,16 +113,16 @@ func New(sources func(store string) (source.Source, error), buf *buffer.Buffer, 
 func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if i, ok := e.inputs[r.ID]; ok {
+	if i, ok := e.inputs[r.key()]; ok {
 		if i.request.Function != r.Function || i.request.Store != r.Store || i.request.Reference != r.Reference {
-			return refused(problem.New(http.StatusConflict, "DuplicateRequest", filterapi.AnnotationInput,
+			return refused(r, problem.New(http.StatusConflict, problem.ReasonDuplicateRequest, filterapi.InputKey(r.Name),
 				"the request's identifier belongs to another input"))
 		}
 		i.owners++
 		return i
 	}
 	if err := e.room(r.Function); err != nil {
-		return refused(err)
+		return refused(r, err)
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	late := time.AfterFunc(longest, func() { cancel(context.DeadlineExceeded) })
@@ -128,7 +150,7 @@ func (e *Engine) room(function string) error {
 func (e *Engine) start(ctx context.Context, cancel context.CancelFunc, r Request, bring func(context.Context, *Input) error) *Input {
 	i := newInput(r)
 	i.engine, i.cancel, i.owners = e, cancel, 1
-	e.inputs[r.ID] = i
+	e.inputs[r.key()] = i
 	e.count[r.Function]++
 	closing := context.AfterFunc(e.ctx, cancel)
 	e.fetches.Go(func() {
@@ -151,7 +173,7 @@ func (e *Engine) leave(i *Input) (last bool, needless *Input) {
 	if i.owners > 0 {
 		return false, nil
 	}
-	delete(e.inputs, i.request.ID)
+	delete(e.inputs, i.request.key())
 	if e.count[i.request.Function]--; e.count[i.request.Function] == 0 {
 		delete(e.count, i.request.Function)
 	}

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -66,8 +64,8 @@ func newInput(r Request) *Input {
 }
 
 // refused is an input that failed before it began.
-func refused(err error) *Input {
-	i := newInput(Request{})
+func refused(r Request, err error) *Input {
+	i := newInput(r)
 	i.end(err)
 	close(i.done)
 	return i
@@ -193,7 +191,9 @@ func (i *Input) begin(object source.Object) (io.WriterAt, error) {
 	if i.released {
 		return nil, errReleased
 	}
-	entry, err := i.engine.buffer.Create(entryID(), i.request.Function, object.Size)
+	// The entry has an identifier of its own: the request's next input may begin before the file of
+	// the last one has gone.
+	entry, err := i.engine.buffer.Create(buffer.NewID(), i.request.Function, object.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -202,18 +202,9 @@ func (i *Input) begin(object source.Object) (io.WriterAt, error) {
 	return &writer{i}, nil
 }
 
-// entryID returns a name for a buffer file. It is not the request's identifier, whose
-// next input may begin before the file of the last one has gone.
-func entryID() string {
-	id := make([]byte, 16)
-	// It never returns an error.
-	_, _ = rand.Read(id)
-	return hex.EncodeToString(id)
-}
-
 // end notes how the fetch ended; whoever calls it closes done.
 func (i *Input) end(err error) {
-	i.err, i.ended = err, time.Now()
+	i.err, i.ended = i.request.explained(err), time.Now()
 	select {
 	case <-i.ready:
 	default:
@@ -241,7 +232,7 @@ func (i *Input) outcome() Outcome {
 }
 
 func tooLarge(detail string) error {
-	return problem.New(http.StatusRequestEntityTooLarge, "InputTooLarge", filterapi.AnnotationInputLimit, detail)
+	return problem.New(http.StatusRequestEntityTooLarge, problem.ReasonInputTooLarge, filterapi.AnnotationInputLimit, detail)
 }
 
 func (i *Input) tooLarge(size int64) error {
@@ -249,7 +240,7 @@ func (i *Input) tooLarge(size int64) error {
 }
 
 // IsTooLarge tells whether err says that an input is larger than its function takes.
-func IsTooLarge(err error) bool { return err != nil && problem.Of(err).Title == "InputTooLarge" }
+func IsTooLarge(err error) bool { return problem.ReasonOf(err) == problem.ReasonInputTooLarge }
 
 // writer counts what goes into the buffer, and bounds it where the size did not.
 type writer struct{ input *Input }

@@ -26,9 +26,9 @@ var errSpilled = errors.New("the buffer is full")
 // with what is there, and Rest has what comes next.
 func (e *Engine) Receive(ctx context.Context, r Request, from body.Body) (*Input, error) {
 	e.mu.Lock()
-	if e.inputs[r.ID] != nil {
+	if e.inputs[r.key()] != nil {
 		e.mu.Unlock()
-		return nil, problem.New(http.StatusConflict, "DuplicateRequest", "", "the node has an input of a request with this identifier already")
+		return nil, problem.New(http.StatusConflict, problem.ReasonDuplicateRequest, "", "the node has an input of a request with this identifier already")
 	}
 	if err := e.room(r.Function); err != nil {
 		e.mu.Unlock()

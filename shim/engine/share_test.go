@@ -246,6 +246,30 @@ func TestTheLastOfAllCancels(t *testing.T) {
 	}
 }
 
+// A request's inputs are apart, even of one object, and what is wrong with one names its annotation.
+func TestInputsOfOneRequest(t *testing.T) {
+	n := start(t)
+	unnamed, mask := request("1"), request("1")
+	mask.Name = "mask"
+	first, second := n.Fetch(t.Context(), unnamed), n.Fetch(t.Context(), mask)
+	if first == second {
+		t.Error("they are one")
+	}
+	succeeds(t, first, content)
+	first.Release()
+	succeeds(t, second, content)
+	second.Release()
+	unnamed.ID, mask.ID = "2", "2"
+	unnamed.Reference, mask.Reference = "s3://inputs/none", "s3://inputs/none"
+	first, second = n.Fetch(t.Context(), unnamed), n.Fetch(t.Context(), mask)
+	failed(t, first, "InputNotFound", http.StatusNotFound, "headstart.dev/input")
+	failed(t, second, "InputNotFound", http.StatusNotFound, "headstart.dev/input.mask")
+	mask.Reference = "s3://inputs/other"
+	failed(t, n.Fetch(t.Context(), mask), "DuplicateRequest", http.StatusConflict, "headstart.dev/input.mask")
+	first.Release()
+	second.Release()
+}
+
 // What is wrong with one request is not wrong with the others.
 func TestSharingKeepsToEachOnesLimit(t *testing.T) {
 	n := start(t)

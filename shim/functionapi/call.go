@@ -112,7 +112,7 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 		return nil, problem.New(http.StatusLoopDetected, "CallDepthExceeded", "",
 			fmt.Sprintf("functions called each other %d times in a row; a call for another request has to name that request in %s", DepthLimit, filterapi.HeaderRequest))
 	}
-	ref, err := reference(t.url, r.Header, f)
+	refs, err := references(t.url, r.Header, f)
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +127,11 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 	out.Header.Set(filterapi.HeaderRequest, id)
 	out.Header.Set(filterapi.HeaderFunction, f.GetName())
 	out.Header.Set(filterapi.HeaderDepth, strconv.Itoa(depth+1))
-	if ref != "" {
+	if ref := refs[""]; ref != "" {
 		out.Header.Set(filterapi.HeaderInput, ref)
+	}
+	if named := refs.String(); named != "" {
+		out.Header.Set(filterapi.HeaderInputs, named)
 	}
 	tracing.Inject(r.Context(), out.Header)
 	return out, nil

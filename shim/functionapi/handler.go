@@ -33,7 +33,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.call(w, r, target)
 		return
 	}
-	h.refuse(w, problem.New(http.StatusNotFound, "EndpointUnknown", "", "the socket has "+inputPath+"<request> and "+callPath+"<function> only"), "")
+	h.refuse(w, problem.New(http.StatusNotFound, "EndpointUnknown", "",
+		"the socket has "+inputPath+"<request>[/<name>] and "+callPath+"<function> only"), "")
 }
 
 // refuse answers with what is wrong with a request, and returns its reason.

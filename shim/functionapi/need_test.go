@@ -29,7 +29,7 @@ func TestASandboxNeedsASocket(t *testing.T) {
 	}
 	socket := filepath.Join(dir, "default_fire-x_u-1", "socket")
 	want := &nodeapi.Mount{Source: socket, Destination: "/headstart/socket", ReadOnly: true}
-	diff := cmp.Diff(want, d.GetMounts()[1], protocmp.Transform())
+	diff := cmp.Diff(want, d.GetMounts()[2], protocmp.Transform())
 	if diff != "" || d.GetEnv()["HEADSTART_SOCKET"] != "/headstart/socket/headstart.sock" {
 		t.Errorf("described as %v (-want +got):\n%s", d, diff)
 	}

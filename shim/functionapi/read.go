@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
@@ -27,8 +28,10 @@ var past = time.Unix(1, 0)
 // errUnknown is all that a sandbox learns of requests that are not its own.
 var errUnknown = problem.New(http.StatusNotFound, "RequestUnknown", "", "no request with this id is being worked on in this sandbox")
 
-// read answers with the input of a request that the sandbox works on, as it arrives.
-func (h *handler) read(w http.ResponseWriter, r *http.Request, request string) {
+// read answers with an input of a request that the sandbox works on, as it arrives. which is
+// <request>, or <request>/<name>.
+func (h *handler) read(w http.ResponseWriter, r *http.Request, which string) {
+	request, name, _ := strings.Cut(which, "/")
 	leave, full := h.enter()
 	defer leave()
 	own, err := h.find(w, r, request)
@@ -44,7 +47,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, request string) {
 	}
 	var n int64
 	if err == nil {
-		n, err = h.serveInput(w, r, own)
+		n, err = h.serveInput(w, r, own, name)
 	}
 	m, reason := h.server.config.Metrics, resultOK
 	switch _, midway := errors.AsType[midway](err); {
@@ -95,9 +98,6 @@ func (h *handler) find(w http.ResponseWriter, r *http.Request, request string) (
 	if !ok {
 		return nil, nil
 	}
-	if own.Input == nil {
-		return nil, problem.New(http.StatusNotFound, "NoInput", "", "the request has no stored input besides its body")
-	}
 	return own, nil
 }
 
@@ -123,11 +123,21 @@ type midway struct{ error }
 func (e midway) Unwrap() error { return e.error }
 
 // serveInput answers with the input or a part of it, and returns how many bytes that were.
-func (h *handler) serveInput(w http.ResponseWriter, r *http.Request, own *delivery) (n int64, err error) {
+func (h *handler) serveInput(w http.ResponseWriter, r *http.Request, own *delivery, name string) (n int64, err error) {
+	input := own.Inputs[name]
+	switch {
+	case input == nil && name == "":
+		return 0, problem.New(http.StatusNotFound, "NoInput", "", "the request has no stored input besides its body")
+	case input == nil:
+		return 0, problem.New(http.StatusNotFound, "NoInput", "", "the request has no input of that name")
+	}
 	ctx, span := tracer.Start(h.trace(r, own.Traceparent), tracing.Read, trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(tracing.Request.String(own.Request), tracing.Instance.String(h.sandbox.id)))
 	defer func() {
 		span.SetAttributes(tracing.InputBytes.Int64(n))
+		if name != "" {
+			span.SetAttributes(tracing.InputName.String(name))
+		}
 		if err != nil {
 			span.SetStatus(codes.Error, problem.Of(err).Title)
 		}
@@ -137,7 +147,7 @@ func (h *handler) serveInput(w http.ResponseWriter, r *http.Request, own *delive
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(own.ctx, func() { cancel(errOver) })()
-	part, err := choose(ctx, own.Input, r)
+	part, err := choose(ctx, input, r)
 	if err == nil {
 		n, err = h.send(ctx, w, r, part)
 	}
@@ -225,7 +235,7 @@ func (h *handler) trace(r *http.Request, traceparent string) context.Context {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
 	}
-	return propagation.TraceContext{}.Extract(r.Context(), propagation.MapCarrier{"traceparent": traceparent})
+	return tracing.Continue(r.Context(), traceparent)
 }
 
 // readPrevious asks the daemon that had the socket before, which may have the request.

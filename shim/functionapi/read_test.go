@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headstart-mesh/headstart/shim/functionapi"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
 const content = "0123456789"
@@ -57,6 +58,23 @@ func TestAnotherSandboxCannotReadIt(t *testing.T) {
 	}
 	end()
 	wantProblem(t, r.get("fire-1", "/input/"+id(1)), http.StatusNotFound, "RequestUnknown", "")
+}
+
+// A request's inputs with names are read by these, besides the one without.
+func TestReadingANamedInput(t *testing.T) {
+	r := newRig(t, nil)
+	end := r.Begin("fire-1", sandboxes.Delivery{Request: id(1), Inputs: map[string]sandboxes.Input{"": whole("video"), "mask": whole("mask")}})
+	for path, want := range map[string]string{"": "video", "/mask": "mask"} {
+		if got := body(t, r.get("fire-1", "/input/"+id(1)+path)); got != want {
+			t.Errorf("%s is %q, want %q", path, got, want)
+		}
+	}
+	for _, path := range []string{"/subtitles", "/mask/", "/../mask", "/%6dask"} {
+		wantProblem(t, r.get("fire-1", "/input/"+id(1)+path), http.StatusNotFound, "NoInput", "")
+	}
+	wantProblem(t, r.get("web-1", "/input/"+id(1)+"/mask"), http.StatusNotFound, "RequestUnknown", "")
+	end()
+	wantProblem(t, r.get("fire-1", "/input/"+id(1)+"/mask"), http.StatusNotFound, "RequestUnknown", "")
 }
 
 func TestReadsThatAreRefused(t *testing.T) {

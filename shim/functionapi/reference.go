@@ -1,37 +1,63 @@
 package functionapi
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
-// reference is the stored input of a call: what the caller names, or else what the
-// function's template makes of the call, as the gateway's filter does. Whether the
-// function's store allows it is seen when it is fetched, as of all references.
-func reference(target *url.URL, h http.Header, f *nodeapi.Function) (string, error) {
-	switch named := h.Values(filterapi.HeaderInput); {
-	case len(named) == 0:
-		return source.Name(f.GetInputTemplate(), target.RequestURI(), h)
-	case !f.GetHasInput():
-		return "", problem.New(http.StatusBadRequest, "InputNotTaken", filterapi.HeaderInput, "the function takes no stored input: it has no annotation "+filterapi.AnnotationInput)
-	case len(named) > 1:
-		return "", source.Misnamed("header "+filterapi.HeaderInput, "is given more than once")
-	default:
-		return checked(named[0])
+// references are the stored inputs of a call: those that the caller names, or else what the
+// function's templates make of the call, as the gateway's filter does. Whether the
+// function's store allows them is seen when they are fetched, as of all references.
+func references(target *url.URL, h http.Header, f *nodeapi.Function) (reference.Inputs, error) {
+	said, templates := reference.Inputs{}, f.Templates()
+	for _, header := range []string{filterapi.HeaderInput, filterapi.HeaderInputs} {
+		if len(h.Values(header)) > 1 {
+			return nil, source.Misnamed("header "+header, "is given more than once")
+		}
 	}
+	if ref := h.Values(filterapi.HeaderInput); len(ref) == 1 {
+		said[""], templates = ref[0], templates.Named()
+	}
+	if list := h.Values(filterapi.HeaderInputs); len(list) == 1 {
+		named, err := source.ParseNamed(list[0])
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(said, named)
+		templates = templates.Unnamed()
+	}
+	if err := checkSaid(said, f); err != nil {
+		return nil, err
+	}
+	made, err := source.Name(templates, target.RequestURI(), h)
+	maps.Copy(said, made)
+	return said, err
 }
 
-// checked returns a caller's reference if it is well-formed.
-func checked(named string) (string, error) {
-	if _, err := source.ParseReference(named); err != nil {
-		p := *problem.Of(err)
-		p.Field = filterapi.HeaderInput
-		return "", &p
+// checkSaid refuses a caller's references that the function takes not, or that are not well-formed.
+func checkSaid(said reference.Inputs, f *nodeapi.Function) error {
+	taken := f.Taken(said)
+	for _, name := range said.Names() {
+		header := filterapi.HeaderInputs
+		if name == "" {
+			header = filterapi.HeaderInput
+		}
+		if _, is := taken[name]; !is {
+			return problem.New(http.StatusBadRequest, "InputNotTaken", header,
+				"the function takes no such stored input: it has no annotation "+filterapi.InputKey(name))
+		}
+		if _, err := source.ParseReference(said[name]); err != nil {
+			p := *problem.Of(err)
+			p.Field = header
+			return &p
+		}
 	}
-	return named, nil
+	return nil
 }

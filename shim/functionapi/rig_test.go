@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -60,11 +61,12 @@ func newRig(t *testing.T, calls http.HandlerFunc) *rig {
 	// Longer than a socket's address may be.
 	r := next(t, filepath.Join(t.TempDir(), strings.Repeat("d", 120)), false, calls)
 	r.functions = map[string]*nodeapi.Function{
-		"default/fire":  {Name: "default/fire", Hosts: []string{"fire.default", "fire.default.headstart.local"}},
-		"default/video": {Name: "default/video", HasInput: true, InputTemplate: "s3://videos/{header.x-key}"},
-		"default/clip":  {Name: "default/clip", HasInput: true, InputTemplate: "/clips/{camera} s3://videos/{path.camera|urldecode}/{query.frame}"},
-		"web/page":      {Name: "web/page"},
-		"web/open":      {Name: "web/open", Callers: []string{"media", "default"}},
+		"default/fire":   {Name: "default/fire", Hosts: []string{"fire.default", "fire.default.headstart.local"}},
+		"default/video":  {Name: "default/video", HasInput: true, InputTemplate: "s3://videos/{header.x-key}"},
+		"default/masked": {Name: "default/masked", InputTemplates: map[string]string{"mask": "s3://masks/{header.x-key}"}},
+		"default/clip":   {Name: "default/clip", HasInput: true, InputTemplate: "/clips/{camera} s3://videos/{path.camera|urldecode}/{query.frame}"},
+		"web/page":       {Name: "web/page"},
+		"web/open":       {Name: "web/open", Callers: []string{"media", "default"}},
 	}
 	return r
 }
@@ -159,7 +161,11 @@ func (r *rig) get(id, path string, headers ...string) *http.Response {
 // begin has a sandbox work on a request with this input, until the test's end or end is called.
 func (r *rig) begin(id, request string, in sandboxes.Input, depth int) (end func()) {
 	r.t.Helper()
-	end = sync.OnceFunc(r.Begin(id, sandboxes.Delivery{Request: request, Input: in, Depth: depth,
+	inputs := map[string]sandboxes.Input{}
+	if in != nil {
+		inputs[""] = in
+	}
+	end = sync.OnceFunc(r.Begin(id, sandboxes.Delivery{Request: request, Inputs: inputs, Depth: depth,
 		Traceparent: "00-" + request + "-00f067aa0ba902b7-01"}))
 	r.t.Cleanup(end)
 	return end
@@ -174,7 +180,7 @@ func wantProblem(t *testing.T, resp *http.Response, status int, title, field str
 	if err := json.NewDecoder(resp.Body).Decode(&p); err != nil {
 		t.Fatal(resp.Status, err)
 	}
-	if resp.StatusCode != status || p.Status != status || p.Title != title || p.Field != field || p.Detail == "" || resp.Header.Get("Content-Type") != problem.ContentType {
+	if resp.StatusCode != status || p.Status != status || p.Title != title || p.Field != field || p.Detail == "" || resp.Header.Get("Content-Type") != filterapi.ProblemContentType {
 		t.Errorf("%d %+v, want %d %s of %q", resp.StatusCode, p, status, title, field)
 	}
 }

@@ -6,27 +6,22 @@ package identity
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/headstart-mesh/headstart/shim/certificate"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -37,10 +32,6 @@ const (
 	// Nothing leaves the node without a certificate: try again soon, and settle at a pace
 	// that a control plane with many nodes bears when it comes back.
 	retryFirst, retryLongest = 200 * time.Millisecond, 10 * time.Second
-	// shortest is the least time between two certificates, whatever their lifetime.
-	shortest = time.Second
-	// fileLimit bounds token and authority, in bytes. They have a few thousand.
-	fileLimit = 1 << 20
 )
 
 // Config says who signs, and what proves who the node is.
@@ -71,34 +62,20 @@ func New(c Config) *Identity { return &Identity{config: c} }
 // Run obtains the certificate and renews it after two thirds of its lifetime, until ctx
 // ends. While it cannot, the certificate that is there stays in use.
 func (i *Identity) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		cert := i.obtain(ctx)
-		if cert == nil {
-			return
-		}
-		i.config.Log.Info("the node has a certificate", "name", cert.Leaf.Subject.CommonName, "until", cert.Leaf.NotAfter)
-		pause(ctx, renewal(cert.Leaf, time.Now()))
-	}
-}
-
-// obtain tries until there is a certificate; nil when ctx has ended.
-func (i *Identity) obtain(ctx context.Context) *tls.Certificate {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = retryFirst, retryLongest
-	for ctx.Err() == nil {
+	certificate.Keep(ctx, retryFirst, retryLongest, func(ctx context.Context) (*x509.Certificate, error) {
 		cert, err := i.issue(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			i.mu.Lock()
 			i.certificate = cert
 			i.mu.Unlock()
-			return cert
-		}
-		if ctx.Err() == nil {
+			i.config.Log.Info("the node has a certificate", "name", cert.Leaf.Subject.CommonName, "until", cert.Leaf.NotAfter)
+			return cert.Leaf, nil
+		case ctx.Err() == nil:
 			i.config.Log.Warn("the node gets no certificate; it tries again", "error", err, "valid_until", i.until())
 		}
-		pause(ctx, wait.NextBackOff())
-	}
-	return nil
+		return nil, err
+	})
 }
 
 // until is how long the certificate is good, zero without one.
@@ -111,25 +88,11 @@ func (i *Identity) until() time.Time {
 	return i.certificate.Leaf.NotAfter
 }
 
-// renewal is how long to wait for a certificate's renewal.
-func renewal(c *x509.Certificate, now time.Time) time.Duration {
-	return max(c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore)*2/3).Sub(now), shortest)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // issue has one certificate signed.
 func (i *Identity) issue(ctx context.Context) (*tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
-	token, err := readFile(i.config.TokenFile)
+	token, err := certificate.ReadFile(i.config.TokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the service account's token: %w", err)
 	}
@@ -137,13 +100,9 @@ func (i *Identity) issue(ctx context.Context) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, csr, err := certificate.Request(i.config.Addresses...)
 	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
-	}
-	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{IPAddresses: addresses(i.config.Addresses)}, key)
-	if err != nil {
-		return nil, fmt.Errorf("making a certificate request: %w", err)
+		return nil, err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+i.config.Address,
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, RootCAs: authority, ServerName: i.config.ServerName})))
@@ -197,7 +156,7 @@ func check(chain []byte, key *ecdsa.PrivateKey, authority *x509.CertPool) (*tls.
 
 // trusted reads the authority. When that fails, the last one is still good.
 func (i *Identity) trusted() (*x509.CertPool, error) {
-	text, err := readFile(i.config.AuthorityFile)
+	text, err := certificate.ReadFile(i.config.AuthorityFile)
 	pool := x509.NewCertPool()
 	if err == nil && !pool.AppendCertsFromPEM(text) {
 		err = fmt.Errorf("%s holds no PEM certificate", i.config.AuthorityFile)
@@ -211,24 +170,4 @@ func (i *Identity) trusted() (*x509.CertPool, error) {
 		return nil, fmt.Errorf("reading the authority: %w", err)
 	}
 	return i.authority, nil
-}
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, fileLimit))
-	if err == nil && len(text) == 0 {
-		err = fmt.Errorf("%s is empty", path)
-	}
-	return text, err
-}
-
-func addresses(all []netip.Addr) (ips []net.IP) {
-	for _, a := range all {
-		ips = append(ips, a.AsSlice())
-	}
-	return ips
 }

@@ -15,7 +15,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -229,6 +228,20 @@ func TestABodyThatPausesIsPlacedAgain(t *testing.T) {
 	}
 }
 
+// endedConn is a connection that its other side has ended for that reason (proxy.Ending).
+type endedConn struct {
+	net.Conn
+	over context.Context
+}
+
+func (c endedConn) Over() context.Context { return c.over }
+
+func ended(why error) net.Conn {
+	over, end := context.WithCancelCause(context.Background())
+	end(why)
+	return endedConn{over: over}
+}
+
 // Of a node that says nothing any more nobody knows what it does with the request, whatever its
 // body does.
 func TestABodyThatPausesIsNotSentToTwo(t *testing.T) {
@@ -236,14 +249,14 @@ func TestABodyThatPausesIsNotSentToTwo(t *testing.T) {
 		err    error
 		placed int
 	}{
-		"gone":   {io.EOF, 2},
+		"gone":   {io.ErrUnexpectedEOF, 2},
 		"silent": {timeout{}, 1},
 	} {
 		for _, function := range []string{withBody, withoutInput} {
 			// As net/http does it: what the body's end is comes first.
 			r := newNode(t, roundTripper(func(req *http.Request) (*http.Response, error) {
 				trace := httptrace.ContextClientTrace(req.Context())
-				trace.GotConn(httptrace.GotConnInfo{Conn: ingress.Ended(c.err)})
+				trace.GotConn(httptrace.GotConnInfo{Conn: ended(c.err)})
 				if err := trace.Got1xxResponse(http.StatusProcessing, map[string][]string{"X-Headstart-Progress": {"parked"}}); err != nil {
 					t.Error(err)
 				}

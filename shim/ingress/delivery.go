@@ -6,10 +6,9 @@ import (
 	"net/http"
 	"strconv"
 
-	"go.opentelemetry.io/otel/propagation"
-
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -17,19 +16,20 @@ import (
 
 // begin says that the instance works on the request, until end is called.
 func (in *Ingress) begin(ctx context.Context, p *parked, instance string) (end func()) {
-	if in.deliveries == nil {
+	if in.config.Deliveries == nil {
 		return func() {}
 	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	d := sandboxes.Delivery{Request: p.id, Depth: p.depth, Traceparent: carrier["traceparent"]}
-	switch { // or the interface would hold a nil pointer
-	case p.input != nil:
-		d.Input = p.input
-	case p.body.input != nil:
-		d.Input = bufferedBody{p.body.input}
+	d := sandboxes.Delivery{Request: p.id, Depth: p.depth, Traceparent: tracing.Traceparent(ctx)}
+	d.Inputs = map[string]sandboxes.Input{}
+	if p.received != nil {
+		d.Inputs[""] = bufferedBody{p.received}
 	}
-	return in.deliveries.Begin(instance, d)
+	for _, one := range p.stored {
+		if one.input != nil { // or the interface would hold a nil pointer
+			d.Inputs[one.name] = one.input
+		}
+	}
+	return in.config.Deliveries.Begin(instance, d)
 }
 
 // depth is what a request says of the calls that led to it. Only daemons say it, which
@@ -84,7 +84,7 @@ func (b bufferedBody) NewReader(ctx context.Context) (io.ReadCloser, error) {
 // input's end.
 func (b bufferedBody) missing() error {
 	if _, spilled := b.Rest(); spilled {
-		return problem.New(http.StatusInsufficientStorage, "BufferFull", "", "the node's input buffer had no room for all of the request's body; read it from the request itself")
+		return problem.New(http.StatusInsufficientStorage, problem.ReasonBufferFull, "", "the node's input buffer had no room for all of the request's body; read it from the request itself")
 	}
 	return nil
 }

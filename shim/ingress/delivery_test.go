@@ -54,14 +54,14 @@ func TestAnInstanceIsKnownToWorkOnARequest(t *testing.T) {
 	id := newID()
 	r = newRig(t, func(w http.ResponseWriter, req *http.Request) {
 		what, ok := r.deliveries.of(id)
-		if !ok || what.Input == nil || what.Depth != 3 || !strings.HasPrefix(what.Traceparent, "00-"+id) {
+		if !ok || what.Inputs[""] == nil || what.Depth != 3 || !strings.HasPrefix(what.Traceparent, "00-"+id) {
 			t.Errorf("delivered as %+v, %t", what, ok)
 			return
 		}
 		if depth := req.Header.Get("x-headstart-depth"); depth != "3" {
 			t.Errorf("the function sees depth %q", depth)
 		}
-		content, err := what.Input.NewReader(context.Background())
+		content, err := what.Inputs[""].NewReader(context.Background())
 		if err != nil {
 			t.Error(err)
 			return
@@ -87,14 +87,14 @@ func TestABodyIsReadBesides(t *testing.T) {
 	pr, pw := io.Pipe()
 	r = newRig(t, func(w http.ResponseWriter, _ *http.Request) {
 		what, ok := r.deliveries.of(id)
-		if !ok || what.Input == nil || what.Depth != 0 {
+		if !ok || what.Inputs[""] == nil || what.Depth != 0 {
 			t.Errorf("delivered as %+v, %t", what, ok)
 			return
 		}
-		if object, err := what.Input.Object(t.Context()); err != nil || object.Size != -1 || object.ContentType != "text/plain" {
+		if object, err := what.Inputs[""].Object(t.Context()); err != nil || object.Size != -1 || object.ContentType != "text/plain" {
 			t.Errorf("%+v, %v", object, err)
 		}
-		content, err := what.Input.NewReader(t.Context())
+		content, err := what.Inputs[""].NewReader(t.Context())
 		if err != nil {
 			t.Error(err)
 			return
@@ -106,10 +106,10 @@ func TestABodyIsReadBesides(t *testing.T) {
 		}
 		_, _ = io.WriteString(pw, " and more")
 		pw.Close()
-		if err := what.Input.Wait(t.Context()); err != nil {
+		if err := what.Inputs[""].Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if object, err := what.Input.Object(t.Context()); err != nil || object.Size != 13 {
+		if object, err := what.Inputs[""].Object(t.Context()); err != nil || object.Size != 13 {
 			t.Errorf("%+v, %v", object, err)
 		}
 		_, _ = io.Copy(w, content)

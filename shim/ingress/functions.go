@@ -74,27 +74,20 @@ func (f *Functions) get(ctx context.Context, name, authority string) (*nodeapi.F
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if name != "" {
-		return f.now(name)
-	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if fn, ok := f.byHost[host(authority)]; ok {
-		return fn, nil
+	fn := f.byName[name]
+	if name == "" {
+		fn = f.byHost[host(authority)]
 	}
-	return nil, unknown()
-}
-
-// now does not wait for the control plane.
-func (f *Functions) now(name string) (*nodeapi.Function, error) {
-	if fn := f.Lookup(name); fn != nil {
-		return fn, nil
+	if fn == nil {
+		return nil, unknown()
 	}
-	return nil, unknown()
+	return fn, nil
 }
 
 func unknown() *problem.Problem {
-	return problem.New(http.StatusNotFound, "FunctionUnknown", "", "no such function is deployed")
+	return problem.New(http.StatusNotFound, problem.ReasonFunctionUnknown, "", "no such function is deployed")
 }
 
 // host is an authority's in lower case, without its port and the root's dot.

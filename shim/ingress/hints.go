@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -29,8 +30,8 @@ type hints struct {
 }
 
 type hint struct {
-	input *engine.Input
-	timer *time.Timer
+	inputs []*engine.Input
+	timer  *time.Timer
 }
 
 // Hints serves what filters tell, headers without a body: hints, and the requests that
@@ -39,14 +40,19 @@ type hint struct {
 func (in *Ingress) Hints() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, name := r.Header.Get(filterapi.HeaderRequest), r.Header.Get(filterapi.HeaderFunction)
-		f, err := in.functions.get(r.Context(), name, "")
+		f, err := in.config.Functions.get(r.Context(), name, "")
 		switch refusal := r.URL.Path == filterapi.RefusalPath; {
 		case err != nil && !refusal:
-			in.metrics.hint(hintRefused)
+			in.config.Metrics.hint(hintRefused)
 		case err == nil && refusal:
 			err = in.refusal(f, r.Header.Get(filterapi.HeaderReason), r.Header.Get(filterapi.HeaderField))
 		case err == nil:
-			err = in.hint(r.Context(), id, f, r.Header.Get(filterapi.HeaderInput))
+			var refs reference.Inputs
+			if refs, err = taken(r.Header, f); err != nil {
+				in.config.Metrics.hint(hintRefused)
+			} else {
+				err = in.hint(r.Context(), id, f, refs)
+			}
 		}
 		if err != nil {
 			problem.Write(w, err, name, id)
@@ -59,33 +65,40 @@ func (in *Ingress) Hints() http.Handler {
 // Expect is a hint from the control plane: a request parked on another node is bound
 // to an instance here, and its input may start to flow before it arrives.
 func (in *Ingress) Expect(m *nodeapi.Expect) {
-	f, err := in.functions.now(m.GetFunction())
-	if err != nil {
-		in.metrics.hint(hintRefused)
+	var err error = unknown()
+	if f := in.config.Functions.Lookup(m.GetFunction()); f != nil {
+		refs := f.Taken(reference.NewInputs(m.GetInput(), m.GetInputs()))
+		err = in.hint(context.Background(), m.GetRequest(), f, refs)
 	} else {
-		err = in.hint(context.Background(), m.GetRequest(), f, m.GetInput())
+		in.config.Metrics.hint(hintRefused)
 	}
 	if err != nil { // the request itself will be told
-		in.log.Warn("an announced input is not fetched ahead", "function", m.GetFunction(), "request", m.GetRequest(), "error", err)
+		in.config.Log.Warn("an announced input is not fetched ahead", "function", m.GetFunction(), "request", m.GetRequest(), "error", err)
 	}
 }
 
-func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, reference string) error {
-	if !nodeapi.IsRequestID(id) || reference == "" || !f.GetHasInput() {
-		in.metrics.hint(hintRefused)
+func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, refs reference.Inputs) error {
+	if !nodeapi.IsRequestID(id) || len(refs) == 0 {
+		in.config.Metrics.hint(hintRefused)
 		return problem.New(http.StatusBadRequest, "HintMalformed", "", "a hint names a request, a function with an input, and the input")
 	}
-	if !in.hints.add(id, func() *engine.Input { return in.engine.Fetch(ctx, fetchRequest(id, f, reference)) }) {
-		in.metrics.hint(hintDropped)
-		in.log.Debug("a hint is dropped: too many are open, or the daemon is being stopped", "function", f.GetName(), "request", id)
+	fetch := func() (inputs []*engine.Input) {
+		for _, name := range refs.Names() {
+			inputs = append(inputs, in.config.Engine.Fetch(ctx, fetchRequest(id, f, name, refs[name])))
+		}
+		return inputs
+	}
+	if !in.hints.add(id, fetch) {
+		in.config.Metrics.hint(hintDropped)
+		in.config.Log.Debug("a hint is dropped: too many are open, or the daemon is being stopped", "function", f.GetName(), "request", id)
 		return nil
 	}
-	in.metrics.hint(hintAccepted)
+	in.config.Metrics.hint(hintAccepted)
 	return nil
 }
 
 // add returns false for a hint that is not followed: the request itself will fetch.
-func (h *hints) add(id string, fetch func() *engine.Input) bool {
+func (h *hints) add(id string, fetch func() []*engine.Input) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open[id] != nil {
@@ -94,7 +107,7 @@ func (h *hints) add(id string, fetch func() *engine.Input) bool {
 	if len(h.open) >= hintsOpen || h.closed {
 		return false
 	}
-	h.open[id] = &hint{input: fetch(), timer: time.AfterFunc(hintLife, func() { h.drop(id) })}
+	h.open[id] = &hint{inputs: fetch(), timer: time.AfterFunc(hintLife, func() { h.drop(id) })}
 	return true
 }
 
@@ -102,10 +115,19 @@ func (h *hints) add(id string, fetch func() *engine.Input) bool {
 func (h *hints) drop(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if o, ok := h.open[id]; ok {
-		delete(h.open, id)
-		o.timer.Stop()
-		o.input.Release()
+	h.release(id)
+}
+
+// release is drop; the caller holds mu.
+func (h *hints) release(id string) {
+	o, ok := h.open[id]
+	if !ok {
+		return
+	}
+	delete(h.open, id)
+	o.timer.Stop()
+	for _, input := range o.inputs {
+		input.Release()
 	}
 }
 
@@ -113,9 +135,7 @@ func (h *hints) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
-	for id, o := range h.open {
-		delete(h.open, id)
-		o.timer.Stop()
-		o.input.Release()
+	for id := range h.open {
+		h.release(id)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -72,22 +73,13 @@ type Config struct {
 
 // Ingress parks and delivers requests.
 type Ingress struct {
-	node         string
-	functions    *Functions
-	controlPlane ControlPlane
-	instances    Instances
-	engine       *engine.Engine
-	hints        hints
-	held         held
-	crowd        crowd
-	peers        http.RoundTripper
-	mesh         Mesh
-	deliveries   sandboxes.Deliveries
-	tally        *tally
+	config Config
+	hints  hints
+	held   held
+	crowd  crowd
+	tally  *tally
 	// By what the other side speaks.
-	functionSide, relaySide transports
-	metrics                 *Metrics
-	log                     *slog.Logger
+	functionSide, relaySide proxy.Transports
 	pause                   time.Duration // the first between two placements of a request
 
 	stopping context.Context
@@ -97,9 +89,9 @@ type Ingress struct {
 // New returns the ingress of a node.
 func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
-	return &Ingress{node: c.Node, functions: c.Functions, controlPlane: c.ControlPlane, instances: c.Instances, engine: c.Engine,
-		hints: hints{open: map[string]*hint{}}, peers: c.Peers, mesh: c.Mesh, deliveries: c.Deliveries, tally: newTally(time.Now()), functionSide: newTransports(functionDialTimeout),
-		relaySide: newTransports(relayDialTimeout), metrics: c.Metrics, log: c.Log, pause: pauseFirst, stopping: stopping, stop: stop}
+	return &Ingress{config: c, hints: hints{open: map[string]*hint{}}, tally: newTally(time.Now()),
+		functionSide: proxy.NewTransports(functionDialTimeout), relaySide: proxy.NewTransports(relayDialTimeout),
+		pause: pauseFirst, stopping: stopping, stop: stop}
 }
 
 // Close lets go of the hints that no request followed, and answers the requests that
@@ -114,7 +106,7 @@ func (in *Ingress) Close() {
 // by way of the daemon. Those that gateways send to instances themselves it does not see.
 func (in *Ingress) Signals(now time.Time) *nodeapi.Signals {
 	return in.tally.report(now, func(instance string) bool {
-		_, known := in.instances.Inputs(instance)
+		_, known := in.config.Instances.Inputs(instance)
 		return known
 	})
 }

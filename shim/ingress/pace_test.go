@@ -3,15 +3,17 @@ package ingress_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/proxy"
 )
 
 // inSockets is more than the sockets of one machine, and who reads them, hold of a body.
@@ -29,22 +31,22 @@ func TestABodyIsTakenAsFastAsItGoesOn(t *testing.T) {
 		defer req.Body.Close()
 		if times++; times == 1 {
 			close(asked)
-			eventually(t, "as much is sent as may be", func() bool { return sent.Load() >= ingress.AheadMost })
-			for got := int64(0); got < ingress.AheadMost; {
+			eventually(t, "as much is sent as may be", func() bool { return sent.Load() >= proxy.AheadMost })
+			for got := int64(0); got < proxy.AheadMost; {
 				n, err := req.Body.Read(make([]byte, 64<<10))
 				if err != nil {
 					t.Error(err)
 					break
 				}
 				got += int64(n)
-				if ahead := sent.Load() - got; ahead > ingress.AheadMost+inSockets {
+				if ahead := sent.Load() - got; ahead > proxy.AheadMost+inSockets {
 					t.Errorf("%d bytes are ahead", ahead)
 				}
 			}
 			_ = req.Body.Close()
 			eventually(t, "the rest comes when nobody is sent it", func() bool { return sent.Load() == inputLimit })
 			close(again)
-			return nil, ingress.NotDialed
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("nobody is there")}
 		}
 		got, err := io.ReadAll(req.Body)
 		if err != nil || !bytes.Equal(got, content) {

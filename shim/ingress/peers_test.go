@@ -19,12 +19,12 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/proxy"
 )
 
 // localhost is where a test's nodes are.
@@ -76,7 +76,7 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	s.Start()
 	t.Cleanup(s.Close)
 	p.server = s
-	transport := ingress.NewPeerTransport(func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil }, nil)
+	transport := proxy.NewPeerTransport(func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil }, nil)
 	t.Cleanup(transport.CloseIdleConnections)
 	p.gateway = newNode(t, p.hearing(transport))
 	p.gateway.gateway = unixClient(t, serveUnix(t, p.gateway.Gateway()))
@@ -213,29 +213,6 @@ func TestAPeerThatFails(t *testing.T) {
 		})
 		wantProblem(t, call(r.Gateway(), request(t, "GET", withInput, newID(), "", nil)), http.StatusGatewayTimeout, "PeerTimeout", "")
 	})
-}
-
-// A body that waits for its function in the connection is no peer that is gone.
-func TestALargeBodyMayWaitInTheConnection(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	raw, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer raw.Close()
-	c := tls.Client(raw, &tls.Config{})
-	for _, carries := range []struct {
-		body int64
-		want time.Duration
-	}{{0, ingress.PeerSilence}, {-1, 0}, {1000, ingress.PeerSilence}, {1 << 20, 0}, {0, ingress.PeerSilence}} {
-		if got, err := ingress.Silence(c, carries.body); err != nil || got != carries.want {
-			t.Errorf("with %d bytes it is ended after %v, want %v: %v", carries.body, got, carries.want, err)
-		}
-	}
 }
 
 // silent is a peer that never answers.

@@ -13,6 +13,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/proxy"
 )
 
 const (
@@ -51,7 +52,7 @@ func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Req
 		if err == nil {
 			began := time.Now()
 			err = in.bring(ctx, w, r, p, bound)
-			if !isDial(err) { // an instance that started was worth the wait
+			if !proxy.IsDial(err) { // an instance that started was worth the wait
 				until = until.Add(time.Since(began))
 			}
 		}
@@ -60,7 +61,7 @@ func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Req
 		}
 		wait := pause.NextBackOff()
 		again := time.Now().Add(wait)
-		if !isUndelivered(err) || placed == placements || len(failed) == failedStarts || !p.body.whole() || again.After(until) || again.After(p.deadline) {
+		if !isUndelivered(err) || placed == placements || len(failed) == failedStarts || !p.body.Whole() || again.After(until) || again.After(p.deadline) {
 			return err
 		}
 		if in.rest(ctx, wait) != nil {
@@ -68,7 +69,7 @@ func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Req
 		}
 		before = err
 		trace.SpanFromContext(ctx).AddEvent(tracing.EventPlacedAgain, trace.WithAttributes(tracing.Reason.String(problem.Of(err).Title)))
-		in.metrics.placedAgain(p.function.GetName(), err)
+		in.config.Metrics.placedAgain(p.function.GetName(), err)
 	}
 }
 
@@ -76,14 +77,7 @@ func (in *Ingress) place(ctx context.Context, w http.ResponseWriter, r *http.Req
 // program ended, or takes no connections. One that is gone, or whose daemon is, may have been
 // drained, evicted, or lost with its containerd.
 func failedByItself(err error) bool {
-	if !isUndelivered(err) {
-		return false
-	}
-	switch problem.Of(err).Title {
-	case problem.ReasonInstanceGone, problem.ReasonInstanceStopped, reasonDaemonStopping, reasonPeerUnreachable, reasonRelayFailed:
-		return false
-	}
-	return true
+	return isUndelivered(err) && problem.FaultOf(problem.Of(err)) != problem.FaultNobody
 }
 
 // bring takes the request to where it is bound.
@@ -121,4 +115,12 @@ func (e undelivered) Unwrap() error { return e.error }
 func isUndelivered(err error) bool {
 	_, is := errors.AsType[undelivered](err)
 	return is
+}
+
+// unlessDelivered marks the failure if err says that no connection came about.
+func unlessDelivered(err, failure error) error {
+	if proxy.IsDial(err) && !isUndelivered(failure) {
+		return undelivered{failure}
+	}
+	return failure
 }

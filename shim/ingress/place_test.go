@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +25,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/proxy"
 )
 
 // first answers the first activation with b, and the others with the instance of this node.
@@ -197,7 +196,7 @@ func TestAConnectionThatIsNotSecuredHasNoRequest(t *testing.T) {
 	t.Cleanup(another.Close)
 	p := newPair(t, nil)
 	p.gateway.instances.run(t, func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) })
-	body := strings.Repeat("x", 2*ingress.BodyKept)
+	body := strings.Repeat("x", 2*proxy.BodyKept)
 	for _, at := range []net.Addr{hangsUp.Addr(), another.Listener.Addr()} {
 		p.gateway.cp.activate = first(&nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: at.String()})
 		resp := p.gateway.do(t, request(t, "POST", withoutInput, newID(), "", io.MultiReader(strings.NewReader(body))))
@@ -224,7 +223,7 @@ func TestARequestThatIsHandedBackIsPlacedAgain(t *testing.T) {
 				see(t, &p.gateway, &got)(w, req)
 				_, _ = io.WriteString(w, "answer")
 			})
-			for _, sent := range []string{"input", strings.Repeat("x", ingress.BodyKept/2)} {
+			for _, sent := range []string{"input", strings.Repeat("x", proxy.BodyKept/2)} {
 				away, _ := p.gateway.cp.activate(t.Context(), nil)
 				p.gateway.cp.activate = first(away)
 				ref := p.gateway.put("some", "", []byte("input"))
@@ -260,7 +259,7 @@ func TestALargeBodyIsNotSentAgain(t *testing.T) {
 		<-read
 		return failGone(ctx, id)
 	}
-	large := strings.NewReader(strings.Repeat("x", 4*ingress.BodyKept))
+	large := strings.NewReader(strings.Repeat("x", 4*proxy.BodyKept))
 	resp := p.gateway.do(t, request(t, "POST", withoutInput, newID(), "", io.MultiReader(large, after(func() { close(read) }))))
 	wantProblem(t, resp, http.StatusServiceUnavailable, "InstanceGone", "")
 	if got := resp.Header.Get("x-headstart-undelivered"); got != "InstanceGone" {
@@ -366,116 +365,5 @@ func TestAFunctionCannotHandBack(t *testing.T) {
 	}
 	if n := len(p.gateway.cp.asked); n != 1 {
 		t.Errorf("it was placed %d times", n)
-	}
-}
-
-// However far it was read before, and wherever that broke off, a body begins from its start.
-func TestABodyIsSentAgain(t *testing.T) {
-	for size := range slices.Values([]int{0, 1, 5000, ingress.BodyKept, ingress.BodyKept + 1, 3 * ingress.BodyKept}) {
-		for part := range slices.Values([]int{0, 1, 4000, ingress.BodyKept}) {
-			t.Run(fmt.Sprint(part, " of ", size), func(t *testing.T) {
-				want := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
-				open, whole, leave := ingress.OpenBody(io.NopCloser(bytes.NewReader(want)))
-				defer leave()
-				once := open()
-				_, _ = io.ReadFull(once, make([]byte, part))
-				_ = once.Close()
-				if !whole() {
-					t.Fatal("what was kept is lost")
-				}
-				got, err := io.ReadAll(open())
-				if err != nil || !bytes.Equal(got, want) {
-					t.Errorf("%d bytes come, of %d: %v", len(got), len(want), err)
-				}
-				if whole() != (size <= ingress.BodyKept) {
-					t.Errorf("it can be sent again: %t", whole())
-				}
-			})
-		}
-	}
-}
-
-// Few of a node's bodies have much of its memory. The others pass as well, and cannot be sent again
-// when more than a little of them was taken.
-func TestBodiesShareTheNodesMemory(t *testing.T) {
-	const size = 3 * ingress.BodySmall
-	want := bytes.Repeat([]byte("0123456789abcdef"), size/16)
-	pass := func() (largest int, whole bool, leave func()) {
-		t.Helper()
-		from := &measured{Reader: bytes.NewReader(want)}
-		open, isWhole, leave := ingress.OpenBody(from)
-		body := open()
-		defer body.Close()
-		if got, err := io.ReadAll(body); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%d bytes come, of %d: %v", len(got), size, err)
-		}
-		return from.largest, isWhole(), leave
-	}
-	for range ingress.BodiesLarge {
-		largest, whole, leave := pass()
-		defer leave()
-		if largest != ingress.BodyKept || !whole {
-			t.Fatalf("it is read by %d bytes, and can be sent again: %t", largest, whole)
-		}
-	}
-	largest, whole, leave := pass()
-	if leave(); largest != ingress.BodySmall || whole {
-		t.Errorf("one more is read by %d bytes, and can be sent again: %t", largest, whole)
-	}
-	if n := ingress.BodiesTaken(); n != ingress.BodiesLarge {
-		t.Errorf("%d bodies have a large room", n)
-	}
-}
-
-// measured notes how much it is asked for at once.
-type measured struct {
-	io.Reader
-	largest int
-}
-
-func (m *measured) Read(p []byte) (int, error) {
-	m.largest = max(m.largest, len(p))
-	return m.Reader.Read(p)
-}
-
-func (*measured) Close() error { return nil }
-
-// A reader that was given up while it read takes nothing away from the next.
-func TestAReadUnderWayTakesNothing(t *testing.T) {
-	from, write := io.Pipe()
-	open, _, _ := ingress.OpenBody(from)
-	once, given := open(), make(chan struct{})
-	go func() {
-		defer close(given)
-		_, _ = once.Read(make([]byte, 100))
-	}()
-	_, _ = io.WriteString(write, "for the next") // it is in Read, or gets there
-	_ = once.Close()
-	go func() { _, _ = io.WriteString(write, ", and more"); _ = write.Close() }()
-	if got, err := io.ReadAll(open()); err != nil || string(got) != "for the next, and more" {
-		t.Errorf("it reads %q, %v", got, err)
-	}
-	<-given
-	if _, err := once.Read(make([]byte, 1)); err == nil {
-		t.Error("what is closed can be read")
-	}
-}
-
-// A reader need not wait for a client that pauses: what comes then is the next one's.
-func TestAReadEndsWithItsBody(t *testing.T) {
-	from, write := io.Pipe()
-	open, _, _ := ingress.OpenBody(from)
-	once, ended := open(), make(chan error)
-	go func() {
-		_, err := once.Read(make([]byte, 100))
-		ended <- err
-	}()
-	_ = once.Close()
-	if err := <-ended; !errors.Is(err, http.ErrBodyReadAfterClose) {
-		t.Errorf("it ends with %v", err)
-	}
-	go func() { _, _ = io.WriteString(write, "all of it"); _ = write.Close() }()
-	if got, err := io.ReadAll(open()); err != nil || string(got) != "all of it" {
-		t.Errorf("the next reads %q, %v", got, err)
 	}
 }

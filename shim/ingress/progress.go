@@ -62,38 +62,3 @@ func isSilence(err error) bool {
 	return is && timeout.Timeout() ||
 		errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
 }
-
-// answering passes an answer on, without what the other daemon says between it and us.
-type answering struct {
-	http.ResponseWriter
-	own  http.Header // what is set besides the answer's
-	body *clientBody // of the request
-}
-
-// WriteHeader restores what was set before: ReverseProxy clears all with each answer before
-// the answer.
-func (a *answering) WriteHeader(status int) {
-	interim := status < http.StatusOK && status != http.StatusSwitchingProtocols
-	if interim && a.Header().Get(filterapi.HeaderProgress) != "" {
-		return
-	}
-	if !interim {
-		a.restore()
-	}
-	if status >= http.StatusOK && a.body.closeUnread(a.Header()) {
-		linger(a.ResponseWriter)
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answering) restore() {
-	h := a.Header()
-	for name, v := range a.own {
-		if _, set := h[name]; !set {
-			h[name] = v
-		}
-	}
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }

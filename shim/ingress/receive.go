@@ -3,7 +3,6 @@ package ingress
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -20,48 +19,39 @@ const degradedNotBuffered = "BodyNotBuffered"
 // schemeBody stands for the scheme of a reference where the request's body is the input.
 const schemeBody = "body"
 
-// past is a deadline that is over.
-var past = time.Unix(1, 0)
-
 // receive has a body that is the request's input put into the buffer from now on: its sender
 // need not wait for the function, nor the function for its sender. Whatever keeps the body
 // out of the buffer, but for its size, leaves it in the connection.
-func (in *Ingress) receive(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked) error {
+func (in *Ingress) receive(ctx context.Context, r *http.Request, p *parked) error {
 	// What switches to another protocol has no body.
 	if !p.function.GetBodyInput() || r.ContentLength == 0 || r.Body == nil || r.Header.Get("Upgrade") != "" {
 		return nil
 	}
-	control := http.NewResponseController(w)
-	// Without it the server would itself read from the body before it lets an answer pass.
-	// The only error is that a ResponseWriter of another kind does not know of it.
-	_ = control.EnableFullDuplex()
-	input, err := in.engine.Receive(ctx,
+	p.body.Duplex()
+	input, err := in.config.Engine.Receive(ctx,
 		engine.Request{ID: p.id, Function: p.function.GetName(), Store: schemeBody, Limit: p.function.GetInputLimit()},
-		body.Body{From: p.body, Size: r.ContentLength, ContentType: r.Header.Get("Content-Type"), Interrupt: func() {
-			p.body.interrupt()
-			// As above; then the connection's end has to do.
-			_ = control.SetReadDeadline(past)
-		}})
+		body.Body{From: p.body, Size: r.ContentLength, ContentType: r.Header.Get("Content-Type"), Interrupt: p.body.Interrupt})
 	switch {
 	case engine.IsTooLarge(err):
 		return err
 	case err != nil:
 		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNotBuffered))
-		in.log.Debug("a body is not buffered", "function", p.function.GetName(), "request", p.id, "error", err)
+		in.config.Log.Debug("a body is not buffered", "function", p.function.GetName(), "request", p.id, "error", err)
 		return nil
 	}
-	p.body.input = input
+	p.received = input
+	p.body.Store(input)
 	return nil
 }
 
 // forget lets go of a body in the buffer, once its span is told. The way there has ended
 // afterwards; whoever still reads from the buffer fails.
 func (in *Ingress) forget(ctx context.Context, p *parked) {
-	input := p.body.input
+	input := p.received
 	if input == nil {
 		return
 	}
-	tellInput(ctx, tracing.Receive, trace.SpanKindServer, schemeBody, input)
+	input.Tell(ctx, tracer, tracing.Receive, trace.SpanKindServer, schemeBody)
 	input.Release()
 	if _, spilled := input.Rest(); spilled { // at once: it was released
 		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNotBuffered))

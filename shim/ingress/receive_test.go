@@ -426,6 +426,9 @@ func TestAFunctionThatDoesNotWantTheBody(t *testing.T) {
 	}
 }
 
+// enough is less than a node gives a client to read its answer.
+const enough = 20 * time.Millisecond
+
 // A client that still sends when the answer comes finds the connection whole, and so reads the
 // answer: until it has, nothing breaks under its hands.
 func TestAnEarlyAnswerIsNotLost(t *testing.T) {

@@ -23,10 +23,10 @@ var refusedField = regexp.MustCompile("^" + reference.FieldPattern() + "$")
 // refusal tells the operator of a request that a filter answered by itself.
 func (in *Ingress) refusal(f *nodeapi.Function, reason, field string) error {
 	words, known := refusedReasons[reason]
-	if !known || !f.GetHasInput() || len(field) > reference.MaxTemplateBytes || !refusedField.MatchString(field) {
+	if !known || !f.TakesInput() || len(field) > reference.MaxTemplateBytes || !refusedField.MatchString(field) {
 		return problem.New(http.StatusBadRequest, "RefusalMalformed", "", "a refusal names a function with an input, a known reason, and the header, parameter or path to fix")
 	}
-	in.log.Debug("the filter refused a request", "function", f.GetName(), "reason", reason, "field", field)
-	in.controlPlane.Event(&nodeapi.Event{Function: f.GetName(), Reason: reason, Message: field + words, Field: field})
+	in.config.Log.Debug("the filter refused a request", "function", f.GetName(), "reason", reason, "field", field)
+	in.config.ControlPlane.Event(&nodeapi.Event{Function: f.GetName(), Reason: reason, Message: field + words, Field: field})
 	return nil
 }

@@ -2,7 +2,6 @@ package ingress
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -28,26 +27,10 @@ func (in *Ingress) relay(ctx context.Context, w http.ResponseWriter, r *http.Req
 	// The cold start is part of the other side's answer.
 	ctx, cancel := context.WithDeadline(ctx, p.deadline.Add(p.function.GetRequestTimeout().AsDuration()))
 	defer cancel()
-	return in.send(ctx, w, r, p, target{via: in.relaySide[protocol(r)], scheme: "http", address: bound.GetRelayAddress(),
+	return in.send(ctx, w, r, p, target{via: in.relaySide.For(speaksH2(r)), address: bound.GetRelayAddress(),
 		header: headers, relay: len(headers) > 0, explain: explain})
 }
 
-// sized waits until the input's size is known, which goes before its bytes.
-func (in *Ingress) sized(ctx context.Context, p *parked) error {
-	if p.input == nil {
-		return nil
-	}
-	ctx, cancel := in.waiting(ctx)
-	defer cancel()
-	before, overdue := context.WithDeadline(ctx, p.deadline)
-	defer overdue()
-	_, err := p.input.Object(before)
-	if _, said := errors.AsType[*problem.Problem](err); err != nil && !said && errors.Is(before.Err(), context.DeadlineExceeded) {
-		return because(tooLate(p.function, true), before.Err())
-	}
-	return err
-}
-
 func relayFailed(err error, midway bool) *problem.Problem {
-	return problem.New(http.StatusBadGateway, reasonRelayFailed, "", "the autoscaler that starts the function "+failure(err, midway))
+	return problem.New(http.StatusBadGateway, problem.ReasonRelayFailed, "", "the autoscaler that starts the function "+failure(err, midway))
 }

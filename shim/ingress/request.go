@@ -1,8 +1,10 @@
 package ingress
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -12,11 +14,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
@@ -27,19 +31,19 @@ const (
 	// degradedNoHint: the gateway's filter has not named the input. It is not loaded, or was
 	// skipped.
 	degradedNoHint = "NoInputHint"
-	// degradedNoFile: the request has a body of its own, and the instance no directory where
-	// the input could appear.
+	// degradedNoFile: an input has a name, or the request has a body of its own, and the instance
+	// has no directory where the input could appear.
 	degradedNoFile = "NoInputFile"
 )
 
 // parked is one request in the node's hands.
 type parked struct {
-	id        string            // empty when it was malformed
-	function  *nodeapi.Function // nil until it is known to be deployed
-	reference string
-	input     *engine.Input // nil: the request has no stored input, or another node fetches it
-	body      *clientBody
-	depth     int // of calls of functions by functions
+	id       string            // empty when it was malformed
+	function *nodeapi.Function // nil until it is known to be deployed
+	stored   stored
+	body     *proxy.Body
+	received *engine.Input // the body on its way into the buffer; nil: it does not go there
+	depth    int           // of calls of functions by functions
 	// tell has the daemon that handed the request over know how far it is.
 	tell  func(progress string)
 	began time.Time
@@ -47,9 +51,13 @@ type parked struct {
 	deadline time.Time
 }
 
-// inputs are those that the request has here: a stored one, or its body.
+// inputs are those that the request has here: stored ones, and its body.
 func (p *parked) inputs() []*engine.Input {
-	return slices.DeleteFunc([]*engine.Input{p.input, p.body.input}, func(i *engine.Input) bool { return i == nil })
+	inputs := []*engine.Input{p.received}
+	for _, one := range p.stored {
+		inputs = append(inputs, one.input)
+	}
+	return slices.DeleteFunc(inputs, func(i *engine.Input) bool { return i == nil })
 }
 
 // deliveryGrace is how much longer than its ready timeout a request may wait before it
@@ -62,27 +70,27 @@ const deliveryGrace = 2 * time.Second
 func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(context.Context, *http.Request, *parked) error) {
 	began := time.Now()
 	defer in.crowd.enter(w)()
-	body := newClientBody(r)
+	body := proxy.NewBody(w, r)
 	r, forget := whileThere(r)
 	defer forget()
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := tracer.Start(ctx, tracing.Activation, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
 	p := &parked{body: body, depth: depth(r.Header), tell: func(string) {}}
-	defer p.body.leave(http.NewResponseController(w))
+	defer p.body.Leave()
 	err := in.park(ctx, r, p, began)
 	if err != nil {
 		err = in.verdict(r, err)
 	} else {
 		err = in.hold(ctx, p, func() error {
-			err := in.receive(ctx, w, r, p)
+			err := in.receive(ctx, r, p)
 			if err == nil {
 				err = answer(ctx, r, p)
 			}
 			return in.verdict(r, err) // before the client is no more listened to
 		})
 	}
-	in.metrics.observe(p.function.GetName(), began, err)
+	in.config.Metrics.observe(p.function.GetName(), began, err)
 	if err != nil {
 		span.SetStatus(codes.Error, problem.Of(err).Title)
 		in.fail(w, r, p, err)
@@ -96,63 +104,78 @@ func whileThere(r *http.Request) (_ *http.Request, forget func()) {
 		return r, func() {}
 	}
 	ctx, leave := context.WithCancelCause(r.Context())
-	unwatch := serve.OnLeft(ctx, func() { leave(errClientGone) })
+	unwatch := serve.OnLeft(ctx, func() { leave(proxy.ErrClientGone) })
 	return r.WithContext(ctx), func() { unwatch(); leave(nil) }
 }
 
-// park reads what the request is, and has its input fetched from now on. On error the
+// park reads what the request is, and has its inputs fetched from now on. On error the
 // request holds nothing.
 func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began time.Time) error {
-	id, ref := r.Header.Get(filterapi.HeaderRequest), r.Header.Get(filterapi.HeaderInput)
-	named := id != ""
-	if !named {
-		id = nodeapi.NewRequestID()
-	}
+	id := cmp.Or(r.Header.Get(filterapi.HeaderRequest), nodeapi.NewRequestID())
 	if !nodeapi.IsRequestID(id) {
 		return problem.New(http.StatusBadRequest, "RequestIDMalformed", filterapi.HeaderRequest, filterapi.HeaderRequest+" must be 32 lower-case hexadecimal digits")
 	}
 	p.id = id
 	wait, cancel := in.waiting(ctx)
 	defer cancel()
-	f, err := in.functions.get(wait, r.Header.Get(filterapi.HeaderFunction), r.Host)
+	f, err := in.config.Functions.get(wait, r.Header.Get(filterapi.HeaderFunction), r.Host)
 	if err != nil {
 		return err
 	}
 	p.function, p.began, p.deadline = f, began, began.Add(f.GetReadyTimeout().AsDuration()+deliveryGrace)
 	span := trace.SpanFromContext(ctx)
-	if f.GetHasInput() && !named && ref == "" { // whatever the gateway has loaded
-		if ref, err = source.Name(f.GetInputTemplate(), r.URL.RequestURI(), r.Header); err != nil {
-			return err
-		}
-		degraded := degradedNoHint
-		if ref == "" {
-			degraded = degradedNoReference
-		}
+	refs, degraded, err := references(r, f)
+	if err != nil {
+		return err
+	}
+	if degraded != "" {
 		span.SetAttributes(tracing.Degraded.String(degraded))
 	}
 	span.SetAttributes(tracing.Function.String(f.GetName()), tracing.FaaSName.String(f.GetName()), tracing.Request.String(id),
-		tracing.FaaSInvocationID.String(id), tracing.FaaSTrigger.String(tracing.TriggerHTTP), tracing.Node.String(in.node))
+		tracing.FaaSInvocationID.String(id), tracing.FaaSTrigger.String(tracing.TriggerHTTP), tracing.Node.String(in.config.Node))
 	if err := in.held.take(id, f.GetName()); err != nil {
 		return err
 	}
-	if ref != "" && f.GetHasInput() {
-		p.reference = ref
-		in.fetch(ctx, p)
-	}
+	p.stored = newStored(refs)
+	in.fetch(ctx, p)
 	return nil
 }
 
-// fetch has the request's stored input brought here, if it has one.
-func (in *Ingress) fetch(ctx context.Context, p *parked) {
-	if p.reference == "" || p.input != nil {
-		return
+// references are those of the request's inputs, whatever the gateway has loaded: those that the
+// filter has named, and else what the templates make of the request. A filter that knows no inputs
+// with names has named the other.
+func references(r *http.Request, f *nodeapi.Function) (refs reference.Inputs, degraded string, err error) {
+	refs, err = taken(r.Header, f)
+	if err != nil || !f.TakesInput() {
+		return nil, "", err
 	}
-	p.input = in.engine.Fetch(ctx, fetchRequest(p.id, p.function, p.reference))
-	in.hints.drop(p.id)
+	filtered, templates := r.Header.Get(filterapi.HeaderRequest) != "", f.Templates()
+	if filtered || refs[""] != "" {
+		templates = templates.Named()
+	}
+	if r.Header.Get(filterapi.HeaderInputs) != "" {
+		templates = templates.Unnamed()
+	}
+	made, err := source.Name(templates, r.URL.RequestURI(), r.Header)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case len(made) > 0:
+		degraded = degradedNoHint
+	case !filtered && len(refs) == 0:
+		degraded = degradedNoReference
+	}
+	maps.Copy(refs, made)
+	return refs, degraded, nil
 }
 
-func fetchRequest(id string, f *nodeapi.Function, reference string) engine.Request {
-	return engine.Request{ID: id, Function: f.GetName(), Store: f.GetStore(), Reference: reference, Limit: f.GetInputLimit()}
+// taken are the references in headers, as far as they are of the function's inputs.
+func taken(h http.Header, f *nodeapi.Function) (reference.Inputs, error) {
+	named, err := source.ParseNamed(h.Get(filterapi.HeaderInputs))
+	if err != nil {
+		return nil, err
+	}
+	return f.Taken(reference.NewInputs(h.Get(filterapi.HeaderInput), named)), nil
 }
 
 // hold has a parked request answered and lets go of all that it held, also when a
@@ -160,33 +183,27 @@ func fetchRequest(id string, f *nodeapi.Function, reference string) engine.Reque
 // scaling to zero.
 func (in *Ingress) hold(ctx context.Context, p *parked, answer func() error) error {
 	name := p.function.GetName()
-	in.controlPlane.Hold(name, 1)
-	defer in.controlPlane.Hold(name, -1)
-	in.metrics.parked.WithLabelValues(name).Inc()
-	defer in.metrics.parked.WithLabelValues(name).Dec()
+	in.config.ControlPlane.Hold(name, 1)
+	defer in.config.ControlPlane.Hold(name, -1)
+	in.config.Metrics.parked.WithLabelValues(name).Inc()
+	defer in.config.Metrics.parked.WithLabelValues(name).Dec()
 	defer in.held.drop(p.id)
 	defer in.release(ctx, p)
 	defer in.forget(ctx, p)
 	return answer()
 }
 
-// release lets go of the input, once its span is told.
-func (in *Ingress) release(ctx context.Context, p *parked) {
-	if p.input == nil {
-		return
-	}
-	tellFetch(ctx, p)
-	in.hints.drop(p.id) // one that came after the request
-	p.input.Release()
-	p.input = nil
-}
-
 // waiting returns a context for what a request waits for before anybody has it: it
-// also ends when the ingress is closed.
-func (in *Ingress) waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+// also ends when the ingress is closed, or one of the times is over.
+func (in *Ingress) waiting(ctx context.Context, until ...time.Time) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	forget := context.AfterFunc(in.stopping, func() { cancel(errStopping) })
+	overdue := func() {}
+	if len(until) > 0 {
+		ctx, overdue = context.WithDeadline(ctx, slices.MinFunc(until, time.Time.Compare))
+	}
 	return ctx, func() {
+		overdue()
 		forget()
 		cancel(nil)
 	}
@@ -195,10 +212,10 @@ func (in *Ingress) waiting(ctx context.Context) (context.Context, context.Cancel
 // verdict says what an error means for the request as a whole.
 func (in *Ingress) verdict(r *http.Request, err error) error {
 	switch {
-	case err == nil || isBroken(err):
+	case err == nil || proxy.IsBroken(err):
 		return err
 	case r.Context().Err() != nil:
-		return errClientGone
+		return proxy.ErrClientGone
 	case errors.Is(err, context.Canceled) && in.stopping.Err() != nil:
 		return errStopping
 	}
@@ -216,18 +233,18 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	if p.function != nil {
 		name = p.function.GetName()
 	}
-	log := in.log.With("function", name, "request", p.id, "reason", pr.Title)
-	if errors.Is(err, errClientGone) {
+	log := in.config.Log.With("function", name, "request", p.id, "reason", pr.Title)
+	if errors.Is(err, proxy.ErrClientGone) {
 		log.Info("the client went away")
 	} else {
 		log.Warn("a request failed", "error", err)
 		if p.function != nil && !isReported(err) {
-			in.controlPlane.Event(&nodeapi.Event{Function: name, Reason: pr.Title, Message: pr.Detail, Field: pr.Field})
+			in.config.ControlPlane.Event(&nodeapi.Event{Function: name, Reason: pr.Title, Message: pr.Detail, Field: pr.Field})
 		}
 	}
-	if isBroken(err) {
+	if proxy.IsBroken(err) {
 		// The server would wait for more of a body that pauses, before it lets go.
-		_ = http.NewResponseController(w).SetReadDeadline(past)
+		p.body.Interrupt()
 		if told, is := w.(brokenOff); is {
 			told.BrokeOff(err)
 		}
@@ -236,8 +253,8 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	if p.id != "" {
 		w.Header().Set(filterapi.HeaderRequest, p.id)
 	}
-	if p.body.closeUnread(w.Header()) && !errors.Is(err, errClientGone) {
-		linger(w)
+	if p.body.CloseUnread() && !errors.Is(err, proxy.ErrClientGone) {
+		p.body.Linger()
 	}
 	if isUndelivered(err) {
 		w.Header().Set(filterapi.HeaderUndelivered, pr.Title)

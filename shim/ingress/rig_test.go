@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -25,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/ingress"
@@ -66,7 +68,7 @@ type rig struct {
 	functions  *ingress.Functions
 	cp         *controlPlane
 	instances  *instances
-	dir        string // what the instance sees as /headstart/input
+	dir, named string // what the instance sees as /headstart/input and /headstart/inputs
 	gateway    *http.Client
 	outcomes   chan engine.Outcome
 	logs       *log
@@ -102,15 +104,20 @@ func newNode(t *testing.T, peers http.RoundTripper) *rig {
 func newNodeOver(t *testing.T, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
 	t.Helper()
 	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
-		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
-	if err := os.Mkdir(r.dir, 0o755); err != nil {
+		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), named: filepath.Join(state, "inputs"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
+	if err := errors.Join(os.Mkdir(r.dir, 0o755), os.Mkdir(r.named, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	inputs, err := os.OpenRoot(r.dir)
+	input, err := os.OpenRoot(r.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.instances = &instances{inputs: &staging.Dir{Input: inputs}}
+	named, err := os.OpenRoot(r.named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs := &staging.Dir{Input: input, Named: named}
+	r.instances = &instances{inputs: inputs}
 	e := engine.New(func(string) (source.Source, error) {
 		if r.blind {
 			return blindSource{}, nil
@@ -148,6 +155,9 @@ func (r *rig) nothingLeft(t *testing.T) {
 	}
 	if files, err := os.ReadDir(r.dir); err != nil || len(files) != 0 {
 		t.Errorf("files are left in the instance's directory: %v, %v", files, err)
+	}
+	if files, err := filepath.Glob(filepath.Join(r.named, "*", "*")); err != nil || len(files) != 0 {
+		t.Errorf("named inputs are left in the instance's directory: %v, %v", files, err)
 	}
 	r.cp.mu.Lock()
 	defer r.cp.mu.Unlock()
@@ -238,7 +248,7 @@ func wantProblem(t *testing.T, resp *http.Response, status int, title, field str
 	if err := json.Unmarshal([]byte(body), &p); err != nil {
 		t.Fatalf("%d is answered with %q", resp.StatusCode, body)
 	}
-	if resp.StatusCode != status || p.Status != status || p.Title != title || p.Field != field || p.Detail == "" || resp.Header.Get("Content-Type") != problem.ContentType {
+	if resp.StatusCode != status || p.Status != status || p.Title != title || p.Field != field || p.Detail == "" || resp.Header.Get("Content-Type") != filterapi.ProblemContentType {
 		t.Errorf("got %d %s; want %d %s of field %q", resp.StatusCode, body, status, title, field)
 	}
 	return p

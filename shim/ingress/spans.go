@@ -3,7 +3,6 @@ package ingress
 import (
 	"context"
 	"net/http/httptrace"
-	"strings"
 	"sync"
 	"time"
 
@@ -11,32 +10,9 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
-
-// tellFetch tells the fetch's span. It is made after the fact: a hint starts the fetch
-// before the request, and with it the trace, is known.
-func tellFetch(ctx context.Context, p *parked) {
-	scheme, _, _ := strings.Cut(p.reference, "://")
-	tellInput(ctx, tracing.Fetch, trace.SpanKindClient, scheme, p.input)
-}
-
-// tellInput tells the span of an input's way to the buffer, as far as it has come.
-func tellInput(ctx context.Context, name string, kind trace.SpanKind, scheme string, input *engine.Input) {
-	_, span := tracer.Start(ctx, name, trace.WithTimestamp(input.Began()), trace.WithSpanKind(kind),
-		trace.WithAttributes(tracing.InputScheme.String(scheme), tracing.InputBytes.Int64(input.Received())))
-	ended := input.Ended()
-	if ended.IsZero() { // nobody waits for it any more: the request moves or failed
-		span.End()
-		return
-	}
-	if err := input.Wait(context.WithoutCancel(ctx)); err != nil { // at once: it has ended
-		span.SetStatus(codes.Error, problem.Of(err).Title)
-	}
-	span.End(trace.WithTimestamp(ended))
-}
 
 // phases are the two spans of a delivery, one after the other: deliver until the
 // function has the whole request or answers, execute until its answer is through. A

@@ -1,7 +1,6 @@
 package install
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -51,11 +50,8 @@ func (b before) List(dir string) ([]string, error) {
 
 // file returns the file at p as it would be, nil if it would not be there.
 func (b before) file(p string, limit int64) (*tree.File, error) {
-	f, err := b.tree.Read(p, limit)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	f, err := b.tree.Optional(p, limit)
+	if err != nil || f == nil {
 		return nil, err
 	}
 	r := b.journal.find(p)
@@ -63,7 +59,7 @@ func (b before) file(p string, limit int64) (*tree.File, error) {
 		return b.original(r)
 	}
 	if ours(p) {
-		return &f, nil
+		return f, nil
 	}
 	rest, found, err := edit.Strip(f.Data)
 	if err != nil {
@@ -74,7 +70,7 @@ func (b before) file(p string, limit int64) (*tree.File, error) {
 		return nil, nil
 	}
 	f.Data = rest
-	return &f, nil
+	return f, nil
 }
 
 // original is the file that a record keeps, nil if there was none.

@@ -2,7 +2,6 @@ package install
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -73,11 +72,11 @@ func (c *change) put(p string, data []byte, mode fs.FileMode, config bool) error
 			return err
 		}
 	}
-	now, err := c.tree.Read(p, maxFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	now, err := c.tree.Optional(p, maxFile)
+	if err != nil {
 		return err
 	}
-	there := err == nil
+	there := now != nil
 	if there && !ours(p) {
 		want.Mode, want.UID, want.GID = now.Mode, now.UID, now.GID
 	}
@@ -137,15 +136,15 @@ func (c *change) revert(r record) error {
 	if err != nil {
 		return err
 	}
-	now, err := c.tree.Read(r.Path, maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
+	now, err := c.tree.Optional(r.Path, maxFile)
+	if err != nil {
+		return err
+	}
+	if now == nil {
 		if was != nil {
 			c.note("%s was removed by others, and stays removed", r.Path)
 		}
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	sum := hash(now.Data)
 	if sum != r.After && !ours(r.Path) {
@@ -162,7 +161,7 @@ func (c *change) revert(r record) error {
 		}
 		if !layout.Bare(rest) || r.Before != nil {
 			c.note("%s was changed by others since; only Headstart's part is removed", r.Path)
-			now.Data, was = rest, &now
+			now.Data, was = rest, now
 		}
 	}
 	if r.Config {

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -82,11 +81,8 @@ func originalPath(sum string) string { return path.Join(stateDir, originalPrefix
 
 // openJournal returns the node's journal, nil if nothing is installed.
 func openJournal(t *tree.Tree) (*journal, error) {
-	f, err := t.Read(journalPath, maxJournal)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	f, err := t.Optional(journalPath, maxJournal)
+	if err != nil || f == nil {
 		return nil, err
 	}
 	var j journal

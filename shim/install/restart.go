@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/headstart-mesh/headstart/shim/install/layout"
 )
@@ -42,13 +41,8 @@ func (i *Installer) restart(ctx context.Context, c *change, containerd Runtime, 
 // rollback puts the configuration back with which containerd ran last, for the case that
 // it does not start with ours. The next installation tries again.
 func (i *Installer) rollback(c *change) error {
-	for _, r := range slices.Backward(c.journal.Files) {
-		if !r.Config {
-			continue
-		}
-		if err := c.revert(r); err != nil {
-			return fmt.Errorf("putting the configuration back: %w", err)
-		}
+	if err := c.revertAll(true); err != nil {
+		return fmt.Errorf("putting the configuration back: %w", err)
 	}
 	i.Log.Warn("containerd's configuration is as it was before")
 	return nil

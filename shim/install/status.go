@@ -2,8 +2,6 @@ package install
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 
 	"github.com/headstart-mesh/headstart/shim/install/layout"
 )
@@ -55,12 +53,12 @@ func (i *Installer) Status(ctx context.Context) (*Status, error) {
 	s := &Status{Installed: true, Version: j.Installed, Layout: j.Layout, Socket: j.Socket, RestartPending: j.Restart != nil}
 	for _, r := range j.Files {
 		f := FileStatus{Path: r.Path, State: InPlace, Existed: r.Before != nil}
-		now, err := i.Tree.Read(r.Path, maxFile)
+		now, err := i.Tree.Optional(r.Path, maxFile)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			f.State = Missing
 		case err != nil:
 			return nil, err
+		case now == nil:
+			f.State = Missing
 		case hash(now.Data) != r.After:
 			f.State = Changed
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -48,7 +47,7 @@ func (c *change) remember(p string) error {
 		return nil
 	}
 	f := former{Path: p}
-	now, err := c.optional(p)
+	now, err := c.tree.Optional(p, maxFile)
 	if err != nil {
 		return err
 	}
@@ -80,15 +79,6 @@ func stands(now *tree.File, r *record) bool {
 	}
 	_, found, err := edit.Strip(now.Data)
 	return err == nil && found
-}
-
-// optional is the file at p, nil if it is not there.
-func (c *change) optional(p string) (*tree.File, error) {
-	f, err := c.tree.Read(p, maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return &f, err
 }
 
 // passed ends a trial with which a sandbox has run.
@@ -162,7 +152,7 @@ func (c *change) restore(f former) error {
 	if err != nil {
 		return err
 	}
-	now, err := c.optional(f.Path)
+	now, err := c.tree.Optional(f.Path, maxFile)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -52,12 +51,6 @@ func newJob(ctx context.Context, c Config, about *nodeapi.Job) *job {
 	return j
 }
 
-func (j *job) traceparent() string {
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(j.trace, carrier)
-	return carrier["traceparent"]
-}
-
 // quota is whose part of the buffer a job's input takes: all jobs of a namespace have one
 // together. Their own names are as many as their owner likes, also for metrics. It is no
 // name that a function can have.
@@ -74,13 +67,14 @@ func (j *job) fetch() {
 	j.deadline = time.Now().Add(j.about.GetReadyTimeout().AsDuration())
 	j.input = j.config.Engine.Fetch(j.trace, engine.Request{ID: Name + ":" + j.id, Function: quota(j.about.GetName()),
 		Store: j.about.GetStore(), Reference: j.about.GetInput(), Limit: j.about.GetInputLimit()})
-	j.endDelivery = j.config.Deliveries.Begin(j.id, sandboxes.Delivery{Request: Name, Input: j.input, Traceparent: j.traceparent()})
+	j.endDelivery = j.config.Deliveries.Begin(j.id, sandboxes.Delivery{Request: Name,
+		Inputs: map[string]sandboxes.Input{"": j.input}, Traceparent: tracing.Traceparent(j.trace)})
 }
 
 // refused is why the job gets no input, whatever the store has; nil if it may get one.
 func (j *job) refused() error {
 	if r := j.about.GetRefused(); r != nil {
-		return problem.New(int(r.GetStatus()), r.GetReason(), r.GetField(), r.GetMessage())
+		return problem.New(int(r.GetStatus()), problem.Reason(r.GetReason()), r.GetField(), r.GetMessage())
 	}
 	return nil
 }
@@ -91,7 +85,7 @@ func (j *job) drop() {
 		return
 	}
 	j.endDelivery() // reads end before what they read from does
-	j.tellFetch()
+	j.input.Tell(j.trace, tracer, tracing.Fetch, trace.SpanKindClient, j.about.GetInput(), j.attributes()...)
 	j.input.Release()
 	j.input = nil
 }
@@ -164,7 +158,7 @@ func (j *job) place(ctx context.Context, dir *staging.Dir) (err error) {
 	_ = dir.Remove(Name) // what a daemon left that was killed at this place
 	err = j.input.Link(ctx, dir, Name)
 	if errors.Is(err, buffer.ErrNoFile) {
-		return source.Because(problem.New(http.StatusInsufficientStorage, "BufferFull", "",
+		return source.Because(problem.New(http.StatusInsufficientStorage, problem.ReasonBufferFull, "",
 			"the node's disk has no room for the input as a file; a job that reads it by the socket needs none"), err)
 	}
 	if err != nil {
@@ -186,22 +180,6 @@ func (j *job) end() {
 
 func (j *job) attributes() []attribute.KeyValue {
 	return []attribute.KeyValue{tracing.Function.String(j.about.GetName()), tracing.Instance.String(j.id)}
-}
-
-// tellFetch tells the span of the input's way, as far as it has come.
-func (j *job) tellFetch() {
-	scheme, _, _ := strings.Cut(j.about.GetInput(), "://")
-	_, span := tracer.Start(j.trace, tracing.Fetch, trace.WithTimestamp(j.input.Began()), trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(append(j.attributes(), tracing.InputScheme.String(scheme), tracing.InputBytes.Int64(j.input.Received()))...))
-	ended := j.input.Ended()
-	if ended.IsZero() { // nobody waits for it any more
-		span.End()
-		return
-	}
-	if err := j.input.Wait(context.Background()); err != nil { // at once: it has ended
-		span.SetStatus(codes.Error, problem.Of(err).Title)
-	}
-	span.End(trace.WithTimestamp(ended))
 }
 
 // has tells whether the sandbox has its input already. Its name comes last, so it is whole.

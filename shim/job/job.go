@@ -13,6 +13,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -123,7 +124,7 @@ func (s *Set) traceparent(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if j := s.jobs[id]; j != nil {
-		return j.traceparent()
+		return tracing.Traceparent(j.trace)
 	}
 	return ""
 }

@@ -104,7 +104,7 @@ func about() *nodeapi.Job {
 func (r *rig) delivery() sandboxes.Input {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.deliveries[id].Input
+	return r.deliveries[id].Inputs[""]
 }
 
 func (r *rig) need(t *testing.T, id string) sandboxes.Need {
@@ -172,7 +172,7 @@ func TestTheSocketHasItWhileItComes(t *testing.T) {
 	r.mu.Lock()
 	d := r.deliveries[id]
 	r.mu.Unlock()
-	from, err := d.Input.NewReader(t.Context())
+	from, err := d.Inputs[""].NewReader(t.Context())
 	if err != nil || d.Request != job.Name || d.Traceparent != r.need(t, id).Traceparent {
 		t.Fatalf("delivery %+v, %v", d, err)
 	}
@@ -257,7 +257,7 @@ func TestEveryWaitEnds(t *testing.T) {
 		go func() { ended <- r.stage(t, id) }()
 		synctest.Wait()
 		r.Release(id)
-		if err := <-ended; problem.Of(err).Title != problem.ReasonInstanceGone {
+		if err := <-ended; problem.ReasonOf(err) != problem.ReasonInstanceGone {
 			t.Error(err)
 		}
 	})

@@ -3,16 +3,12 @@ package mesh
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -20,13 +16,13 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	ca "istio.io/api/security/v1alpha1"
+
+	"github.com/headstart-mesh/headstart/shim/certificate"
 )
 
 const (
 	// requestTimeout bounds one attempt, with the connection's making.
 	requestTimeout = 10 * time.Second
-	// maxFile is in bytes: far more than a token or a bundle of roots has.
-	maxFile = 1 << 20
 	// maxAnswer is in bytes: a chain and its roots.
 	maxAnswer = 1 << 20
 )
@@ -35,7 +31,7 @@ const (
 func (c *Client) request(ctx context.Context) (*credential, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	rootsPEM, err := read(c.cfg.RootFile)
+	rootsPEM, err := certificate.ReadFile(c.cfg.RootFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the mesh's roots: %w", err)
 	}
@@ -43,15 +39,16 @@ func (c *Client) request(ctx context.Context) (*credential, error) {
 	if !roots.AppendCertsFromPEM(rootsPEM) {
 		return nil, fmt.Errorf("reading the mesh's roots: %s has no certificate", c.cfg.RootFile)
 	}
-	token, err := read(c.cfg.TokenFile)
+	token, err := certificate.ReadFile(c.cfg.TokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("reading the service account's token: %w", err)
 	}
-	key, csr, err := certificateRequest()
+	key, csr, err := certificate.Request()
 	if err != nil {
 		return nil, err
 	}
-	answer, err := c.call(ctx, roots, strings.TrimSpace(string(token)), csr)
+	asked := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr})
+	answer, err := c.call(ctx, roots, strings.TrimSpace(string(token)), string(asked))
 	if err != nil {
 		return nil, err
 	}
@@ -91,20 +88,6 @@ func (c *Client) call(ctx context.Context, roots *x509.CertPool, token, csr stri
 	return answer, nil
 }
 
-// certificateRequest is for a new key. It names nobody: the authority takes the identity
-// from the token.
-func certificateRequest() (*ecdsa.PrivateKey, string, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, "", fmt.Errorf("making a key: %w", err)
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-	if err != nil {
-		return nil, "", fmt.Errorf("making a certificate request: %w", err)
-	}
-	return key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), nil
-}
-
 // newCredential takes the chain as Istio's API says it: our certificate first, the roots
 // last. The roots are trusted beside those of the file, as either may be the newer.
 func newCredential(key *ecdsa.PrivateKey, chain []string, roots *x509.CertPool) (*credential, error) {
@@ -125,13 +108,4 @@ func newCredential(key *ecdsa.PrivateKey, chain []string, roots *x509.CertPool) 
 		return nil, errors.New("its last part has no root")
 	}
 	return &credential{certificate: pair, leaf: pair.Leaf, roots: roots}, nil
-}
-
-func read(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile))
 }

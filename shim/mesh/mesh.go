@@ -14,6 +14,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/headstart-mesh/headstart/shim/certificate"
 )
 
 const (
@@ -63,12 +65,6 @@ type credential struct {
 	roots       *x509.CertPool
 }
 
-// renewal is when two thirds of the certificate's life are over.
-func (c *credential) renewal() time.Time {
-	life := c.leaf.NotAfter.Sub(c.leaf.NotBefore)
-	return c.leaf.NotBefore.Add(life * 2 / 3)
-}
-
 // New starts to get a certificate and returns at once: requests that come before it is
 // there wait for it. The client works until ctx ends or Close is called.
 func New(ctx context.Context, cfg Config) (*Client, error) {
@@ -96,31 +92,19 @@ func (c *Client) Close() {
 }
 
 func (c *Client) renew(ctx context.Context) {
-	wait := retryFirst
-	for {
+	certificate.Keep(ctx, retryFirst, retryLast, func(ctx context.Context) (*x509.Certificate, error) {
 		next, err := c.request(ctx)
 		if ctx.Err() != nil {
-			return
+			return nil, ctx.Err()
 		}
 		c.take(next, err)
 		if err != nil {
-			c.cfg.Log.Warn("no certificate of the mesh", "authority", c.cfg.Authority, "error", err, "again_in", wait)
-		} else {
-			c.cfg.Log.Info("certificate of the mesh", "identity", next.leaf.URIs[0].String(), "until", next.leaf.NotAfter)
-			// An authority with a clock of its own must not be asked without a pause.
-			wait = max(time.Until(next.renewal()), retryFirst)
+			c.cfg.Log.Warn("no certificate of the mesh", "authority", c.cfg.Authority, "error", err)
+			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-		if err != nil {
-			wait = min(2*wait, retryLast)
-		} else {
-			wait = retryFirst
-		}
-	}
+		c.cfg.Log.Info("certificate of the mesh", "identity", next.leaf.URIs[0].String(), "until", next.leaf.NotAfter)
+		return next.leaf, nil
+	})
 }
 
 // take makes next the current credential. After a failure the old one stays, as long as

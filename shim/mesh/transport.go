@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/headstart-mesh/headstart/shim/proxy"
 )
 
 const (
@@ -13,10 +15,6 @@ const (
 	// answer on a busy node.
 	connectTimeout   = time.Second
 	handshakeTimeout = 5 * time.Second
-	// continueTimeout and answerHeadLimit are as for functions without a sidecar, in package
-	// ingress.
-	continueTimeout = time.Second
-	answerHeadLimit = 60 << 10
 )
 
 // What Istio's own proxies offer for HTTP/1.1 and for HTTP/2. The sidecars tell the mesh's
@@ -34,12 +32,8 @@ var (
 // the first that ends close it. Requests wait for the first certificate as long as their
 // contexts last.
 func (c *Client) Transport(sni string, h2 bool) http.RoundTripper {
-	t := &http.Transport{
-		DisableKeepAlives:      true,
-		DisableCompression:     true, // bodies pass as they are
-		ExpectContinueTimeout:  continueTimeout,
-		MaxResponseHeaderBytes: answerHeadLimit,
-	}
+	t := proxy.Plain()
+	t.DisableKeepAlives = true
 	offer := protocolsH1
 	if h2 {
 		offer = protocolsH2

@@ -193,6 +193,7 @@ type NodeMessage struct {
 	//	*NodeMessage_Signals
 	//	*NodeMessage_GatewayRefusals
 	//	*NodeMessage_StoreProblems
+	//	*NodeMessage_Confirmed
 	Kind          isNodeMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -316,6 +317,15 @@ func (x *NodeMessage) GetStoreProblems() *StoreProblems {
 	return nil
 }
 
+func (x *NodeMessage) GetConfirmed() *Confirmed {
+	if x != nil {
+		if x, ok := x.Kind.(*NodeMessage_Confirmed); ok {
+			return x.Confirmed
+		}
+	}
+	return nil
+}
+
 type isNodeMessage_Kind interface {
 	isNodeMessage_Kind()
 }
@@ -356,6 +366,10 @@ type NodeMessage_StoreProblems struct {
 	StoreProblems *StoreProblems `protobuf:"bytes,20,opt,name=store_problems,json=storeProblems,proto3,oneof"`
 }
 
+type NodeMessage_Confirmed struct {
+	Confirmed *Confirmed `protobuf:"bytes,21,opt,name=confirmed,proto3,oneof"`
+}
+
 func (*NodeMessage_Register) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Activate) isNodeMessage_Kind() {}
@@ -374,6 +388,8 @@ func (*NodeMessage_GatewayRefusals) isNodeMessage_Kind() {}
 
 func (*NodeMessage_StoreProblems) isNodeMessage_Kind() {}
 
+func (*NodeMessage_Confirmed) isNodeMessage_Kind() {}
+
 type ControlMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -388,6 +404,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Triggers
 	//	*ControlMessage_Neighbours
 	//	*ControlMessage_InCharge
+	//	*ControlMessage_Confirm
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -520,6 +537,15 @@ func (x *ControlMessage) GetInCharge() *InCharge {
 	return nil
 }
 
+func (x *ControlMessage) GetConfirm() *Confirm {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Confirm); ok {
+			return x.Confirm
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -564,6 +590,10 @@ type ControlMessage_InCharge struct {
 	InCharge *InCharge `protobuf:"bytes,80,opt,name=in_charge,json=inCharge,proto3,oneof"`
 }
 
+type ControlMessage_Confirm struct {
+	Confirm *Confirm `protobuf:"bytes,81,opt,name=confirm,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -584,6 +614,8 @@ func (*ControlMessage_Neighbours) isControlMessage_Kind() {}
 
 func (*ControlMessage_InCharge) isControlMessage_Kind() {}
 
+func (*ControlMessage_Confirm) isControlMessage_Kind() {}
+
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
 type Register struct {
@@ -592,9 +624,10 @@ type Register struct {
 	// Host and port of the listener where other nodes' daemons hand over requests.
 	PeerAddress string `protobuf:"bytes,2,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	// Unix sockets on this node where its Envoy reaches the daemon.
-	IngressSocket string            `protobuf:"bytes,3,opt,name=ingress_socket,json=ingressSocket,proto3" json:"ingress_socket,omitempty"`
-	HintSocket    string            `protobuf:"bytes,4,opt,name=hint_socket,json=hintSocket,proto3" json:"hint_socket,omitempty"`
-	Instances     []*InstanceStatus `protobuf:"bytes,5,rep,name=instances,proto3" json:"instances,omitempty"`
+	IngressSocket string `protobuf:"bytes,3,opt,name=ingress_socket,json=ingressSocket,proto3" json:"ingress_socket,omitempty"`
+	HintSocket    string `protobuf:"bytes,4,opt,name=hint_socket,json=hintSocket,proto3" json:"hint_socket,omitempty"`
+	// What starts and what is ready, and what has ended for a reason while there was no stream.
+	Instances []*InstanceStatus `protobuf:"bytes,5,rep,name=instances,proto3" json:"instances,omitempty"`
 	// Names the daemon's process, for nodes that have two for a while: during an update the
 	// new one takes the node's requests over, and the old one ends those that it has. A
 	// second stream of one process replaces the first. Empty: there is never a second, and
@@ -604,9 +637,12 @@ type Register struct {
 	Triggers bool `protobuf:"varint,7,opt,name=triggers,proto3" json:"triggers,omitempty"`
 	// True when the daemon probes those of Neighbours and answers probes; one that does not
 	// is sent none, and is nobody's neighbour.
-	Probes        bool `protobuf:"varint,8,opt,name=probes,proto3" json:"probes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Probes bool `protobuf:"varint,8,opt,name=probes,proto3" json:"probes,omitempty"`
+	// Host and port of the node's own gateway, which has all of its configuration from the daemon.
+	// Empty: its gateways are a mesh's.
+	GatewayAddress string `protobuf:"bytes,9,opt,name=gateway_address,json=gatewayAddress,proto3" json:"gateway_address,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Register) Reset() {
@@ -695,6 +731,13 @@ func (x *Register) GetProbes() bool {
 	return false
 }
 
+func (x *Register) GetGatewayAddress() string {
+	if x != nil {
+		return x.GatewayAddress
+	}
+	return ""
+}
+
 // Activate asks for an instance for one parked request. A node repeats the
 // activations that are still open after a reconnect; request is the key.
 type Activate struct {
@@ -704,7 +747,9 @@ type Activate struct {
 	// W3C trace context of the parked request.
 	Traceparent string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Resolved input reference, empty for none.
-	Input         string `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
+	Input string `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
+	// Those of the inputs with names, by these.
+	Inputs        map[string]string `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -765,6 +810,13 @@ func (x *Activate) GetInput() string {
 		return x.Input
 	}
 	return ""
+}
+
+func (x *Activate) GetInputs() map[string]string {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
 }
 
 type InstanceStatus struct {
@@ -1324,6 +1376,98 @@ func (x *InCharge) GetHeld() bool {
 	return false
 }
 
+// Confirm asks for a Confirmed when the node's own gateway has all that the daemon has been told
+// until now: the functions, and the endpoints that it has acknowledged.
+type Confirm struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Confirm) Reset() {
+	*x = Confirm{}
+	mi := &file_node_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Confirm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Confirm) ProtoMessage() {}
+
+func (x *Confirm) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
+func (*Confirm) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Confirm) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+// Confirmed answers the Confirm of this id: the gateway is connected, and has taken or refused all
+// of it.
+type Confirmed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Confirmed) Reset() {
+	*x = Confirmed{}
+	mi := &file_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Confirmed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Confirmed) ProtoMessage() {}
+
+func (x *Confirmed) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
+func (*Confirmed) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Confirmed) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
 // Coordinate is a place in a space in which distances are round-trip times (Vivaldi), in
 // seconds. A probe is answered with it.
 type Coordinate struct {
@@ -1340,7 +1484,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1496,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1509,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -1409,7 +1553,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1565,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1578,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -1464,7 +1608,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1620,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1633,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -1527,7 +1671,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1683,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1696,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -1581,7 +1725,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1737,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1750,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -1639,7 +1783,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1795,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1808,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -1715,7 +1859,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1871,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1884,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -1792,7 +1936,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1948,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1961,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -1836,7 +1980,8 @@ func (x *GatewayRefusals) GetMore() int32 {
 
 type GatewayRefusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the resources that were refused together.
+	// Of the resources that were refused together. Empty: nothing was, and words are what the gateway's
+	// program cannot do.
 	TypeUrl string `protobuf:"bytes,1,opt,name=type_url,json=typeUrl,proto3" json:"type_url,omitempty"`
 	// Their names, if they are three at most.
 	Resources []string `protobuf:"bytes,2,rep,name=resources,proto3" json:"resources,omitempty"`
@@ -1848,7 +1993,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2005,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2018,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -1909,7 +2054,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +2066,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2079,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -1956,7 +2101,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2113,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2126,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -2009,7 +2154,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2166,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2179,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -2091,14 +2236,17 @@ type Function struct {
 	Callers []string `protobuf:"bytes,21,rep,name=callers,proto3" json:"callers,omitempty"`
 	// True when the function says that it speaks HTTP/2 without TLS: so requests that no gateway
 	// makes, those of triggers, go by that. All others go as their gateway speaks with it.
-	Http2         bool `protobuf:"varint,30,opt,name=http2,proto3" json:"http2,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Http2 bool `protobuf:"varint,30,opt,name=http2,proto3" json:"http2,omitempty"`
+	// Templates of the references of the inputs with names, by these. They are read from the same
+	// store, within the same limit.
+	InputTemplates map[string]string `protobuf:"bytes,31,rep,name=input_templates,json=inputTemplates,proto3" json:"input_templates,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2258,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2271,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Function) GetName() string {
@@ -2273,6 +2421,13 @@ func (x *Function) GetHttp2() bool {
 	return false
 }
 
+func (x *Function) GetInputTemplates() map[string]string {
+	if x != nil {
+		return x.InputTemplates
+	}
+	return nil
+}
+
 // Store is one store that the operator allows. It names a secret and never
 // holds one.
 type Store struct {
@@ -2294,7 +2449,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2461,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2474,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Store) GetName() string {
@@ -2396,7 +2551,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2563,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2576,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -2444,14 +2599,16 @@ type Trigger struct {
 	Tries int32 `protobuf:"varint,4,opt,name=tries,proto3" json:"tries,omitempty"`
 	// Template of the function's input reference, expanded with the event's headers; empty:
 	// entries name no input.
-	Input         string `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`
+	Input string `protobuf:"bytes,5,opt,name=input,proto3" json:"input,omitempty"`
+	// Templates of the references of the inputs with names, by these.
+	Inputs        map[string]string `protobuf:"bytes,6,rep,name=inputs,proto3" json:"inputs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2620,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2476,7 +2633,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -2514,6 +2671,13 @@ func (x *Trigger) GetInput() string {
 	return ""
 }
 
+func (x *Trigger) GetInputs() map[string]string {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
 type StartInstance struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2527,7 +2691,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2703,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2716,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StartInstance) GetId() string {
@@ -2593,7 +2757,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2769,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2782,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopInstance) GetId() string {
@@ -2637,19 +2801,21 @@ func (x *StopInstance) GetGrace() *durationpb.Duration {
 
 // Expect tells the target node of a binding what is coming.
 type Expect struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Request       string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
-	Function      string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
-	Instance      string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
-	Input         string                 `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
-	Traceparent   string                 `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Request     string                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Function    string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
+	Instance    string                 `protobuf:"bytes,3,opt,name=instance,proto3" json:"instance,omitempty"`
+	Input       string                 `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
+	Traceparent string                 `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// References of the inputs with names, by these.
+	Inputs        map[string]string `protobuf:"bytes,6,rep,name=inputs,proto3" json:"inputs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2661,7 +2827,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2674,7 +2840,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Expect) GetRequest() string {
@@ -2712,6 +2878,13 @@ func (x *Expect) GetTraceparent() string {
 	return ""
 }
 
+func (x *Expect) GetInputs() map[string]string {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
 // Bound answers Activate: where the request is to go.
 type Bound struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2734,7 +2907,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2919,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2932,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Bound) GetRequest() string {
@@ -2825,7 +2998,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +3010,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +3023,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Refused) GetRequest() string {
@@ -2901,7 +3074,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3086,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3099,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -2964,7 +3137,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2976,7 +3149,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2989,7 +3162,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -3030,7 +3203,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3215,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3228,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -3080,7 +3253,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3265,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3278,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 type StageRequest struct {
@@ -3118,7 +3291,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3303,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3316,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -3168,7 +3341,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3180,7 +3353,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3193,7 +3366,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 type DescribeResponse struct {
@@ -3212,7 +3385,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3397,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3410,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -3287,7 +3460,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3472,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3485,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Mount) GetSource() string {
@@ -3346,7 +3519,7 @@ const file_node_proto_rawDesc = "" +
 	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"O\n" +
 	"\rIssueResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1c\n" +
-	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xc3\x04\n" +
+	"\tauthority\x18\x02 \x01(\fR\tauthority\"\x81\x05\n" +
 	"\vNodeMessage\x129\n" +
 	"\bregister\x18\x01 \x01(\v2\x1b.headstart.node.v1.RegisterH\x00R\bregister\x129\n" +
 	"\bactivate\x18\x02 \x01(\v2\x1b.headstart.node.v1.ActivateH\x00R\bactivate\x12?\n" +
@@ -3357,8 +3530,9 @@ const file_node_proto_rawDesc = "" +
 	"roundTrips\x126\n" +
 	"\asignals\x18\a \x01(\v2\x1a.headstart.node.v1.SignalsH\x00R\asignals\x12O\n" +
 	"\x10gateway_refusals\x18\b \x01(\v2\".headstart.node.v1.GatewayRefusalsH\x00R\x0fgatewayRefusals\x12I\n" +
-	"\x0estore_problems\x18\x14 \x01(\v2 .headstart.node.v1.StoreProblemsH\x00R\rstoreProblemsB\x06\n" +
-	"\x04kind\"\xdc\x04\n" +
+	"\x0estore_problems\x18\x14 \x01(\v2 .headstart.node.v1.StoreProblemsH\x00R\rstoreProblems\x12<\n" +
+	"\tconfirmed\x18\x15 \x01(\v2\x1c.headstart.node.v1.ConfirmedH\x00R\tconfirmedB\x06\n" +
+	"\x04kind\"\x94\x05\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -3371,8 +3545,9 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"neighbours\x18\t \x01(\v2\x1d.headstart.node.v1.NeighboursH\x00R\n" +
 	"neighbours\x12:\n" +
-	"\tin_charge\x18P \x01(\v2\x1b.headstart.node.v1.InChargeH\x00R\binChargeB\x06\n" +
-	"\x04kind\"\x9e\x02\n" +
+	"\tin_charge\x18P \x01(\v2\x1b.headstart.node.v1.InChargeH\x00R\binCharge\x126\n" +
+	"\aconfirm\x18Q \x01(\v2\x1a.headstart.node.v1.ConfirmH\x00R\aconfirmB\x06\n" +
+	"\x04kind\"\xc7\x02\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12%\n" +
@@ -3382,12 +3557,17 @@ const file_node_proto_rawDesc = "" +
 	"\tinstances\x18\x05 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12\x18\n" +
 	"\aprocess\x18\x06 \x01(\tR\aprocess\x12\x1a\n" +
 	"\btriggers\x18\a \x01(\bR\btriggers\x12\x16\n" +
-	"\x06probes\x18\b \x01(\bR\x06probes\"x\n" +
+	"\x06probes\x18\b \x01(\bR\x06probes\x12'\n" +
+	"\x0fgateway_address\x18\t \x01(\tR\x0egatewayAddress\"\xf4\x01\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x14\n" +
-	"\x05input\x18\x04 \x01(\tR\x05input\"\x98\x02\n" +
+	"\x05input\x18\x04 \x01(\tR\x05input\x12?\n" +
+	"\x06inputs\x18\x05 \x03(\v2'.headstart.node.v1.Activate.InputsEntryR\x06inputs\x1a9\n" +
+	"\vInputsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x02\n" +
 	"\x0eInstanceStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12.\n" +
@@ -3433,7 +3613,11 @@ const file_node_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\"\x1e\n" +
 	"\bInCharge\x12\x12\n" +
-	"\x04held\x18\x01 \x01(\bR\x04held\"r\n" +
+	"\x04held\x18\x01 \x01(\bR\x04held\"\x19\n" +
+	"\aConfirm\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\"\x1b\n" +
+	"\tConfirmed\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\"r\n" +
 	"\n" +
 	"Coordinate\x12\x16\n" +
 	"\x06vector\x18\x01 \x03(\x01R\x06vector\x12\x16\n" +
@@ -3489,7 +3673,7 @@ const file_node_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\x85\x06\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xa2\a\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -3517,8 +3701,12 @@ const file_node_proto_rawDesc = "" +
 	"body_input\x18\x12 \x01(\bR\tbodyInput\x12%\n" +
 	"\x0einput_template\x18\x14 \x01(\tR\rinputTemplate\x12\x18\n" +
 	"\acallers\x18\x15 \x03(\tR\acallers\x12\x14\n" +
-	"\x05http2\x18\x1e \x01(\bR\x05http2\x1a6\n" +
+	"\x05http2\x18\x1e \x01(\bR\x05http2\x12X\n" +
+	"\x0finput_templates\x18\x1f \x03(\v2/.headstart.node.v1.Function.InputTemplatesEntryR\x0einputTemplates\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
+	"\x13InputTemplatesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x01\n" +
 	"\x05Store\x12\x12\n" +
@@ -3533,13 +3721,17 @@ const file_node_proto_rawDesc = "" +
 	"\x03tls\x18\b \x01(\bR\x03tls\x12\x1a\n" +
 	"\bdatabase\x18\t \x01(\x05R\bdatabase\"B\n" +
 	"\bTriggers\x126\n" +
-	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\"\x7f\n" +
+	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\"\xfa\x01\n" +
 	"\aTrigger\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
 	"\x05store\x18\x02 \x01(\tR\x05store\x12\x16\n" +
 	"\x06stream\x18\x03 \x01(\tR\x06stream\x12\x14\n" +
 	"\x05tries\x18\x04 \x01(\x05R\x05tries\x12\x14\n" +
-	"\x05input\x18\x05 \x01(\tR\x05input\"\xa4\x01\n" +
+	"\x05input\x18\x05 \x01(\tR\x05input\x12>\n" +
+	"\x06inputs\x18\x06 \x03(\v2&.headstart.node.v1.Trigger.InputsEntryR\x06inputs\x1a9\n" +
+	"\vInputsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x01\n" +
 	"\rStartInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\bfunction\x18\x02 \x01(\v2\x1b.headstart.node.v1.FunctionR\bfunction\x12 \n" +
@@ -3547,13 +3739,17 @@ const file_node_proto_rawDesc = "" +
 	"\x03job\x18\x04 \x01(\v2\x16.headstart.node.v1.JobR\x03job\"O\n" +
 	"\fStopInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
-	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x92\x01\n" +
+	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x8c\x02\n" +
 	"\x06Expect\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x12\x14\n" +
 	"\x05input\x18\x04 \x01(\tR\x05input\x12 \n" +
-	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\"\xbf\x02\n" +
+	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\x12=\n" +
+	"\x06inputs\x18\x06 \x03(\v2%.headstart.node.v1.Expect.InputsEntryR\x06inputs\x1a9\n" +
+	"\vInputsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x02\n" +
 	"\x05Bound\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x12\n" +
@@ -3630,7 +3826,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -3647,43 +3843,49 @@ var file_node_proto_goTypes = []any{
 	(*Neighbours)(nil),            // 12: headstart.node.v1.Neighbours
 	(*Neighbour)(nil),             // 13: headstart.node.v1.Neighbour
 	(*InCharge)(nil),              // 14: headstart.node.v1.InCharge
-	(*Coordinate)(nil),            // 15: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 16: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 17: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 18: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 19: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 20: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 21: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 22: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 23: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 24: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 25: headstart.node.v1.StoreProblem
-	(*Functions)(nil),             // 26: headstart.node.v1.Functions
-	(*Function)(nil),              // 27: headstart.node.v1.Function
-	(*Store)(nil),                 // 28: headstart.node.v1.Store
-	(*Triggers)(nil),              // 29: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 30: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 31: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 32: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 33: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 34: headstart.node.v1.Bound
-	(*Refused)(nil),               // 35: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 36: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 37: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 38: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 39: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 40: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 41: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 42: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 43: headstart.node.v1.Mount
-	nil,                           // 44: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 45: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 46: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 47: headstart.node.v1.Function.EnvEntry
-	nil,                           // 48: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 49: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
+	(*Confirm)(nil),               // 15: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 16: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 17: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 18: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 19: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 20: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 21: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 22: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 23: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 24: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 25: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 26: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 27: headstart.node.v1.StoreProblem
+	(*Functions)(nil),             // 28: headstart.node.v1.Functions
+	(*Function)(nil),              // 29: headstart.node.v1.Function
+	(*Store)(nil),                 // 30: headstart.node.v1.Store
+	(*Triggers)(nil),              // 31: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 32: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 33: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 34: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 35: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 36: headstart.node.v1.Bound
+	(*Refused)(nil),               // 37: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 38: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 39: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 40: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 41: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 42: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 43: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 44: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 45: headstart.node.v1.Mount
+	nil,                           // 46: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 47: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 48: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 49: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 50: headstart.node.v1.Function.EnvEntry
+	nil,                           // 51: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 52: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 53: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 54: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 55: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -3691,69 +3893,75 @@ var file_node_proto_depIdxs = []int32{
 	7,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
 	10, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
 	11, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	16, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	18, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	22, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	24, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	26, // 9: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	31, // 10: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	32, // 11: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	33, // 12: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	34, // 13: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	35, // 14: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	8,  // 15: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	29, // 16: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	12, // 17: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	14, // 18: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	7,  // 19: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	0,  // 20: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 21: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 22: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	50, // 23: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	35, // 24: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	44, // 25: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	51, // 26: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	13, // 27: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	15, // 28: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	17, // 29: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	50, // 30: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	21, // 31: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	19, // 32: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	20, // 33: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	45, // 34: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	46, // 35: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	23, // 36: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	25, // 37: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	27, // 38: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	28, // 39: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	47, // 40: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	50, // 41: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	50, // 42: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	30, // 43: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	27, // 44: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 45: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	50, // 46: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	48, // 47: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	37, // 48: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	37, // 49: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	37, // 50: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	43, // 51: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	49, // 52: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 53: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 54: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	36, // 55: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	38, // 56: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	40, // 57: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 58: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 59: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	42, // 60: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	39, // 61: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	41, // 62: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	58, // [58:63] is the sub-list for method output_type
-	53, // [53:58] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	18, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	20, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	24, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	26, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	16, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	28, // 10: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	33, // 11: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	34, // 12: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	35, // 13: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	36, // 14: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	37, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	8,  // 16: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	31, // 17: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	12, // 18: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	14, // 19: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	15, // 20: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	7,  // 21: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	46, // 22: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	0,  // 23: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 24: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	9,  // 25: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	56, // 26: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	37, // 27: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	47, // 28: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	57, // 29: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	13, // 30: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	17, // 31: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	19, // 32: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	56, // 33: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	23, // 34: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	21, // 35: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	22, // 36: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	48, // 37: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	49, // 38: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	25, // 39: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	27, // 40: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	29, // 41: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	30, // 42: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	50, // 43: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	56, // 44: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	56, // 45: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	51, // 46: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	32, // 47: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	52, // 48: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	29, // 49: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 50: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	56, // 51: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	53, // 52: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	54, // 53: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	39, // 54: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	39, // 55: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	39, // 56: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	45, // 57: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	55, // 58: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 59: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 60: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	38, // 61: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	40, // 62: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	42, // 63: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 64: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 65: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	44, // 66: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	41, // 67: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	43, // 68: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	64, // [64:69] is the sub-list for method output_type
+	59, // [59:64] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -3771,6 +3979,7 @@ func file_node_proto_init() {
 		(*NodeMessage_Signals)(nil),
 		(*NodeMessage_GatewayRefusals)(nil),
 		(*NodeMessage_StoreProblems)(nil),
+		(*NodeMessage_Confirmed)(nil),
 	}
 	file_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*ControlMessage_Functions)(nil),
@@ -3783,6 +3992,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Triggers)(nil),
 		(*ControlMessage_Neighbours)(nil),
 		(*ControlMessage_InCharge)(nil),
+		(*ControlMessage_Confirm)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3790,7 +4000,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   49,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

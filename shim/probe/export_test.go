@@ -29,3 +29,16 @@ func Between(before, after [3]uint64) (time.Duration, bool) {
 	}
 	return between(seen(before), seen(after))
 }
+
+// Measured is what is known of one peer.
+type Measured struct{ RTT, Age time.Duration }
+
+// RTT is the way to a peer; ok is false if nothing fresh is known of it.
+func (p *Plan) RTT(peer string, now time.Time) (m Measured, ok bool) {
+	for _, to := range p.Measured(now) {
+		if to.GetNode() == peer {
+			return Measured{RTT: time.Duration(to.GetRttUs()) * time.Microsecond, Age: to.GetAge().AsDuration()}, true
+		}
+	}
+	return Measured{}, false
+}

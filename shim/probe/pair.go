@@ -94,6 +94,9 @@ func (p *pair) least(now time.Time) time.Duration {
 	return least
 }
 
+// fresh tells whether the way has been measured lately.
+func (p *pair) fresh(now time.Time) bool { return p.smoothed != 0 && now.Sub(p.last) <= KeptFor }
+
 // differs tells whether a value is another one than the smoothed one.
 func (p *pair) differs(rtt time.Duration) bool {
 	off := distance(rtt, p.smoothed)

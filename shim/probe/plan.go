@@ -11,6 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 )
 
@@ -46,22 +49,6 @@ const (
 type Peer struct {
 	Name    string // of its certificate
 	Address string // host:port where it takes requests over
-}
-
-// Measured is a round-trip time.
-type Measured struct {
-	Peer string
-	// RTT is the smoothed least of the last samples.
-	RTT time.Duration
-	// Age is how long ago the last sample was.
-	Age time.Duration
-}
-
-// Report is what a node tells of its way to others.
-type Report struct {
-	// Coordinate is empty while the node does not know it yet.
-	Coordinate coordinate.Message
-	Measured   []Measured // by peer
 }
 
 // Plan is whom to probe when, and what came of it. Its methods may be called at the same
@@ -195,60 +182,46 @@ func (p *Plan) Failed(peer string, now time.Time) {
 // Point is where the node is.
 func (p *Plan) Point() coordinate.Point { return p.self.Point() }
 
-// RTT is the way to a peer; ok is false if nothing fresh is known of it.
-func (p *Plan) RTT(peer string, now time.Time) (m Measured, ok bool) {
+// Measured is what is known of all peers, by name: of each the smoothed least of its last
+// samples.
+func (p *Plan) Measured(now time.Time) []*nodeapi.RoundTrip {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.measured(peer, now)
+	return p.measured(now)
 }
 
-func (p *Plan) measured(peer string, now time.Time) (m Measured, ok bool) {
-	known := p.of[peer]
-	if known == nil || known.smoothed == 0 || now.Sub(known.last) > KeptFor {
-		return Measured{}, false
-	}
-	return Measured{Peer: peer, RTT: known.smoothed, Age: max(now.Sub(known.last), 0)}, true
-}
-
-// Measured is what is known of all peers, by name.
-func (p *Plan) Measured(now time.Time) []Measured {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.allMeasured(now)
-}
-
-func (p *Plan) allMeasured(now time.Time) (all []Measured) {
-	for name := range p.of {
-		if m, fresh := p.measured(name, now); fresh {
-			all = append(all, m)
+func (p *Plan) measured(now time.Time) (all []*nodeapi.RoundTrip) {
+	for name, known := range p.of {
+		if known.fresh(now) {
+			age := max(now.Sub(known.last), 0)
+			all = append(all, &nodeapi.RoundTrip{Node: name, RttUs: known.smoothed.Microseconds(), Age: durationpb.New(age)})
 		}
 	}
-	slices.SortFunc(all, func(a, b Measured) int { return cmp.Compare(a.Peer, b.Peer) })
+	slices.SortFunc(all, func(a, b *nodeapi.RoundTrip) int { return cmp.Compare(a.GetNode(), b.GetNode()) })
 	return all
 }
 
-// Report is what is to be told now; ok is false while there is no news.
-func (p *Plan) Report(now time.Time) (r Report, ok bool) {
+// Report is what is to be told now; nil while there is no news.
+func (p *Plan) Report(now time.Time) *nodeapi.RoundTrips {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if since := now.Sub(p.told); !p.told.IsZero() && (since < reportEvery || since < refreshEvery && !p.news(now)) {
-		return Report{}, false
+		return nil
 	}
 	p.expire(now)
-	at := p.self.Point()
-	r = Report{Measured: p.allMeasured(now)}
-	if p.moves >= min(settledAfter, windowSamples*len(p.of)) {
-		r.Coordinate = at.Message()
-	}
+	r := &nodeapi.RoundTrips{Measured: p.measured(now)}
 	if len(r.Measured) == 0 {
-		return Report{}, false
+		return nil
+	}
+	p.told, p.toldAt = now, p.self.Point()
+	if p.moves >= min(settledAfter, windowSamples*len(p.of)) {
+		r.Coordinate = p.toldAt.Message()
 	}
 	clear(p.toldRTTs)
 	for _, m := range r.Measured {
-		p.toldRTTs[m.Peer] = m.RTT
+		p.toldRTTs[m.GetNode()] = p.of[m.GetNode()].smoothed
 	}
-	p.told, p.toldAt = now, at
-	return r, true
+	return r
 }
 
 // Again has all of it told anew: whoever was told may have forgotten it.
@@ -263,7 +236,7 @@ func (p *Plan) news(now time.Time) bool {
 	var sum time.Duration
 	var fresh int
 	for name, known := range p.of {
-		if _, is := p.measured(name, now); !is {
+		if !known.fresh(now) {
 			continue
 		}
 		if told := p.toldRTTs[name]; told == 0 || known.differs(told) {

@@ -1,7 +1,6 @@
 package probe_test
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"testing"
@@ -207,7 +206,7 @@ func TestImplausibleRoundTrips(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	}
-	if _, ok := n.plan.Report(n.now); ok {
+	if n.plan.Report(n.now) != nil {
 		t.Error("nothing was told")
 	}
 }
@@ -236,37 +235,37 @@ func TestPeersAreBounded(t *testing.T) {
 // News is told soon, and what is no news often enough that nobody forgets it.
 func TestReports(t *testing.T) {
 	n := newNet(map[string]time.Duration{"a": 5 * ms, "b": 50 * ms})
-	if _, ok := n.plan.Report(n.now); ok {
+	if n.plan.Report(n.now) != nil {
 		t.Error("there is nothing to tell yet")
 	}
 	n.pass(3*time.Second, nil)
-	r, ok := n.plan.Report(n.now)
-	if got := fmt.Sprint(len(r.Measured), r.Measured[0].Peer, r.Measured[1].Peer); !ok || got != "2ab" && got != "2 a b" {
-		t.Fatalf("%+v, %t", r, ok)
+	r := n.plan.Report(n.now)
+	if m := r.GetMeasured(); len(m) != 2 || m[0].GetNode() != "a" || m[1].GetNode() != "b" {
+		t.Fatalf("%v", r)
 	}
-	if r.Coordinate.Vector != nil {
+	if r.GetCoordinate() != nil {
 		t.Error("a node that has just begun knows where it is")
 	}
-	if _, ok := n.plan.Report(n.now); ok {
+	if n.plan.Report(n.now) != nil {
 		t.Error("told twice at once")
 	}
 	n.plan.Again()
-	if again, ok := n.plan.Report(n.now); !ok || len(again.Measured) != 2 {
-		t.Errorf("%+v, %t: not told anew", again, ok)
+	if again := n.plan.Report(n.now); len(again.GetMeasured()) != 2 {
+		t.Errorf("%v: not told again", again)
 	}
 	n.pass(10*time.Minute, nil)
 	n.plan.Report(n.now)
 	told := 0
 	for range 600 {
 		n.pass(time.Second, nil)
-		if r, ok := n.plan.Report(n.now); ok {
+		if r := n.plan.Report(n.now); r != nil {
 			told++
-			if _, err := coordinate.Parse(r.Coordinate); err != nil {
+			if _, err := coordinate.Parse(r.GetCoordinate()); err != nil {
 				t.Error(err)
 			}
-			for _, m := range r.Measured {
-				if m.Age > 2*time.Minute {
-					t.Errorf("%+v is told", m)
+			for _, m := range r.GetMeasured() {
+				if m.GetAge().AsDuration() > 2*time.Minute {
+					t.Errorf("%v is told", m)
 				}
 			}
 		}
@@ -282,7 +281,7 @@ func TestReports(t *testing.T) {
 		n.pass(time.Second, nil)
 	}
 	n.pass(6*time.Second, nil)
-	if _, ok := n.plan.Report(n.now); !ok {
+	if n.plan.Report(n.now) == nil {
 		t.Error("a path that is shorter again is no news")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
@@ -195,16 +196,16 @@ func TestProber(t *testing.T) {
 	}
 	peers = append(peers, probe.Peer{Name: "gone", Address: localhost + ":1"})
 	_, client := node(t, a, "me")
-	told := make(chan probe.Report, 100)
+	told := make(chan *nodeapi.RoundTrips, 100)
 	registry := prometheus.NewRegistry()
 	p := probe.NewProber(probe.Config{Plan: probe.NewPlan("me"), Asker: probe.NewConnections(client), Traffic: probe.NewTraffic(),
-		Tell: func(r probe.Report) { told <- r }, Registry: registry, Log: discard})
+		Tell: func(r *nodeapi.RoundTrips) { told <- r }, Registry: registry, Log: discard})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); p.Run(ctx) }()
 	p.SetPeers(peers)
-	if r := <-told; len(r.Measured) == 0 {
-		t.Errorf("told %+v", r)
+	if r := <-told; len(r.GetMeasured()) == 0 {
+		t.Errorf("told %v", r)
 	}
 	for len(p.Plan.Measured(time.Now())) < 3 {
 		time.Sleep(ms)

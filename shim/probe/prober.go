@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 )
 
@@ -24,7 +25,7 @@ type Config struct {
 	// Traffic may be nil: nothing is learned from other connections.
 	Traffic *Traffic
 	// Tell hears what is new. It must not block.
-	Tell     func(Report)
+	Tell     func(*nodeapi.RoundTrips)
 	Registry prometheus.Registerer
 	Log      *slog.Logger
 }
@@ -66,7 +67,7 @@ func (roundTrips) Describe(to chan<- *prometheus.Desc) { to <- roundTrip }
 // Collect implements prometheus.Collector.
 func (r roundTrips) Collect(to chan<- prometheus.Metric) {
 	for _, m := range r.Measured(time.Now()) {
-		to <- prometheus.MustNewConstMetric(roundTrip, prometheus.GaugeValue, m.RTT.Seconds(), m.Peer)
+		to <- prometheus.MustNewConstMetric(roundTrip, prometheus.GaugeValue, float64(m.GetRttUs())/1e6, m.GetNode())
 	}
 }
 
@@ -108,7 +109,7 @@ func (p *Prober) Run(ctx context.Context) {
 			probing.Go(func() { p.probe(ctx, peer) })
 			wait = spacing
 		}
-		if r, news := p.Plan.Report(now); news {
+		if r := p.Plan.Report(now); r != nil {
 			p.Tell(r)
 		}
 		next.Reset(min(wait, reportEvery))

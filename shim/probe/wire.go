@@ -45,8 +45,7 @@ func Offer(conf *tls.Config) *tls.Config {
 }
 
 func writeAnswer(w io.Writer, p coordinate.Point) error {
-	said := p.Message()
-	body, err := proto.Marshal(&nodeapi.Coordinate{Vector: said.Vector, Height: said.Height, Adjustment: said.Adjustment, Error: said.Error})
+	body, err := proto.Marshal(p.Message())
 	if err != nil {
 		return fmt.Errorf("answering a probe: %w", err)
 	}
@@ -71,5 +70,5 @@ func readAnswer(r io.Reader) (coordinate.Point, error) {
 	if err := proto.Unmarshal(body, &said); err != nil {
 		return coordinate.Point{}, fmt.Errorf("reading an answer: %w", err)
 	}
-	return coordinate.Parse(coordinate.Message{Vector: said.GetVector(), Height: said.GetHeight(), Adjustment: said.GetAdjustment(), Error: said.GetError()})
+	return coordinate.Parse(&said)
 }

@@ -6,39 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-)
 
-// ContentType is the media type of RFC 9457.
-const ContentType = "application/problem+json"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+)
 
 // Problem is an error with words for the function's owner. It never holds a secret
 // or a path of the node.
-type Problem struct {
-	// Type is a URI reference to the reason's description in docs/reference/errors.md.
-	Type string `json:"type"`
-	// Title is the reason, one CamelCase word, the same as in `headstart status`.
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-	// Function is namespace/name.
-	Function string `json:"function,omitempty"`
-	// Field is the annotation, header or manifest field to mend.
-	Field string `json:"field,omitempty"`
-	// Request is the value of x-headstart-request.
-	Request string `json:"request,omitempty"`
-}
+type Problem = filterapi.Problem
 
 // New returns a problem; status is an HTTP status, field may be empty.
-func New(status int, reason, field, detail string) *Problem {
-	return &Problem{Type: "https://headstart.dev/errors#" + reason, Title: reason, Status: status, Field: field, Detail: detail}
+func New(status int, reason Reason, field, detail string) *Problem {
+	return filterapi.NewProblem(status, string(reason), field, detail)
 }
-
-// Reasons that say that an instance ended before it got a request, and nothing against
-// sending that to another.
-const (
-	ReasonInstanceGone    = "InstanceGone"
-	ReasonInstanceStopped = "InstanceStopped"
-)
 
 // TooLate is why an instance ended, told to a request that came to it afterwards. Another
 // instance can be had for that one: whoever bound it had not heard of the end yet.
@@ -51,8 +30,6 @@ func (l TooLate) Unwrap() error { return l.Problem }
 func InstanceGone() *Problem {
 	return New(http.StatusServiceUnavailable, ReasonInstanceGone, "", "the instance that was to answer is gone; try again")
 }
-
-func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
 
 // Of returns the problem in err's chain, or an Internal one that says nothing of err:
 // its text may name paths of the node.
@@ -68,7 +45,7 @@ func Of(err error) *Problem {
 func Write(w http.ResponseWriter, err error, function, request string) {
 	p := *Of(err)
 	p.Function, p.Request = function, request
-	w.Header().Set("Content-Type", ContentType)
+	w.Header().Set("Content-Type", filterapi.ProblemContentType)
 	w.WriteHeader(p.Status)
 	// The caller is gone if this fails; there is nobody left to tell.
 	_ = json.NewEncoder(w).Encode(&p)

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net/netip"
 
@@ -17,12 +18,13 @@ const (
 )
 
 // choiceOf returns who chose the endpoint that a request went to. The entry has what the filter
-// has named: additional_request_headers_to_log in manifests/istio/gateways.yaml.
+// has named: additional_request_headers_to_log in manifests/istio/gateways.yaml, and in shim/gateway.
 func choiceOf(entry *logdata.HTTPAccessLogEntry, at netip.AddrPort) string {
-	switch entry.GetRequest().GetRequestHeaders()[filterapi.HeaderSession] {
+	headers := entry.GetRequest().GetRequestHeaders()
+	switch cmp.Or(headers[filterapi.HeaderSession], headers[filterapi.HeaderEndpoint]) {
 	case "":
 		return choiceWeights
-	case base64.StdEncoding.EncodeToString([]byte(at.String())):
+	case at.String(), base64.StdEncoding.EncodeToString([]byte(at.String())):
 		return choicePicked
 	default:
 		return choiceElsewhere

@@ -5,12 +5,11 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
@@ -51,103 +50,44 @@ func (s *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryS
 }
 
 // serve is one stream of an Envoy. It says nothing while the relay knows nothing of kinds: an
-// Envoy that has endpoints shall not be told that there are none. A relay that stands in
-// for the control plane ends it when that is back.
+// Envoy that has endpoints shall not be told that there are none.
 func (r *Relay) serve(str stream.DeltaStream, typeURL string, kinds ...*resources) error {
 	leave, err := r.limits.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	ctx := context.Background() // the peer's end shows in Recv
-	if r.cfg.Whole {
-		var cancel context.CancelFunc
-		ctx, cancel = r.absence.context()
-		defer cancel()
-	}
+	waits := make([]<-chan struct{}, 0, len(kinds)+1)
 	for _, k := range kinds {
+		waits = append(waits, k.primed)
+	}
+	if r.own != nil {
+		waits = append(waits, r.own.known)
+	}
+	for _, primed := range waits {
 		select {
-		case <-k.primed:
-		case <-ctx.Done():
-			return errBack
+		case <-primed:
 		case <-str.Context().Done():
 			return status.FromContextError(str.Context().Err()).Err()
 		}
 	}
 	r.cfg.Metrics.streams.Inc()
 	defer r.cfg.Metrics.streams.Dec()
-	guarded := &guarded{DeltaStream: str, relay: r, typeURL: typeURL, names: map[subscribed]struct{}{}, sent: map[string]sentLast{}}
+	guarded := &guarded{DeltaStream: str, relay: r, typeURL: typeURL, names: map[subscribed]struct{}{},
+		sent: map[string]sentLast{}, waiting: map[string]*question{}}
+	r.gateways.join(guarded)
 	defer guarded.close()
-	streams := delta.NewServer(ctx, r.caches(), nil, delta.DeactivateLegacyWildcardForTypes([]string{resource.EndpointType, resource.RouteType, resource.ExtensionConfigType}))
-	var gateway stream.DeltaStream = guarded
-	if r.cfg.Whole {
-		gateway = module.Late(guarded)
+	var peer stream.DeltaStream = guarded
+	if r.own != nil {
+		peer = module.Late(guarded)
 	}
-	if err := streams.DeltaStreamHandler(gateway, typeURL); err != nil {
+	named := []string{resource.EndpointType, resource.RouteType, resource.ExtensionConfigType}
+	// Of the context only its end counts, and the peer's shows in Recv.
+	streams := delta.NewServer(context.Background(), guarded, nil, delta.DeactivateLegacyWildcardForTypes(named))
+	if err := streams.DeltaStreamHandler(peer, typeURL); err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
-		return errBack
-	}
 	return guarded.why()
-}
-
-// errBack sends a gateway to its first source.
-var errBack = status.Error(codes.Unavailable, "the control plane is there: ask it")
-
-func (r *Relay) caches() cache.Cache {
-	byType := make(map[string]cache.Cache, len(r.kinds))
-	for _, k := range r.kinds {
-		byType[k.typeURL] = k.cache
-	}
-	return &cache.MuxCache{ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() }, Caches: byType}
-}
-
-// absence is the time in which the control plane is away, from the relay's start on.
-type absence struct {
-	mu      sync.Mutex
-	present bool
-	streams map[*context.CancelFunc]struct{} // that end with it
-}
-
-// briefly is how long a gateway is served that cannot reach a control plane of which the
-// daemon thinks that it is there. One that hangs, or a path that is cut, shows to whoever
-// connects at once, and to the daemon's open stream after seconds.
-const briefly = 2 * time.Second
-
-// context returns one that ends with the absence, or briefly, if there is none.
-func (a *absence) context() (context.Context, context.CancelFunc) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.present {
-		return context.WithTimeout(context.Background(), briefly)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	if a.streams == nil {
-		a.streams = map[*context.CancelFunc]struct{}{}
-	}
-	a.streams[&cancel] = struct{}{}
-	return ctx, func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.streams, &cancel)
-		cancel()
-	}
-}
-
-func (a *absence) begin() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.present = false
-}
-
-func (a *absence) end() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.present = true
-	for cancel := range a.streams {
-		(*cancel)()
-	}
 }
 
 // limits count what all peers together have open.
@@ -173,6 +113,11 @@ type guarded struct {
 	closed  bool
 	refused error
 	warned  bool
+	met     bool // it has said who it is
+	noWasm  bool // it refuses each filter, as is told of it once
+
+	// waiting are its questions by type; of the relay's gateways' mu.
+	waiting map[string]*question
 }
 
 // sentLast is the last response of a type.
@@ -208,12 +153,27 @@ func (g *guarded) Recv() (*discovery.DeltaDiscoveryRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Nobody asks who it is, and each of its streams would hold some 100 KiB of it.
+	g.meet(r.GetNode())
+	// Nobody asks any more, and each of its streams would hold some 100 KiB of it.
 	r.Node = nil
 	if err := g.check(r); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+// meet looks at what an own gateway says of its program, once.
+func (g *guarded) meet(node *core.Node) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.met || g.relay.own == nil {
+		return
+	}
+	g.met = true
+	problem, wasm := g.relay.cfg.Gateway.Problem(node)
+	if g.noWasm = !wasm; problem != "" && !g.closed {
+		g.relay.refusals.add(refusedBy{stream: g}, refusal{words: problem})
+	}
 }
 
 func (g *guarded) check(r *discovery.DeltaDiscoveryRequest) error {
@@ -231,19 +191,20 @@ func (g *guarded) check(r *discovery.DeltaDiscoveryRequest) error {
 // answered takes the peer's word on what it was told, if r has one; g.mu is held.
 func (g *guarded) answered(r *discovery.DeltaDiscoveryRequest) {
 	by := refusedBy{g, cmp.Or(r.GetTypeUrl(), g.typeURL)}
-	k := g.relay.kind(by.typeURL)
 	switch {
-	case k == nil: // a stream of several types, whose first request names none
+	case !g.relay.gateways.serves(by.typeURL): // a stream of several types, whose first request names none
+	case g.noWasm && by.typeURL == resource.ExtensionConfigType: // as the problem of its program says
 	case r.GetErrorDetail() != nil:
 		what := refusal{words: cut(r.GetErrorDetail().GetMessage())}
 		if last := g.sent[by.typeURL]; last.nonce == r.GetResponseNonce() {
 			what.names = last.names
 		}
-		g.relay.cfg.Metrics.refused.WithLabelValues(k.short()).Inc()
+		g.relay.cfg.Metrics.refused.WithLabelValues(short(by.typeURL)).Inc()
 		g.relay.refusals.add(by, what)
 		if !g.warned {
 			g.warned = true // once a stream: its words are as many as the peer likes
-			g.relay.cfg.Log.Error("a gateway refused what it was told, and keeps what it had", "type", k.short(), "resources", what.names, "error", what.words)
+			g.relay.cfg.Log.Error("a gateway refused what it was told, and keeps what it had",
+				"type", short(by.typeURL), "resources", what.names, "error", what.words)
 		}
 	case r.GetResponseNonce() != "":
 		g.relay.refusals.taken(by)
@@ -252,7 +213,7 @@ func (g *guarded) answered(r *discovery.DeltaDiscoveryRequest) {
 
 // account books the names that a request adds and takes away; g.mu is held.
 func (g *guarded) account(r *discovery.DeltaDiscoveryRequest) error {
-	if t := r.GetTypeUrl(); t != "" && g.relay.kind(t) == nil {
+	if t := r.GetTypeUrl(); t != "" && !g.relay.gateways.serves(t) {
 		return status.Error(codes.InvalidArgument, "resources of this type are not served")
 	}
 	for name := range r.GetInitialResourceVersions() {
@@ -298,7 +259,6 @@ func (g *guarded) close() {
 	g.closed = true
 	g.relay.limits.names.Add(int64(-len(g.names)))
 	g.names = nil
-	for _, k := range g.relay.kinds {
-		g.relay.refusals.taken(refusedBy{g, k.typeURL}) // it has nothing to keep any more, or says so anew
-	}
+	g.relay.gateways.leave(g)
+	g.relay.refusals.gone(g)
 }

@@ -64,13 +64,19 @@ func (rs *refusals) taken(by refusedBy) {
 	}
 }
 
-// change leaves a token; rs.mu is held.
-func (rs *refusals) change() {
-	select {
-	case rs.changed <- struct{}{}:
-	default:
+// gone says that a stream has ended: its gateway has nothing to keep any more, or says so again.
+func (rs *refusals) gone(s *guarded) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	before := len(rs.now)
+	maps.DeleteFunc(rs.now, func(by refusedBy, _ refusal) bool { return by.stream == s })
+	if len(rs.now) < before {
+		rs.change()
 	}
 }
+
+// change leaves a token; rs.mu is held.
+func (rs *refusals) change() { signal(rs.changed) }
 
 // cut leaves no half character at the end.
 func cut(words string) string {

@@ -1,9 +1,9 @@
 // Package relay stands between the control plane and the gateways of its node: it keeps
 // what the control plane said last, on disk too, and serves it to each Envoy, so that a
-// gateway starts and goes on while the control plane is away. In a mesh that is the
-// functions' endpoints and what the gateways' route filter is to expect of them, and in return
-// the gateways' access logs tell it which functions are in use, and how their instances do.
-// Elsewhere it is all that a gateway needs.
+// gateway starts and goes on while the control plane is away. That is the functions' endpoints and
+// what the gateways' route filter is to expect of them, and in return the gateways' access logs tell
+// it which functions are in use, and how their instances do. Where the gateway is the node's own, and
+// no mesh's, the relay makes the rest of its configuration, too.
 package relay
 
 import (
@@ -14,9 +14,11 @@ import (
 	"sync"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
@@ -50,14 +52,14 @@ type Activity interface {
 	Seen(function string, active bool)
 }
 
-// Config is what a relay needs; all fields but Whole, RouteFilter and StateFile must be set.
+// Config is what a relay needs; all fields but Gateway, RouteFilter and StateFile must be set, and
+// Confirmed with Gateway.
 type Config struct {
-	// Whole: the gateways have all of their configuration from the control plane, and ask
-	// it themselves. The relay keeps all of it and serves them only while the control plane
-	// is away, as the second source that Envoy goes to (xDS failover).
-	Whole bool
-	// RouteFilter picks endpoints per request in a mesh's gateways, as these load it. The zero
-	// value: there is none.
+	// Gateway is the node's own; nil: its gateways are a mesh's.
+	Gateway Own
+	// Confirmed hears that the own gateway has all that was said before Confirm. It must not block.
+	Confirmed func(id int64)
+	// RouteFilter picks endpoints per request, as gateways load it. The zero value: there is none.
 	RouteFilter module.Module
 	// Node is the node's name, which the control plane knows the connection by.
 	Node string
@@ -78,35 +80,31 @@ type Relay struct {
 	kinds    []*resources // by type
 	sources  []source
 	changed  chan struct{}
-	absence  absence
+	gateways *gateways
+	own      *own // nil in a mesh
 	activity *activity
 	refusals *refusals
 	limits   *limits
 }
 
-// wholeTypes are what is kept of everything, and asked for in this order: Envoy learns of a
-// cluster before its endpoints, and of a listener before its routes.
-var wholeTypes = []string{resource.ClusterType, resource.EndpointType, resource.ExtensionConfigType, resource.ListenerType, resource.RouteType}
-
 // New returns a relay that serves what StateFile has until the control plane says more.
 // A file that cannot be used is logged and ignored.
 func New(cfg Config) *Relay {
-	r := &Relay{cfg: cfg, changed: make(chan struct{}, 1), activity: newActivity(cfg.Activity, newSent(cfg.Metrics, time.Now())), refusals: newRefusals(), limits: &limits{}}
-	if cfg.Whole {
-		for _, t := range wholeTypes {
-			r.kinds = append(r.kinds, newResources(t, r.changed))
-		}
-		r.sources = []source{r.aggregated(r.kinds...)}
-	} else {
-		endpoints, expectations := newResources(resource.EndpointType, r.changed), newExpectations(cfg, r.changed)
-		r.kinds = []*resources{endpoints, expectations}
-		r.sources = []source{r.aggregated(endpoints)}
-		if cfg.RouteFilter.Name != "" {
-			r.sources = append(r.sources, r.expected(expectations))
-		}
+	r := &Relay{cfg: cfg, changed: make(chan struct{}, 1), refusals: newRefusals(), limits: &limits{},
+		activity: newActivity(cfg.Activity, newSent(cfg.Metrics, time.Now()))}
+	types := []string{resource.EndpointType, resource.ExtensionConfigType}
+	if cfg.Gateway != nil {
+		types, r.own = ownTypes, &own{relay: r, known: make(chan struct{})}
 	}
-	for _, k := range r.kinds {
-		cfg.Metrics.refused.WithLabelValues(k.short()) // the first one refused is an increase, too
+	r.gateways = newGateways(cfg.Confirmed, types...)
+	endpoints := newResources(resource.EndpointType, r.changed, r.serveEndpoints)
+	expectations := newExpectations(cfg, r.changed, r.serveRouteFilter)
+	r.kinds, r.sources = []*resources{endpoints, expectations}, []source{r.aggregated(endpoints)}
+	if cfg.RouteFilter.Name != "" {
+		r.sources = append(r.sources, r.expected(expectations))
+	}
+	for _, t := range types {
+		cfg.Metrics.refused.WithLabelValues(short(t)) // the first one refused is an increase, too
 	}
 	if cfg.StateFile != "" {
 		if err := r.load(); err != nil {
@@ -126,6 +124,14 @@ func (r *Relay) load() error {
 		byType[k.typeURL] = &discovery.DeltaDiscoveryResponse{TypeUrl: k.typeURL}
 	}
 	for _, res := range before.GetResources() {
+		if r.own != nil && res.GetResource().MessageIs(&nodeapi.Functions{}) {
+			var m nodeapi.Functions
+			if err := res.GetResource().UnmarshalTo(&m); err != nil {
+				return fmt.Errorf("the functions of before: %w", err)
+			}
+			r.SetFunctions(m.GetFunctions())
+			continue
+		}
 		of := byType[res.GetResource().GetTypeUrl()]
 		if of == nil {
 			return fmt.Errorf("%.*q is of a type that is not kept", maxNameBytes, res.GetName())
@@ -157,6 +163,12 @@ func (r *Relay) all() *discovery.DeltaDiscoveryResponse {
 	all := &discovery.DeltaDiscoveryResponse{}
 	for _, k := range r.kinds {
 		all.Resources = append(all.Resources, k.all()...)
+	}
+	if r.own == nil {
+		return all
+	}
+	if functions := r.own.all(); functions != nil {
+		all.Resources = append(all.Resources, functions)
 	}
 	return all
 }
@@ -195,7 +207,53 @@ func (r *Relay) Register(g *grpc.Server) {
 }
 
 // SetFunctions says which functions there are; requests to others are not heard of.
-func (r *Relay) SetFunctions(functions []*nodeapi.Function) { r.activity.setFunctions(functions) }
+func (r *Relay) SetFunctions(functions []*nodeapi.Function) {
+	r.activity.setFunctions(functions)
+	if r.own != nil {
+		r.own.setFunctions(functions)
+		signal(r.changed)
+	}
+}
+
+// Confirm has Confirmed called when the own gateway has taken or refused all that was said before,
+// or is not connected.
+func (r *Relay) Confirm(id int64) { r.gateways.ask(id) }
+
+// serveEndpoints hands endpoints on. Those of an own gateway have the daemon below them, where
+// requests go while no instance takes them: a mesh's control plane knows the daemon's socket itself.
+func (r *Relay) serveEndpoints(added map[string]*discovery.Resource, removed []string) error {
+	all := make(map[string]*anypb.Any, len(added))
+	for name, res := range added {
+		all[name] = res.GetResource()
+	}
+	if r.own == nil {
+		r.gateways.set(resource.EndpointType, all, removed)
+		return nil
+	}
+	below, err := r.cfg.Gateway.Daemon()
+	if err != nil {
+		return err
+	}
+	for name, a := range all { // messages are merged by appending one to the other
+		all[name] = &anypb.Any{TypeUrl: a.GetTypeUrl(), Value: slices.Concat(a.GetValue(), below)}
+	}
+	r.gateways.set(resource.EndpointType, all, removed)
+	r.own.rebuild()
+	return nil
+}
+
+// serveRouteFilter hands the filter on, which is told of these clusters.
+func (r *Relay) serveRouteFilter(filter *core.TypedExtensionConfig, clusters []string) error {
+	a, err := packed(filter)
+	if err != nil {
+		return err
+	}
+	r.gateways.set(resource.ExtensionConfigType, map[string]*anypb.Any{filter.GetName(): a}, nil)
+	if r.own != nil {
+		r.own.setPicked(clusters)
+	}
+	return nil
+}
 
 // Signals are of the requests that gateways sent to instances since it was called last.
 func (r *Relay) Signals(now time.Time) []*nodeapi.RoutedSignals { return r.activity.sent.report(now) }

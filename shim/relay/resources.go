@@ -27,9 +27,8 @@ const (
 // resources are those of one type that the gateways are to have.
 type resources struct {
 	typeURL string
-	cache   *cache.LinearCache // has what gateways get
 	// publish hands on what has changed; mu is held.
-	publish func(added map[string]types.Resource, removed []string) error
+	publish func(added map[string]*discovery.Resource, removed []string) error
 	// check, if there is one, is of more than the type says.
 	check func(types.Resource) error
 	// most and mostBytes are how much of it is taken.
@@ -45,23 +44,21 @@ type resources struct {
 	bytes  int
 }
 
-func newResources(typeURL string, changed chan struct{}) *resources {
-	e := &resources{typeURL: typeURL, cache: cache.NewLinearCache(typeURL), most: maxResources, mostBytes: maxBytes,
+func newResources(
+	typeURL string, changed chan struct{}, publish func(map[string]*discovery.Resource, []string) error,
+) *resources {
+	return &resources{typeURL: typeURL, publish: publish, most: maxResources, mostBytes: maxBytes,
 		primed: make(chan struct{}), changed: changed, byName: map[string]*discovery.Resource{}}
-	e.publish = e.cache.UpdateResources
-	return e
 }
 
 // apply takes over what a response changes, or nothing of it.
 func (e *resources) apply(r *discovery.DeltaDiscoveryResponse) error {
-	messages := make(map[string]types.Resource, len(r.GetResources()))
 	added := make(map[string]*discovery.Resource, len(r.GetResources()))
 	for _, res := range r.GetResources() {
-		m, err := e.message(res)
-		if err != nil {
+		if err := e.checkMessage(res); err != nil {
 			return err
 		}
-		messages[res.GetName()], added[res.GetName()] = m, res
+		added[res.GetName()] = res
 	}
 	removed := slices.DeleteFunc(slices.Clone(r.GetRemovedResources()), func(name string) bool { return added[name] != nil })
 	e.mu.Lock()
@@ -70,16 +67,21 @@ func (e *resources) apply(r *discovery.DeltaDiscoveryResponse) error {
 		return err
 	}
 	if len(added)+len(removed) > 0 {
-		if err := e.publish(messages, removed); err != nil {
+		if err := e.publish(added, removed); err != nil {
 			return fmt.Errorf("handing resources on: %w", err)
 		}
-		select {
-		case e.changed <- struct{}{}:
-		default:
-		}
+		signal(e.changed)
 	}
 	e.once.Do(func() { close(e.primed) })
 	return nil
+}
+
+// signal leaves a token: its receiver finds all that is new by then.
+func signal(token chan<- struct{}) {
+	select {
+	case token <- struct{}{}:
+	default:
+	}
 }
 
 // replace keeps what came, if that is not too much; e.mu is held.
@@ -108,37 +110,37 @@ func (e *resources) replace(added map[string]*discovery.Resource, removed []stri
 	return nil
 }
 
-// message checks a resource: Envoy would refuse a wrong one, and all that comes with it.
-func (e *resources) message(res *discovery.Resource) (types.Resource, error) {
-	name, kind := res.GetName(), e.short()
+// checkMessage checks a resource: Envoy would refuse a wrong one, and all that comes with it.
+func (e *resources) checkMessage(res *discovery.Resource) error {
+	name, kind := res.GetName(), short(e.typeURL)
 	if name == "" || len(name) > maxNameBytes {
-		return nil, fmt.Errorf("a name of %d bytes, must be 1 to %d", len(name), maxNameBytes)
+		return fmt.Errorf("a name of %d bytes, must be 1 to %d", len(name), maxNameBytes)
 	}
 	if got := res.GetResource().GetTypeUrl(); got != e.typeURL {
-		return nil, fmt.Errorf("%s %q is a %.*q", kind, name, maxNameBytes, got)
+		return fmt.Errorf("%s %q is a %.*q", kind, name, maxNameBytes, got)
 	}
 	m, err := res.GetResource().UnmarshalNew()
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", kind, name, err)
+		return fmt.Errorf("%s %q: %w", kind, name, err)
 	}
 	if inside := cache.GetResourceName(m); inside != name {
-		return nil, fmt.Errorf("%s %q is named %.*q inside", kind, name, maxNameBytes, inside)
+		return fmt.Errorf("%s %q is named %.*q inside", kind, name, maxNameBytes, inside)
 	}
 	if v, ok := m.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
-			return nil, fmt.Errorf("%s %q: %w", kind, name, err)
+			return fmt.Errorf("%s %q: %w", kind, name, err)
 		}
 	}
 	if e.check != nil {
 		if err := e.check(m); err != nil {
-			return nil, fmt.Errorf("%s %q: %w", kind, name, err)
+			return fmt.Errorf("%s %q: %w", kind, name, err)
 		}
 	}
-	return m, nil
+	return nil
 }
 
-// short is the type's own name.
-func (e *resources) short() string { return e.typeURL[strings.LastIndexByte(e.typeURL, '.')+1:] }
+// short is a type's own name.
+func short(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '.')+1:] }
 
 // versions are what the control plane need not send again.
 func (e *resources) versions() map[string]string {

@@ -58,13 +58,12 @@ func (r *Relay) aggregated(kinds ...*resources) source {
 			return discovery.NewAggregatedDiscoveryServiceClient(r.cfg.ControlPlane).DeltaAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(maxBytes))
 		},
 		connected: func(is bool) {
+			r.gateways.follow(is)
 			if is {
 				r.cfg.Metrics.connected.Set(1)
-				r.absence.end()
 				return
 			}
 			r.cfg.Metrics.connected.Set(0)
-			r.absence.begin()
 		}}
 }
 
@@ -126,13 +125,14 @@ func (r *Relay) connect(ctx context.Context, s source) (heard bool, err error) {
 			return heard, fmt.Errorf("receiving: %w", err)
 		}
 		heard = true
-		s.connected(true)
 		select {
 		case <-time.After(s.settling):
 		case <-ctx.Done():
 			return heard, ctx.Err()
 		}
-		_ = stream.Send(r.take(response, s))
+		verdict := r.take(response, s)
+		s.connected(true)
+		_ = stream.Send(verdict)
 	}
 }
 

@@ -149,8 +149,9 @@ func destinations(w *world, d *nodeapi.DescribeResponse) (all []string) {
 func TestASandboxHasADirectory(t *testing.T) {
 	both(t, func(w *world) {
 		d := w.enter(nil)
-		want := []*nodeapi.Mount{{Source: w.dir(w.id, "input"), Destination: "/headstart/input", ReadOnly: true}}
-		env := map[string]string{"HEADSTART_INPUT_DIR": "/headstart/input", "HEADSTART_INSTANCE": w.id}
+		want := []*nodeapi.Mount{{Source: w.dir(w.id, "input"), Destination: "/headstart/input", ReadOnly: true},
+			{Source: w.dir(w.id, "inputs"), Destination: "/headstart/inputs", ReadOnly: true}}
+		env := map[string]string{"HEADSTART_INPUT_DIR": "/headstart/input", "HEADSTART_INPUTS_DIR": "/headstart/inputs", "HEADSTART_INSTANCE": w.id}
 		diff := cmp.Diff(want, d.GetMounts(), protocmp.Transform()) + cmp.Diff(env, d.GetEnv())
 		if diff != "" || d.GetOtlpTarget() != "unix:/run/otlp.sock" {
 			w.Errorf("described as %v (-want +got):\n%s", d, diff)
@@ -184,9 +185,9 @@ func TestInputsInMemory(t *testing.T) {
 		memory, path := stagingtest.Memory(w.T)
 		w.config.Memory = memory
 		w.restart()
-		want := []string{"/headstart/input", "/headstart/memory"}
+		want := []string{"/headstart/input", "/headstart/inputs", "/headstart/memory"}
 		d := w.enter(nil)
-		if got := destinations(w, d); !slices.Equal(got, want) || d.GetMounts()[1].GetSource() != filepath.Join(path, w.id) {
+		if got := destinations(w, d); !slices.Equal(got, want) || d.GetMounts()[2].GetSource() != filepath.Join(path, w.id) {
 			w.Fatalf("described as %v", d)
 		}
 		if info, err := os.Stat(filepath.Join(path, w.id)); err != nil || info.Mode().Perm() != 0o755 {
@@ -216,6 +217,62 @@ func TestInputsInMemory(t *testing.T) {
 	})
 }
 
+// Each named input has a directory of its own, which the function's user sees from when it is first
+// used. A restart takes out what is left of requests that are gone.
+func TestNamedInputs(t *testing.T) {
+	both(t, func(w *world) {
+		memory, path := stagingtest.Memory(w.T)
+		w.config.Memory = memory
+		w.restart()
+		w.enter(nil)
+		for range 2 {
+			inputs, _ := w.Inputs(w.id)
+			mask, err := inputs.For("mask")
+			if err != nil || mask == nil {
+				w.Fatalf("%v, %v", mask, err)
+			}
+			if again, err := inputs.For("mask"); again != mask || err != nil {
+				w.Errorf("another one: %v", err)
+			}
+			if err := errors.Join(mask.Input.WriteFile("request", nil, 0o444), mask.Memory.WriteFile("request", nil, 0o444)); err != nil {
+				w.Error(err)
+			}
+			for _, dir := range []string{w.dir(w.id, "inputs"), w.dir(w.id, "inputs", "mask"), filepath.Join(path, w.id, "inputs", "mask")} {
+				if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
+					w.Errorf("%s: %v, %v", dir, info, err)
+				}
+			}
+			w.restart()
+			if left := append(names(w.T, w.dir(w.id, "inputs")), names(w.T, filepath.Join(path, w.id))...); len(left) != 0 {
+				w.Errorf("after a restart: %v", left)
+			}
+		}
+		w.leave()
+		if left := append(names(w.T, path), names(w.T, w.dir())...); len(left) != 0 {
+			w.Errorf("left: %v", left)
+		}
+	})
+}
+
+// A sandbox from before there were named inputs sees none: its program would find no file.
+func TestASandboxFromBeforeNamedInputs(t *testing.T) {
+	both(t, func(w *world) {
+		w.enter(nil)
+		if err := os.Remove(w.dir(w.id, "inputs")); err != nil {
+			w.Fatal(err)
+		}
+		w.restart()
+		d := w.again()
+		if got := destinations(w, d); !slices.Equal(got, []string{"/headstart/input"}) || d.GetEnv()["HEADSTART_INPUTS_DIR"] != "" {
+			w.Errorf("described as %v", d)
+		}
+		inputs, _ := w.Inputs(w.id)
+		if mask, err := inputs.For("mask"); mask != nil || err != nil {
+			w.Errorf("%v, %v", mask, err)
+		}
+	})
+}
+
 // A sandbox that was made without memory has none later: it would see names that lead nowhere.
 func TestASandboxFromBeforeMemory(t *testing.T) {
 	both(t, func(w *world) {
@@ -223,7 +280,7 @@ func TestASandboxFromBeforeMemory(t *testing.T) {
 		memory, path := stagingtest.Memory(w.T)
 		w.config.Memory = memory
 		w.restart()
-		if got := destinations(w, w.again()); !slices.Equal(got, []string{"/headstart/input"}) {
+		if got := destinations(w, w.again()); !slices.Equal(got, []string{"/headstart/input", "/headstart/inputs"}) {
 			w.Errorf("described with %v", got)
 		}
 		if inputs, _ := w.Inputs(w.id); inputs == nil || inputs.Memory != nil {
@@ -245,11 +302,11 @@ func TestNeedsAreBrought(t *testing.T) {
 		w.config.Providers = []sandboxes.Provider{socket, volume}
 		w.restart()
 		d := w.enter(nil)
-		want := []string{"/headstart/input", "/headstart/socket", "/headstart/volume"}
+		want := []string{"/headstart/input", "/headstart/inputs", "/headstart/socket", "/headstart/volume"}
 		if got := destinations(w, d); !slices.Equal(got, want) || d.GetEnv()["HEADSTART_SOCKET"] != env["HEADSTART_SOCKET"] {
 			w.Errorf("described as %v", d)
 		}
-		source := d.GetMounts()[1].GetSource()
+		source := d.GetMounts()[2].GetSource()
 		if info, err := os.Stat(source); err != nil || info.Mode().Perm() != 0o755 || source != w.dir(w.id, "socket") {
 			w.Errorf("the function's user cannot get to %s: %v, %v", source, info, err)
 		}
@@ -273,7 +330,7 @@ func TestANeedThatCannotBeBrought(t *testing.T) {
 	both(t, func(w *world) {
 		w.config.Providers = []sandboxes.Provider{&provider{failure: errors.New("no room")}, &provider{name: "volume"}}
 		w.restart()
-		if got := destinations(w, w.enter(nil)); !slices.Equal(got, []string{"/headstart/input", "/headstart/volume"}) {
+		if got := destinations(w, w.enter(nil)); !slices.Equal(got, []string{"/headstart/input", "/headstart/inputs", "/headstart/volume"}) {
 			w.Errorf("described with %v", got)
 		}
 		if _, err := w.Ready(w.Context(), w.id); err != nil {
@@ -427,7 +484,7 @@ func TestAnnouncement(t *testing.T) {
 			w.Errorf("after %s: %v", time.Since(began), err)
 		}
 		_, err := w.Ready(w.Context(), "default_other_u-2")
-		if problem.Of(err).Title != problem.ReasonInstanceGone || time.Since(began) != 3*time.Second {
+		if problem.ReasonOf(err) != problem.ReasonInstanceGone || time.Since(began) != 3*time.Second {
 			w.Errorf("after %s: %v", time.Since(began)-time.Second, err)
 		}
 		ctx, cancel := context.WithCancel(w.Context())

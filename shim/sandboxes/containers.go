@@ -2,6 +2,7 @@ package sandboxes
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -32,6 +33,21 @@ type Containers interface {
 	List(ctx context.Context) ([]Container, error)
 }
 
+// Exit is how a program ended.
+type Exit struct {
+	Code uint32 // as a shell gives it
+	// OutOfMemory: the kernel killed one of its processes for the container's limit of memory.
+	OutOfMemory bool
+}
+
+// String is what the program did, for the function's owner.
+func (e Exit) String() string {
+	if e.OutOfMemory {
+		return fmt.Sprintf("was killed (code %d): it needed more than its limit of memory", e.Code)
+	}
+	return fmt.Sprintf("ended with code %d", e.Code)
+}
+
 // Container is one function's program in its own namespaces.
 type Container interface {
 	ID() string
@@ -42,8 +58,8 @@ type Container interface {
 	Start(ctx context.Context) error
 	// Exited is closed after the program has ended.
 	Exited() <-chan struct{}
-	// ExitCode is valid once Exited is closed.
-	ExitCode() uint32
+	// Exit is valid once Exited is closed.
+	Exit() Exit
 	// Remove ends the program (a signal, grace later a kill) and leaves nothing but its log.
 	Remove(ctx context.Context, grace time.Duration) error
 	// Output is the end of what the function has logged since the container was made. It is

@@ -30,8 +30,8 @@ const JobInput = "job"
 // Delivery is a request that an instance works on.
 type Delivery struct {
 	Request string
-	// Input is nil when the request has no stored input.
-	Input Input
+	// Inputs are by their names. The one with the empty name may be the request's own body.
+	Inputs map[string]Input
 	// Depth is how many calls of functions by functions led to the request.
 	Depth int
 	// Traceparent is what the function's own requests continue (W3C trace context).

@@ -12,7 +12,7 @@ import (
 func TestANewerShim(t *testing.T) {
 	r := newPodRig(t)
 	asked := wiretest.Newer(&nodeapi.DescribeRequest{Sandbox: "a", Pod: pod("fire-x", "a")})
-	if d, err := r.Describe(t.Context(), asked); err != nil || len(d.GetMounts()) != 1 {
+	if d, err := r.Describe(t.Context(), asked); err != nil || len(d.GetMounts()) != 2 {
 		t.Errorf("%v, %v", d, err)
 	}
 	told := wiretest.Newer(&nodeapi.GoneRequest{Sandbox: "a", Pod: pod("fire-x", "a")})

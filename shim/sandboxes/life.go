@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -60,7 +59,7 @@ func (l *Local) bringUp(in *run, m *nodeapi.StartInstance) (Container, netip.Add
 	}
 	ctx, cancel := context.WithTimeout(in.life, timeout)
 	defer cancel()
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": m.GetTraceparent()})
+	ctx = tracing.Continue(ctx, m.GetTraceparent())
 	c, err := l.create(ctx, in, m)
 	var at netip.AddrPort
 	switch {
@@ -96,10 +95,8 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 	if err != nil {
 		return nil, err
 	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
 	l.mu.Lock()
-	in.needs, in.traceparent = n, carrier["traceparent"]
+	in.needs, in.traceparent = n, tracing.Traceparent(ctx)
 	l.mu.Unlock()
 	return l.containers.Create(ctx, Spec{
 		ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(), Env: f.GetEnv(),
@@ -153,7 +150,7 @@ func (l *Local) awaitReadyOrExit(ctx context.Context, in *run, c Container, path
 	case <-c.Exited():
 		cancel()
 		<-ready
-		return at, exitedEarly(c.ExitCode())
+		return at, exitedEarly(c.Exit())
 	}
 }
 
@@ -208,7 +205,7 @@ func (l *Local) watch(in *run, c Container) {
 			return
 		}
 		status.Reason, status.Field = reasonExited, fieldContainer
-		status.Message = fmt.Sprintf("the function's program ended by itself with code %d", c.ExitCode())
+		status.Message = fmt.Sprintf("the function's program %v", c.Exit())
 		l.report(status) // first: requests are still sent to it
 		l.end(in, c, 0, problem.InstanceGone())
 		l.lastLines(status, c)
@@ -217,11 +214,10 @@ func (l *Local) watch(in *run, c Container) {
 
 // finish ends a job whose program ended by itself. When that is told nothing is left.
 func (l *Local) finish(in *run, c Container, status *nodeapi.InstanceStatus) {
-	status.ExitCode = int32(c.ExitCode())
-	status.Reason, status.Message = reasonSucceeded, "the job's program ended with code 0"
+	status.ExitCode = int32(c.Exit().Code)
+	status.Reason, status.Message = reasonSucceeded, fmt.Sprintf("the job's program %v", c.Exit())
 	if status.ExitCode != 0 {
 		status.Reason, status.Field = reasonJobFailed, fieldContainer
-		status.Message = fmt.Sprintf("the job's program ended with code %d", status.ExitCode)
 	}
 	l.end(in, c, 0, problem.InstanceGone())
 	l.report(status)

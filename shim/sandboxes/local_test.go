@@ -257,7 +257,7 @@ func TestProgramThatEndsByItself(t *testing.T) {
 		synctest.Wait()
 		ended := stopped("one")
 		ended.Reason, ended.Field = "FunctionExited", "spec.template.spec.containers[0]"
-		ended.Message = "the function's program ended by itself with code 7"
+		ended.Message = "the function's program ended with code 7"
 		r.wantReported(starting("one"), isReady("one", at), ended)
 		r.wantProblem("one", "InstanceGone")
 		r.wantNothing("one")

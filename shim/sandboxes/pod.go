@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"time"
 
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -56,7 +55,7 @@ type expectation struct {
 // start are the request's. The word may be here before the pod is known, and the sandbox be made
 // before the request is here.
 func (k *Kubelet) Expect(m *nodeapi.Expect) {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": m.GetTraceparent()})
+	ctx := tracing.Continue(context.Background(), m.GetTraceparent())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.expect(m.GetInstance(), trace.SpanContextFromContext(ctx))
@@ -102,7 +101,7 @@ func failed(s *nodeapi.InstanceStatus) *problem.Problem {
 	if s.GetReason() == reasonReadyTimeout {
 		status = http.StatusGatewayTimeout
 	}
-	return problem.New(status, cmp.Or(s.GetReason(), reasonSandboxFailed), s.GetField(),
+	return problem.New(status, problem.Reason(cmp.Or(s.GetReason(), reasonSandboxFailed)), s.GetField(),
 		cmp.Or(s.GetMessage(), "the function's pod could not be started"))
 }
 
@@ -195,9 +194,7 @@ func (k *Kubelet) entered(id string) (traceparent string, job bool) {
 			p.made = time.Now() // its sandbox is
 		}
 	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), request), carrier)
-	return carrier["traceparent"], job
+	return tracing.Traceparent(trace.ContextWithSpanContext(context.Background(), request)), job
 }
 
 // tell tells the spans of the cold start that the first request waited for.

@@ -16,6 +16,8 @@ import (
 // Names below a sandbox's own directory.
 const (
 	inputName = "input"
+	// namedName is the directory of the inputs that have names.
+	namedName = "inputs"
 	// holdersName is the directory of the containers that have the sandbox's directories
 	// mounted: an empty file for each, so that a restarted daemon knows when the last one is
 	// gone. Sandboxes of one container have none.
@@ -43,8 +45,9 @@ var errFull = errors.New("more pods or containers than a node can have")
 type tree struct {
 	root *os.Root
 
-	// memory has a directory for each sandbox as well. A sandbox gets it with its own: its
-	// first container may run without, and would see names that lead nowhere.
+	// memory has a directory for each sandbox as well. A sandbox gets it, and that of named
+	// inputs, with its own: its first container may run without, and would see no file, or names
+	// that lead nowhere.
 	memory *staging.Memory
 
 	mu   sync.Mutex
@@ -87,13 +90,17 @@ func (t *tree) make(id string) error {
 
 // makeInput does; the caller holds mu.
 func (t *tree) makeInput(id string) error {
+	var dirs []string
 	input := filepath.Join(nodeapi.SandboxDirectory(id), inputName)
 	if _, err := t.root.Stat(input); errors.Is(err, fs.ErrNotExist) {
 		_ = t.memory.Make(nodeapi.SandboxDirectory(id)) // without it inputs come by way of the disk
+		dirs = append(dirs, filepath.Join(nodeapi.SandboxDirectory(id), namedName))
 	}
-	// The directories above are 0700; this one is seen by the function's own user.
-	if err := t.root.MkdirAll(input, 0o755); err != nil {
-		return fmt.Errorf("making a sandbox's input directory: %w", err)
+	for _, dir := range append(dirs, input) {
+		// The directories above are 0700; these are seen by the function's own user.
+		if err := t.root.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("making a sandbox's input directory: %w", err)
+		}
 	}
 	return nil
 }
@@ -165,22 +172,32 @@ func (t *tree) inputs(id string) (*staging.Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a sandbox's input directory: %w", err)
 	}
-	memory, err := t.memory.Open(nodeapi.SandboxDirectory(id))
-	if err != nil {
-		return nil, errors.Join(err, root.Close())
+	dir := &staging.Dir{Input: root}
+	dir.Named, err = t.root.OpenRoot(filepath.Join(nodeapi.SandboxDirectory(id), namedName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // else an earlier version has made it without
+		return nil, errors.Join(fmt.Errorf("opening a sandbox's directory of named inputs: %w", err), dir.Close())
 	}
-	t.open[id] = &staging.Dir{Input: root, Memory: memory}
-	return t.open[id], nil
+	if dir.Memory, err = t.memory.Open(nodeapi.SandboxDirectory(id)); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	t.open[id] = dir
+	return dir, nil
 }
 
 // need is what every sandbox has: a place for its inputs, and its name.
 func (t *tree) need(id string) Need {
-	input := filepath.Join(t.root.Name(), nodeapi.SandboxDirectory(id), inputName)
+	own := nodeapi.SandboxDirectory(id)
 	n := Need{
-		Mounts: []*nodeapi.Mount{{Source: input, Destination: staging.Mount, ReadOnly: true}},
-		Env:    map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": id},
+		Mounts: []*nodeapi.Mount{{Source: filepath.Join(t.root.Name(), own, inputName),
+			Destination: staging.Mount, ReadOnly: true}},
+		Env: map[string]string{"HEADSTART_INPUT_DIR": staging.Mount, "HEADSTART_INSTANCE": id},
 	}
-	if path := t.memory.Path(nodeapi.SandboxDirectory(id)); path != "" {
+	if _, err := t.root.Stat(filepath.Join(own, namedName)); err == nil {
+		n.Mounts = append(n.Mounts, &nodeapi.Mount{Source: filepath.Join(t.root.Name(), own, namedName),
+			Destination: staging.NamedMount, ReadOnly: true})
+		n.Env["HEADSTART_INPUTS_DIR"] = staging.NamedMount
+	}
+	if path := t.memory.Path(own); path != "" {
 		n.Mounts = append(n.Mounts, &nodeapi.Mount{Source: path, Destination: staging.MemoryMount, ReadOnly: true})
 	}
 	return n
@@ -230,7 +247,9 @@ func (t *tree) clear() error {
 		return err
 	}
 	for _, dir := range all {
-		if err := staging.Clear(t.root, filepath.Join(dir.Name(), inputName), JobInput); err != nil {
+		err := errors.Join(staging.Clear(t.root, filepath.Join(dir.Name(), inputName), JobInput),
+			staging.Clear(t.root, filepath.Join(dir.Name(), namedName)))
+		if err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference/referencetest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -18,7 +19,8 @@ func TestNameIsTheFilters(t *testing.T) {
 			for _, h := range c.Header {
 				header.Add(h[0], h[1])
 			}
-			ref, err := source.Name(c.Template, c.Target, header)
+			refs, err := source.Name(reference.Inputs{"": c.Template}, c.Target, header)
+			ref := refs[""]
 			if c.Field == "" {
 				if ref != c.Want || err != nil {
 					t.Errorf("%q, %v; want %q", ref, err, c.Want)

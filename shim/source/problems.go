@@ -24,20 +24,20 @@ func OtherScheme(store string, ref Reference, allowed string) *problem.Problem {
 
 // NotFound is an object that the store does not have.
 func NotFound(store string, ref Reference) *problem.Problem {
-	return problem.New(http.StatusNotFound, "InputNotFound", filterapi.AnnotationInput,
+	return problem.New(http.StatusNotFound, problem.ReasonInputNotFound, filterapi.AnnotationInput,
 		fmt.Sprintf("store %q has no object %q", store, ref))
 }
 
 // Changed is an object of which no single version could be read to the end.
 func Changed(store string, ref Reference) *problem.Problem {
-	return problem.New(http.StatusBadGateway, "InputChanged", filterapi.AnnotationInput,
+	return problem.New(http.StatusBadGateway, problem.ReasonInputChanged, filterapi.AnnotationInput,
 		fmt.Sprintf("object %q in store %q changed while it was read", ref, store))
 }
 
 // Forbidden is a store that does not accept the node's credentials. The client can do
 // nothing about it, so it is the gateway's fault and not its own (502, not 403).
 func Forbidden(store, why string) *problem.Problem {
-	return problem.New(http.StatusBadGateway, "StoreForbidden", filterapi.AnnotationStore,
+	return problem.New(http.StatusBadGateway, problem.ReasonStoreForbidden, filterapi.AnnotationStore,
 		fmt.Sprintf("store %q refuses the node: %s", store, why))
 }
 
@@ -49,7 +49,7 @@ func Unavailable(store, why string) *problem.Problem {
 
 // TimedOut is a store that did not deliver in time.
 func TimedOut(store string) *problem.Problem {
-	return problem.New(http.StatusGatewayTimeout, "StoreTimeout", filterapi.AnnotationStore,
+	return problem.New(http.StatusGatewayTimeout, problem.ReasonStoreTimeout, filterapi.AnnotationStore,
 		fmt.Sprintf("store %q did not deliver in time", store))
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -80,6 +81,64 @@ func TestPlace(t *testing.T) {
 	}
 	if got := append(names(t, input), names(t, memory)...); len(got) != 0 {
 		t.Errorf("left: %v", got)
+	}
+}
+
+// The inputs of each name have a directory of their own, on the disk and in memory.
+func TestNamedInputs(t *testing.T) {
+	named, memory := t.TempDir(), t.TempDir()
+	d := &staging.Dir{Input: open(t, t.TempDir()), Named: open(t, named), Memory: open(t, memory)}
+	defer d.Close()
+	if own, err := d.For(""); own != d || err != nil {
+		t.Errorf("without a name: %v, %v", own, err)
+	}
+	mask, err := d.For("mask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mask.Place("one", elsewhere(mask.Memory)); err != nil {
+		t.Fatal(err)
+	}
+	path := staging.Path("mask", "one")
+	to, err := os.Readlink(filepath.Join(named, strings.TrimPrefix(path, staging.NamedMount)))
+	if err != nil || !strings.HasPrefix(path, "/headstart/inputs/mask/") {
+		t.Fatalf("%s: %v", path, err)
+	}
+	content, err := os.ReadFile(filepath.Join(memory, strings.TrimPrefix(to, staging.MemoryMount)))
+	if err != nil || string(content) != "frames" {
+		t.Errorf("%s leads to %s: %q, %v", path, to, content, err)
+	}
+	if err := mask.Remove("one"); err != nil {
+		t.Error(err)
+	}
+	if got := append(names(t, filepath.Join(named, "mask")), names(t, filepath.Join(memory, "inputs", "mask"))...); len(got) != 0 {
+		t.Errorf("left: %v", got)
+	}
+	if of, err := (&staging.Dir{Input: d.Input}).For("mask"); of != nil || err != nil {
+		t.Errorf("of a sandbox without: %v, %v", of, err)
+	}
+}
+
+// No name leads out of the sandbox's own directories.
+func TestNamesLeadNowhereElse(t *testing.T) {
+	for _, name := range []string{"..", "../precious", "/etc", "a/../../precious", "a\x00", "."} {
+		top := t.TempDir()
+		for _, dir := range []string{"input", "inputs", "memory", "precious"} {
+			if err := os.Mkdir(filepath.Join(top, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := &staging.Dir{Input: open(t, filepath.Join(top, "input")), Named: open(t, filepath.Join(top, "inputs")),
+			Memory: open(t, filepath.Join(top, "memory"))}
+		if of, err := d.For(name); err == nil {
+			_ = of.Place("one", elsewhere(of.Memory))
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if left := append(names(t, filepath.Join(top, "precious")), names(t, top)[4:]...); len(left) != 0 {
+			t.Errorf("%q leaves %v", name, left)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -38,7 +39,7 @@ func (a *answer) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (a *answer) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
-	if a.header.Get("Content-Type") == problem.ContentType {
+	if a.header.Get("Content-Type") == filterapi.ProblemContentType {
 		a.kept = append(a.kept, p[:min(len(p), problemMost-len(a.kept))]...)
 	}
 	return len(p), nil

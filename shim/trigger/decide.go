@@ -3,7 +3,6 @@ package trigger
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -59,22 +58,9 @@ func decide(o outcome, tries, most, rounds int) decision {
 	return d
 }
 
-// entrys are failures that speak against the entry: the function had it, or its input
-// cannot be had. It also had it when its node's daemon broke the answer off: it is the function
-// that does so, or an entry that takes a node with it. All others with a status of 5xx are
-// those of whatever stands between, and would be the same for any other entry: with them
-// nothing is lost by waiting, and all would be by giving up.
-var entrys = []string{"BufferTooSmall", "FunctionFailed", "FunctionTimeout", "InputChanged", "PeerFailed", "StoreTimeout"}
-
-// others are failures with a status of 4xx that do not speak against the entry.
-var others = []string{"FunctionUnknown", "DuplicateRequest", "ClientGone"}
-
-func isEntrys(p *problem.Problem) bool {
-	if p.Status/100 == 4 {
-		return !slices.Contains(others, p.Title)
-	}
-	return slices.Contains(entrys, p.Title)
-}
+// isEntrys tells whether a failure speaks against the entry. All others would be the same for any
+// other entry: with them nothing is lost by waiting, and all would be by giving up.
+func isEntrys(p *problem.Problem) bool { return problem.FaultOf(p) == problem.FaultRequest }
 
 // pause is how long to wait after so many deliveries in a row.
 func pause(rounds int) time.Duration {

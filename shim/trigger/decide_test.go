@@ -9,7 +9,9 @@ import (
 )
 
 func TestWhatBecomesOfAnEntry(t *testing.T) {
-	fails := func(status int, title string) *problem.Problem { return problem.New(status, title, "", "") }
+	fails := func(status int, title string) *problem.Problem {
+		return problem.New(status, problem.Reason(title), "", "")
+	}
 	for name, test := range map[string]struct {
 		status       int
 		failure      *problem.Problem

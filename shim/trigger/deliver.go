@@ -28,22 +28,16 @@ type delivery struct {
 	gateway http.Handler
 	node    string
 	trigger *nodeapi.Trigger
-	// template is of the function's input; known is false if entries name none.
-	template reference.Template
-	known    bool
+	// templates are of the function's inputs; empty: entries name none.
+	templates reference.Templates
 }
 
 func newDelivery(gateway http.Handler, node string, t *nodeapi.Trigger) (*delivery, error) {
-	d := &delivery{gateway: gateway, node: node, trigger: t}
-	if t.GetInput() == "" {
-		return d, nil
-	}
-	template, err := reference.ParseTemplate(t.GetInput())
+	templates, err := reference.ParseTemplates(reference.NewInputs(t.GetInput(), t.GetInputs()))
 	if err != nil {
-		return nil, fmt.Errorf("input of function %s: %w", t.GetFunction(), err)
+		return nil, fmt.Errorf("inputs of function %s: %w", t.GetFunction(), err)
 	}
-	d.template, d.known = template, true
-	return d, nil
+	return &delivery{gateway: gateway, node: node, trigger: t, templates: templates}, nil
 }
 
 // deliver sends one entry to the function and waits for the whole answer.
@@ -91,12 +85,9 @@ func (d *delivery) send(ctx context.Context, f *nodeapi.Function, id string, ev 
 
 // request is the entry's, as the gateway would pass it on.
 func (d *delivery) request(ctx context.Context, f *nodeapi.Function, id string, ev event) (*http.Request, error) {
-	var reference string
-	if d.known {
-		var err error
-		if reference, err = ev.input(d.template); err != nil {
-			return nil, err
-		}
+	references, err := ev.inputs(d.templates)
+	if err != nil {
+		return nil, err
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://headstart.invalid/", bytes.NewReader(ev.body))
 	if err != nil {
@@ -106,8 +97,11 @@ func (d *delivery) request(ctx context.Context, f *nodeapi.Function, id string, 
 	tracing.Inject(ctx, r.Header)
 	r.Header.Set(filterapi.HeaderRequest, id)
 	r.Header.Set(filterapi.HeaderFunction, d.trigger.GetFunction())
-	if reference != "" {
-		r.Header.Set(filterapi.HeaderInput, reference)
+	if ref := references[""]; ref != "" {
+		r.Header.Set(filterapi.HeaderInput, ref)
+	}
+	if named := references.String(); named != "" {
+		r.Header.Set(filterapi.HeaderInputs, named)
 	}
 	namespace, name, _ := strings.Cut(d.trigger.GetFunction(), "/")
 	r.Host = name + "." + namespace
@@ -128,7 +122,7 @@ func served(h http.Handler, a *answer, r *http.Request) (broken *problem.Problem
 		case e == http.ErrAbortHandler && a.broken != nil:
 			broken = a.broken
 		case e == http.ErrAbortHandler:
-			broken = problem.New(http.StatusBadGateway, "FunctionFailed", "", "the function's answer broke off")
+			broken = problem.New(http.StatusBadGateway, problem.ReasonFunctionFailed, "", "the function's answer broke off")
 		case e != nil:
 			broken = problem.Of(fmt.Errorf("panic: %v\n%s", e, debug.Stack()))
 		}

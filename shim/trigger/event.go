@@ -158,11 +158,11 @@ func encoded(value string) string {
 	return b.String()
 }
 
-// input is the reference that a template makes of the event, empty for none. The template
-// sees attributes as they were written: what a gateway would have to decode is not encoded. An
+// inputs are the references that templates make of the event. The templates
+// see attributes as they were written: what a gateway would have to decode is not encoded. An
 // event has neither path nor query.
-func (ev event) input(t reference.Template) (string, error) {
-	ref, _, err := t.Expand(reference.Request{Target: "/", Plain: true, Header: func(header string) []string {
+func (ev event) inputs(t reference.Templates) (reference.Inputs, error) {
+	return t.Expand(reference.Request{Target: "/", Plain: true, Header: func(header string) []string {
 		value, ok := ev.contentType, header == "content-type" && ev.contentType != ""
 		if name, is := strings.CutPrefix(header, attributePrefix); is {
 			value, ok = ev.attributes[name]
@@ -172,5 +172,4 @@ func (ev event) input(t reference.Template) (string, error) {
 		}
 		return []string{value}
 	}})
-	return ref, err
 }

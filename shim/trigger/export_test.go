@@ -25,7 +25,8 @@ func Event(source string, e Entry) (h http.Header, body []byte) {
 
 // Input is the reference that a template makes of an entry.
 func Input(source string, e Entry, t reference.Template) (string, error) {
-	return newEvent(source, e).input(t)
+	refs, err := newEvent(source, e).inputs(reference.Templates{"": t})
+	return refs[""], err
 }
 
 // Decide is decide, of an answer or a failure.

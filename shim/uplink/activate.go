@@ -39,7 +39,7 @@ func (u *Uplink) Activate(ctx context.Context, a *nodeapi.Activate) (*nodeapi.Bo
 		return nil, problem.New(http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed, filterapi.AnnotationInput, "the input reference is malformed: it is not UTF-8")
 	}
 	if !u.ask(a.GetRequest(), act) {
-		return nil, problem.New(http.StatusConflict, "DuplicateRequest", filterapi.HeaderRequest, "a request with this id is being activated")
+		return nil, problem.New(http.StatusConflict, problem.ReasonDuplicateRequest, filterapi.HeaderRequest, "a request with this id is being activated")
 	}
 	late, others := time.NewTimer(doubtAfter), time.NewTimer(askOthersAfter)
 	defer late.Stop()
@@ -165,5 +165,5 @@ func refusal(r *nodeapi.Refused) *problem.Problem {
 	if status < http.StatusBadRequest || status > 599 {
 		status = http.StatusBadGateway
 	}
-	return problem.New(status, r.GetReason(), r.GetField(), r.GetMessage())
+	return problem.New(status, problem.Reason(r.GetReason()), r.GetField(), r.GetMessage())
 }

@@ -163,6 +163,8 @@ type rig struct {
 	version string // is added to what the node says of itself
 	stop    context.CancelFunc
 	stopped chan struct{}
+	// registrations are how many streams there were.
+	registrations *atomic.Int64
 }
 
 func newRig(t *testing.T) *rig {
@@ -174,13 +176,8 @@ func newRig(t *testing.T) *rig {
 // newRigOf is a rig whose cp is one of the directory's.
 func newRigOf(t *testing.T, cp *controlPlane, d uplink.Directory) *rig {
 	t.Helper()
-	r := &rig{t: t, handler: &handler{calls: make(chan string, 100)}, cp: cp, stopped: make(chan struct{})}
-	var registrations atomic.Int64
-	r.Uplink = uplink.New(d, func() *nodeapi.Register {
-		reg := registration(int(registrations.Add(1)))
-		reg.Version += r.version
-		return reg
-	}, r.handler, slog.New(slog.DiscardHandler))
+	r := &rig{t: t, handler: &handler{calls: make(chan string, 100)}, registrations: &atomic.Int64{}, cp: cp, stopped: make(chan struct{})}
+	r.Uplink = uplink.New(d, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		if r.stop != nil {
 			r.stop()
@@ -196,8 +193,14 @@ func (r *rig) start() {
 	r.stop = cancel
 	go func() {
 		defer close(r.stopped)
-		r.Run(ctx)
+		r.Run(ctx, r.register, r.handler)
 	}()
+}
+
+func (r *rig) register() *nodeapi.Register {
+	reg := registration(int(r.registrations.Add(1)))
+	reg.Version += r.version
+	return reg
 }
 
 // run runs the uplink and returns its first stream, registered.
@@ -208,10 +211,12 @@ func (r *rig) run() *stream {
 }
 
 // registered returns the next stream, after what each begins with.
-func (r *rig) registered(n int) *stream {
+func (r *rig) registered(n int, ended ...*nodeapi.InstanceStatus) *stream {
 	r.t.Helper()
 	s := r.opened()
-	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: registration(n)}})
+	want := registration(n)
+	want.Instances = append(want.Instances, ended...)
+	s.want(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: want}})
 	if m := s.recv(); m.GetLoad() == nil {
 		r.t.Errorf("after the registration came %v, want the load", m)
 	}
@@ -288,6 +293,9 @@ func (h *handler) Neighbours(m *nodeapi.Neighbours) {
 
 func (h *handler) Triggers(m *nodeapi.Triggers) {
 	h.calls <- fmt.Sprintf("triggers %d", len(m.GetTriggers()))
+}
+func (h *handler) Confirm(c *nodeapi.Confirm) {
+	h.calls <- "confirm " + strconv.FormatInt(c.GetId(), 10)
 }
 func (h *handler) Expect(e *nodeapi.Expect) { h.calls <- "expect " + e.GetRequest() }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -147,8 +146,10 @@ func (s *stream) connect() error {
 
 // send sends the registration and what is open, then what comes.
 func (s *stream) send(ctx context.Context, c nodeapi.ControlPlane_ConnectClient) error {
-	before := s.lasting()
-	if err := c.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: s.u.register()}}); err != nil {
+	ended, before := s.lasting()
+	register := s.u.register()
+	register.Instances = append(register.Instances, ended...)
+	if err := c.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: register}}); err != nil {
 		return fmt.Errorf("registering: %w", err)
 	}
 	s.u.askAnew(s)
@@ -170,9 +171,9 @@ func (s *stream) send(ctx context.Context, c nodeapi.ControlPlane_ConnectClient)
 	}
 }
 
-// lasting is what of the messages that wait is not in the registration: the events, and why
-// instances ended.
-func (s *stream) lasting() (all []*nodeapi.NodeMessage) {
+// lasting is what of the messages that wait the node's state does not tell: which instances have
+// ended for a reason, a job's result among them, and the other messages.
+func (s *stream) lasting() (ended []*nodeapi.InstanceStatus, all []*nodeapi.NodeMessage) {
 	s.u.mu.Lock()
 	defer s.u.mu.Unlock()
 	waiting, next := s.u.journal.since(s.place)
@@ -182,11 +183,10 @@ func (s *stream) lasting() (all []*nodeapi.NodeMessage) {
 		case in == nil:
 			all = append(all, m)
 		case in.GetReason() != "":
-			all = append(all, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Event{Event: &nodeapi.Event{
-				Function: in.GetFunction(), Reason: in.GetReason(), Message: in.GetMessage(), Field: in.GetField(), At: timestamppb.Now()}}})
+			ended = append(ended, in)
 		}
 	}
-	return all
+	return ended, all
 }
 
 // next is what there is to say: the load, always if it is the first word, what is left from

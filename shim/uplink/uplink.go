@@ -38,6 +38,8 @@ type Handler interface {
 	Instances(*nodeapi.Instances)
 	Triggers(*nodeapi.Triggers)
 	Neighbours(*nodeapi.Neighbours)
+	// Confirm is to be answered by Confirmed.
+	Confirm(*nodeapi.Confirm)
 }
 
 // Conn is a connection to a control plane, such as a *grpc.ClientConn.
@@ -60,9 +62,9 @@ type Directory interface {
 // Uplink keeps the streams open, and the node's open activations across them.
 type Uplink struct {
 	directory Directory
-	register  func() *nodeapi.Register
-	handler   Handler
 	log       *slog.Logger
+	register  func() *nodeapi.Register // with handler since Run
+	handler   Handler
 	broken    chan struct{} // holds a token when a stream has ended
 
 	// handling is held while the handler is called, and before mu.
@@ -93,17 +95,18 @@ type measured struct {
 	told    bool // to some control plane
 }
 
-// New returns an uplink; register states what the node is and runs, anew for each stream, and
-// may be called for several at a time.
-func New(d Directory, register func() *nodeapi.Register, handler Handler, log *slog.Logger) *Uplink {
-	u := &Uplink{directory: d, register: register, handler: handler, log: log, broken: make(chan struct{}, 1),
+// New returns an uplink. What it is told before Run, the control planes hear then.
+func New(d Directory, log *slog.Logger) *Uplink {
+	u := &Uplink{directory: d, log: log, broken: make(chan struct{}, 1),
 		open: map[string]*activation{}, load: map[string]int32{}, seen: map[string]bool{}}
 	u.term, u.endTerm = context.WithCancel(context.Background())
 	return u
 }
 
-// Run keeps a stream open to each control plane until ctx ends.
-func (u *Uplink) Run(ctx context.Context) {
+// Run keeps a stream open to each control plane until ctx ends. register states what the node is
+// and runs, again for each stream, and may be called for several at a time.
+func (u *Uplink) Run(ctx context.Context, register func() *nodeapi.Register, handler Handler) {
+	u.register, u.handler = register, handler
 	var running sync.WaitGroup
 	defer running.Wait()
 	wait := backoff.NewExponentialBackOff()
@@ -195,6 +198,11 @@ func (u *Uplink) Report(s *nodeapi.InstanceStatus) {
 // Event tells the operator something. It never blocks.
 func (u *Uplink) Event(e *nodeapi.Event) {
 	u.post(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Event{Event: e}})
+}
+
+// Confirmed answers a Confirm. It never blocks.
+func (u *Uplink) Confirmed(id int64) {
+	u.post(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Confirmed{Confirmed: &nodeapi.Confirmed{Id: id}}})
 }
 
 // Hold adds delta to the number of requests that the node has in its hands for the

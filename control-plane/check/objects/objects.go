@@ -6,9 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -17,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -27,8 +25,6 @@ const (
 	page = 500
 	// objectsMost bounds a list: who has more knows how to look for himself.
 	objectsMost = 50_000
-	// discoveryMost bounds an answer that is no object, in bytes.
-	discoveryMost = 4 << 20
 )
 
 // Reader reads objects. Its errors are those of k8s.io/apimachinery/pkg/api/errors where
@@ -49,45 +45,24 @@ func Connect(config *rest.Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := rest.HTTPClientFor(c)
+	types := runtime.NewScheme() // of answers that are errors
+	metav1.AddToGroupVersion(types, schema.GroupVersion{Version: "v1"})
+	c.NegotiatedSerializer = serializer.NewCodecFactory(types).WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(c)
 	if err != nil {
 		return nil, err
 	}
-	base, _, err := rest.DefaultServerUrlFor(c)
-	if err != nil {
-		return nil, err
-	}
-	return New(d, func(ctx context.Context, path string) ([]byte, error) { return fetch(ctx, client, base, path) }), nil
+	return New(d, func(ctx context.Context, path string) ([]byte, error) {
+		answer := client.Get().AbsPath(path).Do(ctx)
+		if err := answer.Error(); err != nil { // which has the API server's words
+			return nil, err
+		}
+		return answer.Raw()
+	}), nil
 }
 
 // New returns a Reader from its parts.
 func New(d dynamic.Interface, f Fetch) *Reader { return &Reader{d, f} }
-
-func fetch(ctx context.Context, client *http.Client, base *url.URL, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(path).String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, discoveryMost))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode == http.StatusOK {
-		return body, nil
-	}
-	var s metav1.Status
-	if err := json.Unmarshal(body, &s); err != nil || s.Message == "" {
-		s = metav1.Status{Status: metav1.StatusFailure, Message: "the server answered " + resp.Status}
-	}
-	s.Code = int32(resp.StatusCode)
-	return nil, &apierrors.StatusError{ErrStatus: s}
-}
 
 // Version returns the API server's version, such as v1.36.3.
 func (r *Reader) Version(ctx context.Context) (string, error) {

@@ -68,8 +68,8 @@ func runLocal(ctx context.Context, c config) (err error) {
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, stopTracing)) }()
 
 	// Nodes and gateways -> platform -> nodes and gateways.
-	cp, err := coordinator.NewLocal(coordinator.LocalConfig{StateDir: c.stateDir, RunDir: c.runDir, LargestInput: c.largestInput,
-		Gateways: xds.Config{ListenPort: c.gatewayPort, FilterPath: c.filter, RouteFilterPath: c.routeFilter, OTLPSocket: c.socket("otlp.sock"), TraceSampling: c.traceSampling}},
+	cp, err := coordinator.NewLocal(
+		coordinator.LocalConfig{StateDir: c.stateDir, RunDir: c.runDir, LargestInput: c.largestInput},
 		coordinator.Parts{Stores: allowed, Traces: traces, Metrics: registry, Log: log})
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func valid(t *testing.T) config {
 		t.Fatal(err)
 	}
 	return config{stateDir: t.TempDir(), runDir: t.TempDir(), listen: "127.0.0.1:0", cert: f.Cert, key: f.Key, ca: f.CA,
-		gatewayPort: 8080, traceSampling: 100, logLevel: "error"}
+		logLevel: "error"}
 }
 
 func TestRunServesTheOperatorUntilItIsToldToEnd(t *testing.T) {

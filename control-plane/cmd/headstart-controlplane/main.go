@@ -23,11 +23,8 @@ type config struct {
 	stateDir, runDir string
 	listen, metrics  string
 	cert, key, ca    string
-	stores, filter   string
-	routeFilter      string
-	gatewayPort      uint32
+	stores           string
 	largestInput     int64
-	traceSampling    float64
 	otlpForward      string
 	logLevel         string
 
@@ -56,8 +53,8 @@ func main() {
 		Use:   "headstart-controlplane",
 		Short: "The control plane of Headstart",
 		Long: `headstart-controlplane serves, on --listen (mutual TLS):
-  the nodes' streams   registration, activations, instances
-  ADS (delta) and LRS  to the nodes' Envoys
+  the nodes' streams  registration, activations, instances
+  xDS (delta)         endpoints and expectations, for the relays of the nodes' Envoys
 and, in --run-dir, unix sockets of mode 0600:
   admin.sock  the CLI's API socket: apply, status, traces
   otlp.sock   the collector of traces (OTLP over gRPC) that "headstart trace" reads
@@ -93,17 +90,13 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	f := cmd.Flags()
 	f.StringVar(&c.stateDir, "state-dir", "/var/lib/headstart", "directory where deployed functions survive a restart")
 	f.StringVar(&c.runDir, "run-dir", "/run/headstart", "directory for admin.sock and otlp.sock")
-	f.StringVar(&c.listen, "listen", "", "ip:port for nodes and gateways")
+	f.StringVar(&c.listen, "listen", "", "ip:port for nodes")
 	f.StringVar(&c.metrics, "metrics-listen", "127.0.0.1:9465", "ip:port of /metrics, empty for none")
 	f.StringVar(&c.cert, "cert", "", "certificate (PEM)")
 	f.StringVar(&c.key, "key", "", "private key of --cert (PEM)")
-	f.StringVar(&c.ca, "ca", "", "certificate authority of nodes and gateways (PEM)")
+	f.StringVar(&c.ca, "ca", "", "certificate authority of the nodes (PEM)")
 	f.StringVar(&c.stores, "stores", "", "the operator's list of stores that inputs may come from (YAML); empty: none")
-	f.StringVar(&c.filter, "prefetch-filter", "", "the prefetch filter's .wasm file, on the gateways' file system; empty: gateways without it")
-	f.StringVar(&c.routeFilter, "route-filter", "", "the route filter's .wasm file, there too; empty: weights alone decide where requests go")
-	f.Uint32Var(&c.gatewayPort, "gateway-port", 8080, "port of each node's gateway")
 	f.Int64Var(&c.largestInput, "largest-input", 0, "bytes that an input can have in a node's buffer: deploying a function with a larger limit causes a warning; 0: not known")
-	f.Float64Var(&c.traceSampling, "trace-sampling", 100, "percentage of requests that start a trace")
 	f.StringVar(&c.otlpForward, "otlp-forward", "", "gRPC target of your own collector, which gets all traces too; empty for none")
 	cmd.PersistentFlags().StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&c.platform, "platform", platformLocal, "what runs the functions: local (one machine) or kubernetes")

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -98,11 +99,7 @@ func (k *cluster) contextOf(raw clientcmdapi.Config) string {
 // contexts lists some for an error message.
 func contexts(raw clientcmdapi.Config) string {
 	const most = 8
-	var names []string
-	for name := range raw.Contexts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := sortedKeys(raw.Contexts)
 	if len(names) == 0 {
 		return "none"
 	}
@@ -147,11 +144,7 @@ func (k *cluster) controlPlanes(ctx context.Context, r *objects.Reader) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	var selector []string
-	for key, value := range d.Spec.Selector.MatchLabels {
-		selector = append(selector, key+"="+value)
-	}
-	pods, err := objects.List[corev1.Pod](ctx, r, objects.Pods, k.system, strings.Join(selector, ","))
+	pods, err := objects.List[corev1.Pod](ctx, r, objects.Pods, k.system, labels.Set(d.Spec.Selector.MatchLabels).String())
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -94,7 +95,7 @@ func printTables(out io.Writer, s admin.Status, now time.Time, noNode, noFunctio
 		header = []string{"\nFUNCTION", "HOST", "STATE", "SCALED BY", "INPUT"}
 	}
 	for _, f := range s.Functions {
-		row := []string{f.Name, host(f), state(f), f.Input}
+		row := []string{f.Name, host(f), state(f), inputs(f)}
 		if s.Platform == admin.Kubernetes {
 			row = slices.Insert(row, 3, f.Scaler)
 		}
@@ -132,20 +133,26 @@ func curlOptions(f admin.Function) string {
 	if f.Input == policy.InputBody {
 		return options + " --data-binary @FILE"
 	}
-	t, err := reference.ParseTemplate(f.Input)
-	if err != nil {
-		return options // it has no input
-	}
-	for _, header := range t.Headers() {
+	templates, _ := reference.ParseTemplates(reference.NewInputs(f.Input, f.Inputs)) // none: it has no input
+	for _, header := range templates.Headers() {
 		options += fmt.Sprintf(" -H '%s: VALUE'", header)
 	}
-	for i, parameter := range t.Parameters() {
+	for i, parameter := range templates.Parameters() {
 		if i == 0 {
 			options += " -G" // what follows is the query's
 		}
 		options += fmt.Sprintf(" --data-urlencode '%s=VALUE'", parameter)
 	}
 	return options
+}
+
+// inputs are those of a function as the table of functions has them.
+func inputs(f admin.Function) string {
+	all := []string{f.Input}
+	for _, name := range slices.Sorted(maps.Keys(f.Inputs)) {
+		all = append(all, name+": "+f.Inputs[name])
+	}
+	return strings.TrimPrefix(strings.Join(all, ", "), ", ")
 }
 
 // printControlPlanes writes which there are, if there is more to say than that one is.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -202,15 +203,13 @@ func removeNamespaces(stateDir string) error {
 func removeEmpty(dir string) { _ = unix.Rmdir(dir) }
 
 func cgroupRoots() ([]string, error) {
-	mounts, err := mounted()
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading mounts: %w", err)
 	}
 	var roots []string
 	for _, m := range mounts {
-		if m.kind == "cgroup" || m.kind == "cgroup2" {
-			roots = append(roots, m.place)
-		}
+		roots = append(roots, m.Mountpoint)
 	}
 	return roots, nil
 }

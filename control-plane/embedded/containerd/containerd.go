@@ -8,19 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"google.golang.org/grpc"
+
+	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 )
 
-const (
-	// Snapshotter is where root file systems come from: containerd's own default.
-	Snapshotter = "overlayfs"
-	// dialInterval is how often WaitReady tries the socket. A failed try costs a
-	// few microseconds, and each cold start of the platform waits for it.
-	dialInterval = 10 * time.Millisecond
-)
+// Snapshotter is where root file systems come from: containerd's own default.
+const Snapshotter = "overlayfs"
 
 // Paths are where one containerd keeps its things. All are absolute.
 type Paths struct {
@@ -51,7 +47,8 @@ func quote(s string) string {
 
 // WaitReady returns when the containerd at socket serves, or ctx ends.
 func WaitReady(ctx context.Context, socket string) error {
-	if err := waitSocket(ctx, socket); err != nil {
+	// This is quicker than gRPC's own waiting, whose first retry comes after a second.
+	if err := process.Poll(func(ctx context.Context) error { return dial(ctx, socket) })(ctx); err != nil {
 		return fmt.Errorf("waiting for containerd at %s: %w", socket, err)
 	}
 	c, err := connect(ctx, socket)
@@ -84,23 +81,6 @@ func connect(ctx context.Context, socket string, more ...client.Opt) (*client.Cl
 		return nil, fmt.Errorf("connecting to containerd: %w", err)
 	}
 	return c, nil
-}
-
-// waitSocket is quicker than gRPC's own waiting, whose first retry comes after a second.
-func waitSocket(ctx context.Context, socket string) error {
-	tick := time.NewTicker(dialInterval)
-	defer tick.Stop()
-	for {
-		err := dial(ctx, socket)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		}
-	}
 }
 
 // dial tells whether somebody listens.

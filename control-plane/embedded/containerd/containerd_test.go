@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/moby/sys/mountinfo"
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 )
@@ -64,7 +64,7 @@ func TestWaitReadyEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestMountTable(t *testing.T) {
+func TestMountsBelow(t *testing.T) {
 	const table = `22 27 0:21 / /proc rw,relatime - proc proc rw
 30 27 0:30 / /run/hs/a\040b/rootfs rw shared:3 - overlay overlay rw,lowerdir=/x
 31 30 0:31 / /run/hs/a\040b/rootfs/proc rw shared:3 master:1 - proc proc rw
@@ -72,44 +72,15 @@ func TestMountTable(t *testing.T) {
 33 27 0:31 / /run/hsx/rootfs rw - tmpfs tmpfs rw
 34 27 0:31 / /run/hs/a\040b/rootfs rw - tmpfs tmpfs rw
 35 27 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
-broken line
 `
-	mounts := parseMounts(table)
-	if len(mounts) != 7 || mounts[1] != (mount{"/run/hs/a b/rootfs", "overlay"}) || mounts[6].kind != "cgroup" {
-		t.Errorf("%+v", mounts)
+	mounts, err := mountinfo.GetMountsFromReader(strings.NewReader(table), nil)
+	if err != nil {
+		t.Fatal(err)
 	}
 	want := []string{"/run/hs/a b/rootfs/proc", "/run/hs/a b/rootfs"}
 	if d := cmp.Diff(want, below(mounts, "/run/hs")); d != "" {
 		t.Error(d)
 	}
-}
-
-func FuzzParseMounts(f *testing.F) {
-	f.Add(`30 27 0:30 / /run/a\040b rw - overlay overlay rw`)
-	f.Add(`30 27 0:30 / /run/a\ rw - overlay`)
-	f.Add(`30 27 0:30 / \777\9\\ rw - - -`)
-	f.Fuzz(func(t *testing.T, table string) {
-		mounts := parseMounts(table)
-		if len(mounts) > strings.Count(table, "\n")+1 {
-			t.Errorf("%d mounts of %d lines", len(mounts), strings.Count(table, "\n")+1)
-		}
-		for _, place := range below(mounts, "/run/hs") {
-			if !strings.HasPrefix(place, "/run/hs/") {
-				t.Errorf("%q is not below", place)
-			}
-		}
-	})
-}
-
-// The kernel's escapes come back as they were.
-func TestUnescape(t *testing.T) {
-	escape := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
-	rapid.Check(t, func(t *rapid.T) {
-		s := rapid.String().Draw(t, "path")
-		if got := unescape(escape.Replace(s)); got != s {
-			t.Errorf("%q became %q", s, got)
-		}
-	})
 }
 
 // All that is in the cgroup gets killed: it has to be the container's own.
@@ -178,9 +149,16 @@ func TestRuncDirectory(t *testing.T) {
 }
 
 func TestCgroupMembership(t *testing.T) {
-	got := cgroupPaths("9:name=systemd:/\n4:memory:/headstart/f1\n0::/a:b/c\nbroken\n")
-	if d := cmp.Diff([]string{"/", "/headstart/f1", "/a:b/c"}, got); d != "" {
-		t.Error(d)
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, place, _ := strings.Cut(strings.TrimSpace(strings.Split(string(own), "\n")[0]), "/")
+	place = "/" + place
+	for cgroup, want := range map[string]bool{place: true, place + "/below": false, "/nobody/has/this": false} {
+		if got := inCgroup(os.Getpid(), []string{cgroup}); got != want {
+			t.Errorf("%s: %v, want %v", cgroup, got, want)
+		}
 	}
 }
 

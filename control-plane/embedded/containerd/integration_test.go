@@ -20,6 +20,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"github.com/moby/sys/mountinfo"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -408,7 +409,7 @@ func TestStackedAndSharedMountsAreSwept(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	mounts, err := mounted()
+	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,9 +25,9 @@ func SweepMounts(dir string) error {
 		return err
 	}
 	for range maxSweeps {
-		mounts, err := mounted()
+		mounts, err := mountinfo.GetMounts(nil)
 		if err != nil {
-			return err
+			return fmt.Errorf("reading mounts: %w", err)
 		}
 		places := below(mounts, dir)
 		if len(places) == 0 {
@@ -78,11 +78,11 @@ func resolve(dir string) (string, error) {
 }
 
 // below selects the places strictly below dir, each once, deepest first.
-func below(mounts []mount, dir string) []string {
+func below(mounts []*mountinfo.Info, dir string) []string {
 	var found []string
 	for _, m := range mounts {
-		if isBelow(m.place, dir) {
-			found = append(found, m.place)
+		if isBelow(m.Mountpoint, dir) {
+			found = append(found, m.Mountpoint)
 		}
 	}
 	slices.SortFunc(found, func(a, b string) int {
@@ -96,50 +96,4 @@ func below(mounts []mount, dir string) []string {
 
 func isBelow(path, dir string) bool {
 	return path != dir && strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
-}
-
-// mount is one line of the mount table.
-type mount struct{ place, kind string }
-
-func mounted() ([]mount, error) {
-	table, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("reading mounts: %w", err)
-	}
-	return parseMounts(string(table)), nil
-}
-
-// parseMounts reads /proc/<pid>/mountinfo (proc(5)): the place is the fifth field, the
-// kind of file system the first one after a lone dash.
-func parseMounts(table string) []mount {
-	var all []mount
-	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
-		dash := slices.Index(fields, "-")
-		if dash > 4 && dash+1 < len(fields) {
-			all = append(all, mount{place: unescape(fields[4]), kind: fields[dash+1]})
-		}
-	}
-	return all
-}
-
-// unescape undoes the kernel's octal escapes of space, tab, newline and backslash.
-func unescape(s string) string {
-	var b strings.Builder
-	for {
-		before, after, found := strings.Cut(s, `\`)
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		if len(after) >= 3 {
-			if c, err := strconv.ParseUint(after[:3], 8, 8); err == nil {
-				b.WriteByte(byte(c))
-				s = after[3:]
-				continue
-			}
-		}
-		b.WriteByte('\\')
-		s = after
-	}
 }

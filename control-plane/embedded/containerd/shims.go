@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 )
@@ -82,16 +82,15 @@ func leftovers(dir string, cgroups []string) func([]process.Entry) []int {
 // isShim tells whether a process is a shim (containerd calls them so, whatever the
 // runtime) that works below dir. Files of a process that has ended cannot be read.
 func isShim(pid int, dir string) bool {
-	proc := "/proc/" + strconv.Itoa(pid)
-	cmdline, err := os.ReadFile(proc + "/cmdline")
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return false
 	}
-	args := strings.Split(string(cmdline), "\x00")
-	if !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") {
+	args, err := p.CmdLine()
+	if err != nil || len(args) == 0 || !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim-") {
 		return false
 	}
-	cwd, _ := os.Readlink(proc + "/cwd")
+	cwd, _ := p.Cwd()
 	return slices.ContainsFunc(append(args, cwd), func(s string) bool { return isBelow(s, dir) })
 }
 
@@ -99,22 +98,16 @@ func inCgroup(pid int, cgroups []string) bool {
 	if len(cgroups) == 0 {
 		return false
 	}
-	member, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(cgroupPaths(string(member)), func(p string) bool {
-		return slices.ContainsFunc(cgroups, func(c string) bool { return p == c || isBelow(p, c) })
-	})
-}
-
-// cgroupPaths reads the third field of /proc/<pid>/cgroup (cgroups(7)).
-func cgroupPaths(file string) []string {
-	var paths []string
-	for line := range strings.Lines(file) {
-		if fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3); len(fields) == 3 {
-			paths = append(paths, path.Clean(fields[2]))
-		}
+	member, err := p.Cgroups()
+	if err != nil {
+		return false
 	}
-	return paths
+	return slices.ContainsFunc(member, func(of procfs.Cgroup) bool {
+		place := path.Clean(of.Path)
+		return slices.ContainsFunc(cgroups, func(c string) bool { return place == c || isBelow(place, c) })
+	})
 }

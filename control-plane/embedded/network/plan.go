@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 )
 
 const (
@@ -39,9 +41,6 @@ func CheckName(name string) error {
 	}
 	return nil
 }
-
-// validNode is a DNS label (RFC 1123), short enough for a file name with the instance.
-var validNode = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // Config says what network to make.
 type Config struct {
@@ -107,7 +106,7 @@ func (c Config) validate() error {
 	}
 	seen := make(map[string]bool, len(c.Nodes))
 	for _, n := range c.Nodes {
-		if !validNode.MatchString(n) {
+		if !field.IsLabel(n) {
 			return fmt.Errorf("node name %q is not a DNS label", n)
 		}
 		if seen[n] {

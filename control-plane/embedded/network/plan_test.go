@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 )
 
 var netips = cmp.Options{
@@ -38,7 +40,7 @@ func TestAPlanStaysInItsSubnetAndOverlapsNothing(t *testing.T) {
 		addr := netip.AddrFrom4([4]byte{byte(raw >> 24), byte(raw >> 16), byte(raw >> 8), byte(raw)})
 		c := Config{
 			Name:   rapid.StringMatching(validName.String()).Draw(t, "name"),
-			Nodes:  rapid.SliceOfNDistinct(rapid.StringMatching(validNode.String()), 1, maxNodes, rapid.ID).Draw(t, "nodes"),
+			Nodes:  rapid.SliceOfNDistinct(rapid.StringMatching(field.LabelForm), 1, maxNodes, rapid.ID).Draw(t, "nodes"),
 			Subnet: netip.PrefixFrom(addr, bits),
 		}
 		p, err := newPlan(c)

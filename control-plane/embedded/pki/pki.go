@@ -12,13 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
+
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 )
 
 const (
@@ -28,16 +28,11 @@ const (
 	// clockSlack is how far the clock may be set back after the start (a laptop that
 	// wakes up and asks for the time) without the certificates looking unborn.
 	clockSlack = time.Hour
-	// serialBits: RFC 5280 section 4.1.2.2 allows 20 octets, positive.
-	serialBits = 159
 )
 
 // caFile is the authority's certificate in its directory. No Issue can overwrite it:
 // names have no dot.
 const caFile = "authority.ca.pem"
-
-// validName is one DNS label (RFC 1123), because it becomes a DNS name and a file name.
-var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // Files are the paths of one party's PEM files.
 type Files struct{ Cert, Key, CA string }
@@ -61,10 +56,7 @@ func New(dir string) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making authority's key: %w", err)
 	}
-	tmpl, err := template("headstart embedded authority")
-	if err != nil {
-		return nil, err
-	}
+	tmpl := template("headstart embedded authority")
 	tmpl.IsCA = true
 	tmpl.BasicConstraintsValid = true
 	tmpl.MaxPathLenZero = true // it signs parties, no further authorities
@@ -85,17 +77,14 @@ func New(dir string) (*Authority, error) {
 // given addresses, good as server and as client, and writes them with mode 0600. A
 // second Issue of the same name replaces the first one's files.
 func (a *Authority) Issue(name string, ips ...netip.Addr) (Files, error) {
-	if !validName.MatchString(name) {
+	if !field.IsLabel(name) {
 		return Files{}, fmt.Errorf("issuing certificate: %q is not a DNS label", name)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Files{}, fmt.Errorf("making %s's key: %w", name, err)
 	}
-	tmpl, err := template(name)
-	if err != nil {
-		return Files{}, err
-	}
+	tmpl := template(name)
 	tmpl.KeyUsage = x509.KeyUsageDigitalSignature
 	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	tmpl.DNSNames = []string{name}
@@ -139,16 +128,11 @@ func (a *Authority) write(name, kind string, der []byte) error {
 	return nil
 }
 
-func template(name string) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
-	if err != nil {
-		return nil, fmt.Errorf("drawing serial number: %w", err)
-	}
+func template(name string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: name},
-		NotBefore:    now.Add(-clockSlack),
-		NotAfter:     now.Add(validity),
-	}, nil
+		Subject:   pkix.Name{CommonName: name},
+		NotBefore: now.Add(-clockSlack),
+		NotAfter:  now.Add(validity),
+	}
 }

@@ -57,9 +57,6 @@ type child struct {
 }
 
 func newChild(spec Spec, changed func()) *child {
-	if spec.StopSignal == 0 {
-		spec.StopSignal = syscall.SIGTERM
-	}
 	if spec.StopTimeout == 0 {
 		spec.StopTimeout = defaultStopTimeout
 	}
@@ -167,7 +164,7 @@ func (c *child) signal(pid int, exited <-chan struct{}) {
 	}
 	// The pid is ours until it is reaped, which waits for this function; a failure
 	// can only mean that it is just ending.
-	_ = unix.Kill(pid, c.spec.StopSignal)
+	_ = unix.Kill(pid, unix.SIGTERM)
 	timer := time.NewTimer(c.spec.StopTimeout)
 	defer timer.Stop()
 	select {

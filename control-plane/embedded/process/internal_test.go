@@ -40,37 +40,3 @@ func TestTailKeepsTheEnd(t *testing.T) {
 		}
 	})
 }
-
-func TestParseStat(t *testing.T) {
-	for stat, want := range map[string]struct {
-		parent int
-		alive  bool
-	}{
-		"12 (sh) S 7 12 12 0":              {7, true},
-		"12 (a) b) R 1 (x) Z 9":            {0, false}, // after the last parenthesis only
-		"12 (evil) S 99 (\n) R 7 12":       {7, true},
-		"12 (sh) Z 7 12":                   {0, false},
-		"12 (sh) X 7 12":                   {0, false},
-		"12 (sh) S":                        {0, false},
-		"12 (sh) S seven 1":                {0, false},
-		"12 (sh) S -7 1":                   {0, false},
-		"12 sh S 7":                        {0, false},
-		"":                                 {0, false},
-		"12 (sh) S 99999999999999999999 1": {0, false},
-	} {
-		parent, alive := parseStat([]byte(stat))
-		if alive != want.alive || alive && parent != want.parent {
-			t.Errorf("%q: %d, %v", stat, parent, alive)
-		}
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("12 (sh) S 7 12 12 0"))
-	f.Add([]byte("12 () ) Z 7"))
-	f.Fuzz(func(t *testing.T, stat []byte) {
-		if parent, alive := parseStat(stat); alive && parent < 0 {
-			t.Errorf("parent %d", parent)
-		}
-	})
-}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -41,9 +40,7 @@ type Spec struct {
 	// Ready blocks until the child serves, or ctx ends. May be nil. It is asked at
 	// Start only; after a restart the child's clients find out themselves.
 	Ready func(ctx context.Context) error
-	// StopSignal asks the child to end. Zero: SIGTERM.
-	StopSignal syscall.Signal
-	// StopTimeout is how long it has between StopSignal and SIGKILL. Zero: 10 s.
+	// StopTimeout is how long it has between SIGTERM and SIGKILL. Zero: 10 s.
 	StopTimeout time.Duration
 }
 

@@ -396,13 +396,13 @@ func TestChildrenOutliveTheThreadsAroundThem(t *testing.T) {
 	}
 }
 
-func TestStopSignalEnvironmentAndArguments(t *testing.T) {
+func TestStopEnvironmentAndArguments(t *testing.T) {
 	log := &buffer{}
 	path, ready := opened(t)
 	g := process.New(func(process.Exit) {})
 	err := g.Start(context10(t), process.Spec{
-		Name: "x", Path: "/bin/sh", Env: []string{"COLOUR=green"}, Log: log, Ready: ready, StopSignal: syscall.SIGINT,
-		Args: []string{"-c", `trap "echo stopped; exit" INT; echo $COLOUR $HOME $1; : >` + path + `; while :; do /bin/sleep 0.01; done`, "sh", "arg"},
+		Name: "x", Path: "/bin/sh", Env: []string{"COLOUR=green"}, Log: log, Ready: ready,
+		Args: []string{"-c", `trap "echo stopped; exit" TERM; echo $COLOUR $HOME $1; : >` + path + `; while :; do /bin/sleep 0.01; done`, "sh", "arg"},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,15 +1,15 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,40 +19,19 @@ type Entry struct{ PID, Parent int }
 // Table returns the processes that run now. It leaves out zombies, which hold nothing
 // any more, and this process itself, so that no selection can be suicide.
 func Table() ([]Entry, error) {
-	dirs, err := os.ReadDir("/proc")
+	running, err := procfs.AllProcs()
 	if err != nil {
 		return nil, fmt.Errorf("listing processes: %w", err)
 	}
 	var all []Entry
-	for _, d := range dirs {
-		pid, err := strconv.Atoi(d.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + d.Name() + "/stat")
-		if err != nil {
-			continue // it has just ended
-		}
-		if parent, alive := parseStat(stat); alive {
-			all = append(all, Entry{PID: pid, Parent: parent})
+	for _, p := range running {
+		// One that has just ended has no status.
+		stat, err := p.Stat()
+		if err == nil && p.PID != os.Getpid() && !strings.ContainsAny(stat.State, "ZXx") {
+			all = append(all, Entry{PID: p.PID, Parent: stat.PPID})
 		}
 	}
 	return all, nil
-}
-
-// parseStat reads state and parent from /proc/<pid>/stat (proc(5)). The second field,
-// the name, is what the program likes, closing parentheses and newlines included.
-func parseStat(stat []byte) (parent int, alive bool) {
-	end := bytes.LastIndexByte(stat, ')')
-	if end < 0 {
-		return 0, false
-	}
-	fields := bytes.Fields(stat[end+1:])
-	if len(fields) < 2 || len(fields[0]) != 1 || bytes.ContainsAny(fields[0], "ZXx") {
-		return 0, false
-	}
-	parent, err := strconv.Atoi(string(fields[1]))
-	return parent, err == nil && parent >= 0
 }
 
 // pollInterval bounds how late Kill notices that its context has ended.

@@ -27,7 +27,7 @@ type About struct {
 func (p *Platform) About(name string) About {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := p.functions[name]
+	f := p.deployed(name)
 	if f == nil {
 		return About{}
 	}
@@ -75,7 +75,7 @@ func (p *Platform) Refused() []string {
 	var names []string
 	for _, problems := range p.problems {
 		for _, problem := range problems {
-			if problem.Refused && p.functions[problem.Function] == nil {
+			if problem.Refused && p.deployed(problem.Function) == nil {
 				names = append(names, problem.Function)
 			}
 		}

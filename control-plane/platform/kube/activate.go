@@ -68,9 +68,12 @@ func refuse(status int, reason, message string) *platform.Refusal {
 func (p *Platform) bind(r platform.Request, joined **attempt) (platform.Instance, <-chan struct{}, error) {
 	f := p.functions[r.Function]
 	if f == nil {
-		return platform.Instance{}, nil, refuse(http.StatusNotFound, reasonFunctionUnknown, "no Service with headstart.dev/ annotations has this name, or it is refused: see the events of the Service")
+		return platform.Instance{}, nil, unknownFunction()
 	}
-	p.activity.touch(f.Name)
+	if f.Withdrawn {
+		return p.lastResort(f, r)
+	}
+	p.activity.Touch(f.Name)
 	if f.Relay != nil {
 		return p.relayed(f), nil, nil
 	}
@@ -85,6 +88,21 @@ func (p *Platform) bind(r platform.Request, joined **attempt) (platform.Instance
 		return platform.Instance{}, nil, err
 	}
 	return platform.Instance{}, f.moved, nil
+}
+
+// lastResort is where a withdrawn function's request goes; the caller holds mu.
+func (p *Platform) lastResort(f *function, r platform.Request) (platform.Instance, <-chan struct{}, error) {
+	if f.Relay != nil {
+		return p.relayed(f), nil, nil
+	}
+	if in := p.pick(f, r.Node); in != nil && in.Phase == platform.Ready {
+		return in.Instance, nil, nil
+	}
+	return platform.Instance{}, nil, unknownFunction()
+}
+
+func unknownFunction() *platform.Refusal {
+	return refuse(http.StatusNotFound, reasonFunctionUnknown, "no Service with headstart.dev/ annotations has this name, or it is refused: see the events of the Service")
 }
 
 // relayed is where a request for a function of Knative's goes; the caller holds mu.

@@ -62,6 +62,7 @@ func (p *Platform) sweep() {
 	p.watchNodes()
 	p.watchCharge()
 	p.watchItself()
+	p.forgetWithdrawn()
 	for _, w := range p.workloads {
 		p.forgetDoomed(w)
 		switch replicas, _ := p.desired(w); {
@@ -84,7 +85,7 @@ func (p *Platform) watchNodes() {
 			delete(p.left, node)
 			continue
 		}
-		p.activity.pause(0)
+		p.activity.Pause(0)
 	}
 	for node, since := range p.gone {
 		if time.Since(since) > goneMost {
@@ -98,7 +99,7 @@ func (p *Platform) watchNodes() {
 func (p *Platform) watchCharge() {
 	before := p.charge
 	if p.charge = p.inCharge(); p.charge && !before {
-		p.activity.pause(startGrace)
+		p.activity.Pause(startGrace)
 	}
 }
 
@@ -108,7 +109,7 @@ func (p *Platform) watchCharge() {
 func (p *Platform) watchItself() {
 	now := time.Now()
 	if !p.swept.IsZero() && now.Sub(p.swept) > stillMost {
-		p.activity.pause(0)
+		p.activity.Pause(0)
 	}
 	p.swept = now
 }
@@ -117,7 +118,7 @@ func (p *Platform) watchItself() {
 func (p *Platform) idle(w *workload) time.Duration {
 	idle := time.Duration(1<<63 - 1)
 	for _, f := range w.functions {
-		idle = min(idle, p.activity.idle(f.Name))
+		idle = min(idle, p.activity.Idle(f.Name))
 	}
 	return idle
 }
@@ -125,9 +126,7 @@ func (p *Platform) idle(w *workload) time.Duration {
 // withdraw takes the workload's instances out of routing; the caller holds mu.
 func (p *Platform) withdraw(w *workload, asked bool) {
 	w.down = &withdrawal{since: time.Now(), asked: asked}
-	for _, f := range w.functions {
-		p.refresh(f)
-	}
+	p.refreshAll(w)
 }
 
 // takeBack ends a withdrawal, unless the cluster is being told already; the caller holds
@@ -137,9 +136,7 @@ func (p *Platform) takeBack(w *workload) {
 		return
 	}
 	w.down = nil
-	for _, f := range w.functions {
-		p.refresh(f)
-	}
+	p.refreshAll(w)
 }
 
 // drain goes on with a withdrawal; the caller holds mu.
@@ -149,9 +146,7 @@ func (p *Platform) drain(w *workload) {
 	switch {
 	case d.done && time.Since(d.ended) > seenTimeout:
 		w.down = nil // the watch has missed it, or somebody has scaled it up in between
-		for _, f := range w.functions {
-			p.refresh(f)
-		}
+		p.refreshAll(w)
 	case d.committed:
 	case w.window == 0:
 		p.takeBack(w) // it is not ours any more
@@ -202,16 +197,14 @@ func (p *Platform) committed(w *workload, d *withdrawal, version string, err err
 	} else {
 		w.down = nil
 		for _, f := range w.functions {
-			p.activity.touch(f.Name) // it is tried again after another idle window
+			p.activity.Touch(f.Name) // it is tried again after another idle window
 			if !errors.Is(err, errOther) {
 				p.events.Add(f.Name, event.Event{Reason: reasonScaleToZeroFailed, Message: fmt.Sprintf("%s %s could not be scaled to zero: %v", w.kind, w.name, err)})
 			}
 		}
 		p.log.Warn("a workload could not be scaled to zero; its instances are used again", "kind", w.kind, "namespace", w.namespace, "name", w.name, "error", err)
 	}
-	for _, f := range w.functions {
-		p.refresh(f)
-	}
+	p.refreshAll(w)
 }
 
 // forgetDoomed takes pods as kept that are still there; the caller holds mu.
@@ -226,9 +219,7 @@ func (p *Platform) forgetDoomed(w *workload) {
 	if !forgotten {
 		return
 	}
-	for _, f := range w.functions {
-		p.refresh(f)
-	}
+	p.refreshAll(w)
 }
 
 // ScaleToZero implements platform.Platform. It also waits for requests under way, however
@@ -236,7 +227,7 @@ func (p *Platform) forgetDoomed(w *workload) {
 func (p *Platform) ScaleToZero(_ context.Context, function string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := p.functions[function]
+	f := p.deployed(function)
 	switch {
 	case f == nil:
 		return refuse(http.StatusNotFound, reasonFunctionUnknown, fmt.Sprintf("function %q is not deployed", function))

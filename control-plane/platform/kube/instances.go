@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -79,6 +80,13 @@ func (p *Platform) endpointsChanged(before, now *object.Endpoints) {
 	}
 }
 
+// refreshAll looks at all functions of a workload; the caller holds mu.
+func (p *Platform) refreshAll(w *workload) {
+	for _, f := range w.functions {
+		p.refresh(f)
+	}
+}
+
 // refresh looks at the function's instances anew; the caller holds mu.
 func (p *Platform) refresh(f *function) {
 	defer f.wake()
@@ -122,7 +130,7 @@ func (p *Platform) refresh(f *function) {
 func (p *Platform) noteReadiness(f *function, instances []*instance) {
 	for _, in := range instances {
 		if in.Phase == platform.Ready && !slices.ContainsFunc(f.instances, func(old *instance) bool { return old.ID == in.ID && old.Phase == platform.Ready }) {
-			p.activity.touch(f.Name)
+			p.activity.Touch(f.Name)
 		}
 	}
 }
@@ -147,7 +155,7 @@ func (p *Platform) instanceOf(f *function, pod *object.Pod) *instance {
 	switch {
 	case pod.Terminating() || f.workload != nil && p.withdrawn(f.workload, string(pod.UID)):
 		in.Phase = platform.Stopping
-	case pod.Ready && in.Address != "":
+	case pod.Ready && in.Address.IsValid():
 		in.Phase = platform.Ready
 	}
 	return in
@@ -166,17 +174,21 @@ func (p *Platform) withdrawn(w *workload, uid string) bool {
 	return w.down != nil || doomed || p.current(w).Replicas == 0
 }
 
-// address is where the pod takes the function's requests, empty while that is not known.
-func address(pod *object.Pod, target intstr.IntOrString) string {
+// address is where the pod takes the function's requests, if that is known.
+func address(pod *object.Pod, target intstr.IntOrString) netip.AddrPort {
 	port := target.IntVal
 	if target.Type == intstr.String {
 		port = pod.Ports[target.StrVal]
 	}
-	ip, err := netip.ParseAddr(pod.IP)
-	if err != nil || port <= 0 || port > 65535 {
-		return ""
+	return addressOf(pod.IP, port)
+}
+
+// addressOf is zero unless both are known.
+func addressOf(ip netip.Addr, port int32) netip.AddrPort {
+	if !ip.IsValid() || port <= 0 || port > math.MaxUint16 {
+		return netip.AddrPort{}
 	}
-	return netip.AddrPortFrom(ip, uint16(port)).String()
+	return netip.AddrPortFrom(ip, uint16(port))
 }
 
 // endpointsOf are where a function of Knative's takes requests: its pods, or the activator
@@ -188,15 +200,15 @@ func (p *Platform) endpointsOf(namespace string, f *function) []platform.Endpoin
 			continue
 		}
 		for _, e := range slice.Ready {
-			ip, err := netip.ParseAddr(e.IP)
-			if err != nil || slice.Port <= 0 || slice.Port > 65535 {
+			at := addressOf(e.IP, slice.Port)
+			if !at.IsValid() {
 				continue
 			}
 			pod := p.mirrors.pods.Get(e.PodNamespace, e.Pod)
-			all = append(all, platform.Endpoint{Function: f.Name, Address: netip.AddrPortFrom(ip, uint16(slice.Port)).String(),
+			all = append(all, platform.Endpoint{Function: f.Name, Address: at,
 				Node: e.Node, MeshTLS: pod != nil && pod.MeshTLS, Relay: e.PodNamespace != namespace})
 		}
 	}
-	slices.SortFunc(all, func(a, b platform.Endpoint) int { return cmp.Compare(a.Address, b.Address) })
+	slices.SortFunc(all, func(a, b platform.Endpoint) int { return a.Address.Compare(b.Address) })
 	return slices.CompactFunc(all, func(a, b platform.Endpoint) bool { return a.Address == b.Address })
 }

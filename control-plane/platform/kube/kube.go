@@ -21,8 +21,6 @@ import (
 // Config is what the operator says.
 type Config struct {
 	Stores stores.Stores
-	// Domain is the cluster's DNS domain; empty: cluster.local.
-	Domain string
 	// InCharge says whether it is this control plane's turn to scale to zero; nil: always.
 	// To scale up is everybody's at all times: the API server refuses whoever is second.
 	InCharge func() bool
@@ -56,7 +54,7 @@ type Platform struct {
 	workloads  map[workloadKey]*workload
 	problems   map[string][]catalog.Problem // by namespace
 	jobs       map[string]placedJob         // by the pod's id
-	activity   activity
+	activity   platform.Activity
 	joined     map[string]bool      // nodes whose daemon is connected
 	left       map[string]time.Time // since when another node's daemon is away
 	gone       map[string]time.Time // since when a node's object is no more
@@ -64,12 +62,12 @@ type Platform struct {
 
 // New returns a platform that knows nothing until Run.
 func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platform {
-	p := &Platform{clients: c, reader: catalog.Reader{Stores: config.Stores, Domain: config.Domain}, events: events, log: log,
+	p := &Platform{clients: c, reader: catalog.Reader{Stores: config.Stores}, events: events, log: log,
 		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}),
 		// Nodes may compare generations with those that they had of the control plane before.
 		generation: time.Now().Unix(),
 		functions:  map[string]*function{}, inside: map[string]map[string]*function{}, workloads: map[workloadKey]*workload{},
-		problems: map[string][]catalog.Problem{}, jobs: map[string]placedJob{}, activity: newActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{}}
+		problems: map[string][]catalog.Problem{}, jobs: map[string]placedJob{}, activity: platform.NewActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{}}
 	if p.inCharge = config.InCharge; p.inCharge == nil {
 		p.inCharge = func() bool { return true }
 	}
@@ -144,7 +142,7 @@ func (p *Platform) recover() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open = true
-	p.activity.pause(startGrace)
+	p.activity.Pause(startGrace)
 	namespaces := map[string]bool{}
 	p.mirrors.services.Namespaces(func(ns string) { namespaces[ns] = true })
 	p.mirrors.knativeServices.Namespaces(func(ns string) { namespaces[ns] = true })

@@ -28,8 +28,8 @@ func (p *Platform) NodeLeft(node string) {
 	defer p.mu.Unlock()
 	delete(p.joined, node)
 	p.left[node] = time.Now()
-	p.activity.report(node, nil, p.known)
-	p.activity.pause(0)
+	p.activity.Report(node, nil, p.known)
+	p.activity.Pause(0)
 	p.lookAgain(node)
 }
 
@@ -50,7 +50,8 @@ func (p *Platform) lookAgain(node string) {
 func (p *Platform) Load(node string, inFlight map[string]int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.activity.report(node, inFlight, p.known)
+	// A node may know functions first, and does not repeat what it said.
+	p.activity.Report(node, platform.BusyOf(inFlight), p.known)
 }
 
 // Event records what a node tells of a function.
@@ -63,7 +64,7 @@ func (p *Platform) Event(function string, e event.Event) {
 }
 
 // known says whether there is such a function; the caller holds mu.
-func (p *Platform) known(function string) bool { return p.functions[function] != nil }
+func (p *Platform) known(function string) bool { return p.deployed(function) != nil }
 
 // Message is the function as nodes know it. What only a sandbox's maker needs stays out:
 // here that is the kubelet.
@@ -72,7 +73,8 @@ func Message(f platform.Function) *nodeapi.Function {
 		Name: f.Name, Generation: f.Generation, Hosts: f.Hosts, Port: f.Port, ProbePath: f.ProbePath, PlatformReadiness: f.PlatformReadiness,
 		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
 		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, HasInput: f.Policy.Input != "", BodyInput: f.Policy.BodyInput,
-		InputTemplate: f.Policy.Template(), Callers: f.Policy.CallerNamespaces(), Http2: f.HTTP2,
+		InputTemplate: f.Policy.Templates()[""], InputTemplates: f.Policy.Templates().Named(),
+		Callers: f.Policy.CallerNamespaces(), Http2: f.HTTP2,
 	}
 }
 
@@ -95,7 +97,10 @@ func (p *Platform) InstancesOf(node string) *nodeapi.Instances {
 }
 
 func (in *instance) message() *nodeapi.InstanceStatus {
-	s := &nodeapi.InstanceStatus{Id: in.ID, Function: in.Function, Phase: nodeapi.Phase_PHASE_STARTING, Address: in.Address, MeshSni: in.MeshSNI}
+	s := &nodeapi.InstanceStatus{Id: in.ID, Function: in.Function, Phase: nodeapi.Phase_PHASE_STARTING, MeshSni: in.MeshSNI}
+	if in.Address.IsValid() {
+		s.Address = in.Address.String()
+	}
 	switch {
 	case in.ending:
 		s.Phase = nodeapi.Phase_PHASE_STOPPED

@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -15,12 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/mirror"
 	"github.com/headstart-mesh/headstart/control-plane/platform/platformtest"
 )
+
+// withdrawnMost is how long a withdrawn function is known.
+const withdrawnMost = 31 * time.Second
 
 func TestARefusedServiceIsNoFunctionAndSaysWhy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
@@ -29,10 +34,7 @@ func TestARefusedServiceIsNoFunctionAndSaysWhy(t *testing.T) {
 		s.Annotations["headstart.dev/scale-to-zero"] = "soon"
 		w.applyService(s)
 		w.settle()
-		if st := w.p.State(); len(st.Functions)+len(st.Instances) != 0 {
-			t.Errorf("state: %+v", st)
-		}
-		w.wantRefused(404, "FunctionUnknown", "see the events of the Service")
+		w.wantWithdrawn()
 		const says = `headstart.dev/scale-to-zero: "soon" is not a duration; write it like 90s or 5m`
 		if events := w.events.Of(fire); len(events) != 1 || events[0].Reason != "AnnotationsRefused" || events[0].Message != says || events[0].Field != "headstart.dev/scale-to-zero" {
 			t.Errorf("events: %+v", events)
@@ -52,6 +54,56 @@ func TestARefusedServiceIsNoFunctionAndSaysWhy(t *testing.T) {
 		w.wantPhases(platform.Ready)
 		if left := w.p.Problems(); len(left) != 0 {
 			t.Errorf("left: %+v", left)
+		}
+	})
+}
+
+// wantWithdrawn fails the test unless fire is withdrawn and then forgotten.
+func (w *world) wantWithdrawn() {
+	w.t.Helper()
+	if st := w.p.State(); len(st.Functions) != 1 || !st.Functions[0].Withdrawn || len(st.Functions[0].Hosts) != 0 {
+		w.t.Errorf("state of what has just been withdrawn: %+v", st)
+	}
+	time.Sleep(withdrawnMost)
+	w.settle()
+	if st := w.p.State(); len(st.Functions)+len(st.Instances) != 0 {
+		w.t.Errorf("state: %+v", st)
+	}
+	w.wantRefused(404, "FunctionUnknown", "see the events of the Service")
+}
+
+// Istio tells gateways of a withdrawn function's cluster within seconds. Until then they may send
+// its requests to a node's daemon, and none of them is lost while there is an instance.
+func TestAWithdrawnFunctionAnswersUntilGatewaysHaveHeard(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		in := w.hot()
+		w.must(w.clients.Kubernetes.CoreV1().Services(namespace).Delete(t.Context(), "fire", metav1.DeleteOptions{}))
+		w.settle()
+		if got, err := w.p.Activate(t.Context(), platform.Request{ID: "r", Function: fire, Node: in.Node}); err != nil || got.ID != in.ID {
+			t.Errorf("while gateways have not heard: %+v, %v", got, err)
+		}
+		if m := w.p.InstancesOf(in.Node); len(m.GetInstances()) != 1 {
+			t.Errorf("the node is told of %v", m.GetInstances())
+		}
+		w.wantWithdrawn()
+		wantScales(t, a, 1)
+	})
+}
+
+func TestAWithdrawnFunctionIsNotStarted(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		w.cold()
+		w.must(w.clients.Kubernetes.CoreV1().Services(namespace).Delete(t.Context(), "fire", metav1.DeleteOptions{}))
+		w.settle()
+		w.wantRefused(404, "FunctionUnknown", "see the events of the Service")
+		if s := a.scales(); len(s) > 0 {
+			t.Errorf("scaled to %v", s)
+		}
+		// The same name again is a function at once.
+		w.applyService(serviceOf(namespace, "fire", platformtest.Fire()))
+		w.settle()
+		if st := w.p.State(); len(st.Functions) != 1 || st.Functions[0].Withdrawn || len(st.Functions[0].Hosts) == 0 {
+			t.Errorf("state of what was deployed again: %+v", st)
 		}
 	})
 }
@@ -179,7 +231,7 @@ func TestKnativeKeepsScaling(t *testing.T) {
 		in := w.activate()
 		want := platform.Instance{Function: fire, Phase: platform.Starting, Relay: &platform.Relay{Address: "10.96.0.7:80",
 			Headers: map[string]string{"Knative-Serving-Revision": "fire-00001", "Knative-Serving-Namespace": "default"}}}
-		if d := cmp.Diff(want, in); d != "" {
+		if d := cmp.Diff(want, in, sameAddress); d != "" {
 			t.Errorf("bound to: -want +got\n%s", d)
 		}
 		st := w.p.State()
@@ -191,7 +243,7 @@ func TestKnativeKeepsScaling(t *testing.T) {
 			!slices.Contains(f.Hosts, "fire.default.example.com") || !slices.Contains(f.Hosts, "fire.default.svc.cluster.local") {
 			t.Errorf("function: %+v", f)
 		}
-		if d := cmp.Diff([]platform.Endpoint{{Function: fire, Address: "10.244.1.9:8012", Node: "cloud", Relay: true}}, st.Endpoints); d != "" {
+		if d := cmp.Diff([]platform.Endpoint{{Function: fire, Address: netip.MustParseAddrPort("10.244.1.9:8012"), Node: "cloud", Relay: true}}, st.Endpoints, sameAddress); d != "" {
 			t.Errorf("endpoints: -want +got\n%s", d)
 		}
 		if got := w.p.About(fire); len(got.Instances) != 0 || got.Scaler != "Knative" {
@@ -202,8 +254,8 @@ func TestKnativeKeepsScaling(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settle()
-		running := platform.Instance{ID: "default_fire-00001-x_u1", Function: fire, Node: "cloud", Phase: platform.Ready, Address: "10.244.1.8:8012"}
-		if d := cmp.Diff([]platform.Instance{running}, w.p.About(fire).Instances); d != "" {
+		running := platform.Instance{ID: "default_fire-00001-x_u1", Function: fire, Node: "cloud", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.244.1.8:8012")}
+		if d := cmp.Diff([]platform.Instance{running}, w.p.About(fire).Instances, sameAddress); d != "" {
 			t.Errorf("with a pod: -want +got\n%s", d)
 		}
 		if in := w.activate(); in.Relay == nil || in.Phase != platform.Ready || len(w.p.State().Instances) != 0 {
@@ -217,8 +269,11 @@ func TestKnativeKeepsScaling(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settle()
-		if p := w.p.Problems(); len(p) != 1 || p[0].Reason != "TrafficSplit" || !p[0].Refused || len(w.p.State().Functions) != 0 {
-			t.Errorf("split traffic: %+v, %+v", p, w.p.State())
+		if p := w.p.Problems(); len(p) != 1 || p[0].Reason != "TrafficSplit" || !p[0].Refused {
+			t.Errorf("split traffic: %+v", p)
 		}
+		w.wantWithdrawn()
 	})
 }
+
+var sameAddress = cmpopts.EquateComparable(netip.AddrPort{})

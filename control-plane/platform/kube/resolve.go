@@ -3,6 +3,7 @@ package kube
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ type function struct {
 	lost      int           // its pods on nodes that are lost
 	workload  *workload     // nil: none, or several
 	since     time.Time     // when it was first seen
+	forget    time.Time     // when it is forgotten, if it is withdrawn
 	turn      int           // of the equally good instances
 	// moved is closed, and replaced, when something that an activation may wait for has
 	// changed.
@@ -91,8 +93,8 @@ func (p *Platform) resolve(namespace string) {
 		wanted[f.Name] = f
 	}
 	for name, f := range p.inside[namespace] {
-		if wanted[name] == nil {
-			p.remove(namespace, f)
+		if wanted[name] == nil && !f.Withdrawn {
+			p.disown(f)
 		}
 	}
 	for _, f := range read {
@@ -114,7 +116,9 @@ func (p *Platform) take(namespace string, read *catalog.Function) {
 			p.inside[namespace] = map[string]*function{}
 		}
 		p.functions[read.Name], p.inside[namespace][read.Name] = f, f
-		p.activity.touch(read.Name)
+		p.activity.Touch(read.Name)
+	} else if f.Withdrawn {
+		p.activity.Touch(read.Name)
 	}
 	read.Generation = f.Generation
 	if !reflect.DeepEqual(f.Function.Function, read.Function) {
@@ -125,16 +129,47 @@ func (p *Platform) take(namespace string, read *catalog.Function) {
 	f.Function = read
 }
 
-// remove forgets a function and with it its instances; the caller holds mu.
-func (p *Platform) remove(namespace string, f *function) {
-	delete(p.functions, f.Name)
-	if delete(p.inside[namespace], f.Name); len(p.inside[namespace]) == 0 {
-		delete(p.inside, namespace)
-	}
-	p.activity.forget(f.Name)
+// withdrawnFor is how long nodes keep a function that is none any more: longer than istiod collects
+// changes (PILOT_DEBOUNCE_MAX, 10 s) and pushes them. Until then a gateway's cluster still names
+// the function, and may send what it is asked to the node's daemon.
+const withdrawnFor = 30 * time.Second
+
+// disown makes what was a function none. Another function may have its hosts at once; the caller
+// holds mu.
+func (p *Platform) disown(f *function) {
+	was := *f.Function
+	was.Hosts, was.Withdrawn = nil, true
+	p.generation++
+	was.Generation = p.generation
+	f.Function, f.forget = &was, time.Now().Add(withdrawnFor)
+	delete(p.activity.Last, f.Name) // its nodes do not say again that it is busy, should it come back
 	p.events.Forget(f.Name)
-	f.wake()
 	p.changed()
+}
+
+// forgetWithdrawn forgets the functions of which all gateways have heard that they are none; the
+// caller holds mu.
+func (p *Platform) forgetWithdrawn() {
+	for name, f := range p.functions {
+		if !f.Withdrawn || time.Now().Before(f.forget) {
+			continue
+		}
+		namespace, _, _ := strings.Cut(name, "/")
+		delete(p.functions, name)
+		if delete(p.inside[namespace], name); len(p.inside[namespace]) == 0 {
+			delete(p.inside, namespace)
+		}
+		f.wake()
+		p.changed()
+	}
+}
+
+// deployed returns the function, nil if it is none or none any more; the caller holds mu.
+func (p *Platform) deployed(name string) *function {
+	if f := p.functions[name]; f != nil && !f.Withdrawn {
+		return f
+	}
+	return nil
 }
 
 // regroup finds the workloads of a namespace's functions; the caller holds mu.
@@ -146,7 +181,7 @@ func (p *Platform) regroup(namespace string) {
 	}
 	for _, f := range p.inside[namespace] {
 		f.workload = nil
-		if f.Workload == nil {
+		if f.Workload == nil || f.Withdrawn {
 			continue
 		}
 		key := keyOf(f.Workload)
@@ -178,7 +213,7 @@ func (p *Platform) tell(namespace string, problems []catalog.Problem) {
 		p.report(problem.Function, problem.Knative, problem.Reason, problem.Message)
 	}
 	for _, old := range p.problems[namespace] {
-		if p.functions[old.Function] == nil && !slices.ContainsFunc(problems, func(now catalog.Problem) bool { return now.Function == old.Function }) {
+		if p.deployed(old.Function) == nil && !slices.ContainsFunc(problems, func(now catalog.Problem) bool { return now.Function == old.Function }) {
 			p.events.Forget(old.Function)
 		}
 	}

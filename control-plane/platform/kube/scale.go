@@ -62,9 +62,7 @@ func (p *Platform) workloadChanged(before, now *object.Workload) {
 		return
 	}
 	p.settle(w, now)
-	for _, f := range w.functions {
-		p.refresh(f)
-	}
+	p.refreshAll(w)
 }
 
 func sameTemplate(a, b *object.Workload) bool {

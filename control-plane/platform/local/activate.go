@@ -11,11 +11,11 @@ import (
 	"strings"
 	"unicode"
 
-	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
 const (
@@ -40,7 +40,7 @@ func (p *Platform) Activate(ctx context.Context, r platform.Request) (platform.I
 	if !ok {
 		return platform.Instance{}, &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: "no such function is deployed"}
 	}
-	p.activity.touch(f.Name)
+	p.activity.Touch(f.Name)
 	if in := p.usable(f.Name); in != nil {
 		if p.joined[in.Node] {
 			return in.Instance, nil
@@ -54,9 +54,7 @@ func (p *Platform) Activate(ctx context.Context, r platform.Request) (platform.I
 		return platform.Instance{}, err
 	}
 	in := &instance{Instance: platform.Instance{ID: newID(f), Function: f.Name, Node: node, Phase: platform.Starting}}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	if err := p.nodes.Send(node, startMessage(in.ID, f, carrier["traceparent"])); err != nil {
+	if err := p.nodes.Send(node, startMessage(in.ID, f, tracing.Traceparent(ctx))); err != nil {
 		return platform.Instance{}, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeUnavailable",
 			Message: "node " + node + " does not take instances now; try again"}
 	}
@@ -130,6 +128,7 @@ func Message(f platform.Function) *nodeapi.Function {
 		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
 		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit,
 		HasInput: f.Policy.Input != "", BodyInput: f.Policy.BodyInput,
-		InputTemplate: f.Policy.Template(), Callers: f.Policy.CallerNamespaces(),
+		InputTemplate: f.Policy.Templates()[""], InputTemplates: f.Policy.Templates().Named(),
+		Callers: f.Policy.CallerNamespaces(),
 	}
 }

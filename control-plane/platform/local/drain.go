@@ -15,8 +15,8 @@ const (
 	// does not answer is cut off from instances, not from the daemon's retry.
 	settleTimeout = 5 * time.Second
 	// drainQuiet is how long an instance that is withdrawn must have been without
-	// requests: longer than a gateway may be silent about the last ones, which is the 5 s
-	// after which Envoy opens a broken stream of load reports again, and one interval.
+	// requests: longer than a gateway may be silent about the last ones, which it reports each
+	// second, and to a daemon that is restarted within a few.
 	drainQuiet = 6500 * time.Millisecond
 	// stopGrace is what a function's program gets to end by itself, as Kubernetes gives it.
 	stopGrace = 30 * time.Second
@@ -90,7 +90,7 @@ func (p *Platform) quiet(in *instance, since time.Time) time.Duration {
 	if !p.has(in) {
 		return drainQuiet
 	}
-	return min(time.Since(since), p.activity.idle(in.Function))
+	return min(time.Since(since), p.activity.Idle(in.Function))
 }
 
 // has tells whether the instance is not gone; the caller holds mu.

@@ -34,8 +34,8 @@ func TestAnIdleFunctionIsScaledToZero(t *testing.T) {
 		time.Sleep(2 * idleTick)
 		synctest.Wait()
 		w.wantPhase(in, platform.Stopping)
-		if got := w.now(in).Address; got != address { // requests that it has are still counted by it
-			t.Errorf("its address is %q", got)
+		if got := w.now(in).Address; got.String() != address { // requests that it has are still counted by it
+			t.Errorf("its address is %s", got)
 		}
 		time.Sleep(settleTimeout - time.Second)
 		if got := w.stops(); len(got) != 0 {
@@ -54,12 +54,10 @@ func TestAnIdleFunctionIsScaledToZero(t *testing.T) {
 // While anybody has a request of it in hand, a function is not idle.
 func TestABusyFunctionStays(t *testing.T) {
 	reports := map[string]func(*Platform){
-		"by a node's word":    func(p *Platform) { p.Load("edge", map[string]int32{fire: 1}) },
-		"by a gateway's word": func(p *Platform) { p.Routed("edge", map[string]uint64{fire: 1}) },
+		"by a node's word": func(p *Platform) { p.Load("edge", map[string]int32{fire: 1}) },
 		"by one of several": func(p *Platform) {
-			p.Routed("edge", map[string]uint64{fire: 1})
-			p.Routed("cloud", nil)
-			p.Load("edge", map[string]int32{"default/other": 3, fire: 0})
+			p.Load("edge", map[string]int32{fire: 1})
+			p.Load("cloud", map[string]int32{"default/other": 3, fire: 0})
 		},
 	}
 	for name, report := range reports {
@@ -71,7 +69,6 @@ func TestABusyFunctionStays(t *testing.T) {
 				time.Sleep(time.Hour)
 				w.wantPhase(in, platform.Ready)
 				w.p.Load("edge", nil)
-				w.p.Routed("edge", nil)
 				time.Sleep(fireFunction().Policy.ScaleToZero - idleTick)
 				w.wantPhase(in, platform.Ready)
 				time.Sleep(2*idleTick + drainQuiet + idleTick)
@@ -91,12 +88,12 @@ func TestTheLastRequestIsWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(reportInterval)
-		w.p.Routed("edge", map[string]uint64{fire: 1}) // sent just before
+		w.p.Load("edge", map[string]int32{fire: 1}) // sent just before
 		time.Sleep(10 * time.Second)
 		if got := w.stops(); len(got) != 0 {
 			t.Fatal("stopped with a request in hand")
 		}
-		w.p.Routed("edge", nil)
+		w.p.Load("edge", nil)
 		time.Sleep(drainQuiet + idleTick)
 		synctest.Wait()
 		w.wantPhase(in, "")
@@ -125,7 +122,7 @@ func TestADrainEndsWithTheRequestTimeout(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				in := w.hot("edge")
-				w.p.Routed("edge", map[string]uint64{fire: 1})
+				w.p.Load("edge", map[string]int32{fire: 1})
 				c.withdraw(t, w)
 				time.Sleep(longest - idleTick)
 				if got := w.stops(); len(got) != 0 {
@@ -222,12 +219,11 @@ func TestADeletedFunctionFinishes(t *testing.T) {
 func TestADeletedFunctionLeavesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		in := w.hot("edge")
-		w.p.Routed("edge", map[string]uint64{fire: 2})
+		w.p.Load("edge", map[string]int32{fire: 2})
 		w.Delete(fire)
 		w.Exit(in) // with a reason, which would be an event
 		w.p.Load("edge", map[string]int32{fire: 1})
-		w.p.Routed("edge", map[string]uint64{fire: 1})
-		if a := w.p.activity; len(a.last)+len(a.busy) != 0 {
+		if a := w.p.activity; len(a.Last)+len(a.Busy) != 0 {
 			t.Errorf("activity is %+v", a)
 		}
 		if got := w.events.Of(fire); len(got) != 0 {
@@ -282,11 +278,11 @@ func TestRunEndsAtOnce(t *testing.T) {
 }
 
 // An Envoy that ended with its node said for the last time that it is busy.
-func TestALostGatewaysWordIsNotForever(t *testing.T) {
+func TestALostNodesWordIsNotForever(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		in := w.hot("edge")
 		w.Join("cloud")
-		w.p.Routed("cloud", map[string]uint64{fire: 1})
+		w.p.Load("cloud", map[string]int32{fire: 1})
 		w.Leave("cloud")
 		time.Sleep(nodeGrace + fireFunction().Policy.ScaleToZero - idleTick)
 		w.wantPhase(in, platform.Ready)

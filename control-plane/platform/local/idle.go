@@ -57,7 +57,7 @@ func (p *Platform) sweep() {
 	}
 	for _, in := range p.instances {
 		f := p.functions[in.Function]
-		if idle := p.activity.idle(f.Name); in.Phase == platform.Ready && idle >= f.Policy.ScaleToZero {
+		if idle := p.activity.Idle(f.Name); in.Phase == platform.Ready && idle >= f.Policy.ScaleToZero {
 			p.log.Info("scaling to zero", "function", f.Name, "idle", idle.String())
 			p.withdraw(in, f)
 		}
@@ -67,8 +67,7 @@ func (p *Platform) sweep() {
 // forgetNode drops what was on a node that stays away; the caller holds mu.
 func (p *Platform) forgetNode(node string) {
 	delete(p.left, node)
-	// Its gateway, if that is there still, says each second what it does.
-	p.activity.report(gatewayReporter(node), nil)
+	p.activity.Report(node, nil, p.known)
 	for _, in := range p.instances {
 		if in.Node == node {
 			p.remove(in)

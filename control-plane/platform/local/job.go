@@ -9,7 +9,6 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -113,11 +112,9 @@ func (p *Platform) startJob(ctx context.Context, j platform.Job) (id string, run
 	if err != nil {
 		return "", nil, err
 	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
 	id = newID(f)
 	span.SetAttributes(tracing.Node.String(node), tracing.Instance.String(id))
-	if err := p.nodes.Send(node, jobMessage(id, f, carrier["traceparent"])); err != nil {
+	if err := p.nodes.Send(node, jobMessage(id, f, tracing.Traceparent(ctx))); err != nil {
 		return "", nil, &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeUnavailable", Message: "node " + node + " does not take jobs now; try again"}
 	}
 	running = &job{node: node, over: make(chan Outcome, 1)}

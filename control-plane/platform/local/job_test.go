@@ -140,6 +140,20 @@ func TestAJobOfANodeThatIsLost(t *testing.T) {
 }
 
 // What a control plane of before was to wait for, nobody waits for.
+// A job that ends while its node has no stream has its result when the node is back.
+func TestAJobThatEndedWhileItsNodeWasAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.Join("edge")
+		start, over := w.run(t.Context(), digestJob())
+		w.Leave("edge")
+		w.p.NodeJoined("edge", []*nodeapi.InstanceStatus{{Id: start.GetId(), Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobFailed", ExitCode: 3}})
+		if got := <-over; got.err != nil || got.Reason != "JobFailed" || got.ExitCode != 3 {
+			t.Errorf("got %+v", got)
+		}
+		w.noJobs()
+	})
+}
+
 func TestAJobOfAnEarlierControlPlaneIsStopped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.Join("edge")

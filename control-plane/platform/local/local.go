@@ -51,7 +51,7 @@ type Platform struct {
 	joined     map[string]bool
 	left       map[string]time.Time // since when a node is away
 	awaited    map[string]bool      // nodes from before a restart that are not back yet
-	activity   activity
+	activity   platform.Activity
 }
 
 type instance struct {
@@ -63,7 +63,7 @@ type instance struct {
 func Open(stateFile string, nodes Nodes, routes Routes, events *event.Log, log *slog.Logger) (*Platform, error) {
 	p := &Platform{nodes: nodes, routes: routes, events: events, log: log, disk: disk{path: stateFile}, recovered: make(chan struct{}),
 		functions: map[string]platform.Function{}, instances: map[string]*instance{}, jobs: map[string]*job{}, joined: map[string]bool{},
-		left: map[string]time.Time{}, awaited: map[string]bool{}, activity: newActivity()}
+		left: map[string]time.Time{}, awaited: map[string]bool{}, activity: platform.NewActivity()}
 	saved, err := p.disk.load()
 	if err != nil {
 		return nil, err
@@ -127,5 +127,5 @@ func (p *Platform) forgetDeleted(function string) {
 		}
 	}
 	delete(p.functions, function)
-	p.activity.forget(function)
+	p.activity.Forget(function)
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,10 +13,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
-// Reporters of activity: a node's daemon and its gateway.
-func nodeReporter(node string) string    { return "node/" + node }
-func gatewayReporter(node string) string { return "gateway/" + node }
-
 // NodeJoined takes over what the node says it runs; what nobody needs is stopped.
 func (p *Platform) NodeJoined(node string, statuses []*nodeapi.InstanceStatus) {
 	p.mu.Lock()
@@ -24,6 +21,10 @@ func (p *Platform) NodeJoined(node string, statuses []*nodeapi.InstanceStatus) {
 	delete(p.left, node)
 	runs := map[string]bool{}
 	for _, s := range statuses {
+		if hasEnded(s) {
+			p.ended(node, s)
+			continue
+		}
 		runs[s.GetId()] = true
 		switch in, known := p.instances[s.GetId()]; {
 		case p.jobs[s.GetId()] != nil:
@@ -50,6 +51,25 @@ func (p *Platform) NodeJoined(node string, statuses []*nodeapi.InstanceStatus) {
 	p.changed()
 }
 
+func hasEnded(s *nodeapi.InstanceStatus) bool {
+	return s.GetPhase() == nodeapi.Phase_PHASE_FAILED || s.GetPhase() == nodeapi.Phase_PHASE_STOPPED
+}
+
+// ended takes the word on what ended while the node had no stream. The caller holds mu.
+func (p *Platform) ended(node string, s *nodeapi.InstanceStatus) {
+	if p.jobs[s.GetId()] == nil && p.instances[s.GetId()] == nil { // it was another control plane's
+		p.happened(s.GetFunction(), eventOf(node, s))
+		return
+	}
+	p.apply(node, s)
+}
+
+// eventOf is what a status tells the operator.
+func eventOf(node string, s *nodeapi.InstanceStatus) event.Event {
+	return event.Event{Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), Node: node, Instance: s.GetId(),
+		Log: nodeapi.LastLines(strings.Join(s.GetLog(), "\n"))}
+}
+
 // adopt takes over an instance that this control plane has not started, or has given
 // up. One that is not the function's to use gets the time to finish what it has in
 // hand; the caller holds mu.
@@ -62,7 +82,7 @@ func (p *Platform) adopt(node string, s *nodeapi.InstanceStatus) {
 	superfluous := f.Deleting || p.usable(f.Name) != nil || !strings.HasPrefix(s.GetId(), idPrefix(f))
 	in := &instance{Instance: platform.Instance{ID: s.GetId(), Function: f.Name, Node: node, Phase: platform.Starting}}
 	p.instances[in.ID] = in
-	p.activity.touch(f.Name)
+	p.activity.Touch(f.Name)
 	if superfluous {
 		p.withdraw(in, f)
 	}
@@ -94,13 +114,20 @@ func (p *Platform) saveNodes() {
 func (p *Platform) Recovered() <-chan struct{} { return p.recovered }
 
 // NodeLeft remembers since when the node's instances are out of reach. They may go on
-// serving, so they stay in State for a while.
+// serving, so they stay in State for a while, and its gateway may go on sending requests, so that
+// its word on these counts as long.
 func (p *Platform) NodeLeft(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.joined, node)
 	p.left[node] = time.Now()
-	p.activity.report(nodeReporter(node), nil)
+}
+
+// NodesAway tells whether nodes have left that may be back at once, with gateways that go on meanwhile.
+func (p *Platform) NodesAway() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.left) > 0
 }
 
 // InstanceChanged takes a node's word on one of its instances.
@@ -116,16 +143,16 @@ func (p *Platform) apply(node string, s *nodeapi.InstanceStatus) {
 		j.apply(s)
 		return
 	}
-	log := nodeapi.LastLines(strings.Join(s.GetLog(), "\n"))
+	e := eventOf(node, s)
 	in, ok := p.instances[s.GetId()]
 	if !ok || in.Node != node {
-		if len(log) > 0 { // of an instance that ended a moment ago
-			p.events.Explain(node, s.GetId(), log)
+		if len(e.Log) > 0 { // of an instance that ended a moment ago
+			p.events.Explain(node, s.GetId(), e.Log)
 		}
 		return
 	}
-	if s.GetReason() != "" {
-		p.happened(in.Function, event.Event{Reason: s.GetReason(), Message: s.GetMessage(), Field: s.GetField(), Node: node, Instance: in.ID, Log: log})
+	if e.Reason != "" {
+		p.happened(in.Function, e)
 	}
 	switch s.GetPhase() {
 	case nodeapi.Phase_PHASE_READY:
@@ -137,7 +164,11 @@ func (p *Platform) apply(node string, s *nodeapi.InstanceStatus) {
 
 // ready gives the instance its address; the caller holds mu.
 func (p *Platform) ready(in *instance, address string) {
-	if _, err := netip.ParseAddrPort(address); err != nil {
+	at, err := netip.ParseAddrPort(address)
+	if err == nil && at.Port() == 0 {
+		err = fmt.Errorf("%.64q has no port", address)
+	}
+	if err != nil {
 		// The gateways would take no update at all with it.
 		p.log.Error("a node names no address of an instance; it is withdrawn", "instance", in.ID, "node", in.Node, "error", err)
 		if in.Phase != platform.Stopping {
@@ -145,10 +176,10 @@ func (p *Platform) ready(in *instance, address string) {
 		}
 		return
 	}
-	in.Address = address
+	in.Address = at
 	if in.Phase == platform.Starting {
 		in.Phase = platform.Ready
-		p.activity.touch(in.Function)
+		p.activity.Touch(in.Function)
 	}
 	p.changed()
 }
@@ -167,26 +198,20 @@ func (p *Platform) happened(function string, e event.Event) {
 	}
 }
 
-// Load takes a node's word on the requests that it holds or delivers.
+// Load takes a node's word on the functions in use: by requests that it holds or delivers, and by those
+// that its gateway sends straight to instances.
 func (p *Platform) Load(node string, inFlight map[string]int32) {
-	busy := make(map[string]uint64, len(inFlight))
-	for f, n := range inFlight {
-		busy[f] = uint64(max(n, 0))
-	}
-	p.report(nodeReporter(node), busy)
-}
-
-// Routed takes a gateway's word on the requests that it sent straight to instances:
-// under way now, or begun since its last report.
-func (p *Platform) Routed(gateway string, busy map[string]uint64) {
-	p.report(gatewayReporter(gateway), busy)
-}
-
-func (p *Platform) report(reporter string, busy map[string]uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(busy, func(f string, _ uint64) bool { _, ok := p.functions[f]; return !ok })
-	p.activity.report(reporter, busy)
+	busy := platform.BusyOf(inFlight)
+	maps.DeleteFunc(busy, func(f string, _ bool) bool { return !p.known(f) })
+	p.activity.Report(node, busy, p.known)
+}
+
+// known tells whether there is such a function; the caller holds mu.
+func (p *Platform) known(function string) bool {
+	_, ok := p.functions[function]
+	return ok
 }
 
 // knownNodes are those that a restarted control plane should wait for; the caller holds

@@ -136,15 +136,17 @@ func TestWordsAboutAnothersInstancesCountForNothing(t *testing.T) {
 
 // Gateways refuse all updates when one address is none.
 func TestAnInstanceWithoutAnAddressIsWithdrawn(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		w.Join("edge")
-		w.Deploy(fireFunction())
-		in := w.activate(fire, "edge")
-		w.Ready(in, "invalid AddrPort")
-		if got := w.now(in); got.Phase != platform.Stopping || got.Address != "" {
-			t.Errorf("it is %+v", got)
-		}
-	})
+	for _, address := range []string{"", "invalid AddrPort", "10.0.0.2", "10.0.0.2:0", "metadata:80"} {
+		inBubble(t, func(t *testing.T, w *world) {
+			w.Join("edge")
+			w.Deploy(fireFunction())
+			in := w.activate(fire, "edge")
+			w.Ready(in, address)
+			if got := w.now(in); got.Phase != platform.Stopping || got.Address.IsValid() {
+				t.Errorf("%q: it is %+v", address, got)
+			}
+		})
+	}
 }
 
 func TestAFailureIsAnEvent(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,7 +34,7 @@ func TestAnySequenceOfEventsLeavesAConsistentState(t *testing.T) {
 			rt.Repeat(map[string]func(*rapid.T){
 				"deploy": m.deploy, "delete": m.delete, "activate": m.activateOne, "scale to zero": m.scaleToZero,
 				"join": m.join, "leave": m.leave, "restart": func(*rapid.T) { m.restart() },
-				"instance": m.instanceChanges, "load": m.load, "routed": m.routed, "wait": m.wait,
+				"instance": m.instanceChanges, "load": m.load, "wait": m.wait,
 				"": m.check,
 			})
 			m.calm(rt)
@@ -144,10 +143,6 @@ func (m *machine) load(t *rapid.T) {
 	}
 }
 
-func (m *machine) routed(t *rapid.T) {
-	m.p.Routed(nodeNames.Draw(t, "gateway"), map[string]uint64{functionNames.Draw(t, "function"): rapid.Uint64Range(0, 2).Draw(t, "requests")})
-}
-
 func (m *machine) wait(t *rapid.T) {
 	time.Sleep(time.Duration(rapid.IntRange(1, 20_000).Draw(t, "milliseconds")) * time.Millisecond)
 }
@@ -174,7 +169,7 @@ func (m *machine) check(t *rapid.T) {
 				t.Errorf("%+v is to take requests, as one of %d; deleting: %v", in, usable[in.Function], f.Deleting)
 			}
 		}
-		if _, err := netip.ParseAddrPort(in.Address); in.Phase == platform.Ready && err != nil {
+		if in.Phase == platform.Ready && !in.Address.IsValid() {
 			t.Errorf("%+v has no address", in)
 		}
 	}
@@ -190,7 +185,7 @@ func (m *machine) check(t *rapid.T) {
 	}
 	m.p.mu.Lock()
 	defer m.p.mu.Unlock()
-	for name := range m.p.activity.last {
+	for name := range m.p.activity.Last {
 		if _, ok := listed[name]; !ok {
 			t.Errorf("activity of %s is kept", name)
 		}
@@ -204,7 +199,6 @@ func (m *machine) calm(t *rapid.T) {
 			m.Join(n)
 		}
 		m.p.Load(n, nil)
-		m.p.Routed(n, nil)
 	}
 	f := fireFunction()
 	time.Sleep(f.Policy.ScaleToZero + f.Policy.ReadyTimeout + f.RequestTimeout + settleTimeout + drainQuiet)

@@ -201,6 +201,13 @@ func function(st platform.State, name string) (platform.Function, bool) {
 	return st.Functions[i], true
 }
 
+// gone says that there is no such function, or is none any more and nothing of it runs.
+func gone(st platform.State, name string) bool {
+	f, there := function(st, name)
+	runs := slices.ContainsFunc(st.Instances, func(in platform.Instance) bool { return in.Function == name })
+	return !there || f.Withdrawn && !runs
+}
+
 func instance(st platform.State, id string) (platform.Instance, bool) {
 	i := slices.IndexFunc(st.Instances, func(in platform.Instance) bool { return in.ID == id })
 	if i < 0 {

@@ -87,6 +87,9 @@ var allowed = stores.Stores{
 // mistakes are annotations that people write, each in one way wrong.
 var mistakes = []struct{ key, value string }{
 	{policy.Prefix + "inputs", "…"},
+	{policy.Prefix + "inputs.mask", "…"},
+	{policy.Prefix + "input.Mask", "…"},
+	{policy.Prefix + "input.mask", "body"},
 	{policy.KeyInput, "/data/a"},
 	{policy.KeyInput, "s3://me:pw@videos/a"},
 	{policy.KeyInput, "s3://private/a"},

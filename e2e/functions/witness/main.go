@@ -100,6 +100,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	if name := r.Header.Get("x-headstart-input-file"); name != "" {
 		rep.File = file(name)
 	}
+	rep.Inputs = named(r.Header.Get("x-headstart-request"))
 	entries, err := os.ReadDir(inputDir)
 	if err != nil {
 		rep.DirError = err.Error()
@@ -115,6 +116,16 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	// The caller is gone if this fails.
 	_ = json.NewEncoder(w).Encode(rep)
+}
+
+// named are the inputs of a request that have names.
+func named(request string) map[string]report.Content {
+	found, _ := filepath.Glob(filepath.Join(os.Getenv("HEADSTART_INPUTS_DIR"), "*", request)) // the pattern is fine
+	inputs := make(map[string]report.Content, len(found))
+	for _, path := range found {
+		inputs[filepath.Base(filepath.Dir(path))] = file(path)
+	}
+	return inputs
 }
 
 func file(name string) report.Content {

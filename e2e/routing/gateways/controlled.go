@@ -4,19 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/e2e/ads"
 	"github.com/headstart-mesh/headstart/e2e/routing/bed"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/gateway"
 )
 
 const (
-	controlPort  = 9470
 	functionName = "default/worker"
 	// requestTimeout is longer than users wait.
 	requestTimeout = time.Minute
@@ -43,50 +42,52 @@ func (v controlled) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	config := xds.Config{ListenPort: Port}
-	if v.filter {
-		config.RouteFilterPath = filepath.Join(b.BinDir(), "filters.wasm")
-	}
-	server, err := ads.Open(filepath.Join(b.RunDir(), "ads"), netip.AddrPortFrom(b.Host(), controlPort), config)
+	server, err := ads.Open(filepath.Join(b.RunDir(), "ads"))
 	if err != nil {
 		return nil, err
 	}
-	s.onClose(func(context.Context) error { server.Close(); return nil })
-	state, gateways := s.state()
+	s.onClose(func(context.Context) error { return server.Close() })
+	state := s.state()
 	var w routing.Weights
 	if v.weights != nil {
 		w = v.weights(s)
 	}
-	if err := server.Update(state, w, gateways); err != nil {
+	if err := server.Update(state, w); err != nil {
 		return nil, err
 	}
 	for _, n := range b.Nodes {
-		config, err := server.Bootstrap(n.Name, s.admin(n))
+		bootstrap, err := server.Gateway(v.config(s, n))
 		if err == nil {
-			err = s.start(ctx, n, config)
+			err = s.start(ctx, n, bootstrap)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("gateway of %s: %w", n.Name, err)
 		}
 	}
 	if v.balance {
-		s.balance(ctx, func(w routing.Weights) error { return server.Update(state, w, gateways) })
+		s.balance(ctx, func(w routing.Weights) error { return server.Update(state, w) })
 	}
 	return s, nil
 }
 
-// state is the platform's: one function, hot on each node. Nothing is behind the gateways'
-// sockets, which only cold functions need.
-func (s *Set) state() (platform.State, []xds.Gateway) {
+// config is a gateway's. Nothing is behind its sockets, which only cold functions need.
+func (v controlled) config(s *Set, n bed.Node) gateway.Config {
+	dir := filepath.Join(s.bed.RunDir(), n.Name)
+	c := gateway.Config{Node: n.Name, Port: Port, IngressSocket: filepath.Join(dir, "ingress.sock"), HintSocket: filepath.Join(dir, "hints.sock"), AdminSocket: s.admin(n)}
+	if v.filter {
+		c.RouteFilter = filepath.Join(s.bed.BinDir(), "filters.wasm")
+	}
+	return c
+}
+
+// state is the platform's: one function, hot on each node.
+func (s *Set) state() platform.State {
 	state := platform.State{Functions: []platform.Function{{Name: functionName, Hosts: []string{Host}, RequestTimeout: requestTimeout}}}
-	var gateways []xds.Gateway
 	for _, n := range s.bed.Nodes {
 		state.Instances = append(state.Instances, platform.Instance{ID: "worker-" + n.Name, Function: functionName, Node: n.Name,
-			Phase: platform.Ready, Address: n.Function.String()})
-		dir := filepath.Join(s.bed.RunDir(), n.Name)
-		gateways = append(gateways, xds.Gateway{ID: n.Name, IngressSocket: filepath.Join(dir, "ingress.sock"), HintSocket: filepath.Join(dir, "hints.sock")})
+			Phase: platform.Ready, Address: n.Function})
 	}
-	return state, gateways
+	return state
 }
 
 // Even is Headstart's gateways without anybody who tells them how to route.
@@ -115,7 +116,7 @@ func (s *Set) own() routing.Weights {
 		m.Endpoints = append(m.Endpoints, gateway.Function)
 		row := routing.Row{}
 		for j := range s.bed.Nodes {
-			weight, there := uint32(0), routing.Expected{RTT: time.Second, Service: time.Millisecond, Workers: plenty}
+			weight, there := uint32(0), filterapi.Expected{RTT: time.Second, Service: time.Millisecond, Workers: plenty}
 			if i == j {
 				weight, there.RTT = 1, 0
 			}

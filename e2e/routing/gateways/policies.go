@@ -67,11 +67,9 @@ func (s *Set) matrix(loop *weights.Loop) *routing.Matrix {
 		m.Endpoints = append(m.Endpoints, n.Function)
 		row := routing.Row{Weights: weights.Integers(loop.Shares(i), weightSum)}
 		for _, e := range loop.Expect(i) {
-			row.Expected = append(row.Expected, routing.Expected{RTT: duration(e.RTT), Service: duration(e.Service), Workers: int(e.Workers), Others: e.Others})
+			row.Expected = append(row.Expected, e.Expected)
 		}
 		m.Rows[n.Name] = row
 	}
 	return m
 }
-
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/weights"
 	"github.com/headstart-mesh/headstart/e2e/routing/bed"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // calm is the test bed with room everywhere.
@@ -39,7 +39,7 @@ func TestGatewaysAreToldWhatToExpect(t *testing.T) {
 	if !s.decide(loop, slow) {
 		t.Error("a node takes longer, and there is nothing to tell")
 	}
-	if got, want := s.matrix(loop).Rows["edge"].Expected[0], (routing.Expected{Service: 5500 * time.Microsecond, Workers: 1}); got != want {
+	if got, want := s.matrix(loop).Rows["edge"].Expected[0], (filterapi.Expected{Service: 5500 * time.Microsecond, Workers: 1}); got != want {
 		t.Errorf("of a node that takes longer the edge expects %+v, want %+v", got, want)
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/weights"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/route"
 )
 
@@ -214,7 +216,7 @@ func Static() Policy {
 		b.set(controlOf(e).initial(source))
 		return b
 	}, decide: func(e *engine) {
-		controlOf(e).balance(func(s int, row []float64, _ []route.Endpoint) { e.sources[s].balancer.(*weighted).set(row) })
+		controlOf(e).balance(func(s int, row []float64, _ []filterapi.RouteEndpoint) { e.sources[s].balancer.(*weighted).set(row) })
 	}}
 }
 
@@ -232,7 +234,9 @@ func headstart(name string, reports bool) Policy {
 		b.table.Set(c.endpoints(&c.functions[e.w.Sources[source].Function], source))
 		return b
 	}, decide: func(e *engine) {
-		controlOf(e).balance(func(s int, _ []float64, list []route.Endpoint) { e.sources[s].balancer.(*perRequest).table.Set(list) })
+		controlOf(e).balance(func(s int, _ []float64, list []filterapi.RouteEndpoint) {
+			e.sources[s].balancer.(*perRequest).table.Set(list)
+		})
 	}}
 }
 
@@ -253,7 +257,7 @@ func (c *control) initial(source int) []float64 {
 }
 
 // balance decides on weights, and has those gateways get theirs for which it is worthwhile.
-func (c *control) balance(set func(source int, row []float64, list []route.Endpoint)) {
+func (c *control) balance(set func(source int, row []float64, list []filterapi.RouteEndpoint)) {
 	c.measure()
 	for i := range c.functions {
 		f := &c.functions[i]
@@ -275,17 +279,15 @@ func (c *control) balance(set func(source int, row []float64, list []route.Endpo
 }
 
 // endpoints are what a gateway is told of a function.
-func (c *control) endpoints(f *controlled, source int) []route.Endpoint {
+func (c *control) endpoints(f *controlled, source int) []filterapi.RouteEndpoint {
 	row := f.row[source]
 	whole := weights.Integers(f.loop.Shares(row), precision)
-	list := make([]route.Endpoint, len(whole))
+	list := make([]filterapi.RouteEndpoint, len(whole))
 	for j, e := range f.loop.Expect(row) {
-		list[j] = route.Endpoint{Address: f.nodeNames[j], Weight: whole[j], RTT: seconds(e.RTT), Service: seconds(e.Service), Workers: int(e.Workers), Others: e.Others}
+		list[j] = filterapi.RouteEndpoint{Address: netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(j+1)), Weight: whole[j], Expected: e.Expected}
 	}
 	return list
 }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // perRequest is a gateway with the filter.
 type perRequest struct {

@@ -32,6 +32,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
 
@@ -176,7 +177,7 @@ func newWorld(o Options) *world {
 		for j := range o.Endpoints {
 			a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)}), 8080)
 			m.Endpoints = append(m.Endpoints, a)
-			w.state.Instances = append(w.state.Instances, platform.Instance{ID: a.String(), Function: f.Name, Phase: platform.Ready, Address: a.String()})
+			w.state.Instances = append(w.state.Instances, platform.Instance{ID: a.String(), Function: f.Name, Phase: platform.Ready, Address: a})
 		}
 		for c := range o.Clients {
 			m.Rows[fmt.Sprintf(nodeName, c)] = w.row()
@@ -189,7 +190,7 @@ func newWorld(o Options) *world {
 // row is a node's: no two are the same, and most of it goes to few endpoints, the rest
 // being too far away.
 func (w *world) row() routing.Row {
-	row := routing.Row{Weights: make([]uint32, w.o.Endpoints), Expected: make([]routing.Expected, w.o.Endpoints)}
+	row := routing.Row{Weights: make([]uint32, w.o.Endpoints), Expected: make([]filterapi.Expected, w.o.Endpoints)}
 	for left := uint32(weightTotal); left > 0; {
 		n := min(w.random.Uint32N(weightTotal/8)+1, left)
 		row.Weights[w.random.IntN(len(row.Weights))] += n
@@ -197,10 +198,10 @@ func (w *world) row() routing.Row {
 	}
 	for j := range row.Expected {
 		workers := 1 + w.random.IntN(8)
-		row.Expected[j] = routing.Expected{
+		row.Expected[j] = filterapi.Expected{
 			RTT:     time.Duration(w.random.Int64N(int64(farthest))),
 			Service: time.Duration(w.random.Int64N(int64(slowest))),
-			Workers: workers,
+			Workers: float64(workers),
 			Others:  w.random.Float64() * float64(workers),
 		}
 	}
@@ -262,7 +263,7 @@ func (w *world) addOrRemove() {
 // served is the control plane with its clients.
 type served struct {
 	world   *world
-	server  *xds.MeshServer
+	server  *xds.Server
 	grpc    *grpc.Server
 	serving sync.WaitGroup
 	config  ClientsConfig
@@ -295,10 +296,11 @@ func (w *world) serve(ctx context.Context) (*served, error) {
 		return nil, err
 	}
 	s := &served{world: w, arrivals: make(chan arrival, 1)}
-	s.server = xds.NewMesh(xds.MeshConfig{IngressSocket: "/run/headstart/gateway/ingress.sock", Cluster: istio.ClusterOf, Verify: func(ctx context.Context, _ string) error {
-		_, err := peertls.Peer(ctx) // one certificate has to do for all nodes
-		return err
-	}}, slog.New(slog.DiscardHandler))
+	s.server = xds.New(xds.Config{Endpoints: platform.Function.AssignmentName,
+		IngressSocket: "/run/headstart/gateway/ingress.sock", Cluster: istio.ClusterOf, Verify: func(ctx context.Context, _ string) error {
+			_, err := peertls.Peer(ctx) // one certificate has to do for all nodes
+			return err
+		}}, slog.New(slog.DiscardHandler))
 	s.grpc = grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(serverTLS)))...)
 	s.server.Register(s.grpc)
 	s.serving.Go(func() { _ = s.grpc.Serve(l) }) // the clients see it if it fails

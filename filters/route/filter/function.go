@@ -63,12 +63,10 @@ func newFunction(cluster string) *function {
 func (f *function) set(line string, said filterapi.RouteFunction) {
 	f.line = line
 	f.addresses, f.checked, f.read = make([]string, len(said.Endpoints)), make([]time.Duration, len(said.Endpoints)), 0
-	list := make([]route.Endpoint, len(said.Endpoints))
 	for i, e := range said.Endpoints {
 		f.addresses[i] = e.Address.String()
-		list[i] = route.Endpoint{Address: f.addresses[i], Weight: e.Weight, RTT: e.RTT, Service: e.Service, Workers: e.Workers, Others: e.Others}
 	}
-	f.table.Set(list)
+	f.table.Set(said.Endpoints)
 	maps.DeleteFunc(f.tried, func(address string, _ bool) bool { return !slices.Contains(f.addresses, address) })
 	f.eject()
 }

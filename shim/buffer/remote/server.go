@@ -65,8 +65,7 @@ func Connect(a Address, credentials Credentials) *Client {
 		CredentialsProviderContext: func(context.Context) (string, string, error) { return credentials() },
 	}
 	if a.TLS {
-		host, _, _ := net.SplitHostPort(a.HostPort) // it was joined
-		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	return &Client{redis: redis.NewClient(o)}
 }

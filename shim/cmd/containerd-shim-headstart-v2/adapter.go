@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/headstart-mesh/headstart/shim/task"
+	"github.com/headstart-mesh/headstart/shim/runtime"
 )
 
 // adapter is runc's shim, for a runtime whose options containerd may send in another form
@@ -26,7 +26,7 @@ type adapter struct{ shim.Shim }
 // Start starts the shim's server.
 func (a adapter) Start(ctx context.Context, p *bootapi.BootstrapParams) (*bootapi.BootstrapResult, error) {
 	for _, e := range p.GetExtensions() {
-		if !task.GenericOptions(e.GetValue()) {
+		if !runtime.GenericOptions(e.GetValue()) {
 			continue
 		}
 		o, err := convert(e.GetValue())
@@ -98,7 +98,7 @@ func convertBytes(sent []byte) ([]byte, error) {
 }
 
 func convert(sent *anypb.Any) (*anypb.Any, error) {
-	o, err := task.RuncOptions(sent, false)
+	o, err := runtime.RuncOptions(sent, false)
 	if err != nil {
 		return nil, err
 	}

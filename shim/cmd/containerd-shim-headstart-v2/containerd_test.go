@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
-	"github.com/headstart-mesh/headstart/shim/task"
+	"github.com/headstart-mesh/headstart/shim/runtime"
 )
 
 // patience is how long a real process may take for what takes it milliseconds.
@@ -105,7 +105,7 @@ func (n *node) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.cmd = exec.Command(n.make.containerd, "-c", n.path("config.toml"))
-	n.cmd.Env = append(os.Environ(), "PATH="+shimDir(t)+":"+os.Getenv("PATH"), task.SocketVariable+"="+n.path("node.sock"))
+	n.cmd.Env = append(os.Environ(), "PATH="+shimDir(t)+":"+os.Getenv("PATH"), runtime.SocketVariable+"="+n.path("node.sock"))
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
 	if err := n.cmd.Start(); err != nil {
 		t.Fatal(err)

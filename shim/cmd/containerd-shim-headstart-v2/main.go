@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/manager"
 	runctask "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/task"
@@ -20,7 +20,7 @@ import (
 	"github.com/containerd/plugin/registry"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/task"
+	"github.com/headstart-mesh/headstart/shim/runtime"
 )
 
 // name is the runtime's; containerd makes the binary's name from it.
@@ -29,7 +29,7 @@ const name = "io.containerd.headstart.v2"
 func main() {
 	args := parse(os.Args[1:])
 	if args.version {
-		fmt.Printf("%s %s %s\n", filepath.Base(os.Args[0]), nodeapi.Version, runtime.Version())
+		fmt.Printf("%s %s %s\n", filepath.Base(os.Args[0]), nodeapi.Version, goruntime.Version())
 		return
 	}
 	shims := adapter{manager.NewShimManager(name)}
@@ -67,11 +67,11 @@ func newTask(ic *plugin.InitContext) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making runc's task service: %w", err)
 	}
-	socket := os.Getenv(task.SocketVariable)
+	socket := os.Getenv(runtime.SocketVariable)
 	if socket == "" {
-		socket = task.DefaultSocket
+		socket = runtime.DefaultSocket
 	}
-	s := task.New(inner, socket, nodeapi.Version)
+	s := runtime.New(inner, socket, nodeapi.Version)
 	runc.Monitor = s.Monitor(runc.Monitor) // the one that runc's task service has set
 	sd.RegisterCallback(s.Close)
 	return s, nil

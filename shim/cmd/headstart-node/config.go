@@ -12,6 +12,9 @@ import (
 	"strings"
 
 	"github.com/headstart-mesh/headstart/shim/buffer/remote"
+	"github.com/headstart-mesh/headstart/shim/inputs"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
 // config is what the flags say.
@@ -22,32 +25,33 @@ type config struct {
 	controlPlaneAny              string
 	ca                           string
 	peerListen, metricsListen    string
-	bufferLimit, bufferMemory    int64
-	bufferRedis, redisSecret     string
-	bufferRedisLimit             int64
-	bufferQuota                  int64
-	bufferQuotaInputs            int
+	inputs                       inputs.Config
 	otlp, logLevel               string
+	routeFilter                  string
 
 	// Of the local platform.
 	cert, key              string
 	containerd, cniPlugins string
 	bridge                 string
 	podSubnet              string
+	gatewayPort            uint32
+	prefetchFilter         string
+	traceSampling          float64
 
 	// Of Kubernetes.
 	nodeName, podIP              string
 	identity, token              string
 	gatewayUID                   int
-	routeFilter                  string
 	meshCA, meshToken, meshRoot  string
 	meshTrustDomain, meshCluster string
 }
 
 // foreign are the flags that have no meaning on a platform.
 var foreign = map[string][]string{
-	platformLocal:      {"node-name", "pod-ip", "identity", "token", "gateway-uid", "route-filter", "mesh-ca", "mesh-token", "mesh-root", "mesh-trust-domain", "mesh-cluster"},
-	platformKubernetes: {"cert", "key", "containerd", "cni-plugins", "bridge", "pod-subnet"},
+	platformLocal: {"node-name", "pod-ip", "identity", "token", "gateway-uid",
+		"mesh-ca", "mesh-token", "mesh-root", "mesh-trust-domain", "mesh-cluster"},
+	platformKubernetes: {"cert", "key", "containerd", "cni-plugins", "bridge", "pod-subnet",
+		"gateway-port", "prefetch-filter", "trace-sampling"},
 }
 
 // withPodIP is c with the pod's address where --peer-listen has a port only.
@@ -110,27 +114,27 @@ func (c config) check() error {
 }
 
 func (c config) checkBuffer(wrong func(flag, value, use string)) {
-	if c.bufferLimit <= 0 {
-		wrong("buffer-limit", strconv.FormatInt(c.bufferLimit, 10), "a number of bytes above 0")
+	if c.inputs.Disk <= 0 {
+		wrong("buffer-limit", strconv.FormatInt(c.inputs.Disk, 10), "a number of bytes above 0")
 	}
-	if c.bufferMemory < 0 {
-		wrong("buffer-memory", strconv.FormatInt(c.bufferMemory, 10), "a number of bytes, or 0 for none in memory")
+	if c.inputs.Memory < 0 {
+		wrong("buffer-memory", strconv.FormatInt(c.inputs.Memory, 10), "a number of bytes, or 0 for none in memory")
 	}
-	if c.bufferQuota < 0 {
-		wrong("buffer-quota", strconv.FormatInt(c.bufferQuota, 10), "a number of bytes, or 0 for three quarters of the buffer")
+	if c.inputs.Quota.Bytes < 0 {
+		wrong("buffer-quota", strconv.FormatInt(c.inputs.Quota.Bytes, 10), "a number of bytes, or 0 for three quarters of the buffer")
 	}
-	if c.bufferQuotaInputs <= 0 {
-		wrong("buffer-quota-inputs", strconv.Itoa(c.bufferQuotaInputs), "a number above 0")
+	if c.inputs.Quota.Entries <= 0 {
+		wrong("buffer-quota-inputs", strconv.Itoa(c.inputs.Quota.Entries), "a number above 0")
 	}
-	if c.bufferRedis == "" {
+	if c.inputs.Redis == "" {
 		return
 	}
-	if _, err := remote.ParseAddress(c.bufferRedis); err != nil {
+	if _, err := remote.ParseAddress(c.inputs.Redis); err != nil {
 		// Not repeated: it may hold a password.
 		wrong("buffer-redis", "…", "redis://host:port/db, or rediss:// for TLS, and --buffer-redis-secret for credentials")
 	}
-	if c.bufferRedisLimit <= 0 {
-		wrong("buffer-redis-limit", strconv.FormatInt(c.bufferRedisLimit, 10), "a number of bytes above 0")
+	if c.inputs.RedisLimit <= 0 {
+		wrong("buffer-redis-limit", strconv.FormatInt(c.inputs.RedisLimit, 10), "a number of bytes above 0")
 	}
 }
 
@@ -185,3 +189,53 @@ func (c config) subnet() (netip.Prefix, error) {
 
 func (c config) socket(name string) string { return filepath.Join(c.runDir, name) }
 func (c config) state(name string) string  { return filepath.Join(c.stateDir, name) }
+
+// gateway is the path of something for the gateways, which have one directory for it.
+func (c config) gateway(name string) string {
+	if c.platform == platformLocal {
+		return c.socket(name)
+	}
+	return filepath.Join(c.runDir, "gateway", name)
+}
+
+func (c config) gatewaySocket(name string) serve.Listen {
+	return serve.UnixFor(c.gateway(name), c.gatewayUID)
+}
+
+const otlpSocket = "otlp.sock"
+
+// shimsOTLP is where shims send their spans, empty for nowhere.
+func (c config) shimsOTLP() string {
+	if c.platform == platformLocal || c.otlp == "" {
+		return c.otlp
+	}
+	return "unix:" + c.socket(otlpSocket)
+}
+
+// inputsOf is what the flags say of inputs.
+func (c config) inputsOf(log *slog.Logger) inputs.Config {
+	i := c.inputs
+	i.StateDir, i.RunDir, i.SecretsDir = c.stateDir, c.runDir, c.secretsDir
+	i.Shared, i.Log = c.platform == platformKubernetes, log
+	return i
+}
+
+// register is what the node says of itself, without its instances.
+func (c config) register(process string) *nodeapi.Register {
+	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: process, Triggers: true,
+		Probes: true, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
+	if c.platform == platformLocal {
+		r.Process, r.GatewayAddress = "", c.gatewayAddress() // there is never a second daemon
+	}
+	return r
+}
+
+// gatewayAddress is where the node's own gateway takes requests: on all of the node's addresses, of
+// which the others know one.
+func (c config) gatewayAddress() string {
+	host, _, err := net.SplitHostPort(c.peerListen)
+	if err != nil {
+		return ""
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(c.gatewayPort)))
+}

@@ -2,17 +2,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 
-	"github.com/prometheus/client_golang/prometheus"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/headstart-mesh/headstart/shim/identity"
 	"github.com/headstart-mesh/headstart/shim/mesh"
+	"github.com/headstart-mesh/headstart/shim/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/relay"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
@@ -24,47 +28,53 @@ func issuedParty(c config, log *slog.Logger) (party, error) {
 	if err != nil {
 		return party{}, fmt.Errorf("--peer-listen: %w", err)
 	}
-	id := identity.New(identity.Config{Address: c.identity, ServerName: c.controlName, TokenFile: c.token, AuthorityFile: c.ca,
-		Addresses: []netip.Addr{at.Addr()}, Log: log})
-	return party{name: c.nodeName, server: id.Server(), client: id.Client, controlPlane: id.Credentials(c.controlName), run: id.Run}, nil
+	id := identity.New(identity.Config{Address: c.identity, ServerName: c.controlName, TokenFile: c.token,
+		AuthorityFile: c.ca, Addresses: []netip.Addr{at.Addr()}, Log: log})
+	return party{name: c.nodeName, server: id.Server(), client: id.Client,
+		controlPlane: id.Credentials(c.controlName), run: id.Run}, nil
 }
 
 // openPods follows the pods that Kubernetes runs on the node, and stands between the
 // control plane and the node's gateways.
-func openPods(ctx context.Context, c config, n *node, name string, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
+func openPods(ctx context.Context, c config, b below) (*platform, error) {
 	if err := makeOpen(c.gateway("")); err != nil {
 		return nil, err
 	}
-	filter, err := c.installRouteFilter()
+	filter, err := node.InstallRouteFilter(c.routeFilter, c.gateway("route.wasm"))
 	if err != nil {
-		log.Error("the node's gateways pick no endpoint per request: weights alone say where requests go", "error", err)
+		b.log.Error("the node's gateways pick no endpoint per request: weights alone say where requests go", "error", err)
 	}
-	n.kubelet, err = sandboxes.OpenKubelet(n.sandboxes(c, c.shimsOTLP(), log), n.functions.Lookup)
+	pods, err := sandboxes.OpenKubelet(b.sandboxes, b.functions.Lookup)
 	if err != nil {
 		return nil, err
 	}
-	n.relay = relay.New(relay.Config{RouteFilter: filter, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("endpoints.pb"), Activity: n.uplink, Refused: n.uplink.Refused,
-		Metrics: relay.NewMetrics(registry), Log: log})
-	p := &platform{sandboxes: n.kubelet.Set}
+	p := &platform{sandboxes: pods.Set,
+		relay: b.newRelay(relay.Config{RouteFilter: filter, StateFile: c.state("endpoints.pb")})}
+	p.join = func(parts node.Parts) node.Node { return node.NewCluster(parts, pods) }
+	p.awaitJob = func(ctx context.Context, sandbox string) error {
+		if !pods.SaysJob(sandbox) {
+			return nil
+		}
+		return b.jobs.Await(ctx, sandbox)
+	}
 	p.serve = func(ctx context.Context, g *errgroup.Group) {
-		serveRelay(ctx, g, c, n.relay)
 		if c.otlp != "" {
 			serveOTLP(ctx, g, c)
 		}
-		g.Go(func() error { n.kubelet.Run(ctx); return nil })
+		g.Go(func() error { pods.Run(ctx); return nil })
 	}
-	p.close = func() error { n.kubelet.Close(); return nil }
+	p.close = func() error { pods.Close(); return nil }
 	if c.meshCA == "" {
 		return p, nil
 	}
 	workload, err := mesh.New(ctx, mesh.Config{Authority: c.meshCA, RootFile: c.meshRoot, TokenFile: c.meshToken,
-		TrustDomain: c.meshTrustDomain, Cluster: c.meshCluster, Log: log})
+		TrustDomain: c.meshTrustDomain, Cluster: c.meshCluster, Log: b.log})
 	if err != nil {
-		n.kubelet.Close()
+		pods.Close()
 		return nil, err
 	}
 	p.mesh = workload
-	p.close = func() error { workload.Close(); n.kubelet.Close(); return nil }
+	p.close = func() error { workload.Close(); pods.Close(); return nil }
 	return p, nil
 }
 
@@ -80,14 +90,15 @@ func makeOpen(dir string) error {
 	return nil
 }
 
-// gateway is the path of something for the gateways, which have one directory for it.
-func (c config) gateway(name string) string {
-	if c.platform == platformLocal {
-		return c.socket(name)
+// serveOTLP takes the shims' spans on otlp.sock until ctx ends.
+func serveOTLP(ctx context.Context, g *errgroup.Group, c config) {
+	conn, err := grpc.NewClient(c.otlp, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		g.Go(func() error { return fmt.Errorf("--otlp %q: %w", c.otlp, err) })
+		return
 	}
-	return filepath.Join(c.runDir, "gateway", name)
-}
-
-func (c config) gatewaySocket(name string) serve.Listen {
-	return serve.UnixFor(c.gateway(name), c.gatewayUID)
+	shims := grpc.NewServer()
+	coltracepb.RegisterTraceServiceServer(shims, node.Spans{Collector: coltracepb.NewTraceServiceClient(conn)})
+	take := serve.GRPC(ctx, shims)
+	serve.Go(g, serve.Unix(c.socket(otlpSocket)), func(l net.Listener) error { return errors.Join(take(l), conn.Close()) })
 }

@@ -9,10 +9,11 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi/module"
+	"github.com/headstart-mesh/headstart/shim/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/relay"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
@@ -38,35 +39,39 @@ func localParty(c config) (party, error) {
 	}, nil
 }
 
-// openLocal runs the node's instances itself, by containerd. Its relay stands in for the control
-// plane while that is away.
-func openLocal(ctx context.Context, c config, n *node, name string, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
+// openLocal runs the node's instances itself, by containerd, and makes the whole configuration of the
+// node's gateway.
+func openLocal(ctx context.Context, c config, b below) (*platform, error) {
 	subnet, err := c.subnet()
 	if err != nil {
 		return nil, err
 	}
-	runtime, err := containerd.New(containerd.Config{Socket: c.containerd, StateDir: c.stateDir, PluginDir: c.cniPlugins, Bridge: c.bridge, PodSubnet: subnet})
+	gateway := c.ownGateway(b.node)
+	if err := writeBootstrap(gateway, c.socket("envoy.json")); err != nil {
+		return nil, err
+	}
+	var filter module.Module
+	if gateway.RouteFilter != "" {
+		filter = module.Route(gateway.RouteFilter)
+	}
+	runtime, err := containerd.New(containerd.Config{Socket: c.containerd, StateDir: c.stateDir, PluginDir: c.cniPlugins,
+		Bridge: c.bridge, PodSubnet: subnet})
 	if err != nil {
 		return nil, err
 	}
-	n.local, err = sandboxes.OpenLocal(ctx, n.sandboxes(c, c.otlp, log), runtime, n.uplink.Report)
+	own, err := sandboxes.OpenLocal(ctx, b.sandboxes, runtime, b.uplink.Report)
 	if err != nil {
 		return nil, errors.Join(err, runtime.Close())
 	}
-	n.resolve = func(names []string) {
-		if err := runtime.Resolve(names); err != nil {
-			log.Warn("functions do not find each other by their hosts", "error", err)
-		}
-	}
-	standIn := relay.New(relay.Config{Whole: true, Node: name, ControlPlane: n.uplink.Followed(), StateFile: c.state("gateway.pb"), Activity: n.uplink, Refused: n.uplink.Refused,
-		Metrics: relay.NewMetrics(registry), Log: log})
 	return &platform{
-		sandboxes: n.local.Set,
+		sandboxes: own.Set,
+		relay:     b.newRelay(relay.Config{Gateway: gateway, RouteFilter: filter, StateFile: c.state("gateway.pb")}),
+		awaitJob:  func(context.Context, string) error { return nil }, // its own are known before they are made
+		join:      func(p node.Parts) node.Node { return node.NewLocal(p, own, runtime, b.log) },
 		serve: func(ctx context.Context, g *errgroup.Group) {
-			serveRelay(ctx, g, c, standIn)
-			g.Go(func() error { return trimLogs(ctx, runtime, log) })
+			g.Go(func() error { return trimLogs(ctx, runtime, b.log) })
 		},
-		close: func() error { n.local.Close(); return runtime.Close() },
+		close: func() error { own.Close(); return runtime.Close() },
 	}, nil
 }
 

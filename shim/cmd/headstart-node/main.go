@@ -49,11 +49,12 @@ the common name of its certificate) and serves, in --run-dir, unix sockets of mo
   node.sock     questions of the containerd shims (HEADSTART_NODE_SOCKET)
   descriptors.sock
                 open files for sandboxes, beside node.sock
+  gateway.sock  the configuration of this node's Envoys (xDS), and their access logs
 
-With --platform local it starts the sandboxes itself, by containerd. With --platform
-kubernetes the kubelet starts the pods, and the control plane issues the certificate of the
-daemon. These sockets are added; those for Envoy are in gateway/ below --run-dir:
-  gateway.sock  endpoints for this node's Envoys (xDS), and their access logs
+With --platform local it starts the sandboxes itself, by containerd, and writes envoy.json,
+which the node's own Envoy is started with. With --platform kubernetes the kubelet starts the
+pods, and the control plane issues the certificate of the daemon. The sockets for Envoy are in
+gateway/ below --run-dir then, and one is added:
   otlp.sock     spans of the shims, with --otlp`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -94,15 +95,21 @@ func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.cniPlugins, "cni-plugins", "/usr/lib/cni", "directory of the CNI plugins bridge and host-local")
 	f.StringVar(&c.bridge, "bridge", "headstart0", "bridge that sandboxes are attached to; created if absent")
 	f.StringVar(&c.podSubnet, "pod-subnet", "", "range of the sandboxes' addresses, for example 10.201.1.0/24")
+	f.Uint32Var(&c.gatewayPort, "gateway-port", 8080,
+		"port of the node's gateway, an Envoy that envoy.json in --run-dir starts")
+	f.StringVar(&c.prefetchFilter, "prefetch-filter", "", "the prefetch filter's .wasm file; empty: a gateway without it")
+	f.Float64Var(&c.traceSampling, "trace-sampling", 100, "percentage of requests that start a trace at the gateway")
+	f.StringVar(&c.routeFilter, "route-filter", "",
+		"the route filter's .wasm file, which the node's gateways get; empty: weights alone decide where requests go")
 	f.StringVar(&c.peerListen, "peer-listen", "", "ip:port where other nodes hand over requests (mutual TLS); kubernetes: :port is that of --pod-ip")
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464", "ip:port of /metrics, empty for none")
-	f.Int64Var(&c.bufferLimit, "buffer-limit", 8<<30, "bytes of inputs that may be on disk at a time")
-	f.Int64Var(&c.bufferMemory, "buffer-memory", 0, "bytes of inputs that may be in memory at a time, before the disk is used; --run-dir has to be on a tmpfs. 0 for none")
-	f.StringVar(&c.bufferRedis, "buffer-redis", "", "Redis that takes request bodies when memory and disk are full: redis://host:port/db, rediss:// for TLS; empty for none")
-	f.StringVar(&c.redisSecret, "buffer-redis-secret", "", "secret file of --secrets-dir with username and password for --buffer-redis; empty for none")
-	f.Int64Var(&c.bufferRedisLimit, "buffer-redis-limit", 1<<30, "bytes of inputs that this node may have in --buffer-redis at a time")
-	f.Int64Var(&c.bufferQuota, "buffer-quota", 0, "bytes of the buffer that one function may have at a time; 0 for three quarters of it")
-	f.IntVar(&c.bufferQuotaInputs, "buffer-quota-inputs", 768, "inputs that one function may have in the buffer at a time")
+	f.Int64Var(&c.inputs.Disk, "buffer-limit", 8<<30, "bytes of inputs that may be on disk at a time")
+	f.Int64Var(&c.inputs.Memory, "buffer-memory", 0, "bytes of inputs that may be in memory at a time, before the disk is used; --run-dir has to be on a tmpfs. 0 for none")
+	f.StringVar(&c.inputs.Redis, "buffer-redis", "", "Redis that takes request bodies when memory and disk are full: redis://host:port/db, rediss:// for TLS; empty for none")
+	f.StringVar(&c.inputs.RedisSecret, "buffer-redis-secret", "", "secret file of --secrets-dir with username and password for --buffer-redis; empty for none")
+	f.Int64Var(&c.inputs.RedisLimit, "buffer-redis-limit", 1<<30, "bytes of inputs that this node may have in --buffer-redis at a time")
+	f.Int64Var(&c.inputs.Quota.Bytes, "buffer-quota", 0, "bytes of the buffer that one function may have at a time; 0 for three quarters of it")
+	f.IntVar(&c.inputs.Quota.Entries, "buffer-quota-inputs", 768, "inputs that one function may have in the buffer at a time")
 	f.StringVar(&c.otlp, "otlp", "", "gRPC target that takes traces (OTLP), for example unix:/run/headstart/otlp.sock; empty for none")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&c.nodeName, "node-name", os.Getenv("NODE_NAME"), "kubernetes: the name of this node; by default NODE_NAME of the environment")
@@ -110,7 +117,6 @@ func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.identity, "identity", "", "kubernetes: host:port where the control plane issues this node's certificate")
 	f.StringVar(&c.token, "token", "/var/run/secrets/headstart/token", "kubernetes: file with the service account's token for --identity")
 	f.IntVar(&c.gatewayUID, "gateway-uid", -1, "kubernetes: user of the gateways, who may open their sockets; -1 leaves them to the daemon's")
-	f.StringVar(&c.routeFilter, "route-filter", "", "kubernetes: the route filter's .wasm file, which the node's gateways get; empty: weights alone decide where requests go")
 	f.StringVar(&c.meshCA, "mesh-ca", "", "kubernetes: host:port of the mesh's authority (istiod), empty for no mesh")
 	f.StringVar(&c.meshToken, "mesh-token", "/var/run/secrets/tokens/istio-token", "kubernetes: file with the token for --mesh-ca")
 	f.StringVar(&c.meshRoot, "mesh-root", "/var/run/secrets/istio/root-cert.pem", "kubernetes: file with the mesh's root certificate (PEM)")

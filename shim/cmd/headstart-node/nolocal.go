@@ -5,9 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Images are to be built with the tag kubernetes: containerd's client, which only the local
@@ -16,6 +13,4 @@ var errNoLocal = errors.New("--platform " + platformLocal + ": this build is for
 
 func localParty(config) (party, error) { return party{}, errNoLocal }
 
-func openLocal(context.Context, config, *node, string, prometheus.Registerer, *slog.Logger) (*platform, error) {
-	return nil, errNoLocal
-}
+func openLocal(context.Context, config, below) (*platform, error) { return nil, errNoLocal }

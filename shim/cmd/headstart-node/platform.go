@@ -3,12 +3,20 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/job"
+	"github.com/headstart-mesh/headstart/shim/node"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/relay"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
+	"github.com/headstart-mesh/headstart/shim/uplink"
 )
 
 // The platforms that a node can be of.
@@ -29,12 +37,59 @@ type party struct {
 	run func(context.Context)
 }
 
+func (c config) party(log *slog.Logger) (party, error) {
+	if c.platform == platformKubernetes {
+		return issuedParty(c, log)
+	}
+	return localParty(c)
+}
+
 // platform is what runs the node's instances. local.go and kubernetes.go each make one.
 type platform struct {
 	sandboxes *sandboxes.Set
 	// mesh is nil where there is none.
 	mesh ingress.Mesh
+	// relay stands between the control plane and the node's gateways.
+	relay *relay.Relay
+	// awaitJob waits for the control plane's word of a sandbox that says it is a job's.
+	awaitJob func(ctx context.Context, sandbox string) error
+	// join makes the node.
+	join func(node.Parts) node.Node
 	// serve adds what only this platform has to what the daemon does.
 	serve func(context.Context, *errgroup.Group)
 	close func() error
+}
+
+// below is what a platform stands on.
+type below struct {
+	node      string // its name
+	functions *ingress.Functions
+	uplink    *uplink.Uplink
+	jobs      *job.Set
+	sandboxes sandboxes.Config
+	registry  prometheus.Registerer
+	log       *slog.Logger
+}
+
+func (c config) open(ctx context.Context, b below) (*platform, error) {
+	if c.platform == platformKubernetes {
+		return openPods(ctx, c, b)
+	}
+	return openLocal(ctx, c, b)
+}
+
+// newRelay completes what the platform says of its relay.
+func (b below) newRelay(r relay.Config) *relay.Relay {
+	r.Node, r.ControlPlane, r.Activity = b.node, b.uplink.Followed(), b.uplink
+	r.Refused, r.Confirmed = b.uplink.Refused, b.uplink.Confirmed
+	r.Metrics, r.Log = relay.NewMetrics(b.registry), b.log
+	return relay.New(r)
+}
+
+// serveRelay has the relay follow the control plane, and the node's gateways ask it.
+func serveRelay(ctx context.Context, g *errgroup.Group, c config, r *relay.Relay) {
+	gateways := grpc.NewServer(relay.ServerOptions()...)
+	r.Register(gateways)
+	serve.Go(g, c.gatewaySocket("gateway.sock"), serve.GRPC(ctx, gateways))
+	g.Go(func() error { r.Run(ctx); return nil })
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,15 +16,21 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/inputs"
 	"github.com/headstart-mesh/headstart/shim/job"
+	"github.com/headstart-mesh/headstart/shim/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/probe"
+	"github.com/headstart-mesh/headstart/shim/proxy"
+	"github.com/headstart-mesh/headstart/shim/sandboxes"
+	"github.com/headstart-mesh/headstart/shim/stores"
 	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 )
@@ -37,7 +44,7 @@ const (
 )
 
 // run is the node, from the stores to the gateway: first what fetches and starts,
-// then who asks for it.
+// then who asks for it, and how all of it ends.
 func run(ctx context.Context, c config) (err error) {
 	log, err := c.logger()
 	if err != nil {
@@ -59,18 +66,18 @@ func run(ctx context.Context, c config) (err error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	// Inputs: stores -> engine -> buffer.
-	buf, err := c.openInputs(log)
+	kept, err := inputs.Open(c.inputsOf(log))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, buf.Close()) }()
-	registry.MustRegister(bufferCollector{buf.Buffer})
-	stores, err := openStores(c.secretsDir)
+	defer func() { err = errors.Join(err, kept.Close()) }()
+	registry.MustRegister(buffer.NewCollector(kept.Buffer))
+	allowed, err := stores.Open(c.secretsDir)
 	if err != nil {
 		return err
 	}
-	defer stores.Close()
-	fetches := engine.New(stores.source, buf.Buffer, observeFetches(registry))
+	defer allowed.Close()
+	fetches := engine.New(allowed.Source, kept.Buffer, engine.NewMetrics(registry))
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control planes. They are told of the instances from their adoption on.
@@ -78,85 +85,124 @@ func run(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
-	streams := newStreams(stores.secrets)
-	defer streams.Close()
-	node := &node{functions: ingress.NewFunctions(), stores: stores, streams: streams, process: c.process(), inputs: buf}
-	node.uplink = uplink.New(newControlPlanes(c.controlPlane, c.controlPlaneAny, me.controlPlane), func() *nodeapi.Register {
-		node.prober.Plan.Again() // the control plane may know nothing
-		return node.register(c)
-	}, node, log)
-	registry.MustRegister(connectedControlPlanes(node.uplink))
+	up := uplink.New(uplink.NewNames(c.controlPlane, c.controlPlaneAny, me.controlPlane), log)
+	registry.MustRegister(uplink.NewCollector(up))
 
-	// The functions' own sockets, which instances are made with.
-	node.sockets = functionapi.New(functionapi.Config{Function: node.functions.Get, Job: node.awaitJob, Succeeds: buf.succeeds, Metrics: functionapi.NewMetrics(registry), Log: log})
-
-	node.jobs = job.New(job.Config{Engine: fetches, Deliveries: node.sockets, Log: log})
-	defer node.jobs.Close()
-
-	// Instances: those that containerd runs for us, or Kubernetes.
-	platform, err := c.open(ctx, node, me.name, registry, log)
+	// Sandboxes, with what they need: those that containerd runs for us, or Kubernetes.
+	functions := ingress.NewFunctions()
+	var platform *platform
+	sockets := functionapi.New(functionapi.Config{Function: functions.Get, Succeeds: kept.Succeeds,
+		Job:     func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
+		Metrics: functionapi.NewMetrics(registry), Log: log})
+	jobs := job.New(job.Config{Engine: fetches, Deliveries: sockets, Log: log})
+	defer jobs.Close()
+	platform, err = c.open(ctx, below{node: me.name, functions: functions, uplink: up, jobs: jobs, registry: registry,
+		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
+			Providers: []sandboxes.Provider{sockets}, Jobs: jobs, OTLP: c.shimsOTLP(), Log: log}, log: log})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, platform.close()) }()
 
-	// The ways in: this node's gateway and its filter, the shims, the other nodes.
+	// Requests: from gateways, other nodes and streams.
 	traffic := probe.NewTraffic()
-	peers := ingress.NewPeerTransport(me.client, traffic.Opened)
+	peers := proxy.NewPeerTransport(me.client, traffic.Opened)
 	defer peers.CloseIdleConnections()
-	node.ingress = ingress.New(ingress.Config{Node: me.name, Functions: node.functions, ControlPlane: node.uplink, Instances: platform.sandboxes,
-		Engine: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: node.sockets, Metrics: ingress.NewMetrics(registry), Log: log})
-	process := newProcess()
-	if !buf.succeeds { // else the other daemon may still end what it has taken
-		streams.gone = trigger.Earlier(me.name, process)
+	requests := ingress.New(ingress.Config{Node: me.name, Functions: functions, ControlPlane: up,
+		Instances: platform.sandboxes, Engine: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: sockets,
+		Metrics: ingress.NewMetrics(registry), Log: log})
+	process := rand.Text() // no other daemon of the node has this name
+	var gone func(consumer string) bool
+	if !kept.Succeeds { // else the other daemon may still end what it has taken
+		gone = trigger.Earlier(me.name, process)
 	}
-	node.triggers = trigger.New(trigger.Config{Gateway: node.ingress.Gateway(), Function: node.functions.Lookup, Open: node.streams.open,
-		Node: me.name, Process: process, Events: node.uplink, Metrics: trigger.NewMetrics(registry), Log: log})
-	node.prober = probe.NewProber(probe.Config{Plan: probe.NewPlan(me.name), Asker: probe.NewConnections(me.client), Traffic: traffic,
-		Tell: func(r probe.Report) { node.uplink.RoundTrips(roundTrips(r)) }, Registry: registry, Log: log})
-	// What is not taken any more, another node takes at once.
-	context.AfterFunc(asked, node.triggers.Stop)
+	triggers := trigger.New(trigger.Config{Gateway: requests.Gateway(), Function: functions.Lookup,
+		Open: func(t *nodeapi.Trigger, consumer string) (trigger.Stream, error) {
+			return allowed.Stream(t, consumer, gone)
+		},
+		Node: me.name, Process: process, Events: up, Metrics: trigger.NewMetrics(registry), Log: log})
+	prober := probe.NewProber(probe.Config{Plan: probe.NewPlan(me.name), Asker: probe.NewConnections(me.client),
+		Traffic: traffic, Tell: up.RoundTrips, Registry: registry, Log: log})
+
+	// What the control plane says goes to all of them.
+	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Ingress: requests,
+		Relay: platform.relay, Triggers: triggers, Prober: prober,
+		Register: func() *nodeapi.Register { return c.register(process) }})
+
+	// The ways in: this node's gateway and its filter, the shims, the other nodes.
 	g, ctx := errgroup.WithContext(ctx)
 	overHTTP := func(h http.Handler, options ...func(*http.Server)) serve.Server {
 		return serve.HTTP(ctx, h, shutdownTimeout, log, options...)
 	}
 	shims := grpc.NewServer()
 	nodeapi.RegisterSandboxesServer(shims, platform.sandboxes)
-	var requests net.Listener
-	serve.Go(g, kept(&requests, c.gatewaySocket("ingress.sock")), overHTTP(node.ingress.Gateway(), serve.H2C))
-	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(node.ingress.Hints()))
+	var gateway net.Listener
+	serve.Go(g, noted(&gateway, c.gatewaySocket("ingress.sock")), overHTTP(requests.Gateway(), serve.H2C))
+	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(requests.Hints()))
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
-	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))), descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
-	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server)), overHTTP(node.ingress.Peers(), probe.NewResponder(node.prober.Plan.Point).Register))
+	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
+		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
+	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server)),
+		overHTTP(requests.Peers(), probe.NewResponder(prober.Plan.Point).Register))
 	if c.metricsListen != "" {
 		serve.Go(g, serve.TCP(c.metricsListen), overHTTP(serve.Metrics(registry)))
 	}
-	g.Go(func() error { node.sockets.Run(ctx, node.ingress.Gateway()); return nil })
+	g.Go(func() error { sockets.Run(ctx, requests.Gateway()); return nil })
+	serveRelay(ctx, g, c, platform.relay)
 	platform.serve(ctx, g)
-	// The requests that wait are answered while the servers still let them be.
-	g.Go(func() error { <-ctx.Done(); node.ingress.Close(); return nil })
-	g.Go(func() error { endTriggers(ctx, node.triggers, streams, log); return nil })
-	g.Go(func() error { leave(asked, ctx, stop, requests, node.ingress); return nil })
+
+	// The end. What is not taken any more, another node takes at once; the requests that wait are
+	// answered while the servers still let them be.
+	context.AfterFunc(asked, triggers.Stop)
+	g.Go(func() error { <-ctx.Done(); requests.Close(); return nil })
+	g.Go(func() error { endTriggers(ctx, triggers, allowed, log); return nil })
+	g.Go(func() error { leave(asked, ctx, stop, gateway, requests); return nil })
 	early() // from here on it is leave that ends all
+
 	g.Go(func() error { me.run(ctx); return nil })
-	g.Go(func() error { node.prober.Run(ctx); return nil })
-	g.Go(func() error { tellSignals(ctx, node); return nil })
-	g.Go(func() error { stores.watch(ctx, node.uplink.StoreProblems, log); return nil })
-	g.Go(func() error { node.uplink.Run(ctx); return nil })
+	g.Go(func() error { prober.Run(ctx); return nil })
+	g.Go(func() error { node.TellSignals(ctx, joined, up.Signals); return nil })
+	g.Go(func() error { allowed.Watch(ctx, up.StoreProblems, log); return nil })
+	g.Go(func() error { up.Run(ctx, joined.Register, joined); return nil })
 	log.Info("node is up", "node", me.name, "version", nodeapi.Version)
 	return g.Wait()
 }
 
-func (c config) party(log *slog.Logger) (party, error) {
-	if c.platform == platformKubernetes {
-		return issuedParty(c, log)
+// noted also puts the listener where at says.
+func noted(at *net.Listener, listen serve.Listen) serve.Listen {
+	return func() (l net.Listener, err error) {
+		l, err = listen()
+		*at = l
+		return l, err
 	}
-	return localParty(c)
 }
 
-func (c config) open(ctx context.Context, n *node, name string, registry prometheus.Registerer, log *slog.Logger) (*platform, error) {
-	if c.platform == platformKubernetes {
-		return openPods(ctx, c, n, name, registry, log)
+// leave stops the daemon when it is asked to. While Kubernetes updates a daemon, a node has two,
+// which share directories: one that the new one has taken the sockets over from ends its requests
+// first, for which it needs all that it has.
+func leave(asked, ctx context.Context, stop func(), gateway net.Listener, requests *ingress.Ingress) {
+	defer stop()
+	select {
+	case <-asked.Done():
+	case <-ctx.Done(): // something else has failed
+		return
 	}
-	return openLocal(ctx, c, n, name, registry, log)
+	if gateway == nil || !serve.TakenOver(gateway) {
+		return
+	}
+	drain, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	requests.Drain(drain)
+}
+
+// endTriggers lets go of the streams when the daemon ends: what functions work on has the
+// same time as their other requests. Then servers that do not answer are not waited for.
+func endTriggers(ctx context.Context, triggers *trigger.Set, s *stores.Stores, log *slog.Logger) {
+	<-ctx.Done()
+	if err := serve.Bounded(ctx, shutdownTimeout, func(ctx context.Context) error {
+		defer context.AfterFunc(ctx, s.EndStreams)()
+		return triggers.Close(ctx)
+	}); err != nil {
+		log.Warn("entries of streams stay pending; they are delivered again", "error", err)
+	}
 }

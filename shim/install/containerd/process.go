@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/headstart-mesh/headstart/shim/install"
@@ -23,10 +24,6 @@ const (
 	// name is what the kernel calls the process, also where one program has many names, as
 	// with k3s.
 	name = "containerd"
-	// startField is the process's start in /proc/PID/stat, counted after the name:
-	// proc_pid_stat(5) has it as number 22.
-	startField  = 22 - 3
-	parentField = 4 - 3
 )
 
 // process is a running containerd.
@@ -79,45 +76,35 @@ func inspect(pid int, socket string) (process, error) {
 	if pid == 0 {
 		return process{}, fmt.Errorf("the process that listens on %s is not in sight; the installer's pod needs hostPID: true", socket)
 	}
-	dir := path.Join(proc, strconv.Itoa(pid))
 	boot, err := os.ReadFile(path.Join(proc, "sys/kernel/random/boot_id"))
 	if err != nil {
 		return process{}, err
 	}
-	stat, err := os.ReadFile(path.Join(dir, "stat"))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return process{}, err
 	}
-	// The name is in parentheses and may have any character in it.
-	open, shut := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if open < 0 || shut < open {
-		return process{}, fmt.Errorf("%s/stat has an unexpected format", dir)
+	stat, err := p.Stat()
+	if err != nil {
+		return process{}, fmt.Errorf("looking at process %d: %w", pid, err)
 	}
-	fields := bytes.Fields(stat[shut+1:])
-	if len(fields) <= startField {
-		return process{}, fmt.Errorf("%s/stat has an unexpected format", dir)
+	if stat.Comm != name {
+		return process{}, fmt.Errorf("process %d, which listens on %s, is %q and not containerd", pid, socket, stat.Comm)
 	}
-	if comm := string(stat[open+1 : shut]); comm != name {
-		return process{}, fmt.Errorf("process %d, which listens on %s, is %q and not containerd", pid, socket, comm)
-	}
-	args, err := os.ReadFile(path.Join(dir, "cmdline"))
+	args, err := p.CmdLine()
 	if err != nil {
 		return process{}, err
 	}
-	parent, err := strconv.Atoi(string(fields[parentField]))
-	if err != nil {
-		return process{}, fmt.Errorf("%s/stat has an unexpected format: %w", dir, err)
-	}
-	cgroup, err := os.ReadFile(path.Join(dir, "cgroup"))
+	cgroup, err := os.ReadFile(path.Join(proc, strconv.Itoa(pid), "cgroup"))
 	if err != nil {
 		return process{}, err
 	}
 	return process{
 		pid:    pid,
-		parent: parent,
+		parent: stat.PPID,
 		cgroup: cgroup,
-		id:     fmt.Sprintf("%s/%d/%s", bytes.TrimSpace(boot), pid, fields[startField]),
-		config: configOf(strings.Split(string(args), "\x00")),
+		id:     fmt.Sprintf("%s/%d/%d", bytes.TrimSpace(boot), pid, stat.Starttime),
+		config: configOf(args),
 	}, nil
 }
 

@@ -168,6 +168,18 @@ func (t *Tree) Read(p string, limit int64) (File, error) {
 	return File{Data: data, Mode: info.Mode().Perm(), UID: int(owner.Uid), GID: int(owner.Gid)}, nil
 }
 
+// Optional is Read's file, nil if there is none.
+func (t *Tree) Optional(p string, limit int64) (*File, error) {
+	f, err := t.Read(p, limit)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &f, nil
+}
+
 // rel is p as os.Root wants it.
 func rel(p string) string {
 	if p = strings.TrimPrefix(path.Clean("/"+p), "/"); p == "" {

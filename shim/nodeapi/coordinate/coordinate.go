@@ -17,6 +17,8 @@ import (
 	"time"
 
 	vivaldi "github.com/hashicorp/serf/coordinate"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 const (
@@ -42,19 +44,13 @@ const (
 // Point is where a node is. The zero Point is nowhere.
 type Point struct{ at *vivaldi.Coordinate }
 
-// Message is a Point in words, in seconds; Error has no unit.
-type Message struct {
-	Vector                    []float64
-	Height, Adjustment, Error float64
-}
-
 // ErrNoPoint means that a coordinate is none that an honest node has.
 var ErrNoPoint = errors.New("not a coordinate")
 
 // Parse takes what another node says of itself.
-func Parse(m Message) (Point, error) {
-	if len(m.Vector) != Dimensions {
-		return Point{}, fmt.Errorf("%w: %d dimensions", ErrNoPoint, len(m.Vector))
+func Parse(m *nodeapi.Coordinate) (Point, error) {
+	if len(m.GetVector()) != Dimensions {
+		return Point{}, fmt.Errorf("%w: %d dimensions", ErrNoPoint, len(m.GetVector()))
 	}
 	within := func(v, least, most float64) bool { return v >= least && v <= most } // NaN is not
 	for _, v := range m.Vector {
@@ -69,12 +65,12 @@ func Parse(m Message) (Point, error) {
 	return Point{at}, nil
 }
 
-// Message is the point in words. The zero Point has none.
-func (p Point) Message() Message {
+// Message is the point in words; nil of the zero Point.
+func (p Point) Message() *nodeapi.Coordinate {
 	if p.at == nil {
-		return Message{}
+		return nil
 	}
-	return Message{Vector: append([]float64(nil), p.at.Vec...), Height: p.at.Height, Adjustment: p.at.Adjustment, Error: p.at.Error}
+	return &nodeapi.Coordinate{Vector: append([]float64(nil), p.at.Vec...), Height: p.at.Height, Adjustment: p.at.Adjustment, Error: p.at.Error}
 }
 
 // Known tells whether the point is anywhere.
@@ -154,7 +150,7 @@ func (s *Self) Observe(peer Point, rtt time.Duration) error {
 // that lie begins anew.
 func (s *Self) within() error {
 	at := s.client.GetCoordinate()
-	_, err := Parse(Message{Vector: at.Vec, Height: at.Height, Adjustment: at.Adjustment, Error: at.Error})
+	_, err := Parse(&nodeapi.Coordinate{Vector: at.Vec, Height: at.Height, Adjustment: at.Adjustment, Error: at.Error})
 	if err == nil {
 		return nil
 	}

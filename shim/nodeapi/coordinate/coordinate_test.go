@@ -7,37 +7,39 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 	"pgregory.net/rapid"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/coordinate"
 )
 
-func at(first float64) coordinate.Message {
+func at(first float64) *nodeapi.Coordinate {
 	v := make([]float64, coordinate.Dimensions)
 	v[0] = first
-	return coordinate.Message{Vector: v, Error: 0.1}
+	return &nodeapi.Coordinate{Vector: v, Error: 0.1}
 }
 
 func TestCoordinatesThatNoHonestNodeHasAreRefused(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
-	for name, change := range map[string]func(*coordinate.Message){
-		"none":                  func(m *coordinate.Message) { m.Vector = nil },
-		"of another space":      func(m *coordinate.Message) { m.Vector = m.Vector[1:] },
-		"of too many":           func(m *coordinate.Message) { m.Vector = append(m.Vector, 0) },
-		"not a number":          func(m *coordinate.Message) { m.Vector[3] = nan },
-		"infinite":              func(m *coordinate.Message) { m.Vector[3] = -inf },
-		"off the Earth":         func(m *coordinate.Message) { m.Vector[3] = 1e6 },
-		"height below zero":     func(m *coordinate.Message) { m.Height = -0.001 },
-		"height not a number":   func(m *coordinate.Message) { m.Height = nan },
-		"absurd height":         func(m *coordinate.Message) { m.Height = 60 },
-		"absurd adjustment":     func(m *coordinate.Message) { m.Adjustment = -60 },
-		"error below zero":      func(m *coordinate.Message) { m.Error = -1 },
-		"error not a number":    func(m *coordinate.Message) { m.Error = nan },
-		"error beyond the most": func(m *coordinate.Message) { m.Error = 2 },
+	for name, change := range map[string]func(*nodeapi.Coordinate){
+		"none":                  func(m *nodeapi.Coordinate) { m.Vector = nil },
+		"of another space":      func(m *nodeapi.Coordinate) { m.Vector = m.Vector[1:] },
+		"of too many":           func(m *nodeapi.Coordinate) { m.Vector = append(m.Vector, 0) },
+		"not a number":          func(m *nodeapi.Coordinate) { m.Vector[3] = nan },
+		"infinite":              func(m *nodeapi.Coordinate) { m.Vector[3] = -inf },
+		"off the Earth":         func(m *nodeapi.Coordinate) { m.Vector[3] = 1e6 },
+		"height below zero":     func(m *nodeapi.Coordinate) { m.Height = -0.001 },
+		"height not a number":   func(m *nodeapi.Coordinate) { m.Height = nan },
+		"absurd height":         func(m *nodeapi.Coordinate) { m.Height = 60 },
+		"absurd adjustment":     func(m *nodeapi.Coordinate) { m.Adjustment = -60 },
+		"error below zero":      func(m *nodeapi.Coordinate) { m.Error = -1 },
+		"error not a number":    func(m *nodeapi.Coordinate) { m.Error = nan },
+		"error beyond the most": func(m *nodeapi.Coordinate) { m.Error = 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := at(0.01)
-			change(&m)
+			change(m)
 			p, err := coordinate.Parse(m)
 			if !errors.Is(err, coordinate.ErrNoPoint) || p.Known() {
 				t.Errorf("%v, %v", p, err)
@@ -56,7 +58,7 @@ func TestPointIsWhatItSays(t *testing.T) {
 	m.Vector[0] = 7 // the message stays the caller's
 	want := at(0.02)
 	want.Height, want.Adjustment = 0.003, -0.001
-	if diff := cmp.Diff(want, p.Message()); diff != "" {
+	if diff := cmp.Diff(want, p.Message(), protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
 	if p.Error() != 0.1 || (coordinate.Point{}).Error() != coordinate.ErrorMost {
@@ -95,7 +97,7 @@ func TestMeasurementsThatAreNone(t *testing.T) {
 	if a.Observe(coordinate.Point{}, time.Millisecond) == nil {
 		t.Error("a peer that is nowhere was taken")
 	}
-	if diff := cmp.Diff(before, a.Point().Message()); diff != "" {
+	if diff := cmp.Diff(before, a.Point().Message(), protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -107,7 +109,7 @@ func TestLiarsDoNotDriveANodeOut(t *testing.T) {
 		a := coordinate.New("a")
 		edge := rapid.SampledFrom([]float64{-2, -1, -1e-9, 0, 1e-9, 1, 2})
 		for range rapid.IntRange(1, 200).Draw(t, "lies") {
-			m := coordinate.Message{Vector: make([]float64, coordinate.Dimensions)}
+			m := &nodeapi.Coordinate{Vector: make([]float64, coordinate.Dimensions)}
 			for i := range m.Vector {
 				m.Vector[i] = edge.Draw(t, "v")
 			}
@@ -131,10 +133,10 @@ func TestLiarsDoNotDriveANodeOut(t *testing.T) {
 }
 
 func TestNodesOfOneNameBeginAtOnePlace(t *testing.T) {
-	if diff := cmp.Diff(coordinate.New("a").Point().Message(), coordinate.New("a").Point().Message()); diff != "" {
+	if diff := cmp.Diff(coordinate.New("a").Point().Message(), coordinate.New("a").Point().Message(), protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
-	if cmp.Equal(coordinate.New("a").Point().Message(), coordinate.New("b").Point().Message()) {
+	if cmp.Equal(coordinate.New("a").Point().Message(), coordinate.New("b").Point().Message(), protocmp.Transform()) {
 		t.Error("two begin at one place")
 	}
 }

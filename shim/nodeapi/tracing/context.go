@@ -15,3 +15,15 @@ func Inject(ctx context.Context, h http.Header) {
 	}
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 }
+
+// Traceparent is the trace of ctx as a message says it (W3C trace context), empty for none.
+func Traceparent(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
+}
+
+// Continue is ctx in the trace that a message says.
+func Continue(ctx context.Context, traceparent string) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
+}

@@ -102,6 +102,8 @@ const (
 	Node = attribute.Key("headstart.node")
 	// Instance is the id of the instance, which is also its sandbox's.
 	Instance = attribute.Key("headstart.instance")
+	// InputName is the name of an input that has one.
+	InputName = attribute.Key("headstart.input.name")
 	// InputBytes is the size of the input in bytes.
 	InputBytes = attribute.Key("headstart.input.bytes")
 	// InputScheme is the scheme of the input reference, such as s3. The reference

@@ -8,10 +8,13 @@ import (
 	"syscall"
 	"time"
 
+	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/typeurl/v2"
 
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
@@ -21,6 +24,13 @@ const undoTimeout = 10 * time.Second
 
 // rewaitDelay paces the attempts to hear of a task again while containerd restarts.
 const rewaitDelay = 200 * time.Millisecond
+
+const (
+	// killed is the exit code of a program that was killed, as a shell gives it.
+	killed = 128 + uint32(syscall.SIGKILL)
+	// metricsTimeout bounds the question why a program was killed, which its end waits for.
+	metricsTimeout = time.Second
+)
 
 // sandbox implements sandboxes.Container.
 type sandbox struct {
@@ -32,14 +42,14 @@ type sandbox struct {
 	task         client.Task
 	started      bool
 	exited       chan struct{}
-	code         uint32 // written before exited is closed
+	exit         sandboxes.Exit // written before exited is closed
 }
 
 func (sb *sandbox) ID() string              { return sb.id }
 func (sb *sandbox) Function() string        { return sb.function }
 func (sb *sandbox) Address() netip.Addr     { return sb.address }
 func (sb *sandbox) Exited() <-chan struct{} { return sb.exited }
-func (sb *sandbox) ExitCode() uint32        { return sb.code }
+func (sb *sandbox) Exit() sandboxes.Exit    { return sb.exit }
 
 // Output implements sandboxes.Container. The shim has written all of it when the task is deleted.
 func (sb *sandbox) Output() string { return sb.runtime.logs.end(sb.function, sb.mark) }
@@ -84,7 +94,7 @@ func (sb *sandbox) wait() error {
 			// The client passes gRPC's own error on. A task that containerd does not
 			// know has ended, with its shim, in a way that nobody saw.
 			if st.Error() == nil || errdefs.IsNotFound(errgrpc.ToNative(st.Error())) {
-				sb.code = st.ExitCode()
+				sb.exit = sandboxes.Exit{Code: st.ExitCode(), OutOfMemory: st.ExitCode() == killed && sb.outOfMemory(life)}
 				close(sb.exited)
 				return
 			}
@@ -100,6 +110,28 @@ func (sb *sandbox) wait() error {
 		}
 	})
 	return nil
+}
+
+// outOfMemory asks the kernel whether a killed program had no memory left. What cannot be asked any
+// more was killed by somebody else: by Remove, or with its shim.
+func (sb *sandbox) outOfMemory(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
+	defer cancel()
+	m, err := sb.task.Metrics(ctx)
+	if err != nil {
+		return false
+	}
+	stats, err := typeurl.UnmarshalAny(m.GetData())
+	if err != nil {
+		return false
+	}
+	switch s := stats.(type) {
+	case *cgroup1.Metrics:
+		return s.GetMemoryOomControl().GetOomKill() > 0
+	case *cgroup2.Metrics:
+		return s.GetMemoryEvents().GetOomKill() > 0
+	}
+	return false
 }
 
 func (sb *sandbox) adopt(ctx context.Context) error {

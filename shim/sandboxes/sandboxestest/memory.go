@@ -35,6 +35,7 @@ const killed = 128 + 9
 //	serve PORT [AFTER]  listens, after a duration if given; the signal to end ends it with 0
 //	stubborn PORT       listens and ignores the signal to end
 //	exit CODE [AFTER]   ends
+//	fill 0              needs more memory than any limit
 //	say CODE WORDS      writes the words to its log, and ends
 //
 // Any other cannot be started.
@@ -118,7 +119,7 @@ type sandbox struct {
 	exited  chan struct{}
 
 	running  bool
-	code     uint32
+	how      sandboxes.Exit
 	output   string
 	listener net.Listener
 	later    *time.Timer
@@ -136,10 +137,10 @@ func (sb *sandbox) Output() string {
 	return sb.output
 }
 
-func (sb *sandbox) ExitCode() uint32 {
+func (sb *sandbox) Exit() sandboxes.Exit {
 	sb.node.mu.Lock()
 	defer sb.node.mu.Unlock()
-	return sb.code
+	return sb.how
 }
 
 // Start implements sandboxes.Container.
@@ -159,6 +160,8 @@ func (sb *sandbox) Start(ctx context.Context) error {
 	case "serve", "stubborn", "say":
 	case "exit":
 		act = func() { sb.exit(uint32(number)) }
+	case "fill":
+		act = func() { sb.how.OutOfMemory = true; sb.exit(killed) }
 	default:
 		return fmt.Errorf("%q is no program", sb.spec.Args)
 	}
@@ -205,7 +208,7 @@ func (sb *sandbox) exit(code uint32) {
 	if sb.later != nil {
 		sb.later.Stop()
 	}
-	sb.running, sb.code = false, code
+	sb.running, sb.how.Code = false, code
 	close(sb.exited)
 }
 

@@ -37,6 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) Node) {
 	for name, test := range map[string]func(*testing.T, *bench){
 		"a program is reached":        reached,
 		"exit code":                   exitCode,
+		"out of memory":               outOfMemory,
 		"remove, never started":       removeCreated,
 		"remove, running":             removeRunning,
 		"remove, exited":              removeExited,
@@ -174,10 +175,27 @@ func reached(_ *testing.T, b *bench) {
 func exitCode(t *testing.T, b *bench) {
 	sb := b.start(b.spec("exit", "3"))
 	b.ended(sb)
-	if sb.ExitCode() != 3 {
-		t.Errorf("exit code %d, want 3", sb.ExitCode())
+	if sb.Exit().Code != 3 {
+		t.Errorf("exit code %d, want 3", sb.Exit().Code)
 	}
 	b.remove(sb, 0)
+}
+
+// outOfMemory: a program that is killed for its limit is told apart from one that is killed.
+func outOfMemory(t *testing.T, b *bench) {
+	s := b.spec("fill", "0")
+	s.MemoryLimit = 32 << 20
+	sb := b.start(s)
+	b.ended(sb)
+	if e := sb.Exit(); e.Code != killed || !e.OutOfMemory {
+		t.Errorf("exit: %+v", e)
+	}
+	b.remove(sb, 0)
+	stubborn := b.start(b.spec("stubborn", strconv.Itoa(int(b.port))))
+	b.remove(stubborn, 0)
+	if e := stubborn.Exit(); e.OutOfMemory {
+		t.Errorf("exit of a program that was killed: %+v", e)
+	}
 }
 
 // removeCreated: there is no program to wait for.
@@ -190,8 +208,8 @@ func removeRunning(t *testing.T, b *bench) {
 	sb := b.start(b.serve())
 	b.reach(sb)
 	b.remove(sb, 10*patience)
-	if sb.ExitCode() != 0 {
-		t.Errorf("exit code %d, want the program's own 0", sb.ExitCode())
+	if sb.Exit().Code != 0 {
+		t.Errorf("exit code %d, want the program's own 0", sb.Exit().Code)
 	}
 	if err := sb.Remove(t.Context(), 0); err != nil {
 		t.Errorf("removed again: %v", err)
@@ -357,8 +375,8 @@ func listRunning(t *testing.T, b *bench) {
 	}
 	for _, sb := range sandboxes {
 		b.remove(sb, patience)
-		if sb.ExitCode() != 0 {
-			t.Errorf("exit code %d, want the program's own 0", sb.ExitCode())
+		if sb.Exit().Code != 0 {
+			t.Errorf("exit code %d, want the program's own 0", sb.Exit().Code)
 		}
 	}
 }

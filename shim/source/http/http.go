@@ -4,10 +4,8 @@ package http
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -17,13 +15,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
 
-const (
-	// Part is the largest range asked for at once, in bytes: as with S3, which is HTTP too.
-	Part = 2 << 20
-
-	// maxHeader bounds an answer's header, in bytes: the client reads it into memory.
-	maxHeader = 64 << 10
-)
+// Part is the largest range asked for at once, in bytes: as with S3, which is HTTP too.
+const Part = 2 << 20
 
 // The keys of a secret.
 const (
@@ -73,9 +66,9 @@ type Config struct {
 
 // Source reads objects of one store. It implements source.Source.
 type Source struct {
+	ranged.Source
 	config    Config
 	transport *http.Transport
-	fetcher   *ranged.Fetcher
 }
 
 // New returns the source of a store. It does not call the store.
@@ -83,58 +76,25 @@ func New(cfg Config) (*Source, error) {
 	if len(cfg.Buckets) == 0 {
 		return nil, fmt.Errorf("store %q: buckets are required", cfg.Store)
 	}
-	cfg.Buckets = slices.Clone(cfg.Buckets)
-	return &Source{
-		config:  cfg,
-		fetcher: ranged.New(cfg.Store, Part),
-		// No proxy from the environment, and HTTP/1.1: HTTP/2 would put all parts on one
-		// connection with one congestion window. https trusts the system's authorities.
-		transport: &http.Transport{
-			DialContext:            ranged.Dialer().DialContext,
-			TLSHandshakeTimeout:    ranged.Stall,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-			MaxIdleConnsPerHost:    ranged.Slots,
-			IdleConnTimeout:        ranged.Idle,
-			MaxResponseHeaderBytes: maxHeader,
-			DisableCompression:     true,
-		},
-	}, nil
+	s := &Source{config: cfg, transport: ranged.Transport()} // https trusts the system's authorities
+	s.Source = ranged.Source{
+		Fetcher: ranged.New(cfg.Store, Part),
+		Schemes: []string{source.SchemeHTTP, source.SchemeHTTPS}, Buckets: slices.Clone(cfg.Buckets),
+		Object: s.object,
+	}
+	return s, nil
 }
 
 // Close gives up the connections that are kept for later. A Fetch that is under way goes on
 // by those that it has.
 func (s *Source) Close() { s.transport.CloseIdleConnections() }
 
-// Fetch implements source.Source.
-func (s *Source) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
-	if err := s.allow(ref); err != nil {
-		return err
-	}
-	return s.fetcher.Fetch(ctx, ref, &object{Source: s, ref: ref}, begin)
-}
-
-// Stat implements source.Source.
-func (s *Source) Stat(ctx context.Context, ref source.Reference) (found source.Object, err error) {
-	if err := s.allow(ref); err != nil {
-		return source.Object{}, err
-	}
-	err = s.fetcher.Ask(ctx, ref, func(ctx context.Context) error {
-		found, err = (&object{Source: s, ref: ref}).stat(ctx)
-		return err
-	})
-	return found, err
-}
-
-func (s *Source) allow(ref source.Reference) error {
-	switch {
-	case ref.Scheme != source.SchemeHTTP && ref.Scheme != source.SchemeHTTPS:
-		return source.OtherScheme(s.config.Store, ref, "http:// or https://")
-	case !slices.Contains(s.config.Buckets, ref.Bucket):
-		return source.NotAllowed(s.config.Store, ref)
-	case ref.Scheme == source.SchemeHTTP && s.config.Credentials != nil:
+// object returns an object of an allowed host.
+func (s *Source) object(ref source.Reference) (ranged.Object, error) {
+	if ref.Scheme == source.SchemeHTTP && s.config.Credentials != nil {
 		// Whoever writes a function's annotation must not send the operator's secret in
 		// the clear.
-		return source.OtherScheme(s.config.Store, ref, "https://, as it has credentials")
+		return nil, source.OtherScheme(s.config.Store, ref, "https://, as it has credentials")
 	}
-	return nil
+	return &object{Source: s, ref: ref}, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/ranged"
 	"github.com/headstart-mesh/headstart/shim/source/secret"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 )
@@ -281,7 +282,9 @@ func TestFetchFails(t *testing.T) {
 		"encoded":       {status(200, "Content-Encoding", "gzip", "ETag", `"a"`), "StoreUnavailable", "encodes", false},
 		"another range": {status(206, "ETag", `"a"`, "Content-Range", "bytes 1-1/2"), "StoreUnavailable", "answers range", false},
 		"no range":      {status(206, "ETag", `"a"`), "StoreUnavailable", "content range", false},
-		"endless header": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 2*maxHeader)) },
+		"endless header": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X", strings.Repeat("x", 2*ranged.MaxHeader))
+		},
 			"StoreUnavailable", "connection failed", true},
 		"no length": {func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()

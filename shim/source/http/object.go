@@ -70,12 +70,8 @@ func (o *object) read(answer *http.Response, at, end int64, first bool) (ranged.
 	if first && strings.HasSuffix(said, "/*") { // of an unknown size
 		return ranged.Answer{}, errOneStream
 	}
-	var from, to int64
-	if _, err := fmt.Sscanf(said, "bytes %d-%d/%d", &from, &to, &object.Size); err != nil {
-		return ranged.Answer{}, source.Unavailable(o.config.Store, fmt.Sprintf("content range %.60q", said))
-	}
-	if object.Size < 0 || from != at || to != min(end, object.Size)-1 {
-		return ranged.Answer{}, source.Unavailable(o.config.Store, fmt.Sprintf("it answers range %d-%d with %.60q", at, end-1, said))
+	if object.Size, err = ranged.SizeIn(said, at, end); err != nil {
+		return ranged.Answer{}, source.Unavailable(o.config.Store, err.Error())
 	}
 	if first && object.Version == "" && object.Size > end {
 		return ranged.Answer{}, errOneStream
@@ -117,8 +113,8 @@ func version(h http.Header) string {
 // isTag reports whether a validator is a strong entity tag.
 func isTag(s string) bool { return len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' }
 
-// stat asks for what a fetch would be told.
-func (o *object) stat(ctx context.Context) (source.Object, error) {
+// Stat implements ranged.Object.
+func (o *object) Stat(ctx context.Context) (source.Object, error) {
 	answer, err := o.do(ctx, http.MethodHead, "", nil)
 	if err != nil {
 		return source.Object{}, err

@@ -4,8 +4,10 @@ package ranged
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -61,6 +63,9 @@ const (
 	// Idle is how long an unused connection is kept for the next object: the activations
 	// of one workflow, not those of another hour.
 	Idle = 90 * time.Second
+	// MaxHeader bounds an HTTP answer's header, in bytes: the client reads it into memory. S3
+	// allows 2 KB of user metadata.
+	MaxHeader = 64 << 10
 
 	// A kept connection of which the other side knows nothing any more, as its machine died or
 	// something on the way has forgotten it, is found by these probes within Stall. Otherwise one
@@ -75,6 +80,20 @@ func Dialer() *net.Dialer {
 	return &net.Dialer{Timeout: Stall, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeEvery, Count: probesMost}}
 }
 
+// Transport returns the connections to a store that speaks HTTP. It has no proxy from the
+// environment, and HTTP/1.1: HTTP/2 would put all parts on one connection with one congestion window.
+func Transport() *http.Transport {
+	return &http.Transport{
+		DialContext:            Dialer().DialContext,
+		TLSHandshakeTimeout:    Stall,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		MaxIdleConnsPerHost:    Slots,
+		IdleConnTimeout:        Idle,
+		MaxResponseHeaderBytes: MaxHeader,
+		DisableCompression:     true,
+	}
+}
+
 // Object is one object of a store. Open is called by several goroutines at once.
 type Object interface {
 	// Open asks the store for the bytes from at up to end, or to the object's end if that
@@ -84,6 +103,9 @@ type Object interface {
 	// A *problem.Problem among its errors ends the fetch, one of Again has the part tried
 	// again and so has any other, which counts as a broken connection.
 	Open(ctx context.Context, at, end int64, known *source.Object) (Answer, error)
+
+	// Stat asks the store for what a fetch would be told. Its errors are Open's.
+	Stat(ctx context.Context) (source.Object, error)
 }
 
 // Answer is what a store sends of an object.

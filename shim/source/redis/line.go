@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -121,8 +120,13 @@ type lines struct {
 }
 
 func newLines(cfg Config) *lines {
+	dial := ranged.Dialer().DialContext
+	if cfg.TLS {
+		conf := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.roots}
+		dial = (&tls.Dialer{NetDialer: ranged.Dialer(), Config: conf}).DialContext
+	}
 	return &lines{config: cfg, dialer: func(ctx context.Context) (net.Conn, error) {
-		return ranged.Dialer().DialContext(ctx, "tcp", cfg.Address)
+		return dial(ctx, "tcp", cfg.Address)
 	}}
 }
 
@@ -236,17 +240,5 @@ func (p *lines) dial(ctx context.Context, user secret.Secret) (*line, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
-	if !p.config.TLS {
-		return newLine(conn, p.config.Database, user), nil
-	}
-	host, _, err := net.SplitHostPort(p.config.Address)
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	secured := tls.Client(conn, &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, RootCAs: p.config.roots})
-	if err := secured.HandshakeContext(ctx); err != nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("securing the connection: %w", err)
-	}
-	return newLine(secured, p.config.Database, user), nil
+	return newLine(conn, p.config.Database, user), nil
 }

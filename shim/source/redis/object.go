@@ -138,9 +138,9 @@ func (r *rest) Close() error {
 	return r.stream.Close()
 }
 
-// stat asks what a fetch would be told. While a fetch has the key watched, and nobody has
-// touched it, its version is that fetch's.
-func (o *object) stat(ctx context.Context) (source.Object, error) {
+// Stat implements ranged.Object. Redis has no versions: while a fetch has the key watched, and
+// nobody has touched it, the version is that fetch's.
+func (o *object) Stat(ctx context.Context) (source.Object, error) {
 	object, err := o.renew(ctx)
 	return object, o.failure(err, false)
 }

@@ -71,9 +71,9 @@ type Config struct {
 
 // Source reads objects of one store. It implements source.Source.
 type Source struct {
-	config  Config
-	lines   *lines
-	fetcher *ranged.Fetcher
+	ranged.Source
+	config Config
+	lines  *lines
 
 	mu      sync.Mutex
 	watches map[string]*watch // the newest by key
@@ -84,8 +84,13 @@ func New(cfg Config) (*Source, error) {
 	if _, _, err := net.SplitHostPort(cfg.Address); err != nil || len(cfg.Buckets) == 0 {
 		return nil, fmt.Errorf("store %q: an address of host:port and buckets are required", cfg.Store)
 	}
-	cfg.Buckets = slices.Clone(cfg.Buckets)
-	return &Source{config: cfg, lines: newLines(cfg), fetcher: ranged.New(cfg.Store, Part), watches: map[string]*watch{}}, nil
+	s := &Source{config: cfg, lines: newLines(cfg), watches: map[string]*watch{}}
+	s.Source = ranged.Source{
+		Fetcher: ranged.New(cfg.Store, Part),
+		Schemes: []string{source.SchemeRedis}, Buckets: slices.Clone(cfg.Buckets),
+		Object: func(ref source.Reference) (ranged.Object, error) { return s.object(ref), nil },
+	}
+	return s, nil
 }
 
 // Close gives up the connections that are kept for later. A Fetch that is under way goes on
@@ -94,38 +99,16 @@ func (s *Source) Close() { s.lines.Close() }
 
 // Fetch implements source.Source.
 func (s *Source) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
-	if err := s.allow(ref); err != nil {
+	allowed, err := s.Allowed(ref)
+	if err != nil {
 		return err
 	}
-	o := s.object(ref)
+	o := allowed.(*object) // as New says
 	defer o.unwatch()
-	if err := s.fetcher.Fetch(ctx, ref, o, begin); err != nil || o.watch == nil {
+	if err := s.Fetcher.Fetch(ctx, ref, o, begin); err != nil || o.watch == nil {
 		return err
 	}
 	// All parts are there. They are of one version if nobody has touched the key since
 	// before the first.
-	return s.fetcher.Ask(ctx, ref, o.confirm)
-}
-
-// Stat implements source.Source. Redis has no versions: one that it tells lasts as long as
-// a Fetch has the key watched.
-func (s *Source) Stat(ctx context.Context, ref source.Reference) (object source.Object, err error) {
-	if err := s.allow(ref); err != nil {
-		return source.Object{}, err
-	}
-	err = s.fetcher.Ask(ctx, ref, func(ctx context.Context) error {
-		object, err = s.object(ref).stat(ctx)
-		return err
-	})
-	return object, err
-}
-
-func (s *Source) allow(ref source.Reference) error {
-	if ref.Scheme != source.SchemeRedis {
-		return source.OtherScheme(s.config.Store, ref, "redis://")
-	}
-	if !slices.Contains(s.config.Buckets, ref.Bucket) {
-		return source.NotAllowed(s.config.Store, ref)
-	}
-	return nil
+	return s.Ask(ctx, ref, o.confirm)
 }

@@ -63,8 +63,8 @@ func (o *object) empty(ctx context.Context) (ranged.Answer, error) {
 	return ranged.Answer{Object: object, Body: http.NoBody}, nil
 }
 
-// stat asks for what a fetch would be told.
-func (o *object) stat(ctx context.Context) (source.Object, error) {
+// Stat implements ranged.Object.
+func (o *object) Stat(ctx context.Context) (source.Object, error) {
 	object, err := o.head(ctx)
 	return object, o.failure(err, false)
 }
@@ -86,12 +86,5 @@ func sizeOf(out *sdk.GetObjectOutput, at, end int64) (int64, error) {
 		}
 		return *out.ContentLength, nil
 	}
-	var from, to, size int64
-	if _, err := fmt.Sscanf(*out.ContentRange, "bytes %d-%d/%d", &from, &to, &size); err != nil {
-		return 0, fmt.Errorf("content range %.60q", *out.ContentRange)
-	}
-	if size < 0 || from != at || to != min(end, size)-1 {
-		return 0, fmt.Errorf("it answers range %d-%d with %.60q", at, end-1, *out.ContentRange)
-	}
-	return size, nil
+	return ranged.SizeIn(*out.ContentRange, at, end)
 }

@@ -25,10 +25,8 @@ const (
 	// which grows to the end of a part only when those before are there.
 	Part = 2 << 20
 
-	// maxHeader bounds an answer's header, maxError an error's body, in bytes: the SDK
-	// reads them into memory. S3 allows 2 KB of user metadata; its errors have less.
-	maxHeader = 64 << 10
-	maxError  = 64 << 10
+	// maxError bounds an error's body, in bytes: the SDK reads it into memory.
+	maxError = 64 << 10
 )
 
 // Config describes one store as the operator allows it.
@@ -49,11 +47,10 @@ type Config struct {
 
 // Source reads objects of one store. It implements source.Source.
 type Source struct {
+	ranged.Source
 	store     string
-	buckets   []string
 	client    *sdk.Client
 	transport *http.Transport
-	fetcher   *ranged.Fetcher
 }
 
 // New returns the source of a store. It does not call the store.
@@ -81,20 +78,11 @@ func New(cfg Config) (*Source, error) {
 		}
 		options.BaseEndpoint = &cfg.Endpoint
 	}
-	s := &Source{
-		store:   cfg.Store,
-		buckets: slices.Clone(cfg.Buckets),
-		fetcher: ranged.New(cfg.Store, Part),
-		// No proxy from the environment, and HTTP/1.1: HTTP/2 would put all parts on one
-		// connection with one congestion window.
-		transport: &http.Transport{
-			DialContext:            ranged.Dialer().DialContext,
-			TLSHandshakeTimeout:    ranged.Stall,
-			MaxIdleConnsPerHost:    ranged.Slots,
-			IdleConnTimeout:        ranged.Idle,
-			MaxResponseHeaderBytes: maxHeader,
-			DisableCompression:     true,
-		},
+	s := &Source{store: cfg.Store, transport: ranged.Transport()}
+	s.Source = ranged.Source{
+		Fetcher: ranged.New(cfg.Store, Part),
+		Schemes: []string{source.SchemeS3}, Buckets: slices.Clone(cfg.Buckets),
+		Object: func(ref source.Reference) (ranged.Object, error) { return &object{s, ref}, nil },
 	}
 	options.HTTPClient = &http.Client{
 		Transport: &boundedErrors{s.transport},
@@ -134,33 +122,3 @@ func checkEndpoint(endpoint string) error {
 // Close gives up the connections that are kept for later. A Fetch that is under way goes on
 // by those that it has.
 func (s *Source) Close() { s.transport.CloseIdleConnections() }
-
-// Fetch implements source.Source.
-func (s *Source) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
-	if err := s.allow(ref); err != nil {
-		return err
-	}
-	return s.fetcher.Fetch(ctx, ref, &object{s, ref}, begin)
-}
-
-// Stat implements source.Source.
-func (s *Source) Stat(ctx context.Context, ref source.Reference) (found source.Object, err error) {
-	if err := s.allow(ref); err != nil {
-		return source.Object{}, err
-	}
-	err = s.fetcher.Ask(ctx, ref, func(ctx context.Context) error {
-		found, err = (&object{s, ref}).stat(ctx)
-		return err
-	})
-	return found, err
-}
-
-func (s *Source) allow(ref source.Reference) error {
-	if ref.Scheme != source.SchemeS3 {
-		return source.OtherScheme(s.store, ref, "s3://")
-	}
-	if !slices.Contains(s.buckets, ref.Bucket) {
-		return source.NotAllowed(s.store, ref)
-	}
-	return nil
-}

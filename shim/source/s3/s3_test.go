@@ -193,7 +193,7 @@ func TestFetchFails(t *testing.T) {
 		"unknown size":      {with(206, "ETag", `"e"`, "Content-Range", "bytes 0-0/*"), "StoreUnavailable", 502, "content range", atOnce},
 		"negative size":     {with(206, "ETag", `"e"`, "Content-Range", "bytes 0--6/-5"), "StoreUnavailable", 502, "answers range", atOnce},
 		"empty, then not":   {emptyThenNot, "InputChanged", 502, "changed", atOnce},
-		"header of a giant": {with(200, "X-Large", strings.Repeat("x", 2*maxHeader)), "StoreUnavailable", 502, "connection failed", retried},
+		"header of a giant": {with(200, "X-Large", strings.Repeat("x", 2*ranged.MaxHeader)), "StoreUnavailable", 502, "connection failed", retried},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"crypto/tls"
-	"net"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -34,11 +33,7 @@ func (s Server) NewClient() *redis.Client {
 	o := &redis.Options{Addr: s.Address, DB: s.Database, CredentialsProviderContext: s.Credentials,
 		MaxRetries: -1, PoolSize: connections, MaxIdleConns: idleConnections, Protocol: 2, DisableIdentity: true}
 	if s.TLS {
-		host, _, err := net.SplitHostPort(s.Address)
-		if err != nil {
-			host = s.Address
-		}
-		o.TLSConfig = &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	bound(o)
 	return redis.NewClient(o)

@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// DefaultDomain ends the names of Services where the cluster's owner has not chosen
-	// another.
-	DefaultDomain = "cluster.local"
+	// domain ends the names of Services.
+	domain = "cluster.local"
 	// requestTimeout bounds a request to a Service's function. Kubernetes knows no such
 	// bound, and what worked without Headstart goes on to: it is only there to end what
 	// will never end.
@@ -69,7 +68,6 @@ type Problem struct {
 // Reader reads namespaces.
 type Reader struct {
 	Stores stores.Stores
-	Domain string // of the cluster; empty: DefaultDomain
 }
 
 // reading is one namespace as it is being read.
@@ -101,5 +99,5 @@ func (r Reader) Read(namespace string, o Objects) ([]*Function, []Problem) {
 // hosts are the authorities of a Service, the full one first.
 func (n *reading) hosts(service string) []string {
 	short := service + "." + n.namespace
-	return []string{short + ".svc." + cmp.Or(n.Domain, DefaultDomain), short + ".svc", short}
+	return []string{short + ".svc." + domain, short + ".svc", short}
 }

@@ -69,15 +69,6 @@ func TestAServiceBecomesAFunction(t *testing.T) {
 	}
 }
 
-func TestTheClustersDomain(t *testing.T) {
-	r := reader
-	r.Domain = "k8s.example.com"
-	functions, _ := r.Read("shop", with([]*object.Service{service("fire", idle)}))
-	if got := functions[0].Service; got != "fire.shop.svc.k8s.example.com" {
-		t.Errorf("got %s", got)
-	}
-}
-
 func TestWhatIsRefused(t *testing.T) {
 	external := service("fire", idle)
 	external.External = true

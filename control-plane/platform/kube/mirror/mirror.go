@@ -96,7 +96,7 @@ func (m *Mirror[T]) Status() Status { return m.status }
 func (m *Mirror[T]) Run(ctx context.Context) {
 	var quiet klog.Logger // what goes wrong is in the status
 	ctx = klog.NewContext(ctx, quiet)
-	reflector := cache.NewReflectorWithOptions(&observed[T]{m}, nil, (*store[T])(m), cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(m.observed(), nil, (*store[T])(m), cache.ReflectorOptions{
 		Name: m.status.Resource, TypeDescription: m.status.Resource, Logger: &quiet, Backoff: backoff()})
 	delay := backoff()
 	for ctx.Err() == nil {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 )
 
 // Phase is how a mirror is.
@@ -36,37 +37,22 @@ func (s Status) OK() bool {
 }
 
 // observed is the source, whose failures are noted.
-type observed[T metav1.Object] struct{ m *Mirror[T] }
-
-// List implements cache.Lister.
-func (o *observed[T]) List(opts metav1.ListOptions) (runtime.Object, error) {
-	return o.ListWithContext(context.Background(), opts)
-}
-
-// ListWithContext implements cache.ListerWithContext.
-func (o *observed[T]) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	list, err := o.m.kind.Source.List(ctx, opts)
-	if err != nil { // the watch that follows says when all is well
-		o.m.note(ctx, "list", err)
-	}
-	return list, err
-}
-
-// Watch implements cache.Watcher.
-func (o *observed[T]) Watch(opts metav1.ListOptions) (watch.Interface, error) {
-	return o.WatchWithContext(context.Background(), opts)
-}
-
-// WatchWithContext implements cache.WatcherWithContext.
-func (o *observed[T]) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	w, err := o.m.kind.Source.Watch(ctx, opts)
-	o.m.note(ctx, "watch", err)
-	return w, err
-}
-
-// IsWatchListSemanticsUnSupported implements what the reflector asks of its source.
-func (o *observed[T]) IsWatchListSemanticsUnSupported() bool {
-	return o.m.kind.Source.IsWatchListSemanticsUnSupported()
+func (m *Mirror[T]) observed() cache.ListerWatcher {
+	source := m.kind.Source
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := source.List(ctx, o)
+			if err != nil { // the watch that follows says when all is well
+				m.note(ctx, "list", err)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := source.Watch(ctx, o)
+			m.note(ctx, "watch", err)
+			return w, err
+		},
+	}, source)
 }
 
 // note takes the outcome of a call.

@@ -2,6 +2,7 @@ package object
 
 import (
 	"encoding/json"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -99,7 +100,8 @@ type Endpoints struct {
 
 // Endpoint is one address of an EndpointSlice.
 type Endpoint struct {
-	IP, Node, PodNamespace, Pod string
+	IP                      netip.Addr
+	Node, PodNamespace, Pod string
 }
 
 // EndpointsOf reads a *discoveryv1.EndpointSlice.
@@ -118,7 +120,7 @@ func EndpointsOf(o any) (*Endpoints, error) {
 				continue
 			}
 			// All addresses of one endpoint are the same one's (its reference says so).
-			ep := Endpoint{IP: e.Addresses[0]}
+			ep := Endpoint{IP: addressOf(e.Addresses[0])}
 			if e.NodeName != nil {
 				ep.Node = *e.NodeName
 			}

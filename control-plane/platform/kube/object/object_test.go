@@ -1,6 +1,7 @@
 package object_test
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
 )
@@ -26,8 +28,8 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &object.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "fire-1", UID: "u", ResourceVersion: "7", DeletionTimestamp: &now, Labels: pod.Labels},
-		Node: "edge", IP: "10.1.0.2", Ready: true, Ports: map[string]int32{"web": 8080}, MeshTLS: true}
-	if d := cmp.Diff(want, got); d != "" {
+		Node: "edge", IP: netip.MustParseAddr("10.1.0.2"), Ready: true, Ports: map[string]int32{"web": 8080}, MeshTLS: true}
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); d != "" {
 		t.Errorf("-want +got\n%s", d)
 	}
 	if !got.Terminating() {
@@ -93,7 +95,7 @@ func TestEndpoints(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{discoveryv1.LabelServiceName: "fire-1"}}, AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:     []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.2"}}, {Addresses: []string{"10.1.0.3"}, Conditions: discoveryv1.EndpointConditions{Ready: &no}}, {}}}
-	if e, err := object.EndpointsOf(slice); err != nil || e.Service != "fire-1" || e.Port != 8012 || len(e.Ready) != 1 || e.Ready[0].IP != "10.1.0.2" {
+	if e, err := object.EndpointsOf(slice); err != nil || e.Service != "fire-1" || e.Port != 8012 || len(e.Ready) != 1 || e.Ready[0].IP.String() != "10.1.0.2" {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

@@ -1,6 +1,7 @@
 package object
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -22,7 +23,7 @@ type Failure struct{ Reason, Message string }
 type Pod struct {
 	metav1.ObjectMeta // with its labels, Headstart's annotations, and the times of its creation and deletion
 	Node              string
-	IP                string
+	IP                netip.Addr // zero: not known
 	Ready             bool
 	Ended             bool // succeeded or failed, for good
 	// Unschedulable is the scheduler's message, empty: it has not given up.
@@ -45,7 +46,7 @@ func PodOf(o any) (*Pod, error) {
 	case *Pod:
 		return p, nil
 	case *corev1.Pod:
-		kept := &Pod{ObjectMeta: identity(p), Node: p.Spec.NodeName, IP: p.Status.PodIP, Ports: namedPorts(&p.Spec),
+		kept := &Pod{ObjectMeta: identity(p), Node: p.Spec.NodeName, IP: addressOf(p.Status.PodIP), Ports: namedPorts(&p.Spec),
 			Ended:   p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 			MeshTLS: p.Labels[tlsMode] == tlsModeIstio, Failure: failureOf(&p.Status)}
 		kept.Labels, kept.CreationTimestamp, kept.DeletionTimestamp = p.Labels, p.CreationTimestamp, p.DeletionTimestamp
@@ -64,6 +65,12 @@ func PodOf(o any) (*Pod, error) {
 		return kept, nil
 	}
 	return nil, otherKind(o, "Pod")
+}
+
+// addressOf is zero for what is none: the API server takes no other.
+func addressOf(ip string) netip.Addr {
+	a, _ := netip.ParseAddr(ip)
+	return a
 }
 
 func namedPorts(spec *corev1.PodSpec) map[string]int32 {

@@ -16,6 +16,8 @@ type Report struct {
 	Body   Content     `json:"body"`
 	// File is what x-headstart-input-file names.
 	File Content `json:"file"`
+	// Inputs are the request's named inputs, as files.
+	Inputs map[string]Content `json:"inputs,omitempty"`
 	// Dir lists the sandbox's inputs.
 	Dir      []string `json:"dir"`
 	DirError string   `json:"dir_error,omitempty"`

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -23,6 +24,10 @@ func main() {
 		code, err := strconv.Atoi(os.Args[2])
 		check(err)
 		os.Exit(code)
+	case "fill":
+		for all := [][]byte{}; ; {
+			all = append(all, bytes.Repeat([]byte{1}, 1<<20))
+		}
 	case "stubborn":
 		signal.Ignore(syscall.SIGTERM)
 	}

@@ -1,0 +1,79 @@
+// Package node joins the parts of a node's daemon: what the control plane says (uplink.Handler) goes
+// to them, and what they see of requests goes to it. Local and Cluster are the two platforms; what is
+// the same on both is common.
+package node
+
+import (
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/probe"
+	"github.com/headstart-mesh/headstart/shim/relay"
+	"github.com/headstart-mesh/headstart/shim/stores"
+	"github.com/headstart-mesh/headstart/shim/trigger"
+	"github.com/headstart-mesh/headstart/shim/uplink"
+)
+
+// Node is a node of either platform.
+type Node interface {
+	uplink.Handler
+	// Register is what the node says of itself.
+	Register() *nodeapi.Register
+	// Signals is what there was of requests since it was asked for last.
+	Signals(now time.Time) *nodeapi.Signals
+}
+
+// Parts are what a node is made of on each platform.
+type Parts struct {
+	Functions *ingress.Functions
+	Stores    *stores.Stores
+	Ingress   *ingress.Ingress
+	Relay     *relay.Relay
+	Triggers  *trigger.Set
+	Prober    *probe.Prober
+	// Register is what the node says of itself, without its instances.
+	Register func() *nodeapi.Register
+}
+
+// common is what is the same on both platforms.
+type common struct{ parts Parts }
+
+// Functions implements uplink.Handler.
+func (c common) Functions(m *nodeapi.Functions) {
+	// Stores first: a function that is known must find its store.
+	c.parts.Stores.Set(m.GetStores())
+	c.parts.Functions.Set(m.GetFunctions())
+	c.parts.Relay.SetFunctions(m.GetFunctions())
+}
+
+// Expect implements uplink.Handler.
+func (c common) Expect(m *nodeapi.Expect) { c.parts.Ingress.Expect(m) }
+
+// Confirm implements uplink.Handler.
+func (c common) Confirm(m *nodeapi.Confirm) { c.parts.Relay.Confirm(m.GetId()) }
+
+// Triggers implements uplink.Handler.
+func (c common) Triggers(m *nodeapi.Triggers) { c.parts.Triggers.Set(m.GetTriggers()) }
+
+// Neighbours implements uplink.Handler.
+func (c common) Neighbours(m *nodeapi.Neighbours) {
+	var peers []probe.Peer
+	for _, n := range m.GetNeighbours() {
+		peers = append(peers, probe.Peer{Name: n.GetNode(), Address: n.GetPeerAddress()})
+	}
+	c.parts.Prober.SetPeers(peers)
+}
+
+// Register implements Node.
+func (c common) Register() *nodeapi.Register {
+	c.parts.Prober.Plan.Again() // the control plane may know nothing
+	return c.parts.Register()
+}
+
+// Signals implements Node: of requests that passed the daemon, and of those that gateways report to it.
+func (c common) Signals(now time.Time) *nodeapi.Signals {
+	m := c.parts.Ingress.Signals(now)
+	m.Routed = c.parts.Relay.Signals(now)
+	return m
+}

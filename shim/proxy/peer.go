@@ -1,0 +1,115 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// peerDialTimeout: a node may be a slow edge link away, but not gone for longer.
+	peerDialTimeout = 5 * time.Second
+	// peerSilence is how long a peer may say nothing, not even that it has what was sent:
+	// then its node is gone, and those that wait for it are told.
+	peerSilence = 9 * time.Second
+	// peerIdle keeps connections between nodes for the next request: a new one costs
+	// two round trips. A daemon that ends closes them, so that none is stale for long.
+	peerIdle = 90 * time.Second
+	// lastWords is how long a daemon without a core to spare may take to read what another one
+	// has said before it closed the connection.
+	lastWords = 2 * time.Second
+)
+
+// NewPeerTransport returns a transport to other nodes' daemons, which have their address
+// in their certificate. client returns the configuration for one connection to a host: a
+// node's certificate may be renewed between two. opened hears of each connection, and closed
+// is called when that ends; it may be nil.
+func NewPeerTransport(client func(host string) (*tls.Config, error), opened func(*tls.Conn) (closed func()),
+) *http.Transport {
+	if opened == nil {
+		opened = func(*tls.Conn) func() { return func() {} }
+	}
+	dialer := &net.Dialer{Timeout: peerDialTimeout, Control: silence,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: peerSilence / 3, Interval: peerSilence / 3, Count: 3}}
+	t := Plain()
+	t.IdleConnTimeout = peerIdle
+	t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, fmt.Errorf("dialing a peer: %w", err)
+		}
+		conf, err := client(host)
+		if err != nil {
+			return nil, fmt.Errorf("dialing a peer: %w", err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, 2*peerDialTimeout) // the handshake's, too
+		defer cancel()
+		c, err := (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, network, address)
+		if err != nil {
+			// Nobody gets a request by a connection that is not secured, either: its node may
+			// have died meanwhile, or another one may have its address now.
+			return nil, &net.OpError{Op: opDial, Net: "tls", Err: err}
+		}
+		conn := c.(*tls.Conn) // as it says
+		return newPeerConn(conn, opened(conn)), nil
+	}
+	return t
+}
+
+// peerConn is a connection to another node's daemon.
+type peerConn struct {
+	*tls.Conn
+	ending
+	closed func()
+}
+
+func newPeerConn(c *tls.Conn, closed func()) *peerConn {
+	return &peerConn{Conn: c, ending: newEnding(), closed: closed}
+}
+
+// Close ends the connection at once, what is still on its way in it included. The other side
+// would hear of the end only behind all that, for which it may have no room (RFC 9293, section
+// 3.10.4). Nobody reads from it any more, which a failed Write need not wait for then.
+func (c *peerConn) Close() error {
+	defer c.end(net.ErrClosed)
+	c.closed()
+	if tcp, is := c.NetConn().(*net.TCPConn); is && unsent(tcp) > 0 {
+		_ = tcp.SetLinger(0) // of a connection that has ended already
+	}
+	return c.Conn.Close()
+}
+
+// carry prepares the connection for a body of that many bytes, -1 for any number: one that the
+// other side's kernel may have no room for can wait for its function in the connection.
+func (c *peerConn) carry(body int64) {
+	patience := peerSilence
+	if body < 0 || body > windowful {
+		patience = 0
+	}
+	socket(c.NetConn(), func(fd int) { _ = bound(fd, patience) }) // it has the bound of before then
+}
+
+func (c *peerConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.heard(err)
+	return n, err
+}
+
+// Write fails when all that came before the connection's end has been read, when it is closed, or
+// after lastWords: a transport takes a failed write for the request's end, and the other side may
+// have answered before it closed.
+func (c *peerConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		late := time.NewTimer(lastWords)
+		defer late.Stop()
+		select {
+		case <-c.Over().Done():
+		case <-late.C:
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,94 @@
+package proxy_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/shim/proxy"
+)
+
+// sends returns a server that sends what it gets to via, and the error of what it was sent last.
+func sends(t *testing.T, via http.RoundTripper, accept func(*http.Response) error) (at string, failed <-chan error) {
+	t.Helper()
+	errs := make(chan error, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := proxy.NewBody(w, r)
+		defer body.Leave()
+		err := proxy.Send(r.Context(), w, r, proxy.Hop{Via: via, Body: body, Accept: accept,
+			Prepare: func(out *http.Request) { out.URL.Scheme, out.URL.Host = "http", out.Header.Get("to") },
+			Explain: func(err error, midway bool) error { return explained{err, midway} },
+		})
+		errs <- err
+		if err != nil && !proxy.IsBroken(err) {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, errs
+}
+
+// explained is what a user of the package makes of a failure.
+type explained struct {
+	error
+	midway bool
+}
+
+func (e explained) Unwrap() error { return e.error }
+
+// Whoever sends a request learns who has failed, and whether the answer had begun.
+func TestWhoHasFailed(t *testing.T) {
+	function := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Length", "20")
+		_, _ = w.Write(got)
+		if len(got) < 20 {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(function.Close)
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nobody.Close()
+	errRefused := errors.New("the answer is none")
+	there := function.Listener.Addr().String()
+	for name, c := range map[string]struct {
+		to, body      string
+		accept        error
+		fails, midway bool
+		dial          bool
+	}{
+		"nobody fails":         {to: there, body: "01234567890123456789"},
+		"nobody is there":      {to: nobody.Addr().String(), fails: true, dial: true},
+		"the answer is broken": {to: there, body: "0123456789", fails: true, midway: true},
+		"it is not accepted":   {to: there, body: "01234567890123456789", accept: errRefused, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, failed := sends(t, proxy.NewTransport(), func(*http.Response) error { return c.accept })
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("to", c.to)
+			resp, err := http.DefaultClient.Do(req)
+			if err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+			err = <-failed
+			said, is := errors.AsType[explained](err)
+			if is != c.fails || said.midway != c.midway || proxy.IsBroken(err) != c.midway || proxy.IsDial(err) != c.dial ||
+				c.accept != nil && !errors.Is(err, c.accept) {
+				t.Errorf("it ends with %v", err)
+			}
+		})
+	}
+	http.DefaultClient.CloseIdleConnections() // the test's own
+}

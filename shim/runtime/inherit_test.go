@@ -1,0 +1,146 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	taskAPI "github.com/containerd/containerd/api/runtime/task/v3"
+	goRunc "github.com/containerd/go-runc"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
+	"github.com/headstart-mesh/headstart/shim/runtime"
+)
+
+// handing serves descriptors beside a daemon's socket, none for the container none.
+func handing(t *testing.T, socket string, content string) {
+	t.Helper()
+	l, err := net.Listen("unix", descriptors.Path(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error)
+	go func() {
+		served <- descriptors.Serve(ctx, func(container string) ([]*os.File, error) {
+			if container == "none" {
+				return nil, errors.New("gone")
+			}
+			r, w, err := os.Pipe()
+			if err == nil {
+				_, err = w.WriteString(content)
+			}
+			return []*os.File{r}, errors.Join(err, w.Close())
+		}, slog.New(slog.DiscardHandler))(l)
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// starting is a monitor that notes what it is to start.
+type starting struct {
+	goRunc.ProcessMonitor
+	args []string
+	read string
+}
+
+func (s *starting) Start(c *exec.Cmd) (chan goRunc.Exit, error) {
+	s.args = c.Args
+	for _, f := range c.ExtraFiles {
+		content, err := io.ReadAll(f)
+		if err != nil {
+			return nil, err
+		}
+		s.read += string(content)
+	}
+	return nil, nil
+}
+
+// creating is a runc that starts `runc create`, after something else.
+type creating struct {
+	*runc
+	monitor goRunc.ProcessMonitor
+}
+
+func (c *creating) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*taskAPI.CreateTaskResponse, error) {
+	for _, args := range [][]string{
+		{"--root", "/r", "start", r.ID}, {"create", "other"}, {"--root", "/r", "create", "--bundle", r.Bundle, r.ID},
+	} {
+		if _, err := c.monitor.Start(exec.Command("runc", args...)); err != nil {
+			return nil, err
+		}
+	}
+	return c.runc.Create(ctx, r)
+}
+
+// The container that the daemon has descriptors for inherits them, and no other process of runc's
+// does.
+func TestDescriptorsAreInherited(t *testing.T) {
+	socket := daemonSocket(t, answer(&nodeapi.DescribeResponse{Descriptors: []string{"db"}}))
+	handing(t, socket, "a session")
+	started := &starting{}
+	inner := &creating{runc: &runc{}}
+	s := runtime.New(inner, socket, "test")
+	inner.monitor = s.Monitor(started)
+	dir := bundle(t, plain)
+	if _, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "a", Bundle: dir}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"runc", "--root", "/r", "create", "--preserve-fds", "1", "--bundle", dir, "a"}
+	if diff := cmp.Diff(want, started.args); diff != "" || started.read != "a session" {
+		t.Errorf("runc reads %q (-want +got):\n%s", started.read, diff)
+	}
+	if !strings.Contains(inner.config, `"HEADSTART_DESCRIPTORS=db"`) {
+		t.Errorf("runc saw %s, which names no descriptors", inner.config)
+	}
+	// They are the container's alone.
+	_, err := inner.monitor.Start(exec.Command("runc", "create", "a"))
+	if err != nil || slices.Contains(started.args, "--preserve-fds") {
+		t.Errorf("again with %v, %v", started.args, err)
+	}
+}
+
+// Without its descriptors a sandbox starts unchanged, and the log says why.
+func TestDescriptorsThatAreMissing(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, socket string) (id string){
+		"no socket":    func(*testing.T, string) string { return "a" },
+		"none of them": func(t *testing.T, socket string) string { handing(t, socket, ""); return "none" },
+		"a file": func(t *testing.T, socket string) string {
+			if err := os.WriteFile(filepath.Join(filepath.Dir(socket), "descriptors.sock"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return "a"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := daemonSocket(t, answer(&nodeapi.DescribeResponse{Descriptors: []string{"db"}}))
+			id := prepare(t, socket)
+			inner := &runc{}
+			s := runtime.New(inner, socket, "test")
+			ctx, hook := logged(t)
+			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: id, Bundle: bundle(t, plain)}); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(plain, inner.config); diff != "" {
+				t.Errorf("config.json that runc saw (-want +got):\n%s", diff)
+			}
+			if entry := hook.LastEntry(); entry == nil || entry.Data["reason"] != "DescriptorsMissing" {
+				t.Errorf("log entry %+v", entry)
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// waiting is a job's sandbox whose program has not started.
+type waiting struct {
+	pod  *nodeapi.Pod // nil outside Kubernetes
+	over context.Context
+	end  context.CancelFunc
+}
+
+// withoutInput says why a job's sandbox has no place for its input, nil if it has. What the
+// cause is, is for the log: it tells of the node.
+func withoutInput(ctx context.Context, id string, d *nodeapi.DescribeResponse, missed *lapse) error {
+	why := "the node's daemon does not know it"
+	switch {
+	case missed != nil:
+		log.G(ctx).WithError(missed.cause).WithField("sandbox", id).WithField("reason", missed.reason).Error("a job's sandbox is not made")
+		why = missed.reason
+	case d != nil:
+		return nil
+	}
+	return fmt.Errorf("%w: the job's input has no way into its sandbox: %s", errdefs.ErrFailedPrecondition, why)
+}
+
+func (s *Service) expectInput(id string, pod *nodeapi.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &waiting{pod: pod}
+	w.over, w.end = context.WithCancel(context.Background())
+	s.jobs[id] = w
+}
+
+// endWait ends the wait for a job's input, also one that has not begun.
+func (s *Service) endWait(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.jobs[id]; w != nil {
+		w.end()
+	}
+}
+
+// forgetInput also ends the wait for it.
+func (s *Service) forgetInput(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.jobs[id]; w != nil {
+		w.end()
+		delete(s.jobs, id)
+	}
+}
+
+// awaitInput returns when a job's sandbox has its input; that of others at once. Its error is
+// what whoever ordered the container reads.
+func (s *Service) awaitInput(ctx context.Context, id string) error {
+	s.mu.Lock()
+	w := s.jobs[id]
+	s.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.over, cancel)()
+	err := w.over.Err()
+	if err == nil {
+		err = s.node.stage(ctx, id, w.pod)
+	}
+	if err == nil {
+		s.forgetInput(id)
+		return nil
+	}
+	log.G(ctx).WithError(err).WithField("sandbox", id).Warn("a job does not start")
+	why := status.Convert(errors.Unwrap(err)).Message() // the daemon's words
+	switch {
+	case w.over.Err() != nil:
+		why = "the container was ended while it waited for it"
+	case status.Code(err) == codes.Unavailable:
+		why = "the node's daemon does not answer"
+	case status.Code(err) == codes.Unimplemented:
+		why = "the node's daemon is older than its shim"
+	}
+	return errgrpc.ToGRPC(fmt.Errorf("%w: the job's input: %s", errdefs.ErrFailedPrecondition, why))
+}

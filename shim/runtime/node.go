@@ -1,0 +1,147 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
+	"github.com/headstart-mesh/headstart/shim/runtime/spec"
+)
+
+const (
+	// SocketVariable names the environment variable with the path of the daemon's
+	// socket. containerd hands its own environment to its shims.
+	SocketVariable = "HEADSTART_NODE_SOCKET"
+	// DefaultSocket is where the daemon listens if the variable is not set.
+	DefaultSocket = "/run/headstart/node.sock"
+)
+
+const (
+	// describeTimeout is how long a sandbox waits for the daemon's answer. The daemon
+	// answers from memory, in well under a millisecond; a busy machine may hold it
+	// up, but a sandbox that waits longer than this had better start without it.
+	describeTimeout = 2 * time.Second
+	// goneTimeout bounds the word of a sandbox's end. Nobody waits for it but the shim's own
+	// end, which has 5 s.
+	goneTimeout = 2 * time.Second
+	// stageTimeout is above what a job may have its start wait for its input, which the daemon
+	// keeps to: the longest headstart.dev/ready-timeout, and the wait for the job's news.
+	stageTimeout = 11 * time.Minute
+	// stageRetry paces the questions to a daemon that is away, and stageTries is when it counts
+	// as gone: after half a minute, which a restart takes well under.
+	stageRetry = 200 * time.Millisecond
+	stageTries = 150
+	// maxDescription bounds the daemon's answer, in bytes. It is a few hundred.
+	maxDescription = 1 << 20
+)
+
+// The reasons for a lapse, as they appear in the log and in spans.
+const (
+	daemonAway         = "DaemonAway"
+	daemonSlow         = "DaemonSlow"
+	describeFailed     = "DescribeFailed"
+	descriptionInvalid = "DescriptionInvalid"
+	sourceMissing      = "MountSourceMissing"
+	bundleUnreadable   = "BundleUnreadable"
+	bundleUnwritable   = "BundleUnwritable"
+	descriptorsMissing = "DescriptorsMissing"
+)
+
+// lapse is why a sandbox goes without what belongs in it.
+type lapse struct {
+	reason string
+	cause  error
+}
+
+// node is the daemon of this node, by the path of its socket.
+type node struct{ socket string }
+
+// describe asks what belongs in a container's sandbox; nil means that it is none of ours.
+func (n node) describe(ctx context.Context, id string, of spec.Facts) (*nodeapi.DescribeResponse, *lapse) {
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	defer cancel()
+	var d *nodeapi.DescribeResponse
+	err := n.call(func(c nodeapi.SandboxesClient) (err error) {
+		d, err = c.Describe(ctx, &nodeapi.DescribeRequest{Sandbox: id, Pod: of.Pod, Job: of.Job})
+		return err
+	})
+	switch status.Code(err) {
+	case codes.OK:
+		return d, nil
+	case codes.NotFound:
+		return nil, nil
+	case codes.DeadlineExceeded:
+		return nil, &lapse{daemonSlow, err}
+	case codes.Unavailable:
+		return nil, &lapse{daemonAway, err}
+	default:
+		return nil, &lapse{describeFailed, err}
+	}
+}
+
+// fetch returns the descriptors that a container was described with.
+func (n node) fetch(ctx context.Context, id string, d *nodeapi.DescribeResponse) ([]*os.File, *lapse) {
+	if len(d.GetDescriptors()) == 0 {
+		return nil, nil
+	}
+	files, err := descriptors.Fetch(ctx, descriptors.Path(n.socket), id, len(d.GetDescriptors()))
+	if err != nil {
+		return nil, &lapse{descriptorsMissing, err}
+	}
+	return files, nil
+}
+
+// gone says that the sandbox is no more.
+func (n node) gone(sandbox string, pod *nodeapi.Pod) error {
+	ctx, cancel := context.WithTimeout(context.Background(), goneTimeout)
+	defer cancel()
+	return n.call(func(c nodeapi.SandboxesClient) error {
+		_, err := c.Gone(ctx, &nodeapi.GoneRequest{Sandbox: sandbox, Pod: pod})
+		return err
+	})
+}
+
+// stage returns when a job's input is in its sandbox. A daemon that is started again meanwhile
+// is asked again.
+func (n node) stage(ctx context.Context, sandbox string, pod *nodeapi.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, stageTimeout)
+	defer cancel()
+	for try := 1; ; try++ {
+		err := n.call(func(c nodeapi.SandboxesClient) error {
+			_, err := c.Stage(ctx, &nodeapi.StageRequest{Sandbox: sandbox, Pod: pod})
+			return err
+		})
+		if status.Code(err) != codes.Unavailable || try == stageTries {
+			return err
+		}
+		select {
+		case <-time.After(stageRetry):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// call makes one call. The connection is for it alone: a sandbox asks once in its life,
+// and an open connection would cost memory for as long as it runs.
+func (n node) call(do func(nodeapi.SandboxesClient) error) error {
+	conn, err := grpc.NewClient("unix:"+n.socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket's mode is 0600
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDescription)))
+	if err != nil {
+		return fmt.Errorf("connecting to the daemon at %s: %w", n.socket, err)
+	}
+	defer conn.Close()
+	if err := do(nodeapi.NewSandboxesClient(conn)); err != nil {
+		return fmt.Errorf("asking the daemon at %s: %w", n.socket, err)
+	}
+	return nil
+}

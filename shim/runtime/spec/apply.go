@@ -1,0 +1,189 @@
+// Package spec turns an OCI runtime specification into one of a sandbox that holds
+// what the node's daemon described: OCI spec in, spec out. It touches no file.
+//
+// The specification is edited as raw JSON. It comes from whatever version of
+// containerd runs on the node, so it may have fields that no Go type here knows, and
+// each of them has to reach runc as it came.
+package spec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// MaxConfig is the size in bytes of the largest config.json that is read. containerd
+// takes no request of over 16 MiB, so it cannot have been asked for a larger one.
+const MaxConfig = 16 << 20
+
+// Apply returns config, the content of a bundle's config.json, with d's mounts and
+// environment, which names d's descriptors; directory is the base name of the sandbox's own directories. All or nothing:
+// if any part of d is not allowed, or config is not a specification, it returns an error and no specification. Applying the same d again
+// changes nothing; with an empty d, config is returned as it is.
+//
+// An environment variable replaces one of the same name. A mount whose destination the
+// specification uses for another source is refused: that mount is its owner's.
+func Apply(config []byte, directory string, d *nodeapi.DescribeResponse) ([]byte, error) {
+	if err := check(directory, d); err != nil {
+		return nil, fmt.Errorf("description: %w", err)
+	}
+	env := d.GetEnv()
+	if names := d.GetDescriptors(); len(names) > 0 {
+		env = maps.Clone(env)
+		if env == nil {
+			env = map[string]string{}
+		}
+		env[descriptorsVariable] = strings.Join(names, ":")
+	}
+	if len(d.GetMounts()) == 0 && len(env) == 0 {
+		return config, nil
+	}
+	spec, err := parse(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := addMounts(spec, d.GetMounts()); err != nil {
+		return nil, err
+	}
+	if err := addEnv(spec, env); err != nil {
+		return nil, err
+	}
+	return json.Marshal(spec)
+}
+
+// object is a JSON object of which only some members are looked into.
+type object map[string]json.RawMessage
+
+func parse(config []byte) (object, error) {
+	if len(config) > MaxConfig {
+		return nil, fmt.Errorf("specification: %d bytes, more than %d", len(config), MaxConfig)
+	}
+	var spec object
+	if err := json.Unmarshal(config, &spec); err != nil {
+		return nil, fmt.Errorf("specification: %w", err)
+	}
+	if spec == nil {
+		return nil, errors.New("specification: not an object")
+	}
+	return spec, nil
+}
+
+// mount is a bind mount in the form of the OCI runtime specification.
+type mount struct {
+	Destination string   `json:"destination"`
+	Type        string   `json:"type"`
+	Source      string   `json:"source"`
+	Options     []string `json:"options"`
+}
+
+// bind returns m for the specification. What the daemon puts into a sandbox is data to read:
+// no device, no setuid bit and no program in it works.
+func bind(m *nodeapi.Mount) mount {
+	return mount{
+		Destination: m.GetDestination(), Type: "bind", Source: m.GetSource(),
+		Options: []string{"rbind", "ro", "nosuid", "nodev", "noexec"},
+	}
+}
+
+// addMounts appends, because runc mounts in the order of the list: ours come to lie on
+// top of a mount of one of their parents.
+func addMounts(spec object, add []*nodeapi.Mount) error {
+	if len(add) == 0 {
+		return nil
+	}
+	var mounts []json.RawMessage
+	if err := member(spec, "mounts", &mounts); err != nil {
+		return err
+	}
+	sources := make(map[string]string, len(mounts)) // by destination
+	for i, raw := range mounts {
+		var m mount
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return fmt.Errorf("specification: mount %d: %w", i, err)
+		}
+		sources[path.Clean(m.Destination)] = m.Source
+	}
+	for _, m := range add {
+		source, taken := sources[m.GetDestination()]
+		if taken && source != m.GetSource() {
+			return fmt.Errorf("mount %q: the specification has a mount of its own there", m.GetDestination())
+		}
+		if taken {
+			continue
+		}
+		raw, err := json.Marshal(bind(m))
+		if err != nil {
+			return fmt.Errorf("mount %q: %w", m.GetDestination(), err)
+		}
+		mounts = append(mounts, raw)
+	}
+	return setMember(spec, "mounts", mounts)
+}
+
+// addEnv puts add into the process's environment, in the order of the names, so that
+// the same description gives the same specification.
+func addEnv(spec object, add map[string]string) error {
+	if len(add) == 0 {
+		return nil
+	}
+	var process object
+	if err := member(spec, "process", &process); err != nil {
+		return err
+	}
+	if process == nil {
+		return errors.New("specification: no process to give an environment to")
+	}
+	var before []json.RawMessage
+	if err := member(process, "env", &before); err != nil {
+		return err
+	}
+	env := make([]json.RawMessage, 0, len(before)+len(add))
+	for i, raw := range before {
+		var variable string
+		if err := json.Unmarshal(raw, &variable); err != nil {
+			return fmt.Errorf("specification: environment variable %d: not a string", i)
+		}
+		name, _, _ := strings.Cut(variable, "=")
+		if _, replaced := add[name]; !replaced {
+			env = append(env, raw)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(add)) {
+		raw, err := json.Marshal(name + "=" + add[name])
+		if err != nil {
+			return fmt.Errorf("environment variable %s: %w", name, err)
+		}
+		env = append(env, raw)
+	}
+	if err := setMember(process, "env", env); err != nil {
+		return err
+	}
+	return setMember(spec, "process", process)
+}
+
+// member reads o's member name into to, which stays as it is if there is none.
+func member(o object, name string, to any) error {
+	raw, ok := o[name]
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(raw, to); err != nil {
+		return fmt.Errorf("specification: %s: %w", name, err)
+	}
+	return nil
+}
+
+func setMember(o object, name string, value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("specification: %s: %w", name, err)
+	}
+	o[name] = raw
+	return nil
+}

@@ -1,0 +1,124 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
+)
+
+// Root is the directory in the sandbox below which all of Headstart's mounts lie. A
+// program that does not look there sees no difference.
+const Root = "/headstart/"
+
+const (
+	// maxMounts and maxEnv are far above what a sandbox has use for, and keep a
+	// daemon's mistake from becoming a specification that runc chokes on.
+	maxMounts = 64
+	maxEnv    = 64
+	// maxPath is the kernel's PATH_MAX less the closing NUL, in bytes.
+	maxPath = 4095
+	// maxName and maxValue keep a variable well below the kernel's 128 KiB for one
+	// string of the environment (MAX_ARG_STRLEN, execve(2)), in bytes.
+	maxName  = 128
+	maxValue = 32 << 10
+)
+
+// descriptorsVariable names the descriptors that the program inherits, from the first one (3) on.
+const descriptorsVariable = "HEADSTART_DESCRIPTORS"
+
+// descriptorName is what a descriptor can be called: a colon ends it.
+var descriptorName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+
+// envName is the part of the environment that is Headstart's: it can add no
+// LD_PRELOAD, whatever the daemon says.
+var envName = regexp.MustCompile(`^HEADSTART_[A-Z0-9_]*$`)
+
+// check tells whether d may be applied to the specification of the sandbox with that directory, a
+// base name. Its errors name the mount or the variable, never a variable's value.
+func check(directory string, d *nodeapi.DescribeResponse) error {
+	if n := len(d.GetMounts()); n > maxMounts {
+		return fmt.Errorf("%d mounts, more than %d", n, maxMounts)
+	}
+	if n := len(d.GetEnv()); n > maxEnv {
+		return fmt.Errorf("%d environment variables, more than %d", n, maxEnv)
+	}
+	seen := make(map[string]bool, len(d.GetMounts()))
+	for _, m := range d.GetMounts() {
+		if err := checkMount(directory, m); err != nil {
+			return fmt.Errorf("mount %.100q: %w", m.GetDestination(), err)
+		}
+		if seen[m.GetDestination()] {
+			return fmt.Errorf("mount %.100q: named twice", m.GetDestination())
+		}
+		seen[m.GetDestination()] = true
+	}
+	if n := len(d.GetDescriptors()); n > descriptors.Limit {
+		return fmt.Errorf("%d descriptors, more than %d", n, descriptors.Limit)
+	}
+	for i, name := range d.GetDescriptors() {
+		if !descriptorName.MatchString(name) || slices.Contains(d.GetDescriptors()[:i], name) {
+			return fmt.Errorf("descriptor %.100q: named twice, or does not match %s", name, descriptorName)
+		}
+	}
+	for name, value := range d.GetEnv() {
+		if err := checkVariable(name, value); err != nil {
+			return fmt.Errorf("environment variable %.100q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// checkMount allows what a sandbox has of its own, to read: a directory of its name, or one in it.
+// So no sandbox sees what is another's or the node's, whatever the daemon says.
+func checkMount(directory string, m *nodeapi.Mount) error {
+	if err := checkPath(m.GetSource()); err != nil {
+		return fmt.Errorf("source: %w", err)
+	}
+	if s := m.GetSource(); path.Base(s) != directory && path.Base(path.Dir(s)) != directory {
+		return errors.New("source: not a directory of the sandbox's own")
+	}
+	if err := checkPath(m.GetDestination()); err != nil {
+		return fmt.Errorf("destination: %w", err)
+	}
+	if !strings.HasPrefix(m.GetDestination(), Root) {
+		return fmt.Errorf("destination: not below %s", Root)
+	}
+	if !m.GetReadOnly() {
+		return errors.New("not read-only")
+	}
+	return nil
+}
+
+func checkPath(p string) error {
+	switch {
+	case len(p) > maxPath:
+		return fmt.Errorf("%d bytes, more than %d", len(p), maxPath)
+	case !path.IsAbs(p):
+		return errors.New("not absolute")
+	case path.Clean(p) != p:
+		return errors.New("not in its shortest form")
+	case strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return errors.New("holds a control character")
+	}
+	return nil
+}
+
+func checkVariable(name, value string) error {
+	switch {
+	case len(name) > maxName:
+		return fmt.Errorf("name of %d bytes, more than %d", len(name), maxName)
+	case !envName.MatchString(name):
+		return fmt.Errorf("name does not match %s", envName)
+	case len(value) > maxValue:
+		return fmt.Errorf("value of %d bytes, more than %d", len(value), maxValue)
+	case strings.ContainsRune(value, 0):
+		return errors.New("value holds a NUL")
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// containerTypes are the annotations by which a runtime tells a pod's infrastructure
+// container from the others: containerd's CRI plugin and CRI-O.
+var containerTypes = []string{
+	"io.kubernetes.cri.container-type",
+	"io.kubernetes.cri-o.ContainerType",
+}
+
+// The annotations by which containerd's CRI plugin says which pod a container is of.
+// containerd before 1.7 names no uid.
+const (
+	podNamespace  = "io.kubernetes.cri.sandbox-namespace"
+	podName       = "io.kubernetes.cri.sandbox-name"
+	podUID        = "io.kubernetes.cri.sandbox-uid"
+	podContainer  = "io.kubernetes.cri.container-name"
+	podSandboxDir = "io.kubernetes.cri.sandbox-log-directory"
+)
+
+// Facts are what a specification says of its container.
+type Facts struct {
+	// Pause is true for a pod's infrastructure ("pause") container. It runs no function,
+	// and nothing belongs in it.
+	Pause bool
+	// Pod is the Kubernetes pod that the container belongs to, nil if it is of none.
+	Pod *nodeapi.Pod
+	// SystemdCgroup is true when the container's cgroup is systemd's to make.
+	SystemdCgroup bool
+	// Job is true when the container has an input of its own.
+	Job bool
+	// AwaitsInput is true when the program must not start before its input is there.
+	AwaitsInput bool
+}
+
+// Read returns what config, the content of a bundle's config.json, says of its
+// container.
+func Read(config []byte) (Facts, error) {
+	var f Facts
+	spec, err := parse(config)
+	if err != nil {
+		return f, err
+	}
+	var annotations map[string]string
+	if err := member(spec, "annotations", &annotations); err != nil {
+		return f, fmt.Errorf("looking for the container's pod: %w", err)
+	}
+	var linux struct {
+		CgroupsPath string `json:"cgroupsPath"`
+	}
+	if err := member(spec, "linux", &linux); err != nil {
+		return f, fmt.Errorf("looking for the container's cgroup: %w", err)
+	}
+	for _, name := range containerTypes {
+		f.Pause = f.Pause || annotations[name] == "sandbox"
+	}
+	// containerd passes the annotations on from the pod, by the runtime's pod_annotations.
+	f.Job = !f.Pause && annotations[filterapi.AnnotationInput] != ""
+	f.AwaitsInput = f.Job && annotations[filterapi.AnnotationReadBy] != filterapi.ReadBySocket
+	f.Pod = pod(annotations)
+	f.SystemdCgroup = systemd(linux.CgroupsPath)
+	return f, nil
+}
+
+// pod returns nil unless the annotations name one.
+func pod(annotations map[string]string) *nodeapi.Pod {
+	p := &nodeapi.Pod{Namespace: annotations[podNamespace], Name: annotations[podName],
+		Uid: annotations[podUID], Container: annotations[podContainer]}
+	if p.GetUid() == "" { // an old containerd's: the kubelet's log directory ends with it
+		_, p.Uid, _ = strings.Cut(annotations[podSandboxDir], "/"+p.GetNamespace()+"_"+p.GetName()+"_")
+	}
+	if p.GetNamespace() == "" || p.GetName() == "" || p.GetUid() == "" {
+		return nil
+	}
+	return p
+}
+
+// systemd tells the form of systemd's cgroups, "slice:prefix:name", from a path.
+func systemd(cgroup string) bool {
+	parts := strings.Split(cgroup, ":")
+	return len(parts) == 3 && !strings.Contains(cgroup, "/") && strings.HasSuffix(parts[0], ".slice") && parts[2] != ""
+}

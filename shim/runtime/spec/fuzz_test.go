@@ -1,0 +1,83 @@
+package spec
+
+import (
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+// FuzzApply holds for every specification and description: either an error, or a
+// specification that differs only below /headstart/ and in HEADSTART_ variables.
+func FuzzApply(f *testing.F) {
+	f.Add([]byte(`{"process":{"env":["A=1","HEADSTART_X=0"]},"mounts":[{"destination":"/proc"}]}`), "/a", "/headstart/input", "HEADSTART_X", "1")
+	f.Add([]byte(`{"process":{},"mounts":null,"root":{"path":"rootfs"}}`), "/a", "/headstart/../etc", "PATH", "/x")
+	f.Add([]byte(`{"process":{"Env":["HEADSTART_X=0"]},"Mounts":[]}`), "/a/b", "/headstart/a\n", "HEADSTART_", "")
+	f.Fuzz(func(t *testing.T, config []byte, source, destination, name, val string) {
+		d := &nodeapi.DescribeResponse{
+			Mounts: []*nodeapi.Mount{{Source: source, Destination: destination, ReadOnly: true}},
+			Env:    map[string]string{name: val},
+		}
+		got, err := Apply(config, "a", d)
+		if err != nil {
+			return
+		}
+		if !strings.HasPrefix(path.Clean(destination), "/headstart/") || !strings.HasPrefix(name, "HEADSTART_") {
+			t.Fatalf("accepted mount %q, variable %q", destination, name)
+		}
+		if !strings.HasSuffix(source, "/a") && !strings.HasSuffix(path.Dir(source), "/a") {
+			t.Fatalf("accepted %q of another sandbox", source)
+		}
+		if diff := cmp.Diff(others(value(t, config)), others(value(t, got)), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("changed what is not ours (-before +after):\n%s", diff)
+		}
+		again, err := Apply(got, "a", d)
+		if err != nil {
+			t.Fatalf("applying again: %v", err)
+		}
+		if diff := cmp.Diff(value(t, got), value(t, again)); diff != "" {
+			t.Errorf("applied twice (-once +twice):\n%s", diff)
+		}
+	})
+}
+
+// others is a specification's value without all that Apply may change.
+func others(v any) any {
+	spec := v.(map[string]any)
+	mounts, _ := spec["mounts"].([]any)
+	spec["mounts"] = slices.DeleteFunc(mounts, func(m any) bool {
+		fields, _ := m.(map[string]any)
+		destination, _ := fields["destination"].(string)
+		return strings.HasPrefix(path.Clean(destination), "/headstart/")
+	})
+	process := spec["process"].(map[string]any)
+	env, _ := process["env"].([]any)
+	process["env"] = slices.DeleteFunc(env, func(e any) bool {
+		variable, _ := e.(string)
+		return strings.HasPrefix(variable, "HEADSTART_")
+	})
+	return spec
+}
+
+// FuzzRead holds for every file: it is taken or refused, and a pod is named wholly or not
+// at all.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`))
+	f.Add([]byte(`{"annotations":{"io.kubernetes.cri.sandbox-namespace":"a","io.kubernetes.cri.sandbox-name":"b","io.kubernetes.cri.sandbox-uid":"c"}}`))
+	f.Add([]byte(`{"linux":{"cgroupsPath":"a.slice:b:c"}}`))
+	f.Add([]byte(`{"annotations":[]}`))
+	f.Fuzz(func(t *testing.T, config []byte) {
+		facts, err := Read(config)
+		if err != nil && (facts.Pause || facts.Pod != nil || facts.SystemdCgroup) {
+			t.Errorf("both %+v and an error: %v", facts, err)
+		}
+		if p := facts.Pod; p != nil && (p.GetNamespace() == "" || p.GetName() == "" || p.GetUid() == "") {
+			t.Errorf("half a pod: %v", p)
+		}
+	})
+}

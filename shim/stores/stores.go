@@ -1,0 +1,147 @@
+// Package stores are the stores that the operator allows, as the control plane lists them: where
+// inputs come from, and the streams that functions are called for. Their credentials never pass the
+// control plane: they lie in files on the node.
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	status "net/http"
+	"os"
+	"sync"
+
+	goredis "github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/http"
+	"github.com/headstart-mesh/headstart/shim/source/redis"
+	"github.com/headstart-mesh/headstart/shim/source/s3"
+	"github.com/headstart-mesh/headstart/shim/source/secret"
+)
+
+// Stores are a node's.
+type Stores struct {
+	secrets *os.Root // nil: the node has no secrets
+	missing error    // why not
+
+	mu   sync.Mutex
+	open map[string]*store
+	// streamless: there are no streams any more.
+	streamless bool
+}
+
+type store struct {
+	config *nodeapi.Store
+	// credentials reads the store's secret; nil if it has none.
+	credentials func(context.Context) (secret.Secret, error)
+	source      *observed // of no use with err
+	err         error     // the store cannot be used as it is configured
+	// streams are connections other than those that inputs come by: a consumer's waits. nil: nobody
+	// has asked for a stream.
+	streams *goredis.Client
+}
+
+// opened is a source that holds connections.
+type opened interface {
+	source.Source
+	Close()
+}
+
+// Open returns no stores yet. A directory of secrets need not exist.
+func Open(secretsDir string) (*Stores, error) {
+	s := &Stores{open: map[string]*store{}}
+	var err error
+	if s.secrets, err = os.OpenRoot(secretsDir); err != nil {
+		s.missing = fmt.Errorf("--secrets-dir: %w", err)
+		if !errors.Is(err, os.ErrNotExist) {
+			return nil, s.missing
+		}
+	}
+	return s, nil
+}
+
+// Close ends the connections to the stores.
+func (s *Stores) Close() {
+	s.Set(nil)
+	if s.secrets != nil {
+		_ = s.secrets.Close() // it was only read from
+	}
+}
+
+// Set replaces the list. Stores that stay as they are keep their connections.
+func (s *Stores) Set(list []*nodeapi.Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := make(map[string]*store, len(list))
+	for _, c := range list {
+		if old, ok := s.open[c.GetName()]; ok && proto.Equal(old.config, c) {
+			next[c.GetName()] = old
+			delete(s.open, c.GetName())
+			continue
+		}
+		credentials := s.credentials(c)
+		src, err := newSource(c, credentials)
+		next[c.GetName()] = &store{config: c, credentials: credentials, source: &observed{opened: src}, err: err}
+	}
+	for _, gone := range s.open {
+		if gone.err == nil {
+			gone.source.Close()
+		}
+		gone.closeStreams()
+	}
+	s.open = next
+}
+
+// newSource opens a store by its kind.
+func newSource(c *nodeapi.Store, credentials func(context.Context) (secret.Secret, error)) (opened, error) {
+	switch c.GetKind() {
+	case "", source.SchemeS3: // a control plane of before knows no other
+		return s3.New(s3.Config{Store: c.GetName(), Endpoint: c.GetEndpoint(), Region: c.GetRegion(),
+			PathStyle: c.GetPathStyle(), Buckets: c.GetBuckets(), Credentials: credentials})
+	case source.SchemeRedis:
+		return redis.New(redis.Config{Store: c.GetName(), Address: c.GetEndpoint(), TLS: c.GetTls(),
+			Database: int(c.GetDatabase()), Buckets: c.GetBuckets(), Credentials: credentials})
+	case source.SchemeHTTP:
+		return http.New(http.Config{Store: c.GetName(), Buckets: c.GetBuckets(), Credentials: credentials})
+	}
+	return nil, fmt.Errorf("its kind %.20q is none that this node knows", c.GetKind())
+}
+
+// loads read secrets of the kinds' own forms.
+var loads = map[string]func(secrets *os.Root, name string) (secret.Secret, error){
+	"": s3.LoadCredentials, source.SchemeS3: s3.LoadCredentials,
+	source.SchemeRedis: redis.LoadCredentials, source.SchemeHTTP: http.LoadCredentials,
+}
+
+// credentials returns what reads the store's secret, nil if it has none and needs none.
+func (s *Stores) credentials(c *nodeapi.Store) func(context.Context) (secret.Secret, error) {
+	load := loads[c.GetKind()]
+	needed := c.GetKind() == "" || c.GetKind() == source.SchemeS3
+	if load == nil || c.GetSecret() == "" && !needed {
+		return nil
+	}
+	return func(context.Context) (secret.Secret, error) {
+		if s.secrets == nil {
+			return secret.Secret{}, s.missing
+		}
+		return load(s.secrets, c.GetSecret())
+	}
+}
+
+// Source is where the inputs of a store come from.
+func (s *Stores) Source(name string) (source.Source, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st, ok := s.open[name]; ok && st.err != nil {
+		return nil, fmt.Errorf("store %q: %w", name, st.err)
+	} else if ok {
+		return st.source, nil
+	}
+	return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationStore,
+		fmt.Sprintf("store %q is not on the operator's list", name))
+}

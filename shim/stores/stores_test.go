@@ -1,0 +1,189 @@
+package stores
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/source"
+)
+
+const accessKey = "access_key_id = AKIDEXAMPLE\nsecret_access_key = wJalrXUtnFEMI\n"
+
+// newStores returns no stores yet, and the directory of the node's secrets.
+func newStores(t *testing.T) (*Stores, string) {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s, dir
+}
+
+func edge(endpoint string) *nodeapi.Store {
+	return &nodeapi.Store{Name: "edge", Endpoint: endpoint, Region: "us-east-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "edge"}
+}
+
+func TestStoresFollowTheOperatorsList(t *testing.T) {
+	s, _ := newStores(t)
+	if _, err := s.Source("edge"); problem.Of(err).Title != "StoreNotAllowed" {
+		t.Errorf("before the first list: %v", err)
+	}
+	s.Set([]*nodeapi.Store{edge("http://one.example:9000")})
+	first, err := s.Source("edge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Set([]*nodeapi.Store{edge("http://one.example:9000"), {Name: "archive", Endpoint: "http://two.example", Region: "us-east-1", Buckets: []string{"old"}, Secret: "a"}})
+	if same, err := s.Source("edge"); err != nil || same != first {
+		t.Errorf("a store that stays as it was loses its connections: %v", err)
+	}
+	if other, err := s.Source("archive"); err != nil || other == first {
+		t.Errorf("the second store is the first: %v", err)
+	}
+	s.Set([]*nodeapi.Store{edge("http://three.example:9000")})
+	if changed, err := s.Source("edge"); err != nil || changed == first {
+		t.Errorf("a store that has changed is still the old one: %v", err)
+	}
+	_, err = s.Source("archive")
+	if p := problem.Of(err); p.Title != "StoreNotAllowed" || p.Status != http.StatusForbidden || !strings.Contains(p.Detail, "archive") {
+		t.Errorf("a store that left the list: %v", err)
+	}
+}
+
+// A store that cannot be used as it is configured says so when it is asked for; the
+// others can be used.
+func TestAStoreThatCannotBeUsedHarmsNoOther(t *testing.T) {
+	s, _ := newStores(t)
+	s.Set([]*nodeapi.Store{{Name: "bad", Endpoint: "http://bad.example"}, edge("http://one.example")})
+	if _, err := s.Source("bad"); err == nil || !strings.Contains(err.Error(), `"bad"`) {
+		t.Errorf("the bad one: %v", err)
+	}
+	if _, err := s.Source("edge"); err != nil {
+		t.Errorf("the good one: %v", err)
+	}
+}
+
+// Each kind of store has its adapter; one that is of a newer kind harms no other.
+func TestStoresHaveTheAdapterOfTheirKind(t *testing.T) {
+	s, _ := newStores(t)
+	s.Set([]*nodeapi.Store{
+		edge("http://one.example:9000"),
+		{Name: "jobs", Kind: "redis", Endpoint: "127.0.0.1:1", Buckets: []string{"jobs"}},
+		{Name: "models", Kind: "http", Buckets: []string{"models.example.com"}, Secret: "models"},
+		{Name: "newer", Kind: "ftp", Endpoint: "ftp.example.com"},
+		{Name: "bad", Kind: "redis", Endpoint: "nowhere"},
+	})
+	for name, in := range map[string]struct{ ref, title string }{
+		"edge":   {"redis://videos/k", "StoreNotAllowed"},
+		"jobs":   {"redis://jobs/k", "StoreUnavailable"},
+		"models": {"https://models.example.com/k", "StoreForbidden"}, // there is no secret
+	} {
+		from, err := s.Source(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		ref, err := source.ParseReference(in.ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := from.Stat(t.Context(), ref); problem.Of(err).Title != in.title {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"newer", "bad"} {
+		if _, err := s.Source(name); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.Set(nil)
+}
+
+// s3Server answers each request with the object, and keeps who signed the last.
+func s3Server(t *testing.T) (url string, signed func() string) {
+	t.Helper()
+	authorization := make(chan string, 16)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		authorization <- r.Header.Get("Authorization")
+		w.Header().Set("ETag", `"1"`)
+		w.Header().Set("Content-Range", "bytes 0-4/5")
+		w.WriteHeader(http.StatusPartialContent)
+		_, _ = io.WriteString(w, "input")
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, func() string { return <-authorization }
+}
+
+type sink struct{}
+
+func (sink) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+
+func fetch(t *testing.T, s *Stores) error {
+	t.Helper()
+	from, err := s.Source("edge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return from.Fetch(t.Context(), source.Reference{Scheme: "s3", Bucket: "videos", Key: "k"}, func(source.Object) (io.WriterAt, error) { return sink{}, nil })
+}
+
+// Secrets lie on the node and count from the next request on; without a good one the
+// error names the store and tells nothing of the secret.
+func TestSecretsComeFromTheNode(t *testing.T) {
+	url, signed := s3Server(t)
+	s, dir := newStores(t)
+	s.Set([]*nodeapi.Store{edge(url)})
+	for name, write := range map[string]func(path string) error{
+		"missing":  func(string) error { return nil },
+		"open":     func(path string) error { return os.WriteFile(path, []byte(accessKey), 0o644) },
+		"nonsense": func(path string) error { return os.WriteFile(path, []byte("wJalrXUtnFEMI"), 0o600) },
+	} {
+		path := filepath.Join(dir, "edge")
+		if err := write(path); err != nil {
+			t.Fatal(err)
+		}
+		err := fetch(t, s)
+		if p := problem.Of(err); p.Title != "StoreForbidden" || !strings.Contains(p.Detail, `"edge"`) || strings.Contains(err.Error(), "wJalrXUtnFEMI") {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = os.Remove(path)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "edge"), []byte(accessKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := fetch(t, s); err != nil {
+		t.Fatal(err)
+	}
+	if a := signed(); !strings.Contains(a, "AKIDEXAMPLE") {
+		t.Errorf("signed with %q", a)
+	}
+}
+
+func TestANodeWithoutSecrets(t *testing.T) {
+	url, _ := s3Server(t)
+	s, err := Open(filepath.Join(t.TempDir(), "none"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Set([]*nodeapi.Store{edge(url)})
+	if err := fetch(t, s); problem.Of(err).Title != "StoreForbidden" {
+		t.Error(err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(file); err == nil || !strings.Contains(err.Error(), "--secrets-dir") {
+		t.Errorf("a file as directory: %v", err)
+	}
+}
