@@ -74,7 +74,7 @@ func (r *Relay) serve(str stream.DeltaStream, typeURL string, kinds ...*resource
 	r.cfg.Metrics.streams.Inc()
 	defer r.cfg.Metrics.streams.Dec()
 	guarded := &guarded{DeltaStream: str, relay: r, typeURL: typeURL, names: map[subscribed]struct{}{},
-		sent: map[string]sentLast{}, waiting: map[string]*question{}}
+		sent: map[string]sentLast{}, waiting: map[string]*question{}, untold: map[string]int{}}
 	r.gateways.join(guarded)
 	defer guarded.close()
 	var peer stream.DeltaStream = guarded
@@ -116,8 +116,11 @@ type guarded struct {
 	met     bool // it has said who it is
 	noWasm  bool // it refuses each filter, as is told of it once
 
-	// waiting are its questions by type; of the relay's gateways' mu.
+	// waiting are its questions by type, untold the responses of which it has not said yet that it has
+	// taken or refused them: what it asked for before they came is no word on them. Of the relay's
+	// gateways' mu.
 	waiting map[string]*question
+	untold  map[string]int
 }
 
 // sentLast is the last response of a type.

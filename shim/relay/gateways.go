@@ -30,6 +30,7 @@ type gateways struct {
 // question is a request that is answered when something changes: the gateway has all that it asked
 // for by then, or has refused it.
 type question struct {
+	from    *guarded
 	request *discovery.DeltaDiscoveryRequest
 	has     cache.Subscription
 	out     chan<- cache.DeltaResponse
@@ -114,6 +115,7 @@ func (g *gateways) answer(q *question, changed map[string]struct{}, always bool)
 	if len(a.updated)+len(a.removed) == 0 && !always {
 		return false
 	}
+	q.from.untold[q.request.GetTypeUrl()]++
 	q.out <- a // there is room for more answers than a stream can have under way
 	return true
 }
@@ -168,7 +170,7 @@ func (g *gateways) confirm() {
 func (g *gateways) isBehind(s *guarded) bool {
 	for typeURL, served := range g.served {
 		q := s.waiting[typeURL]
-		if q == nil && len(served) > 0 {
+		if q == nil && len(served) > 0 || s.untold[typeURL] > 0 {
 			return true
 		}
 		for name := range served {
@@ -193,7 +195,10 @@ func (g *guarded) CreateDeltaWatch(
 	all := g.relay.gateways
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	q := &question{request: r, has: has, out: out}
+	q := &question{from: g, request: r, has: has, out: out}
+	if of := r.GetTypeUrl(); r.GetResponseNonce() != "" && g.untold[of] > 0 {
+		g.untold[of]--
+	}
 	// Envoy waits for an answer to its first question for all of a type, if only an empty one.
 	if all.answer(q, nil, has.IsWildcard() && r.GetResponseNonce() == "") {
 		return nil, nil

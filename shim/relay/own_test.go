@@ -133,6 +133,34 @@ func TestTheDaemonIsBelowTheInstances(t *testing.T) {
 }
 
 // What was said is confirmed when the gateway has all of it, and not before: an instance is stopped
+// A gateway that asks for names one by one has as many answers to take.
+func TestEachAnswerIsTaken(t *testing.T) {
+	r, confirmed := owning(t, "", nil)
+	e := r.ads()
+	u := r.hears(t)
+	const faces = "default/faces"
+	r.tell(t, u, "1", video, thumbs, faces)
+	e.takes(video)
+	answers := make([]*discovery.DeltaDiscoveryResponse, 2)
+	for i, name := range []string{thumbs, faces} {
+		e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{name}})
+		answers[i] = e.next(resource.EndpointType)
+	}
+	r.relay.Confirm(1)
+	e.ack(answers[0])
+	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.ListenerType})
+	e.ack(e.next(resource.ListenerType)) // so the relay has heard of the first answer
+	select {
+	case <-confirmed:
+		t.Fatal("it is confirmed that the gateway has what it has not taken yet")
+	default:
+	}
+	e.ack(answers[1])
+	if got := <-confirmed; got != 1 {
+		t.Errorf("confirmed %d", got)
+	}
+}
+
 // then, or a function called.
 func TestWhatIsSaidIsConfirmedWhenTheGatewayHasIt(t *testing.T) {
 	r, confirmed := owning(t, "", nil)

@@ -109,7 +109,9 @@ func (s *Stream) Take(ctx context.Context, most int, idle time.Duration) ([]trig
 		}
 	}
 	if err != nil {
-		s.suspect = true
+		// The client asks nothing for a caller that has gone, and waits for the answer to what it asked
+		// before: of a read that a consumer's end came before, nothing waits at the server.
+		s.suspect = s.suspect || !errors.Is(err, context.Canceled)
 		return nil, fmt.Errorf("reading stream %s: %w", s.Key, err)
 	}
 	return s.hold(entries), nil

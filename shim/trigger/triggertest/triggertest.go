@@ -3,6 +3,7 @@ package triggertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -303,6 +304,12 @@ func leaving(t *testing.T, r Rig) {
 	}
 	same(t, "pending", map[string]string{e.ID: "a"}, r.Pending(t))
 	settle(t, a, trigger.Fate{Verdict: trigger.Done, Entry: e})
+	// Its end may come just before a read.
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := b.Take(ended, 1, never); !errors.Is(err, context.Canceled) {
+		t.Errorf("a consumer that has ended took %v, %v", got, err)
+	}
 	for _, s := range []trigger.Stream{a, b, r.Open("never there")} {
 		if err := s.Leave(t.Context()); err != nil {
 			t.Error(err)
