@@ -144,7 +144,10 @@ func (a *Activator) expect(in platform.Instance, m *nodeapi.Activate) {
 		Request: m.GetRequest(), Function: m.GetFunction(), Instance: in.ID, Input: m.GetInput(), Inputs: m.GetInputs(),
 		Traceparent: m.GetTraceparent()}}})
 	if err != nil {
-		a.log.Warn("a node could not be informed of a coming request; it learns of it with the request itself", "node", in.Node, "error", err)
+		a.log.Warn(
+			"a node could not be informed of a coming request; it learns of it with the request itself", "node",
+			in.Node, "error", err,
+		)
 	}
 }
 

@@ -121,13 +121,21 @@ func TestBinding(t *testing.T) {
 			bound(&nodeapi.Bound{Node: "cloud", PeerAddress: "10.0.0.2:9461", Cold: true}), []string{"placed", "told cloud"}},
 		{"another node that cannot be told learns it from the request", world{away: true, instance: platform.Instance{Node: "cloud", Phase: platform.Ready}},
 			bound(&nodeapi.Bound{Node: "cloud", PeerAddress: "10.0.0.2:9461"}), []string{"placed", "told cloud"}},
-		{"on a node without a daemon, ready", world{instance: platform.Instance{Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080")}},
+		{"on a node without a daemon, ready", world{
+			instance: platform.Instance{
+				Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080"),
+			},
+		},
 			relayed("10.1.0.2:8080", nil), []string{"placed"}},
 		{"through another autoscaler's relay", world{instance: platform.Instance{Phase: platform.Ready, Relay: &platform.Relay{Address: "10.1.0.9:80", Headers: map[string]string{"K": "v"}}}},
 			relayed("10.1.0.9:80", map[string]string{"K": "v"}), []string{"placed"}},
 		{"on a node without a daemon, starting", world{instance: platform.Instance{Node: "bare", Phase: platform.Starting}},
 			refused(), []string{"placed"}},
-		{"on a node without a daemon, behind a sidecar", world{instance: platform.Instance{Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080"), MeshSNI: "fire"}},
+		{"on a node without a daemon, behind a sidecar", world{
+			instance: platform.Instance{
+				Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080"), MeshSNI: "fire",
+			},
+		},
 			refused(), []string{"placed"}},
 	}
 	for _, c := range cases {
@@ -154,7 +162,13 @@ func TestBinding(t *testing.T) {
 func TestARequestWaitsForTheDaemonOfItsInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		w := &world{instance: platform.Instance{ID: "fire-1", Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080"), MeshSNI: "fire"}, joins: began.Add(3 * time.Second)}
+		w := &world{
+			instance: platform.Instance{
+				ID: "fire-1", Node: "bare", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080"),
+				MeshSNI: "fire",
+			},
+			joins: began.Add(3 * time.Second),
+		}
 		got, _ := activate(t, w)
 		if b := got.GetBound(); b.GetPeerAddress() != "10.0.0.3:9461" || time.Since(began) > 4*time.Second {
 			t.Errorf("%v after %v", got, time.Since(began))

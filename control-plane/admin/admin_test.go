@@ -150,7 +150,9 @@ func TestApply(t *testing.T) {
 func TestRunJob(t *testing.T) {
 	var b backend
 	o, err := admin.NewClient(serve(t, &b)).RunJob(t.Context(), strings.NewReader("kind: Job\n"))
-	if err != nil || string(b.applied) != "kind: Job\n" || !reflect.DeepEqual(o, admin.JobOutcome{Job: "default/digest", Reason: admin.Succeeded}) {
+	if err != nil || string(b.applied) != "kind: Job\n" || !reflect.DeepEqual(o, admin.JobOutcome{
+		Job: "default/digest", Reason: admin.Succeeded,
+	}) {
 		t.Errorf("got %+v, %v of %q", o, err, b.applied)
 	}
 	b = backend{begun: make(chan struct{})}
@@ -259,8 +261,10 @@ func TestStatus(t *testing.T) {
 		Nodes:   []admin.Node{{Name: "edge", Version: "v1", Gateway: "http://10.0.0.1:8080", Instances: 1}},
 		Functions: []admin.Function{{
 			Name: "default/fire", Hosts: []string{"fire.default"}, Image: "fire:1", Input: "s3://a/b", Deleting: true,
-			Instances: []admin.Instance{{ID: "fire-1", Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080")}},
-			Events:    []event.Event{{Reason: "R", Message: "m", Field: "f", Node: "edge", Count: 2, First: at, Last: at}},
+			Instances: []admin.Instance{{
+				ID: "fire-1", Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080"),
+			}},
+			Events: []event.Event{{Reason: "R", Message: "m", Field: "f", Node: "edge", Count: 2, First: at, Last: at}},
 		}},
 	}
 	got, err := admin.NewClient(serve(t, &backend{status: want})).Status(t.Context())

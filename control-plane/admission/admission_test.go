@@ -86,9 +86,14 @@ func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 		}
 	}
 	for _, path := range paths {
-		for _, input := range []string{"s3://videos/{path.camera}", "s3://videos/{path.camera}/{path.frame|urldecode}", "s3://videos/{path.a}", "s3://videos/{header.path.zz|trimprefix:path.}", "body"} {
+		for _, input := range []string{
+			"s3://videos/{path.camera}", "s3://videos/{path.camera}/{path.frame|urldecode}", "s3://videos/{path.a}",
+			"s3://videos/{header.path.zz|trimprefix:path.}", "body",
+		} {
 			agree(t, e, map[string]string{policy.KeyInput: input, policy.KeyPath: path})
-			agree(t, e, map[string]string{policy.KeyInput: "s3://videos/{path.camera}", keyMask: input, policy.KeyPath: path})
+			agree(t, e, map[string]string{
+				policy.KeyInput: "s3://videos/{path.camera}", keyMask: input, policy.KeyPath: path,
+			})
 		}
 	}
 }

@@ -46,9 +46,20 @@ var (
 		"s3://videos//a", "s3://videos/a//b", "s3://videos/a ", "s3://videos/ a", "s3://videos/{header.a} ", "s3://videos/a\tb", "s3://videos/a\u0085b", "s3://videos/a\n", "s3://videos/ä", "s3://videos/a\u200bb",
 		"s3://videos/{key}", "s3://videos/{header.}", "s3://videos/{header.X-Key}", "s3://videos/{header.x key}", "s3://videos/{header.:path}", "s3://videos/{header.host}", "s3://videos/{header.hosts}",
 		"s3://videos/{header.cookie}", "s3://videos/{header.cookie2}", "s3://videos/{header.authorization}", "s3://videos/{header.proxy-authorization}", "s3://videos/{header.x-headstart-request}", "s3://videos/{header.x-headstart}", "s3://{header.host}/a", "s3://{header.x-headstart-a}/a",
-		"s3://videos/{header.a", "s3://videos/header.a}", "s3://videos/}{", "s3://videos/{{header.a}}", "s3://videos/{}", "s3://videos/{header.a}{header.b}", "s3://videos/{header.a!#$%&'*+-.^_`~9}", "s3://videos/{header.a!#$%&'*+-.^_`|~9}", "s3://videos/{query.Key_1~-.}", "s3://videos/{query.}", "s3://videos/{query.a%20}", "s3://{query.a}/{query.b}", "s3://videos/{path.a}", "s3://videos/{path.camera}", "s3://videos/{path.}", "s3://videos/{path.a-b}", "s3://{path.camera|urldecode}/{path.frame}",
-		"s3://videos/{query.a|urldecode}", "s3://videos/{query.a|urldecode|trimprefix:a/b|urldecode|urldecode}", "s3://videos/{query.a|urldecode|urldecode|urldecode|urldecode|urldecode}", "s3://videos/{query.a|}", "s3://videos/{query.a|lower}", "s3://videos/{query.a|trimprefix:}", "s3://videos/{query.a|trimprefix:{}", "s3://videos/{query.a|trimprefix:\n}",
-		"s3://{query.a|trimprefix:b/}/c", "s3://{query.a|trimprefix:b@}/c", "s3://{query.a|trimprefix:b}/c", "s3://videos/{header.host|urldecode}", "s3://videos/{header.hosts|urldecode}", "s3://videos/{header.x-headstart-a|urldecode}", "s3://videos/{query.a|trimprefix:../}/b", "s3://videos/{path.camera|trimprefix:path.b}", "s3://videos/{header.path.zz}", "/a s3://videos/a", "s3://videos/{header.a|urldecode }", "s3://videos/path.x/{path.camera}",
+		"s3://videos/{header.a", "s3://videos/header.a}", "s3://videos/}{", "s3://videos/{{header.a}}",
+		"s3://videos/{}", "s3://videos/{header.a}{header.b}", "s3://videos/{header.a!#$%&'*+-.^_`~9}",
+		"s3://videos/{header.a!#$%&'*+-.^_`|~9}", "s3://videos/{query.Key_1~-.}", "s3://videos/{query.}",
+		"s3://videos/{query.a%20}", "s3://{query.a}/{query.b}", "s3://videos/{path.a}", "s3://videos/{path.camera}",
+		"s3://videos/{path.}", "s3://videos/{path.a-b}", "s3://{path.camera|urldecode}/{path.frame}",
+		"s3://videos/{query.a|urldecode}", "s3://videos/{query.a|urldecode|trimprefix:a/b|urldecode|urldecode}",
+		"s3://videos/{query.a|urldecode|urldecode|urldecode|urldecode|urldecode}", "s3://videos/{query.a|}",
+		"s3://videos/{query.a|lower}", "s3://videos/{query.a|trimprefix:}", "s3://videos/{query.a|trimprefix:{}",
+		"s3://videos/{query.a|trimprefix:\n}",
+		"s3://{query.a|trimprefix:b/}/c", "s3://{query.a|trimprefix:b@}/c", "s3://{query.a|trimprefix:b}/c",
+		"s3://videos/{header.host|urldecode}", "s3://videos/{header.hosts|urldecode}",
+		"s3://videos/{header.x-headstart-a|urldecode}", "s3://videos/{query.a|trimprefix:../}/b",
+		"s3://videos/{path.camera|trimprefix:path.b}", "s3://videos/{header.path.zz}", "/a s3://videos/a",
+		"s3://videos/{header.a|urldecode }", "s3://videos/path.x/{path.camera}",
 		"s3://{header.a}{header.b}/c", "s3://vid{header.a}/c", "s3://ab/a", "s3://abc/a", "s3://" + strings.Repeat("a", 63) + "/a", "s3://" + strings.Repeat("a", 64) + "/a", "s3://Videos/a", "s3://-videos/a", "s3://videos./a", "s3://vid..eos/a", "s3://vid_eos/a",
 		"s3://10.0.0.1/a", "s3://1.2.3.4.5/a", "s3://999.999.999.999/a", "s3://10.0.0.a/a", "s3://xn--a/a", "s3://sthree-a/a", "s3://amzn-s3-demo-a/a", "s3://a-s3alias/a", "s3://a--ol-s3/a", "s3://a.mrap/a", "s3://a--x-s3/a", "s3://a--table-s3/a", "s3://s3alias/a", "s3://mrap/a",
 		"s3://videos/" + strings.Repeat("k", 1024), "s3://videos/" + strings.Repeat("k", 1025), "s3://videos/" + strings.Repeat("ä", 512), "s3://videos/" + strings.Repeat("ä", 513), "s3://videos/" + strings.Repeat("k", 1023) + "{header.a}", "s3://videos/" + strings.Repeat("k", 1024) + "{header.a}",
@@ -57,18 +68,29 @@ var (
 		"redis://jobs/a", "redis://jobs/{header.x-job}", "redis://{header.a}/b", "redis://other/a", "redis://jobs", "redis://jobs/", "redis:///a", "redis://a:b/c", "redis://Jobs_1.a-b/c", "redis://-a/b", "redis://a-/b", "redis://a{header.b}/c",
 		"redis://" + strings.Repeat("a", 63) + "/b", "redis://" + strings.Repeat("a", 64) + "/b", "redis://jobs/../b", "redis://me@jobs/a", "rediss://jobs/a", "redis:/jobs/a", "redis://a..b/c", "redis://{header.host}/a",
 		"http://www.example.com/a", "https://www.example.com/a?b=c#d%2e", "https://a/b", "http://a/b", "https://a:80/b", "http://a:80/{header.a}", "https://{header.a}/b", "https://other/a", "https://a", "https://a/", "https:///a", "https://A/b", "https://a..b/c", "https://a:0/b",
-		"https://a:/b", "https://a:012/b", "https://a:123456/b", "https://a:65535/b", "https://a:65536/b", "https://a:99999/b", "https://a:6553/b", "https://[::1]/a", "https://a?b/c", "https://me:pw@a/b", "https://-a/b", "https://a./b", "https://a_b/c", "https://10.0.0.1/b", "https://a/../b", "https://a//b",
+		"https://a:/b", "https://a:012/b", "https://a:123456/b", "https://a:65535/b", "https://a:65536/b",
+		"https://a:99999/b", "https://a:6553/b", "https://[::1]/a", "https://a?b/c", "https://me:pw@a/b",
+		"https://-a/b", "https://a./b", "https://a_b/c", "https://10.0.0.1/b", "https://a/../b", "https://a//b",
 		"https://" + strings.Repeat("a", 253) + "/b", "https://" + strings.Repeat("a", 254) + "/b", "ftp://a/b", "https://{header.a}:80/b", "http://{header.a}{header.b}/c",
 	}
 	streams = []string{"redis://jobs/frames", "redis://jobs/a:b/c.d_e-f", "redis://jobs//a", "redis://jobs/A", "redis://other/a", "redis://jobs/", "redis://jobs", "redis:///a", "redis://-a/b", "redis://a-/b", "redis://a/-b", "redis://{header.a}/b", "redis://jobs/{header.a}",
 		"redis://jobs/a b", "redis://jobs/ä", "redis://jobs/a\n", "redis://me:pw@jobs/a", "rediss://jobs/a", "s3://videos/a", "Redis://jobs/a", "", "redis://jobs/" + strings.Repeat("a", 256), "redis://jobs/" + strings.Repeat("a", 257), "redis://" + strings.Repeat("a", 63) + "/b", "redis://" + strings.Repeat("a", 64) + "/b"}
-	paths = []string{"/videos/{camera}/{+frame}", "/videos/{camera}", "/", "", "videos", "/videos/", "//a", "/a/./b", "/a/../b", "/a/.../b", "/.a/b.", "/{a", "/{a}b", "/b{a}", "/{a}/{a}", "/{a}/{+a}", "/{+a}/b", "/{+a}", "/{++a}", "/{}", "/{+}", "/{a-b}", "/{A_1}", "/a b", "/a%20b", "/a?b", "/a\n", "/\u00e4", "/~a:@-_",
+	paths = []string{"/videos/{camera}/{+frame}", "/videos/{camera}", "/", "", "videos", "/videos/", "//a", "/a/./b",
+		"/a/../b", "/a/.../b", "/.a/b.", "/{a", "/{a}b", "/b{a}", "/{a}/{a}", "/{a}/{+a}", "/{+a}/b", "/{+a}", "/{++a}",
+		"/{}", "/{+}", "/{a-b}", "/{A_1}", "/a b", "/a%20b", "/a?b", "/a\n", "/\u00e4", "/~a:@-_",
 		"/" + strings.Repeat("a", 511), "/" + strings.Repeat("a", 512), "/{camera}/{frame} ", "/{a} s3://videos/a"}
 	words      = []string{"balanced", "inverse", "even", "Even", "even ", "", "even,inverse", "even\n", "odd"}
 	counts     = []string{"1", "5", "100", "101", "0", "01", "-1", "+1", "1.0", "1e1", "", " 1", "1\n", "999999999", "9999999999", "99999999999999999999", "ten", "１"}
 	namespaces = append([]string{"media,web", "media, web", ",", "a,", ",a", "a,,b", "a,a", "a,B", "*", strings.Repeat("a,", 31) + "a", strings.Repeat("a,", 32) + "a",
 		strings.Repeat("a", 63) + "," + strings.Repeat("b", 63), "a," + strings.Repeat("b", 64), "a\n,b", "a,b\n", "a;b"}, names...)
-	unknown = []string{"headstart.dev/inputs", "headstart.dev/input.", "headstart.dev/input.Mask", "headstart.dev/input.a.b", "headstart.dev/input.-", "headstart.dev/input." + strings.Repeat("a", 33), "headstart.dev/inputs.mask", "headstart.dev/imput.mask", "headstart.dev/input.<name>", "headstart.dev/INPUT.mask", "Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro", "HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator", "xheadstart.dev/input", "headstart.dev/sctore"}
+	unknown = []string{
+		"headstart.dev/inputs", "headstart.dev/input.", "headstart.dev/input.Mask", "headstart.dev/input.a.b",
+		"headstart.dev/input.-", "headstart.dev/input." + strings.Repeat("a", 33), "headstart.dev/inputs.mask",
+		"headstart.dev/imput.mask", "headstart.dev/input.<name>", "headstart.dev/INPUT.mask",
+		"Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro",
+		"HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator",
+		"xheadstart.dev/input", "headstart.dev/sctore",
+	}
 )
 
 // keyMask is a key of a named input.
@@ -80,7 +102,8 @@ func key(a policy.Annotation) string { return strings.Replace(a.Key, "<name>", "
 // seeds are values by key. Each is tried alone, and with a good input.
 func seeds() map[string][]string {
 	return map[string][]string{
-		policy.KeyInput: references, keyMask: references, policy.KeyPath: paths, policy.KeyStore: names, policy.KeyInputLimit: quantities,
+		policy.KeyInput: references, keyMask: references, policy.KeyPath: paths, policy.KeyStore: names,
+		policy.KeyInputLimit:  quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
 		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts,
 		policy.KeyRouting: words,

@@ -24,7 +24,10 @@ func refusedBucket(text, bucket string) string {
 	var refused []string
 	for _, k := range reference.Kinds() {
 		if pattern := k.Bucket.Refused(); pattern != "" {
-			refused = append(refused, fmt.Sprintf("%s.startsWith('%s://') && %s.matches(%s)", text, k.Scheme, bucket, raw("^("+pattern+")$")))
+			refused = append(
+				refused,
+				fmt.Sprintf("%s.startsWith('%s://') && %s.matches(%s)", text, k.Scheme, bucket, raw("^("+pattern+")$")),
+			)
 		}
 	}
 	return strings.Join(refused, " || ")
@@ -121,13 +124,19 @@ func route(name string, a policy.Annotation) ([]variable, []rule) {
 		text, reference.MaxRouteBytes, raw("^("+reference.RoutePattern()+")$"))
 	segments := text + ".split('/').filter(s, s.startsWith('{'))"
 	vs := []variable{
-		{name + "Names", formed + " ? " + segments + ".map(s, s.substring(s.startsWith('{+') ? 2 : 1, s.size() - 1)) : []"},
+		{
+			name + "Names",
+			formed + " ? " + segments + ".map(s, s.substring(s.startsWith('{+') ? 2 : 1, s.size() - 1)) : []",
+		},
 	}
 	fix := "write it like " + a.Example
 	return vs, []rule{
 		{"!(" + formed + ")", fmt.Sprintf("is no path: it has at most %d bytes, begins with a slash, and its segments are "+
 			"{<name>}, or letters, digits and - . _ ~ : @, or at the end {+<name>}", reference.MaxRouteBytes), fix},
-		{fmt.Sprintf("!%[1]s.all(n, %[1]s.filter(m, m == n).size() == 1)", names), "is no path: has a variable twice", fix},
+		{
+			fmt.Sprintf("!%[1]s.all(n, %[1]s.filter(m, m == n).size() == 1)", names),
+			"is no path: has a variable twice", fix,
+		},
 	}
 }
 

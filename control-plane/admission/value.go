@@ -20,7 +20,10 @@ func namespaces(text string, a policy.Annotation) []rule {
 	names := text + ".split(',')"
 	return []rule{
 		{fmt.Sprintf("%s.size() > %d", names, policy.MaxCallers), policy.TooManyNamespaces, policy.TooManyNamespacesFix},
-		{"!" + names + ".all(n, n.matches(" + raw(field.LabelForm) + "))", "is not a list of namespaces", "write it like " + a.Example},
+		{
+			"!" + names + ".all(n, n.matches(" + raw(field.LabelForm) + "))", "is not a list of namespaces",
+			"write it like " + a.Example,
+		},
 	}
 }
 
@@ -60,7 +63,10 @@ func amount(text string, a policy.Annotation) []rule {
 	fix, limit, number := "write it like "+a.Example, quantity.Format(a.Largest), "quantity("+text+")"
 	nearest := "quantity(string(int(" + number + ".asApproximateFloat() + 0.5)))"
 	return []rule{
-		{fmt.Sprintf("%s.size() > %d || %s", text, quantity.MaxLength, not(text, quantity.Syntax)), "is not a quantity", fix},
+		{
+			fmt.Sprintf("%s.size() > %d || %s", text, quantity.MaxLength, not(text, quantity.Syntax)),
+			"is not a quantity", fix,
+		},
 		{number + ".isGreaterThan(quantity('" + limit + "'))", "is more than " + limit, "use at most " + limit},
 		{number + ".compareTo(" + nearest + ") != 0", "is not a whole number of bytes", fix},
 		{number + ".isLessThan(quantity('1'))", "is no room for any input", "remove the annotation or " + fix},

@@ -270,7 +270,13 @@ func TestAfterTheInstallation(t *testing.T) {
 			c.status.Functions[0].Refused, c.status.Functions[0].Events = true, []event.Event{{Message: "older"}, {Message: "no such store"}}
 		}},
 		"a gateway refuses a filter": {"functions", check.Warn, "not all gateways take what they are told|gateways of edge-1: refused its TypedExtensionConfig", func(t *testing.T, c *cluster) {
-			c.status.Routing = []routing.Problem{{Gateways: []string{"edge-1"}, Message: "refused its TypedExtensionConfig: Unable to create Wasm plugin"}, {Function: "default/fire", Message: "weights"}}
+			c.status.Routing = []routing.Problem{
+				{
+					Gateways: []string{"edge-1"},
+					Message:  "refused its TypedExtensionConfig: Unable to create Wasm plugin",
+				},
+				{Function: "default/fire", Message: "weights"},
+			}
 		}},
 		"the mesh is not written": {"functions", check.Fail, "EnvoyFilter istio-system/x: Forbidden: may not; grant it", func(t *testing.T, c *cluster) {
 			c.status.Mesh.Problems = []admin.MeshProblem{{Object: "EnvoyFilter istio-system/x", Cause: "Forbidden", Message: "may not", Fix: "grant it"}}

@@ -45,7 +45,10 @@ func (l *look) functions(ctx context.Context) ([]function, error) {
 	var found []function
 	for _, s := range services {
 		if asks(s.Annotations) {
-			found = append(found, function{object: "Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, annotations: s.Annotations, service: s})
+			found = append(found, function{
+				object: "Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, annotations: s.Annotations,
+				service: s,
+			})
 		}
 	}
 	served, err := l.Objects.Serves(ctx, objects.KnativeServices)
@@ -58,7 +61,10 @@ func (l *look) functions(ctx context.Context) ([]function, error) {
 	}
 	for _, s := range knative {
 		if asks(s.Annotations) {
-			found = append(found, function{object: "Knative Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace, annotations: s.Annotations, knative: true})
+			found = append(found, function{
+				object: "Knative Service " + s.Namespace + "/" + s.Name, namespace: s.Namespace,
+				annotations: s.Annotations, knative: true,
+			})
 		}
 	}
 	return found, nil
@@ -113,7 +119,9 @@ func anyStore(annotations map[string]string) stores.Stores {
 	if !triggered {
 		return all
 	}
-	queues := stores.Store{Name: cmp.Or(annotations[policy.KeyTriggerStore], name), Kind: stores.KindRedis, Buckets: []string{bucket}}
+	queues := stores.Store{
+		Name: cmp.Or(annotations[policy.KeyTriggerStore], name), Kind: stores.KindRedis, Buckets: []string{bucket},
+	}
 	switch {
 	case queues.Name != name:
 		return append(all, queues)

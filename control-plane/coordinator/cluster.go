@@ -152,7 +152,9 @@ func (c *Cluster) tellInstances(node string) {
 	if before := c.told[node]; before != nil && proto.Equal(before, m) {
 		return
 	}
-	if err := c.Nodes.Send(node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{Instances: m}}); err != nil {
+	if err := c.Nodes.Send(node, &nodeapi.ControlMessage{
+		Kind: &nodeapi.ControlMessage_Instances{Instances: m},
+	}); err != nil {
 		return // it is told again when it is back
 	}
 	c.told[node] = m
@@ -176,7 +178,10 @@ func (c *Cluster) RunJob(context.Context, io.Reader) (admin.JobOutcome, error) {
 
 // Logs refuses: the kubelet has them.
 func (c *Cluster) Logs(context.Context, admin.LogOptions, func(admin.LogLine) error) error {
-	return &platform.Refusal{Status: http.StatusMethodNotAllowed, Reason: "UseKubectl", Message: "on Kubernetes functions are pods; use kubectl logs"}
+	return &platform.Refusal{
+		Status: http.StatusMethodNotAllowed, Reason: "UseKubectl",
+		Message: "on Kubernetes functions are pods; use kubectl logs",
+	}
 }
 
 // Status is all that the control plane knows, as of now.
@@ -185,7 +190,9 @@ func (c *Cluster) Status() admin.Status {
 	s := c.status(state, func(f platform.Function) admin.Function { return c.function(f, state) })
 	s.Platform, s.InCharge, s.Mesh = admin.Kubernetes, c.config.InCharge(), c.meshStatus()
 	for _, name := range c.Platform.Refused() {
-		s.Functions = append(s.Functions, admin.Function{Name: name, Refused: true, Hosts: []string{}, Instances: []admin.Instance{}, Events: c.events.Of(name)})
+		s.Functions = append(s.Functions, admin.Function{
+			Name: name, Refused: true, Hosts: []string{}, Instances: []admin.Instance{}, Events: c.events.Of(name),
+		})
 	}
 	return s
 }
@@ -195,7 +202,9 @@ func (c *Cluster) function(f platform.Function, state platform.State) admin.Func
 	fn := admin.Function{Workload: about.Workload, Scaler: about.Scaler, Instances: []admin.Instance{}}
 	for _, in := range append(about.Instances, state.Instances...) {
 		if in.Function == f.Name {
-			fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Pod: podName(in.ID), Node: in.Node, Phase: in.Phase, Address: in.Address})
+			fn.Instances = append(fn.Instances, admin.Instance{
+				ID: in.ID, Pod: podName(in.ID), Node: in.Node, Phase: in.Phase, Address: in.Address,
+			})
 		}
 	}
 	for _, e := range state.Endpoints {
@@ -224,10 +233,14 @@ func (c *Cluster) meshStatus() *admin.Mesh {
 	s := c.config.Mesh.Status()
 	m := &admin.Mesh{Installed: s.Installed, Objects: s.Objects}
 	for _, p := range s.Problems {
-		m.Problems = append(m.Problems, admin.MeshProblem{Object: p.Object, Cause: string(p.Cause), Message: p.Message, Fix: p.Fix})
+		m.Problems = append(m.Problems, admin.MeshProblem{
+			Object: p.Object, Cause: string(p.Cause), Message: p.Message, Fix: p.Fix,
+		})
 	}
 	if err := c.Platform.Healthy(); err != nil {
-		m.Problems = append(m.Problems, admin.MeshProblem{Object: "Kubernetes API", Cause: string(istio.Unavailable), Message: err.Error(), Fix: "see the message"})
+		m.Problems = append(m.Problems, admin.MeshProblem{
+			Object: "Kubernetes API", Cause: string(istio.Unavailable), Message: err.Error(), Fix: "see the message",
+		})
 	}
 	return m
 }

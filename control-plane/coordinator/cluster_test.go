@@ -21,11 +21,16 @@ import (
 // kept waiting for ever, nor for what needs no knowledge.
 func TestAFreshControlPlaneWaitsForDistances(t *testing.T) {
 	in := func(node, address string) platform.Instance {
-		return platform.Instance{ID: node, Function: "default/fire", Node: node, Phase: platform.Ready, Address: netip.MustParseAddrPort(address)}
+		return platform.Instance{
+			ID: node, Function: "default/fire", Node: node, Phase: platform.Ready,
+			Address: netip.MustParseAddrPort(address),
+		}
 	}
 	functions := []platform.Function{{Name: "default/fire", ServicePort: 80}}
 	one := platform.State{Functions: functions, Instances: []platform.Instance{in("edge", "10.0.0.1:80")}}
-	two := platform.State{Functions: functions, Instances: []platform.Instance{in("edge", "10.0.0.1:80"), in("cloud", "10.0.1.1:80")}}
+	two := platform.State{
+		Functions: functions, Instances: []platform.Instance{in("edge", "10.0.0.1:80"), in("cloud", "10.0.1.1:80")},
+	}
 	for name, c := range map[string]struct {
 		state platform.State
 		after time.Duration
@@ -38,8 +43,12 @@ func TestAFreshControlPlaneWaitsForDistances(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients := kube.Clients{Kubernetes: fake.NewClientset(), Dynamic: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())}
-				cp := NewCluster(clients, ClusterConfig{}, Parts{Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+				clients := kube.Clients{
+					Kubernetes: fake.NewClientset(), Dynamic: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
+				}
+				cp := NewCluster(clients, ClusterConfig{}, Parts{
+					Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+				})
 				cp.route(c.state, true)
 				time.Sleep(c.after)
 				cp.route(c.state, false)

@@ -119,7 +119,9 @@ func (c *common) Load(node string, inFlight map[string]int32) {
 
 // Event implements nodes.Handler.
 func (c *common) Event(node string, e *nodeapi.Event) {
-	c.platform.Event(e.GetFunction(), event.Event{Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node})
+	c.platform.Event(e.GetFunction(), event.Event{
+		Reason: e.GetReason(), Message: e.GetMessage(), Field: e.GetField(), Node: node,
+	})
 }
 
 // verifyNode lets a daemon speak only for the node that its certificate names.

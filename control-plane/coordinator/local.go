@@ -47,7 +47,9 @@ type Local struct {
 func NewLocal(config LocalConfig, parts Parts) (_ *Local, err error) {
 	name := func(f platform.Function) string { return f.Name }
 	c := &Local{common: newCommon(parts, xds.Config{Endpoints: name, Cluster: name}), config: config}
-	if c.Platform, err = local.Open(filepath.Join(config.StateDir, "functions.json"), c.Nodes, c, c.events, c.log); err != nil {
+	if c.Platform, err = local.Open(
+		filepath.Join(config.StateDir, "functions.json"), c.Nodes, c, c.events, c.log,
+	); err != nil {
 		return nil, err
 	}
 	c.begin(c.Platform, c, parts.Metrics)
@@ -188,10 +190,14 @@ func (c *Local) RunJob(ctx context.Context, manifest io.Reader) (admin.JobOutcom
 // Logs implements admin.Backend: the nodes' files are on this machine.
 func (c *Local) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogLine) error) error {
 	read := func(tail int, follow bool) error {
-		return functionlog.Read(ctx, functionlog.Options{Dir: c.config.StateDir, Function: o.Function, Tail: tail, Follow: follow},
+		return functionlog.Read(ctx, functionlog.Options{
+			Dir: c.config.StateDir, Function: o.Function, Tail: tail, Follow: follow,
+		},
 			func(node, line string) error { return to(admin.LogLine{Node: node, Line: line}) })
 	}
-	deployed := slices.ContainsFunc(c.Platform.State().Functions, func(f platform.Function) bool { return f.Name == o.Function })
+	deployed := slices.ContainsFunc(
+		c.Platform.State().Functions, func(f platform.Function) bool { return f.Name == o.Function },
+	)
 	var err error
 	if !deployed && o.Follow { // one that is unknown is not waited for
 		err = read(0, false)
@@ -201,7 +207,10 @@ func (c *Local) Logs(ctx context.Context, o admin.LogOptions, to func(admin.LogL
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !deployed:
-		return &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: "no such function, and no log of it; `headstart status` lists functions"}
+		return &platform.Refusal{
+			Status: http.StatusNotFound, Reason: "FunctionUnknown",
+			Message: "no such function, and no log of it; `headstart status` lists functions",
+		}
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	}
@@ -215,7 +224,9 @@ func (c *Local) Status() admin.Status {
 		fn := admin.Function{Deleting: f.Deleting, Instances: []admin.Instance{}}
 		for _, in := range state.Instances {
 			if in.Function == f.Name {
-				fn.Instances = append(fn.Instances, admin.Instance{ID: in.ID, Node: in.Node, Phase: in.Phase, Address: in.Address})
+				fn.Instances = append(fn.Instances, admin.Instance{
+					ID: in.ID, Node: in.Node, Phase: in.Phase, Address: in.Address,
+				})
 			}
 		}
 		return fn

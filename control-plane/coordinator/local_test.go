@@ -84,13 +84,18 @@ func TestADaemonSpeaksForItsOwnNodeOnly(t *testing.T) {
 
 // ready is what a node says of an instance of fire's first generation.
 func ready(id string) *nodeapi.InstanceStatus {
-	return &nodeapi.InstanceStatus{Id: id, Function: "default/fire", Phase: nodeapi.Phase_PHASE_READY, Address: "10.1.0.2:8080"}
+	return &nodeapi.InstanceStatus{
+		Id: id, Function: "default/fire", Phase: nodeapi.Phase_PHASE_READY, Address: "10.1.0.2:8080",
+	}
 }
 
 // An input that no buffer can take is said when it is deployed, not with the first request.
 func TestApplyWarnsOfALimitAboveTheBuffer(t *testing.T) {
 	c := assemble(t, t.TempDir())
-	for largest, want := range map[int64]string{0: "", 1 << 30: "", 768 << 20: "headstart.dev/input-limit is 1Gi, but a node's buffer takes inputs of up to 768Mi: "} {
+	for largest, want := range map[int64]string{
+		0: "", 1 << 30: "",
+		768 << 20: "headstart.dev/input-limit is 1Gi, but a node's buffer takes inputs of up to 768Mi: ",
+	} {
 		c.config.LargestInput = largest
 		applied, err := c.Apply(strings.NewReader(fireManifest))
 		if err != nil {
@@ -104,20 +109,27 @@ func TestApplyWarnsOfALimitAboveTheBuffer(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	c := assemble(t, t.TempDir())
-	if d := cmp.Diff(admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}}, c.Status()); d != "" {
+	if d := cmp.Diff(
+		admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{}}, c.Status(),
+	); d != "" {
 		t.Errorf("of nothing: %s", d)
 	}
 	if _, err := c.Apply(strings.NewReader(fireManifest)); err != nil {
 		t.Fatal(err)
 	}
 	c.Joined("edge", &nodeapi.Register{Instances: []*nodeapi.InstanceStatus{ready("default-fire-1-ab")}})
-	c.Event("edge", &nodeapi.Event{Function: "default/fire", Reason: "InputNotFound", Message: "no such object", Field: "headstart.dev/input"})
+	c.Event("edge", &nodeapi.Event{
+		Function: "default/fire", Reason: "InputNotFound", Message: "no such object", Field: "headstart.dev/input",
+	})
 	c.Event("edge", &nodeapi.Event{Function: "default/made-up", Reason: "InputNotFound"})
 	got := c.Status().Functions
 	want := []admin.Function{{Name: "default/fire", Hosts: []string{"fire.default.headstart.local", "fire.default"}, Image: "example.com/fire:1",
-		Input:     "s3://{header.x-bucket}/{header.x-key}",
-		Instances: []admin.Instance{{ID: "default-fire-1-ab", Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080")}},
-		Events:    []event.Event{{Reason: "InputNotFound", Message: "no such object", Field: "headstart.dev/input", Node: "edge", Count: 1}}}}
+		Input: "s3://{header.x-bucket}/{header.x-key}",
+		Instances: []admin.Instance{{
+			ID: "default-fire-1-ab", Node: "edge", Phase: platform.Ready,
+			Address: netip.MustParseAddrPort("10.1.0.2:8080"),
+		}},
+		Events: []event.Event{{Reason: "InputNotFound", Message: "no such object", Field: "headstart.dev/input", Node: "edge", Count: 1}}}}
 	for i := range got {
 		for j := range got[i].Events {
 			got[i].Events[j].First, got[i].Events[j].Last = time.Time{}, time.Time{}

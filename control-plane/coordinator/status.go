@@ -23,7 +23,10 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 		Routing: slices.Concat(c.Gateways.Problems(), c.planner.Problems(), c.Survey.Problems(now), c.Nodes.Refusals())}
 	connected, twins, lacking := c.Nodes.Connected(), c.Nodes.Twins(now), c.Nodes.StoreProblems()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
-		n := admin.Node{Name: name, Version: connected[name].GetVersion(), Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...)}
+		n := admin.Node{
+			Name: name, Version: connected[name].GetVersion(),
+			Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...),
+		}
 		for _, in := range state.Instances {
 			if in.Node == name {
 				n.Instances++
@@ -71,7 +74,10 @@ func twinProblems(t nodes.Twins, now time.Time) []admin.NodeProblem {
 		all = slices.Insert(all, 0, fmt.Sprintf("%d older", more))
 	}
 	return []admin.NodeProblem{{
-		Message: fmt.Sprintf("%d daemons have had this name for %s: %s; only the newest, the last of these, counts", len(t.Daemons), now.Sub(t.Since).Round(time.Second), strings.Join(all, ", ")),
-		Fix:     "if they are on two machines, give one of these another name, by a certificate of its own; if on one, an update does not end: see why the older daemon does not",
+		Message: fmt.Sprintf(
+			"%d daemons have had this name for %s: %s; only the newest, the last of these, counts", len(t.Daemons),
+			now.Sub(t.Since).Round(time.Second), strings.Join(all, ", "),
+		),
+		Fix: "if they are on two machines, give one of these another name, by a certificate of its own; if on one, an update does not end: see why the older daemon does not",
 	}}
 }

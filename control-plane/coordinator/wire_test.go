@@ -105,7 +105,9 @@ func relay(ctx context.Context, t *testing.T, conn *grpc.ClientConn, look func(*
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "edge"}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"}}); err != nil {
+	if err := stream.Send(&discovery.DeltaDiscoveryRequest{
+		Node: &core.Node{Id: "edge"}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
@@ -151,7 +153,9 @@ func TestApplyReturnsWhenTheFunctionCanBeCalled(t *testing.T) {
 		if applied.Load() || !told.Load() {
 			t.Error("apply has returned, or the relay was not told, before the gateway is asked for")
 		}
-		if err := node.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Confirmed{Confirmed: &nodeapi.Confirmed{Id: id}}}); err != nil {
+		if err := node.Send(&nodeapi.NodeMessage{
+			Kind: &nodeapi.NodeMessage_Confirmed{Confirmed: &nodeapi.Confirmed{Id: id}},
+		}); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -168,7 +172,10 @@ func TestApplyReturnsWhenTheFunctionCanBeCalled(t *testing.T) {
 	if f := m.GetFunctions(); len(f) != 1 || f[0].GetName() != "default/fire" || f[0].GetStore() != "videos" || !f[0].GetHasInput() {
 		t.Errorf("the node was told %v", f)
 	}
-	wantStores := []*nodeapi.Store{{Kind: "s3", Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "videos"}}
+	wantStores := []*nodeapi.Store{{
+		Kind: "s3", Name: "videos", Endpoint: "http://10.0.0.9:9000", Region: "eu-1", PathStyle: true,
+		Buckets: []string{"videos"}, Secret: "videos",
+	}}
 	if d := cmp.Diff(wantStores, m.GetStores(), protocmp.Transform()); d != "" {
 		t.Error(d)
 	}
@@ -186,7 +193,9 @@ func TestNodesTakeNoRequestsOfADeletedFunction(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := join(ctx, t, conn)
-	if err := node.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Activate{Activate: &nodeapi.Activate{Request: "1", Function: "default/fire"}}}); err != nil {
+	if err := node.Send(&nodeapi.NodeMessage{
+		Kind: &nodeapi.NodeMessage_Activate{Activate: &nodeapi.Activate{Request: "1", Function: "default/fire"}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if start, bound := next(t, node).GetStart(), next(t, node).GetBound(); start.GetId() == "" || bound.GetInstance() != start.GetId() {
@@ -235,14 +244,19 @@ func TestNothingIsPublishedBeforeTheNodesAreBack(t *testing.T) {
 // after the functions; and is told when there is nothing to consume any more.
 func TestNodesAreToldOfTriggers(t *testing.T) {
 	c := assemble(t, t.TempDir())
-	c.stores = append(c.stores, stores.Store{Name: "queues", Kind: stores.KindRedis, Endpoint: "10.0.0.9:6379", Buckets: []string{"jobs"}})
+	c.stores = append(c.stores, stores.Store{
+		Name: "queues", Kind: stores.KindRedis, Endpoint: "10.0.0.9:6379", Buckets: []string{"jobs"},
+	})
 	conn, ctx := connect(t, c)
 	publishing, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { c.Run(publishing) })
 	defer wg.Wait()
 	defer stop()
-	manifest := strings.Replace(fireManifest, "  annotations:\n", "  annotations:\n    headstart.dev/trigger: redis://jobs/frames\n    headstart.dev/trigger-store: queues\n", 1)
+	manifest := strings.Replace(
+		fireManifest, "  annotations:\n",
+		"  annotations:\n    headstart.dev/trigger: redis://jobs/frames\n    headstart.dev/trigger-store: queues\n", 1,
+	)
 	if _, err := c.Apply(strings.NewReader(manifest)); err != nil {
 		t.Fatal(err)
 	}
@@ -250,13 +264,20 @@ func TestNodesAreToldOfTriggers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: &nodeapi.Register{Version: "v1", Triggers: true}}}); err != nil {
+	if err := stream.Send(&nodeapi.NodeMessage{
+		Kind: &nodeapi.NodeMessage_Register{Register: &nodeapi.Register{Version: "v1", Triggers: true}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if f := next(t, stream).GetFunctions().GetFunctions(); len(f) != 1 {
 		t.Errorf("functions are %v", f)
 	}
-	want := &nodeapi.Triggers{Triggers: []*nodeapi.Trigger{{Function: "default/fire", Store: "queues", Stream: "redis://jobs/frames", Tries: 5, Input: "s3://{header.x-bucket}/{header.x-key}"}}}
+	want := &nodeapi.Triggers{
+		Triggers: []*nodeapi.Trigger{{
+			Function: "default/fire", Store: "queues", Stream: "redis://jobs/frames", Tries: 5,
+			Input: "s3://{header.x-bucket}/{header.x-key}",
+		}},
+	}
 	if d := cmp.Diff(want, next(t, stream).GetTriggers(), protocmp.Transform()); d != "" {
 		t.Error(d)
 	}

@@ -103,7 +103,9 @@ func TestAContainerdThatNeverServedIsNotAsked(t *testing.T) {
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if err := p.startContainerd(ctx, network.Node{Name: "edge"}, run, p.state("edge")); !errors.Is(err, context.Canceled) {
+	if err := p.startContainerd(
+		ctx, network.Node{Name: "edge"}, run, p.state("edge"),
+	); !errors.Is(err, context.Canceled) {
 		t.Errorf("it says: %v", err)
 	}
 	if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {

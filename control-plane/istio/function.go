@@ -93,7 +93,9 @@ func clusterPatch(f Function) (*structpb.Struct, error) {
 		return nil, err
 	}
 	fields, err := object(&cluster.Cluster{
-		EdsClusterConfig:    &cluster.Cluster_EdsClusterConfig{EdsConfig: endpointsSource(), ServiceName: f.Service.Endpoints},
+		EdsClusterConfig: &cluster.Cluster_EdsClusterConfig{
+			EdsConfig: endpointsSource(), ServiceName: f.Service.Endpoints,
+		},
 		LoadBalancingPolicy: policy,
 		// Istio would have requests wait for 10 s for a connection, and for an answer without end.
 		ConnectTimeout:            durationpb.New(upstream.MeshConnectTimeout),

@@ -53,7 +53,9 @@ func runSuite(t *testing.T, each func(t *testing.T, body func(t *testing.T, s se
 }
 
 func fire(host string) istio.Function {
-	return istio.Function{Name: "default/fire", Service: istio.Service{Host: host, Port: 80, Endpoints: "default/fire:80"}}
+	return istio.Function{
+		Name: "default/fire", Service: istio.Service{Host: host, Port: 80, Endpoints: "default/fire:80"},
+	}
 }
 
 const (
@@ -133,7 +135,10 @@ func functionsComeAndGo(t *testing.T, s server) {
 	w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}})
 	eventually(t, "the function's object", func() bool { return name() == "outbound|80||"+fireHost })
 	w.Set(istio.Desired{Functions: []istio.Function{fire("fire-00002.default.svc.cluster.local")}})
-	eventually(t, "the other service's cluster", func() bool { return name() == "outbound|80||fire-00002.default.svc.cluster.local" })
+	eventually(
+		t, "the other service's cluster",
+		func() bool { return name() == "outbound|80||fire-00002.default.svc.cluster.local" },
+	)
 	eventually(t, "a status without problems", func() bool { st := w.Status(); return st.Installed && st.Objects == 1 && len(st.Problems) == 0 })
 	w.Set(istio.Desired{})
 	eventually(t, "no object", func() bool { return name() == "" })
@@ -171,7 +176,11 @@ func othersAreLeftAlone(t *testing.T, s server) {
 	other.SetName("theirs")
 	s.create(t, istio.EnvoyFilter, other)
 	w, _ := start(t, s, istio.Config{})
-	w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost), {Name: "default/water", Service: fire("water.default.svc.cluster.local").Service}}})
+	w.Set(istio.Desired{
+		Functions: []istio.Function{
+			fire(fireHost), {Name: "default/water", Service: fire("water.default.svc.cluster.local").Service},
+		},
+	})
 	eventually(t, "word of the taken name", func() bool { return causes(w) == "NotOurs" })
 	eventually(t, "the other function's object", func() bool { return s.get(t, istio.EnvoyFilter, root, "headstart.default.water") != nil })
 	w.Set(istio.Desired{})

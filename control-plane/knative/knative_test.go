@@ -76,8 +76,9 @@ func TestParseDefaults(t *testing.T) {
 	function := func(name, probe string) platform.Function {
 		return platform.Function{
 			Name: "default/" + name, Hosts: []string{name + ".default.headstart.local", name + ".default"},
-			Image: "docker.io/library/hello:latest", Port: 8080, ProbePath: probe, RequestTimeout: 300 * time.Second, Policy: policy.Default(),
-			Env: map[string]string{"PORT": "8080", "K_SERVICE": name, "K_REVISION": name + "-00001", "K_CONFIGURATION": name},
+			Image: "docker.io/library/hello:latest", Port: 8080, ProbePath: probe, RequestTimeout: 300 * time.Second,
+			Policy: policy.Default(),
+			Env:    map[string]string{"PORT": "8080", "K_SERVICE": name, "K_REVISION": name + "-00001", "K_CONFIGURATION": name},
 		}
 	}
 	want := []platform.Function{function("hello", ""), function("json", "/")}

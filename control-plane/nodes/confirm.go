@@ -20,7 +20,9 @@ func (s *Server) Confirm(ctx context.Context) error {
 			asked[st] = make(chan struct{})
 			st.confirms[id] = asked[st]
 			// A stream that is too slow is cut off, and its end is the answer.
-			_ = st.send(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Confirm{Confirm: &nodeapi.Confirm{Id: id}}})
+			_ = st.send(&nodeapi.ControlMessage{
+				Kind: &nodeapi.ControlMessage_Confirm{Confirm: &nodeapi.Confirm{Id: id}},
+			})
 		}
 	}
 	s.mu.Unlock()
@@ -34,7 +36,9 @@ func (s *Server) Confirm(ctx context.Context) error {
 		case <-confirmed:
 		case <-st.gone:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the gateway of %s to take its configuration: %w", st.node, context.Cause(ctx))
+			return fmt.Errorf(
+				"waiting for the gateway of %s to take its configuration: %w", st.node, context.Cause(ctx),
+			)
 		}
 	}
 	return nil

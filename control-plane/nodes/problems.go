@@ -80,7 +80,9 @@ func (s *Server) Refusals() []routing.Problem {
 				found.Add(function, message, node)
 			}
 			if n := st.refused.GetMore(); n > 0 {
-				found.Add("", fmt.Sprintf("gateways there refused %d more: the log of headstart-node says what", n), node)
+				found.Add(
+					"", fmt.Sprintf("gateways there refused %d more: the log of headstart-node says what", n), node,
+				)
 			}
 		}
 	}

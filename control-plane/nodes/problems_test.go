@@ -89,7 +89,10 @@ func TestRefusalsOfGateways(t *testing.T) {
 	tell(edge, &nodeapi.GatewayRefusals{Refusals: []*nodeapi.GatewayRefusal{fire, filter, {Words: "\x1b[2J two\nlines" + strings.Repeat("x", 10_000)}}, More: 7})
 	heard("edge")
 	want := []routing.Problem{
-		{Gateways: []string{"edge"}, Message: "a gateway there has a problem: \ufffd[2J two lines" + strings.Repeat("x", 512-14)},
+		{
+			Gateways: []string{"edge"},
+			Message:  "a gateway there has a problem: \ufffd[2J two lines" + strings.Repeat("x", 512-14),
+		},
 		{Gateways: []string{"edge"}, Message: "a gateway there refused TypedExtensionConfig headstart.route, and keeps what it has: without a reason"},
 		{Gateways: []string{"edge"}, Message: "gateways there refused 7 more: the log of headstart-node says what"},
 		{Function: "city/fire", Gateways: []string{"cloud", "edge"}, Message: "a gateway there refused ClusterLoadAssignment city/fire:80, and keeps what it has: malformed IP address"},

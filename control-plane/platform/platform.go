@@ -46,7 +46,9 @@ func (s State) Hot() iter.Seq[Endpoint] {
 	return func(yield func(Endpoint) bool) {
 		for _, in := range s.Instances {
 			hot := in.Phase == Ready && in.Address.IsValid()
-			if hot && !yield(Endpoint{Function: in.Function, Address: in.Address, Node: in.Node, MeshTLS: in.MeshSNI != ""}) {
+			if hot && !yield(Endpoint{
+				Function: in.Function, Address: in.Address, Node: in.Node, MeshTLS: in.MeshSNI != "",
+			}) {
 				return
 			}
 		}

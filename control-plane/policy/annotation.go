@@ -130,7 +130,8 @@ type value struct {
 // and jobs has a row for each.
 var table = []Annotation{
 	{
-		Key: KeyInput, On: Functions, Kind: Reference, Absent: "none: the function has no input", Example: "s3://videos/{header.x-key}", Word: InputBody, Meaning: inputMeaning,
+		Key: KeyInput, On: Functions, Kind: Reference, Absent: "none: the function has no input",
+		Example: "s3://videos/{header.x-key}", Word: InputBody, Meaning: inputMeaning,
 		set: setInput,
 	},
 	{
@@ -139,19 +140,23 @@ var table = []Annotation{
 	},
 	{
 		// No request names a job's input.
-		Key: KeyInput, On: Jobs, Kind: Reference, Literal: true, Absent: "none: it is no job of Headstart's", Example: "s3://videos/camera-7/1.mjpeg", Meaning: inputMeaning,
+		Key: KeyInput, On: Jobs, Kind: Reference, Literal: true, Absent: "none: it is no job of Headstart's",
+		Example: "s3://videos/camera-7/1.mjpeg", Meaning: inputMeaning,
 		set: setInput,
 	},
 	{
-		Key: KeyPath, On: Functions, Kind: Path, Absent: "none: the input names nothing of the path", Example: "/videos/{camera}/{+frame}", Meaning: pathMeaning,
+		Key: KeyPath, On: Functions, Kind: Path, Absent: "none: the input names nothing of the path",
+		Example: "/videos/{camera}/{+frame}", Meaning: pathMeaning,
 		set: func(p *Policy, v value) { p.Path = v.text },
 	},
 	{
-		Key: KeyStore, On: Functions | Jobs, Kind: Store, Default: DefaultStore, Example: "archive", Meaning: storeMeaning,
-		set: func(p *Policy, v value) { p.Store = v.text },
+		Key: KeyStore, On: Functions | Jobs, Kind: Store, Default: DefaultStore, Example: "archive",
+		Meaning: storeMeaning,
+		set:     func(p *Policy, v value) { p.Store = v.text },
 	},
 	{
-		Key: KeyInputLimit, On: Functions | Jobs, Kind: Bytes, Default: quantity.Format(DefaultInputLimit), Example: "512Mi",
+		Key: KeyInputLimit, On: Functions | Jobs, Kind: Bytes, Default: quantity.Format(DefaultInputLimit),
+		Example: "512Mi",
 		Largest: MaxInputLimit, Meaning: inputLimitMeaning,
 		set: func(p *Policy, v value) { p.InputLimit = v.number },
 	},
@@ -166,23 +171,28 @@ var table = []Annotation{
 		set: func(p *Policy, v value) { p.ReadyTimeout = time.Duration(v.number) },
 	},
 	{
-		Key: KeyTrigger, On: Functions, Kind: Stream, Absent: "none: the function is called by requests only", Example: "redis://jobs/frames", Meaning: triggerMeaning,
+		Key: KeyTrigger, On: Functions, Kind: Stream, Absent: "none: the function is called by requests only",
+		Example: "redis://jobs/frames", Meaning: triggerMeaning,
 		set: func(p *Policy, v value) { p.Trigger = v.text },
 	},
 	{
-		Key: KeyTriggerStore, On: Functions, Kind: Store, Absent: "that of `headstart.dev/store`", Example: "queues", Meaning: triggerStoreMeaning,
-		set: func(p *Policy, v value) { p.TriggerStore = v.text },
+		Key: KeyTriggerStore, On: Functions, Kind: Store, Absent: "that of `headstart.dev/store`", Example: "queues",
+		Meaning: triggerStoreMeaning,
+		set:     func(p *Policy, v value) { p.TriggerStore = v.text },
 	},
 	{
-		Key: KeyTriggerTries, On: Functions, Kind: Count, Default: strconv.Itoa(DefaultTriggerTries), Example: "10", Largest: MaxTriggerTries, Meaning: triggerTriesMeaning,
+		Key: KeyTriggerTries, On: Functions, Kind: Count, Default: strconv.Itoa(DefaultTriggerTries), Example: "10",
+		Largest: MaxTriggerTries, Meaning: triggerTriesMeaning,
 		set: func(p *Policy, v value) { p.TriggerTries = int32(v.number) },
 	},
 	{
-		Key: KeyCallers, On: Functions, Kind: Namespaces, Absent: "none: functions of its own namespace", Example: "media,web", Meaning: callersMeaning,
+		Key: KeyCallers, On: Functions, Kind: Namespaces, Absent: "none: functions of its own namespace",
+		Example: "media,web", Meaning: callersMeaning,
 		set: func(p *Policy, v value) { p.Callers = v.text },
 	},
 	{
-		Key: KeyRouting, On: Functions, Kind: Choice, Default: RoutingBalanced, Example: RoutingInverse, Meaning: routingMeaning,
+		Key: KeyRouting, On: Functions, Kind: Choice, Default: RoutingBalanced, Example: RoutingInverse,
+		Meaning: routingMeaning,
 		Choices: []string{RoutingBalanced, RoutingInverse, RoutingEven}, Not: "is not how requests are routed",
 		set: func(p *Policy, v value) { p.Routing = v.text },
 	}, {
@@ -253,7 +263,10 @@ func (a Annotation) Bounds() string {
 		}
 		return "`" + a.Word + "`, or " + bounds
 	case Path:
-		return fmt.Sprintf("%d bytes; segments of a-z, A-Z, 0-9, `-._~:@`, or `{<name>}`; `{+<name>}` at the end", reference.MaxRouteBytes)
+		return fmt.Sprintf(
+			"%d bytes; segments of a-z, A-Z, 0-9, `-._~:@`, or `{<name>}`; `{+<name>}` at the end",
+			reference.MaxRouteBytes,
+		)
 	case Store:
 		return "a DNS label"
 	case Bytes:

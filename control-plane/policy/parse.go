@@ -158,7 +158,9 @@ func (p Policy) checkStore(st stores.Stores) (errs field.Errors) {
 	}
 	for _, name := range inputs.Names() {
 		if problem, fix := granted(inputs[name], store); problem != "" {
-			errs = append(errs, &field.Error{Field: filterapi.InputKey(name), Value: inputs[name], Problem: problem, Fix: fix})
+			errs = append(errs, &field.Error{
+				Field: filterapi.InputKey(name), Value: inputs[name], Problem: problem, Fix: fix,
+			})
 		}
 	}
 	return errs

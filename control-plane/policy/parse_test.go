@@ -58,8 +58,13 @@ func TestParse(t *testing.T) {
 		},
 		{
 			"named inputs",
-			map[string]string{policy.KeyInput: "body", "headstart.dev/input.mask": "s3://videos/{header.x-key}", "headstart.dev/input.b-2": "s3://models/a"},
-			policy.Policy{BodyInput: true, Named: map[string]string{"mask": "s3://videos/{header.x-key}", "b-2": "s3://models/a"},
+			map[string]string{
+				policy.KeyInput: "body", "headstart.dev/input.mask": "s3://videos/{header.x-key}",
+				"headstart.dev/input.b-2": "s3://models/a",
+			},
+			policy.Policy{BodyInput: true, Named: map[string]string{
+				"mask": "s3://videos/{header.x-key}", "b-2": "s3://models/a",
+			},
 				Store: "default", InputLimit: 1 << 30, ScaleToZero: 30 * time.Second, ReadyTimeout: time.Minute, Routing: policy.RoutingBalanced},
 		},
 		{
@@ -94,17 +99,50 @@ func TestParseRefuses(t *testing.T) {
 		{policy.KeyInput, "Body", `headstart.dev/input: "Body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
 		{policy.KeyInput, "s3://AKIA:secret@videos/a", `headstart.dev/input: "s3://***@videos/a" holds a user or password; remove it; the operator's store has the credentials`},
 		{policy.KeyInput, "s3://private/a", `headstart.dev/input: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`},
-		{policy.KeyInput, "/{a} s3://videos/{path.a}", `headstart.dev/input: "/{a} s3://videos/{path.a}" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
-		{policy.KeyInput, "s3://videos/{path.a}", `headstart.dev/input: "s3://videos/{path.a}" has a {path.<name>} that headstart.dev/path does not have; write that like /videos/{<name>}`},
-		{"headstart.dev/input.mask", "body", `headstart.dev/input.mask: "body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://masks/{header.x-key}.png`},
-		{"headstart.dev/input.mask", "s3://private/a", `headstart.dev/input.mask: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`},
-		{"headstart.dev/input.mask", "s3://videos/{path.a}", `headstart.dev/input.mask: "s3://videos/{path.a}" has a {path.<name>} that headstart.dev/path does not have; write that like /videos/{<name>}`},
-		{"headstart.dev/input.Mask", "s3://videos/a", "headstart.dev/input.Mask: has no name of an input at its end; use 1 to 32 of a-z, 0-9 and -, starting and ending with a letter or digit"},
-		{"headstart.dev/input.", "s3://videos/a", "headstart.dev/input.: has no name of an input at its end; use 1 to 32 of a-z, 0-9 and -, starting and ending with a letter or digit"},
-		{"headstart.dev/input.<name>", "s3://videos/a", "headstart.dev/input.<name>: has no name of an input at its end; use 1 to 32 of a-z, 0-9 and -, starting and ending with a letter or digit"},
-		{"headstart.dev/inputs.mask", "s3://videos/a", "headstart.dev/inputs.mask: is no annotation of Headstart; did you mean headstart.dev/input.mask? Known keys are " + knownKeys},
-		{"Headstart.dev/Input.mask", "s3://videos/a", "Headstart.dev/Input.mask: is no annotation of Headstart; did you mean headstart.dev/input.mask? Known keys are " + knownKeys},
-		{policy.KeyPath, "videos/{key}", `headstart.dev/path: "videos/{key}" is no path: must begin with a slash; write it like /videos/{camera}/{+frame}`},
+		{
+			policy.KeyInput, "/{a} s3://videos/{path.a}",
+			`headstart.dev/input: "/{a} s3://videos/{path.a}" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`,
+		},
+		{
+			policy.KeyInput, "s3://videos/{path.a}",
+			`headstart.dev/input: "s3://videos/{path.a}" has a {path.<name>} that headstart.dev/path does not have; write that like /videos/{<name>}`,
+		},
+		{
+			"headstart.dev/input.mask", "body",
+			`headstart.dev/input.mask: "body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://masks/{header.x-key}.png`,
+		},
+		{
+			"headstart.dev/input.mask", "s3://private/a",
+			`headstart.dev/input.mask: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`,
+		},
+		{
+			"headstart.dev/input.mask", "s3://videos/{path.a}",
+			`headstart.dev/input.mask: "s3://videos/{path.a}" has a {path.<name>} that headstart.dev/path does not have; write that like /videos/{<name>}`,
+		},
+		{
+			"headstart.dev/input.Mask", "s3://videos/a",
+			"headstart.dev/input.Mask: has no name of an input at its end; use 1 to 32 of a-z, 0-9 and -, starting and ending with a letter or digit",
+		},
+		{
+			"headstart.dev/input.", "s3://videos/a",
+			"headstart.dev/input.: has no name of an input at its end; use 1 to 32 of a-z, 0-9 and -, starting and ending with a letter or digit",
+		},
+		{
+			"headstart.dev/input.<name>", "s3://videos/a",
+			"headstart.dev/input.<name>: has no name of an input at its end; use 1 to 32 of a-z, 0-9 and -, starting and ending with a letter or digit",
+		},
+		{
+			"headstart.dev/inputs.mask", "s3://videos/a",
+			"headstart.dev/inputs.mask: is no annotation of Headstart; did you mean headstart.dev/input.mask? Known keys are " + knownKeys,
+		},
+		{
+			"Headstart.dev/Input.mask", "s3://videos/a",
+			"Headstart.dev/Input.mask: is no annotation of Headstart; did you mean headstart.dev/input.mask? Known keys are " + knownKeys,
+		},
+		{
+			policy.KeyPath, "videos/{key}",
+			`headstart.dev/path: "videos/{key}" is no path: must begin with a slash; write it like /videos/{camera}/{+frame}`,
+		},
 		{policy.KeyStore, "http://10.0.0.1", `headstart.dev/store: "http://10.0.0.1" is not the name of a store; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},
 		{policy.KeyInputLimit, "lots", `headstart.dev/input-limit: "lots" is not a quantity; write it like 512Mi`},
 		{policy.KeyInputLimit, "512m", `headstart.dev/input-limit: "512m" is not a whole number of bytes; write it like 512Mi`},
@@ -151,7 +189,10 @@ func TestParseReportsAllProblemsTogether(t *testing.T) {
 }
 
 func TestThePathGivesTheInputItsVariables(t *testing.T) {
-	given := map[string]string{policy.KeyPath: "/videos/{camera}/{+frame}", policy.KeyInput: "s3://videos/{path.camera}/{path.frame|urldecode}"}
+	given := map[string]string{
+		policy.KeyPath:  "/videos/{camera}/{+frame}",
+		policy.KeyInput: "s3://videos/{path.camera}/{path.frame|urldecode}",
+	}
 	p, err := policy.Parse(given, allowed)
 	if want := "/videos/{camera}/{+frame} s3://videos/{path.camera}/{path.frame|urldecode}"; err != nil || p.Templates()[""] != want {
 		t.Errorf("%q, %v; want %q", p.Templates(), err, want)
@@ -193,8 +234,14 @@ func TestTheInputMustFitItsStore(t *testing.T) {
 		{"s3://videos/a", "jobs", `headstart.dev/input: "s3://videos/a" does not begin as references to store jobs do; begin it with redis://, or name another store in headstart.dev/store`},
 		{"s3://videos/a", "web", `headstart.dev/input: "s3://videos/a" does not begin as references to store web do; begin it with https:// or http://, or name another store in headstart.dev/store`},
 		{"http://models.example.com:8443/a", "private", `headstart.dev/input: "http://models.example.com:8443/a" does not begin as references to store private do; begin it with https://, or name another store in headstart.dev/store`},
-		{"redis://other/a", "jobs", `headstart.dev/input: "redis://other/a" reads a bucket that store jobs does not allow; use one of jobs, or ask the operator to allow it`},
-		{"https://models.example.com/a", "private", `headstart.dev/input: "https://models.example.com/a" reads a bucket that store private does not allow; use one of models.example.com:8443, or ask the operator to allow it`},
+		{
+			"redis://other/a", "jobs",
+			`headstart.dev/input: "redis://other/a" reads a bucket that store jobs does not allow; use one of jobs, or ask the operator to allow it`,
+		},
+		{
+			"https://models.example.com/a", "private",
+			`headstart.dev/input: "https://models.example.com/a" reads a bucket that store private does not allow; use one of models.example.com:8443, or ask the operator to allow it`,
+		},
 		{"https://me:pw@www.example.com/a", "web", `headstart.dev/input: "https://***@www.example.com/a" holds a user or password; remove it; the operator's store has the credentials`},
 	} {
 		_, err := policy.Parse(map[string]string{policy.KeyInput: tt.input, policy.KeyStore: tt.store}, allowed)

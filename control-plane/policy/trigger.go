@@ -13,7 +13,9 @@ import (
 
 // StreamForm is a stream's reference. Its bucket is as those of inputs are; its key is
 // what a URI takes as it is, since it is the source of events.
-var StreamForm = regexp.MustCompile("^" + reference.Redis + "://" + reference.RedisBuckets.Pattern() + "/[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$")
+var StreamForm = regexp.MustCompile(
+	"^" + reference.Redis + "://" + reference.RedisBuckets.Pattern() + "/[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$",
+)
 
 // CountForm is a number from 1, as everybody writes it.
 var CountForm = regexp.MustCompile(`^[1-9][0-9]{0,8}$`)

@@ -59,7 +59,10 @@ func TestParseRefusesTriggers(t *testing.T) {
 		{map[string]string{policy.KeyTrigger: stream}, `headstart.dev/store: "default" has no streams; name a store of the kind redis by headstart.dev/trigger-store`},
 		{map[string]string{policy.KeyTrigger: stream, policy.KeyTriggerStore: "nowhere"}, `headstart.dev/trigger-store: "nowhere" is not among the operator's stores; use one of queues, default, archive, jobs, web, private`},
 		{map[string]string{policy.KeyTrigger: stream, policy.KeyTriggerStore: "Queues"}, `headstart.dev/trigger-store: "Queues" is not the name of a store; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},
-		{map[string]string{policy.KeyTrigger: "redis://private/frames", policy.KeyTriggerStore: "queues"}, `headstart.dev/trigger: "redis://private/frames" is in a bucket that store queues does not allow; use one of jobs, Frames_1, or ask the operator to allow it`},
+		{
+			map[string]string{policy.KeyTrigger: "redis://private/frames", policy.KeyTriggerStore: "queues"},
+			`headstart.dev/trigger: "redis://private/frames" is in a bucket that store queues does not allow; use one of jobs, Frames_1, or ask the operator to allow it`,
+		},
 		{map[string]string{policy.KeyTriggerTries: "0"}, `headstart.dev/trigger-tries: "0" is no number from 1 to 100; write it like 10`},
 		{map[string]string{policy.KeyTriggerTries: "101"}, `headstart.dev/trigger-tries: "101" is no number from 1 to 100; write it like 10`},
 		{map[string]string{policy.KeyTriggerTries: "05"}, `headstart.dev/trigger-tries: "05" is no number from 1 to 100; write it like 10`},

@@ -152,7 +152,10 @@ func (p *Planner) Problems() []Problem {
 			case n.Node.Age > silentLong:
 				found.Add(name, "node "+f.nodes[j]+" says nothing; it gets few requests, if any")
 			case n.doubted:
-				found.Add(name, "requests waited on node "+f.nodes[j]+", which said that it had room; it is taken to do what it was seen to do")
+				found.Add(
+					name,
+					"requests waited on node "+f.nodes[j]+", which said that it had room; it is taken to do what it was seen to do",
+				)
 			}
 			if 1-n.Success > failing {
 				found.Add(name, "requests fail on node "+f.nodes[j]+" that other nodes answer; it gets few, if any")

@@ -54,7 +54,10 @@ const service = 0.004
 var workers = map[string]float64{"edge": 2, "cloud-1": 7, "cloud-2": 7}
 
 func newSite() *site {
-	s := &site{Survey: survey.New(nobody{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)), silent: map[string]bool{}, liars: map[string]func(){}, said: map[string]*nodeapi.Signals{}}
+	s := &site{
+		Survey: survey.New(nobody{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)),
+		silent: map[string]bool{}, liars: map[string]func(){}, said: map[string]*nodeapi.Signals{},
+	}
 	s.planner = routing.New(s, prometheus.NewRegistry())
 	s.state = platform.State{Functions: []platform.Function{{Name: fire}}}
 	for i, node := range gateways {

@@ -148,7 +148,10 @@ func TestANodeThatFailsAtOnceDrawsNoRequests(t *testing.T) {
 					}
 				}
 				l.pass(20, look)
-				want := []routing.Problem{{Function: fire, Gateways: []string{}, Message: "requests fail on node " + sink + " that other nodes answer; it gets few, if any"}}
+				want := []routing.Problem{{
+					Function: fire, Gateways: []string{},
+					Message: "requests fail on node " + sink + " that other nodes answer; it gets few, if any",
+				}}
 				if d := cmp.Diff(want, l.planner.Problems()); d != "" {
 					t.Error(d)
 				}

@@ -108,7 +108,8 @@ func newRig(w *world) *rig {
 }
 
 func (r *rig) place(node, address string) {
-	r.state.Instances = append(slices.Clone(r.state.Instances), platform.Instance{ID: address, Function: fire, Node: node, Phase: platform.Ready,
+	r.state.Instances = append(slices.Clone(r.state.Instances), platform.Instance{ID: address, Function: fire,
+		Node: node, Phase: platform.Ready,
 		Address: netip.MustParseAddrPort(address)})
 }
 
@@ -176,7 +177,10 @@ func TestRequestsStayNearWhileThereIsRoom(t *testing.T) {
 	if got := r.share(m, "cloud-1", "edge"); got != 0 {
 		t.Errorf("%v of the cloud's go to the edge", got)
 	}
-	want := []filterapi.Expected{{Service: 4 * ms, Workers: 2}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4}}
+	want := []filterapi.Expected{
+		{Service: 4 * ms, Workers: 2}, {RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4},
+		{RTT: 50 * ms, Service: 4 * ms, Workers: 7, Others: 4},
+	}
 	got := m.Rows["edge"].Expected
 	if others := got[1].Others + got[2].Others; math.Abs(others-8) > 1e-6 {
 		t.Errorf("the cloud's own have %v in flight", others)
@@ -312,7 +316,9 @@ func TestNothingToChooseFrom(t *testing.T) {
 	if m := r.plan(); m == nil {
 		t.Error("an autoscaler's endpoints have no weights")
 	}
-	r.state.Endpoints = append(slices.Clone(r.state.Endpoints), platform.Endpoint{Function: fire, Address: netip.MustParseAddrPort("10.0.9.9:8012"), Relay: true})
+	r.state.Endpoints = append(slices.Clone(r.state.Endpoints), platform.Endpoint{
+		Function: fire, Address: netip.MustParseAddrPort("10.0.9.9:8012"), Relay: true,
+	})
 	if m := r.plan(); m != nil || !strings.Contains(r.explain(t).Even, "autoscaler") {
 		t.Errorf("with a relay: %v", m)
 	}
@@ -399,7 +405,10 @@ func TestALyingNodeIsDoubted(t *testing.T) {
 	if got := r.share(m, "cloud-1", "cloud-2") + r.share(m, "edge", "cloud-2"); got > 0 {
 		t.Errorf("it gets %v", got)
 	}
-	r.problems(t, routing.Problem{Function: fire, Gateways: []string{}, Message: "requests waited on node cloud-2, which said that it had room; it is taken to do what it was seen to do"})
+	r.problems(t, routing.Problem{
+		Function: fire, Gateways: []string{},
+		Message: "requests waited on node cloud-2, which said that it had room; it is taken to do what it was seen to do",
+	})
 }
 
 // One that is overloaded by its own word, too, tells the truth.
@@ -524,7 +533,9 @@ func TestASilentNodeLosesItsShare(t *testing.T) {
 	if n := r.node(t, "edge"); n.Silent < 100 {
 		t.Errorf("%+v", n)
 	}
-	r.problems(t, routing.Problem{Function: fire, Gateways: []string{}, Message: "node edge says nothing; it gets few requests, if any"})
+	r.problems(t, routing.Problem{
+		Function: fire, Gateways: []string{}, Message: "node edge says nothing; it gets few requests, if any",
+	})
 	r.overdue["edge"], r.of["edge"] = 0, honest(200, 2)
 	if m := r.pass(time.Minute); r.share(m, "edge", "edge") != 1 {
 		t.Errorf("when it is back it has %v", r.share(m, "edge", "edge"))
@@ -550,7 +561,10 @@ func TestAGatewayOfUnknownLocality(t *testing.T) {
 	if got := r.share(m, "nowhere", "cloud-1"); got < 0.1 {
 		t.Errorf("one of two that are alike gets %v", got)
 	}
-	r.problems(t, routing.Problem{Function: fire, Gateways: []string{"cloud-1", "cloud-2", "edge", "nowhere"}, Message: "nobody knows how far other nodes are; all are taken to be as far"})
+	r.problems(t, routing.Problem{
+		Function: fire, Gateways: []string{"cloud-1", "cloud-2", "edge", "nowhere"},
+		Message: "nobody knows how far other nodes are; all are taken to be as far",
+	})
 	for _, g := range r.explain(t).Gateways {
 		for _, to := range g.To {
 			if g.Name != to.Node && to.Source != topology.Unknown {

@@ -130,10 +130,19 @@ func TestParseRefusesAField(t *testing.T) {
 		{"region: eu-central-1", "region: EU", `[1].s3.region: "EU" is not a DNS label; ` + label},
 		{"[old]", "[]", "[1].s3.buckets: is empty; name at least one that functions may read"},
 		{"[old]", "['*']", `[1].s3.buckets[0]: "*" is a wildcard; name each one`},
-		{"[old]", "[old, ../x]", `[1].s3.buckets[1]: "../x" may only hold lower-case letters, digits, dots and hyphens; write it like videos`},
-		{"[old]", "[192.168.0.1]", `[1].s3.buckets[0]: "192.168.0.1" must not look like an IP address; write it like videos`},
+		{
+			"[old]", "[old, ../x]",
+			`[1].s3.buckets[1]: "../x" may only hold lower-case letters, digits, dots and hyphens; write it like videos`,
+		},
+		{
+			"[old]", "[192.168.0.1]",
+			`[1].s3.buckets[0]: "192.168.0.1" must not look like an IP address; write it like videos`,
+		},
 		{"[old]", "[a..b]", `[1].s3.buckets[0]: "a..b" must not hold two dots in a row; write it like videos`},
-		{"[old]", "[xn--videos]", `[1].s3.buckets[0]: "xn--videos" must not begin with xn--, which is reserved; write it like videos`},
+		{
+			"[old]", "[xn--videos]",
+			`[1].s3.buckets[0]: "xn--videos" must not begin with xn--, which is reserved; write it like videos`,
+		},
 		{"[video, default]", "[video, '*']", `[0].namespaces[1]: "*" is not a DNS label; name a namespace: ` + label},
 		{"credentialsSecret: archive", "credentialsSecret: ../../etc/passwd", `[1].s3.credentialsSecret: "../../etc/passwd" is not a DNS label; name the secret that holds the credentials: ` + label},
 		{"redis.example.com:6379", "redis.example.com", `[2].redis.address: "redis.example.com" has no port; write it like redis.example.com:6379`},
@@ -144,13 +153,25 @@ func TestParseRefusesAField(t *testing.T) {
 		{"db: 3", "db: -1", `[2].redis.db: "-1" is no database's number; use 0 or the number that the server knows it by`},
 		{"[jobs, Frames_1]", "[]", `[2].redis.keyspaces: is empty; name at least one that functions may read`},
 		{"[jobs, Frames_1]", "['jobs*']", `[2].redis.keyspaces[0]: "jobs*" is a wildcard; name each one`},
-		{"[jobs, Frames_1]", "['jobs:']", `[2].redis.keyspaces[0]: "jobs:" may only hold letters, digits, dots, hyphens and underscores; write it like jobs, what stands before the first colon of the keys`},
+		{
+			"[jobs, Frames_1]", "['jobs:']",
+			`[2].redis.keyspaces[0]: "jobs:" may only hold letters, digits, dots, hyphens and underscores; write it like jobs, what stands before the first colon of the keys`,
+		},
 		{"credentialsSecret: jobs", "credentialsSecret: ../jobs", `[2].redis.credentialsSecret: "../jobs" is not a DNS label; name the secret that holds the credentials: ` + label},
 		{"[www.example.com]", "[]", `[5].http.hosts: is empty; name at least one that functions may read`},
 		{"[www.example.com]", "['*.example.com']", `[5].http.hosts[0]: "*.example.com" is a wildcard; name each one`},
-		{"[www.example.com]", "['https://www.example.com']", `[5].http.hosts[0]: "https://www.example.com" must have a port of 1 to 65535, or none; write it like models.example.com, or with a port like 10.0.0.7:8080`},
-		{"[www.example.com]", "[www.example.com/a]", `[5].http.hosts[0]: "www.example.com/a" may only hold lower-case letters, digits, dots and hyphens, and a port; write it like models.example.com, or with a port like 10.0.0.7:8080`},
-		{"[www.example.com]", "['a:70000']", `[5].http.hosts[0]: "a:70000" must have a port of 1 to 65535, or none; write it like models.example.com, or with a port like 10.0.0.7:8080`},
+		{
+			"[www.example.com]", "['https://www.example.com']",
+			`[5].http.hosts[0]: "https://www.example.com" must have a port of 1 to 65535, or none; write it like models.example.com, or with a port like 10.0.0.7:8080`,
+		},
+		{
+			"[www.example.com]", "[www.example.com/a]",
+			`[5].http.hosts[0]: "www.example.com/a" may only hold lower-case letters, digits, dots and hyphens, and a port; write it like models.example.com, or with a port like 10.0.0.7:8080`,
+		},
+		{
+			"[www.example.com]", "['a:70000']",
+			`[5].http.hosts[0]: "a:70000" must have a port of 1 to 65535, or none; write it like models.example.com, or with a port like 10.0.0.7:8080`,
+		},
 		{"http: {hosts: [www.example.com]}", "http: {hosts: [www.example.com]}\n  redis: {address: 'a:1', keyspaces: [a]}", `[5]: has more than one of s3, redis and http; make a store of each, with a name of its own`},
 		{"credentialsSecret: archive", "", "[1].s3.credentialsSecret: is missing; name the secret that holds the credentials: " + label},
 	} {
@@ -179,7 +200,9 @@ func TestTheChartsSchemaHasTheGrammar(t *testing.T) {
 	if err := json.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
 	}
-	for name, names := range map[string]reference.Names{"bucket": reference.S3Buckets, "keyspace": reference.RedisBuckets, "host": reference.HTTPBuckets} {
+	for name, names := range map[string]reference.Names{
+		"bucket": reference.S3Buckets, "keyspace": reference.RedisBuckets, "host": reference.HTTPBuckets,
+	} {
 		want := fmt.Sprintf(`{"type": "string", "pattern": "^%s$"`, names.Pattern())
 		if refused := names.Refused(); refused != "" {
 			want += fmt.Sprintf(`, "not": {"pattern": "^(%s)$"}`, refused)
@@ -195,8 +218,12 @@ func TestThePageHasTheGrammar(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, names := range map[string]reference.Names{"buckets": reference.S3Buckets, "keyspaces": reference.RedisBuckets, "hosts": reference.HTTPBuckets} {
-		if row := fmt.Sprintf("| `%s` | %d to %d", name, names.Shortest, names.Longest); !strings.Contains(string(page), row) {
+	for name, names := range map[string]reference.Names{
+		"buckets": reference.S3Buckets, "keyspaces": reference.RedisBuckets, "hosts": reference.HTTPBuckets,
+	} {
+		if row := fmt.Sprintf(
+			"| `%s` | %d to %d", name, names.Shortest, names.Longest,
+		); !strings.Contains(string(page), row) {
 			t.Errorf("the page lacks %q", row)
 		}
 	}

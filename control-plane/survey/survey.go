@@ -104,7 +104,9 @@ func (s *Survey) Problems(now time.Time) []routing.Problem {
 	var all []routing.Problem
 	for _, who := range slices.Sorted(maps.Keys(s.doubts)) {
 		if d := s.doubts[who]; now.Sub(d.at) <= doubtedFor {
-			all = append(all, routing.Problem{Gateways: []string{who}, Message: "what its node measures does not count: " + d.reason})
+			all = append(all, routing.Problem{
+				Gateways: []string{who}, Message: "what its node measures does not count: " + d.reason,
+			})
 		}
 	}
 	return all

@@ -158,7 +158,12 @@ func TestWhatIsSaidIsKnown(t *testing.T) {
 		r := newRig()
 		r.connect("1", true)
 		r.connect("2", true)
-		r.SetState(platform.State{Functions: []platform.Function{{Name: fire}}, Instances: []platform.Instance{{Function: fire, Node: "2", Address: netip.MustParseAddrPort("10.1.0.2:8080")}}})
+		r.SetState(platform.State{
+			Functions: []platform.Function{{Name: fire}},
+			Instances: []platform.Instance{{
+				Function: fire, Node: "2", Address: netip.MustParseAddrPort("10.1.0.2:8080"),
+			}},
+		})
 		r.RoundTrips("1", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{{Node: "2", RttUs: 20_000, Age: durationpb.New(time.Second)}}})
 		if e := r.RTT("1", "2", time.Now()); e.RTT != 20*time.Millisecond || e.Source != topology.Own || e.Age != time.Second {
 			t.Errorf("%+v", e)
@@ -166,9 +171,13 @@ func TestWhatIsSaidIsKnown(t *testing.T) {
 		for range 60 {
 			time.Sleep(time.Second)
 			r.Signals("2", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: fire, RpsFractional: 5, NamedMetrics: map[string]float64{"in_flight": 1, "sojourn_time": 0.2}}}})
-			r.Signals("1", "", &nodeapi.Signals{Routed: []*nodeapi.RoutedSignals{{Function: fire, Endpoints: []*nodeapi.EndpointSignals{
-				{Address: "10.1.0.2:8080", RpsFractional: 100, Eps: 1, NamedMetrics: map[string]float64{"in_flight": 12}},
-				{Address: "10.9.9.9:1", NamedMetrics: map[string]float64{"in_flight": 1000}}}}}})
+			r.Signals("1", "", &nodeapi.Signals{Routed: []*nodeapi.RoutedSignals{{Function: fire,
+				Endpoints: []*nodeapi.EndpointSignals{
+					{
+						Address: "10.1.0.2:8080", RpsFractional: 100, Eps: 1,
+						NamedMetrics: map[string]float64{"in_flight": 12},
+					},
+					{Address: "10.9.9.9:1", NamedMetrics: map[string]float64{"in_flight": 1000}}}}}})
 		}
 		e := r.Of(fire, "2", time.Now())
 		demand, known := r.Demand("1", time.Now())
@@ -198,7 +207,9 @@ func TestDaemonsTellWhatGatewaysSend(t *testing.T) {
 		r.run(t)
 		r.connect("1", true)
 		r.connect("2", true)
-		r.SetState(platform.State{Functions: []platform.Function{{Name: fire}}, Instances: []platform.Instance{{Function: fire, Node: "2", Address: netip.MustParseAddrPort("10.1.0.2:8080")}},
+		r.SetState(platform.State{Functions: []platform.Function{{Name: fire}}, Instances: []platform.Instance{{
+			Function: fire, Node: "2", Address: netip.MustParseAddrPort("10.1.0.2:8080"),
+		}},
 			Endpoints: []platform.Endpoint{{Function: fire, Node: "2", Address: netip.MustParseAddrPort("10.1.0.3:8080")}, {Function: fire, Node: "1", Address: netip.MustParseAddrPort("10.9.0.1:8012"), Relay: true}, {Function: fire, Address: netip.MustParseAddrPort("10.9.0.2:8080")}}})
 		r.RoundTrips("1", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{{Node: "2", RttUs: 20_000, Age: durationpb.New(time.Second)}}})
 		endpoint := func(address string, rps, eps, inFlight, sojourn float64) *nodeapi.EndpointSignals {
@@ -246,7 +257,9 @@ func TestRefusedMeasurementsAreCounted(t *testing.T) {
 	r.RoundTrips("1", &nodeapi.RoundTrips{Coordinate: bad, Measured: []*nodeapi.RoundTrip{{Node: "2", RttUs: math.MaxInt64}, {Node: "2", RttUs: math.MinInt64}, {Node: "2", RttUs: 1, Age: &durationpb.Duration{Seconds: math.MaxInt64}}, {Node: "x", RttUs: 1}, nil}})
 	r.RoundTrips("2", nil)
 	r.Signals("1", "", &nodeapi.Signals{Functions: []*nodeapi.FunctionSignals{{Function: "default/none"}}})
-	problems := []routing.Problem{{Gateways: []string{"1"}, Message: "what its node measures does not count: CoordinateInvalid"}}
+	problems := []routing.Problem{{
+		Gateways: []string{"1"}, Message: "what its node measures does not count: CoordinateInvalid",
+	}}
 	if d := cmp.Diff(problems, r.Problems(time.Now())); d != "" {
 		t.Error(d)
 	}

@@ -62,7 +62,11 @@ func (w world) want(t *testing.T, from, to string, now time.Time, rtt time.Durat
 
 func TestBestSourceCounts(t *testing.T) {
 	w := newWorld("a", "b", "c", "d", "silent")
-	w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{measured("b", 7*ms), measured("c", ms)}}, start)
+	w.Report(
+		"a",
+		&nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{measured("b", 7*ms), measured("c", ms)}},
+		start,
+	)
 	w.Report("b", &nodeapi.RoundTrips{Coordinate: at(10), Measured: []*nodeapi.RoundTrip{measured("a", 8*ms)}}, start)
 	w.Report("c", &nodeapi.RoundTrips{Coordinate: at(30)}, start)
 	w.Report("d", &nodeapi.RoundTrips{Coordinate: at(50), Measured: []*nodeapi.RoundTrip{measured("c", 2*ms)}}, start)
@@ -84,7 +88,11 @@ func TestBestSourceCounts(t *testing.T) {
 // What is not told anew is less and less sure, then it does not count.
 func TestSilentNodesDecay(t *testing.T) {
 	w := newWorld("a", "b")
-	w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{measuredBefore("b", 7*ms, time.Minute)}}, start)
+	w.Report(
+		"a",
+		&nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{measuredBefore("b", 7*ms, time.Minute)}},
+		start,
+	)
 	w.Report("b", &nodeapi.RoundTrips{Coordinate: at(10)}, start)
 	w.Leave("a")
 	before := w.RTT("a", "b", start)
@@ -103,7 +111,9 @@ func TestSilentNodesDecay(t *testing.T) {
 		}
 		before = e
 	}
-	if w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0)}, start.Add(17*time.Minute)); w.RTT("a", "b", start.Add(17*time.Minute)).Source != topology.Unknown {
+	if w.Report(
+		"a", &nodeapi.RoundTrips{Coordinate: at(0)}, start.Add(17*time.Minute),
+	); w.RTT("a", "b", start.Add(17*time.Minute)).Source != topology.Unknown {
 		t.Error("a node that left is believed")
 	}
 }
@@ -164,11 +174,23 @@ func TestHostileReportsDoNotCount(t *testing.T) {
 func TestLiarSpoilsItsOwnWaysOnly(t *testing.T) {
 	w := newWorld("a", "b", "liar")
 	honest := func() {
-		w.Report("a", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{measured("liar", 50*ms)}}, start)
-		w.Report("b", &nodeapi.RoundTrips{Coordinate: at(80), Measured: []*nodeapi.RoundTrip{measured("liar", 40*ms)}}, start)
+		w.Report(
+			"a", &nodeapi.RoundTrips{Coordinate: at(0), Measured: []*nodeapi.RoundTrip{measured("liar", 50*ms)}}, start,
+		)
+		w.Report(
+			"b", &nodeapi.RoundTrips{Coordinate: at(80), Measured: []*nodeapi.RoundTrip{measured("liar", 40*ms)}},
+			start,
+		)
 	}
 	honest()
-	w.Report("liar", &nodeapi.RoundTrips{Coordinate: at(45), Measured: []*nodeapi.RoundTrip{measured("a", time.Microsecond), measured("b", time.Microsecond)}}, start)
+	w.Report(
+		"liar",
+		&nodeapi.RoundTrips{
+			Coordinate: at(45),
+			Measured:   []*nodeapi.RoundTrip{measured("a", time.Microsecond), measured("b", time.Microsecond)},
+		},
+		start,
+	)
 	honest()
 	w.want(t, "a", "b", start, 80*ms, topology.Coordinates) // and not two microseconds by the liar
 	w.want(t, "a", "liar", start, 50*ms, topology.Own)
@@ -180,7 +202,14 @@ func TestContradictedCoordinate(t *testing.T) {
 	names := []string{"w0", "w1", "w2", "w3", "w4"}
 	w := newWorld(append(names, "liar", "asks")...)
 	for i, name := range names {
-		w.Report(name, &nodeapi.RoundTrips{Coordinate: at(float64(i)), Measured: []*nodeapi.RoundTrip{measured("liar", time.Duration(200+10*i)*ms)}}, start)
+		w.Report(
+			name,
+			&nodeapi.RoundTrips{
+				Coordinate: at(float64(i)),
+				Measured:   []*nodeapi.RoundTrip{measured("liar", time.Duration(200+10*i)*ms)},
+			},
+			start,
+		)
 	}
 	w.Report("asks", &nodeapi.RoundTrips{Coordinate: at(20)}, start)
 	honest := at(200)
@@ -202,14 +231,34 @@ func TestNobodyIsNextDoorToEverybodyByItsOwnWord(t *testing.T) {
 	for i := range 8 {
 		name := "w" + strconv.Itoa(i)
 		w.Join(name)
-		w.Report(name, &nodeapi.RoundTrips{Coordinate: at(float64(10 * i)), Measured: []*nodeapi.RoundTrip{measured("liar", 100*ms)}}, start)
+		w.Report(
+			name,
+			&nodeapi.RoundTrips{
+				Coordinate: at(float64(10 * i)), Measured: []*nodeapi.RoundTrip{measured("liar", 100*ms)},
+			},
+			start,
+		)
 	}
 	w.Report("asks", &nodeapi.RoundTrips{Coordinate: at(40)}, start)
-	w.Report("liar", &nodeapi.RoundTrips{Coordinate: at(40), Measured: []*nodeapi.RoundTrip{measured("asks", time.Microsecond)}}, start)
+	w.Report(
+		"liar",
+		&nodeapi.RoundTrips{Coordinate: at(40), Measured: []*nodeapi.RoundTrip{measured("asks", time.Microsecond)}},
+		start,
+	)
 	for i := range 8 {
-		w.Report("w"+strconv.Itoa(i), &nodeapi.RoundTrips{Coordinate: at(float64(10 * i)), Measured: []*nodeapi.RoundTrip{measured("liar", 100*ms)}}, start)
+		w.Report(
+			"w"+strconv.Itoa(i),
+			&nodeapi.RoundTrips{
+				Coordinate: at(float64(10 * i)), Measured: []*nodeapi.RoundTrip{measured("liar", 100*ms)},
+			},
+			start,
+		)
 	}
-	w.Report("liar", &nodeapi.RoundTrips{Coordinate: at(40), Measured: []*nodeapi.RoundTrip{measured("asks", time.Microsecond)}}, start)
+	w.Report(
+		"liar",
+		&nodeapi.RoundTrips{Coordinate: at(40), Measured: []*nodeapi.RoundTrip{measured("asks", time.Microsecond)}},
+		start,
+	)
 	if e := w.RTT("asks", "liar", start); e.Source == topology.Other || e.RTT < 90*ms {
 		t.Errorf("%+v", e)
 	}
@@ -293,13 +342,19 @@ func TestAnythingMayBeSaid(t *testing.T) {
 			case 3:
 				w.Neighbours(name.Draw(t, "of"), []string{name.Draw(t, "to")}, now)
 			default:
-				r := &nodeapi.RoundTrips{Coordinate: &nodeapi.Coordinate{Height: value.Draw(t, "height"), Adjustment: value.Draw(t, "adjustment"), Error: value.Draw(t, "error")}}
+				r := &nodeapi.RoundTrips{
+					Coordinate: &nodeapi.Coordinate{
+						Height: value.Draw(t, "height"), Adjustment: value.Draw(t, "adjustment"),
+						Error: value.Draw(t, "error"),
+					},
+				}
 				for range rapid.IntRange(6, 9).Draw(t, "dimensions") {
 					r.Coordinate.Vector = append(r.Coordinate.Vector, value.Draw(t, "v"))
 				}
 				for range rapid.IntRange(0, 6).Draw(t, "peers") {
-					r.Measured = append(r.Measured, &nodeapi.RoundTrip{Node: name.Draw(t, "peer"), RttUs: rapid.Int64().Draw(t, "rtt"),
-						Age: &durationpb.Duration{Seconds: rapid.Int64().Draw(t, "age"), Nanos: rapid.Int32().Draw(t, "nanos")}})
+					r.Measured = append(r.Measured, &nodeapi.RoundTrip{Node: name.Draw(t, "peer"),
+						RttUs: rapid.Int64().Draw(t, "rtt"),
+						Age:   &durationpb.Duration{Seconds: rapid.Int64().Draw(t, "age"), Nanos: rapid.Int32().Draw(t, "nanos")}})
 				}
 				w.Report(name.Draw(t, "says"), r, now)
 			}

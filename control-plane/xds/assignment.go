@@ -137,7 +137,8 @@ func (f *hotFunction) encode(weights []uint32) []byte {
 	for _, e := range f.endpoints {
 		size += len(e) + perEndpoint
 	}
-	b := protowire.AppendString(protowire.AppendTag(make([]byte, 0, size), 1, protowire.BytesType), f.name) // cluster_name
+	// cluster_name
+	b := protowire.AppendString(protowire.AppendTag(make([]byte, 0, size), 1, protowire.BytesType), f.name)
 	b = appendLocality(b, priorityReady, f.endpoints, weights, func(w uint32) bool { return w > 0 })
 	if weights != nil {
 		b = appendLocality(b, prioritySpare, f.endpoints, weights, func(w uint32) bool { return w == 0 })
@@ -181,7 +182,10 @@ func appendLocality(b []byte, priority uint32, endpoints [][]byte, weights []uin
 		if weights != nil && !taken(weights[i]) {
 			continue
 		}
-		b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(len(e)+weightSize(weights, i))) // lb_endpoints
+		// lb_endpoints
+		b = protowire.AppendVarint(
+			protowire.AppendTag(b, 2, protowire.BytesType), uint64(len(e)+weightSize(weights, i)),
+		)
 		b = append(b, e...)
 		if weightSize(weights, i) > 0 {
 			b = appendValue(b, 4, weights[i]) // load_balancing_weight
@@ -260,7 +264,10 @@ func PluginConfig(st platform.State, hintCluster, ingressEndpoint string) ([]byt
 	functions := slices.Clone(st.Functions)
 	slices.SortFunc(functions, func(a, b platform.Function) int { return cmp.Compare(a.Name, b.Name) })
 	taken := make(map[string]bool)
-	c := filterapi.Config{Version: filterapi.Version, HintCluster: hintCluster, IngressEndpoint: ingressEndpoint, Functions: []filterapi.Function{}}
+	c := filterapi.Config{
+		Version: filterapi.Version, HintCluster: hintCluster, IngressEndpoint: ingressEndpoint,
+		Functions: []filterapi.Function{},
+	}
 	for _, f := range functions {
 		templates := f.Policy.Templates()
 		fn := filterapi.Function{Name: f.Name, Input: templates[""], Inputs: templates.Named()}

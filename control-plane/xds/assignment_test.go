@@ -33,7 +33,9 @@ func inMesh(f platform.Function) platform.Function {
 
 // meshAssignments is what a Server has for the gateway edge, by AssignmentName, as
 // Envoy's own types read it.
-func meshAssignments(t interface{ Fatal(...any) }, st platform.State, w routing.Weights, socket string) (map[string]*endpoint.ClusterLoadAssignment, error) {
+func meshAssignments(t interface{ Fatal(...any) }, st platform.State, w routing.Weights, socket string) (
+	map[string]*endpoint.ClusterLoadAssignment, error,
+) {
 	m := New(Config{IngressSocket: socket, Endpoints: platform.Function.AssignmentName}, slog.New(slog.DiscardHandler))
 	err := m.Update(st, w)
 	out := map[string]*endpoint.ClusterLoadAssignment{}
@@ -52,7 +54,9 @@ func meshAssignments(t interface{ Fatal(...any) }, st platform.State, w routing.
 func assigned(t *testing.T, endpoints string) *endpoint.ClusterLoadAssignment {
 	t.Helper()
 	var a endpoint.ClusterLoadAssignment
-	if err := protojson.Unmarshal([]byte(`{"cluster_name":"default/video:80","endpoints":[`+endpoints+`]}`), &a); err != nil {
+	if err := protojson.Unmarshal(
+		[]byte(`{"cluster_name":"default/video:80","endpoints":[`+endpoints+`]}`), &a,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return &a
@@ -63,7 +67,9 @@ const daemonBelow = `{"priority":2,"load_balancing_weight":1,"lb_endpoints":[{"e
 
 func TestMeshAssignment(t *testing.T) {
 	instance := func(phase platform.Phase, address, sni string) platform.Instance {
-		return platform.Instance{ID: "i", Function: video().Name, Node: "edge", Phase: phase, Address: at(address), MeshSNI: sni}
+		return platform.Instance{
+			ID: "i", Function: video().Name, Node: "edge", Phase: phase, Address: at(address), MeshSNI: sni,
+		}
 	}
 	plain := func(address string) string {
 		return `{"endpoint":{"address":{"socket_address":{"address":"` + address + `","port_value":8080}}}}`
@@ -84,15 +90,27 @@ func TestMeshAssignment(t *testing.T) {
 		"two, one of all": {[]platform.Instance{instance(platform.Ready, "10.0.0.3:8080", "x"), instance(platform.Ready, "10.0.0.1:8080", ""), instance(platform.Starting, "10.0.0.9:8080", "")}, nil, `{"load_balancing_weight":2,"lb_endpoints":[` + plain("10.0.0.1") + `,` + tls + `]},` + daemonBelow},
 		"an address twice": {[]platform.Instance{instance(platform.Ready, "10.0.0.3:8080", ""), instance(platform.Ready, "10.0.0.3:8080", "x")}, nil,
 			`{"load_balancing_weight":1,"lb_endpoints":[` + tls + `]},` + daemonBelow},
-		"another autoscaler's": {nil, []platform.Endpoint{{Function: video().Name, Address: at("10.0.0.3:8080"), MeshTLS: true}, {Function: video().Name, Address: at("10.0.0.1:8080")}},
+		"another autoscaler's": {nil, []platform.Endpoint{
+			{Function: video().Name, Address: at("10.0.0.3:8080"), MeshTLS: true},
+			{Function: video().Name, Address: at("10.0.0.1:8080")},
+		},
 			`{"load_balancing_weight":2,"lb_endpoints":[` + plain("10.0.0.1") + `,` + tls + `]},` + daemonBelow},
 		"IPv6": {[]platform.Instance{instance(platform.Ready, "[fd00::1]:8080", "")}, nil, `{"load_balancing_weight":1,"lb_endpoints":[` + plain("fd00::1") + `]},` + daemonBelow},
 	} {
-		got, err := meshAssignments(t, platform.State{Functions: []platform.Function{inMesh(video())}, Instances: c.instances, Endpoints: c.endpoints}, nil, ingressPath)
+		got, err := meshAssignments(
+			t,
+			platform.State{
+				Functions: []platform.Function{inMesh(video())}, Instances: c.instances, Endpoints: c.endpoints,
+			},
+			nil, ingressPath,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(map[string]*endpoint.ClusterLoadAssignment{"default/video:80": assigned(t, c.want)}, got, protocmp.Transform()); diff != "" {
+		if diff := cmp.Diff(
+			map[string]*endpoint.ClusterLoadAssignment{"default/video:80": assigned(t, c.want)}, got,
+			protocmp.Transform(),
+		); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -115,7 +133,11 @@ func TestMeshAssignmentByWeight(t *testing.T) {
 			`{"priority":1,"load_balancing_weight":1,"lb_endpoints":[` + at(first, "") + `]},` + daemonBelow},
 		"all the same": {[]uint32{5, 5, 5}, `{"load_balancing_weight":3,"lb_endpoints":[` + at(first, "") + `,` + at(second, "") + `,` + at(third, "") + `]},` + daemonBelow},
 	} {
-		w := routing.Weights{video().Name: {Endpoints: addressesOf(first, second, third), Rows: map[string]routing.Row{"edge": {Weights: c.row}}}}
+		w := routing.Weights{
+			video().Name: {Endpoints: addressesOf(first, second, third), Rows: map[string]routing.Row{
+				"edge": {Weights: c.row},
+			}},
+		}
 		got, err := meshAssignments(t, st, w, ingressPath)
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +159,10 @@ func addressesOf(hosts ...string) []netip.AddrPort {
 
 // One instance's mistake is not the others'.
 func TestUnknownAddressesAreLeftOut(t *testing.T) {
-	st := platform.State{Functions: []platform.Function{inMesh(video()), inMesh(thumbs()), func() platform.Function { f := video(); f.Name = "default/local"; return f }()},
+	st := platform.State{Functions: []platform.Function{
+		inMesh(video()), inMesh(thumbs()),
+		func() platform.Function { f := video(); f.Name = "default/local"; return f }(),
+	},
 		Instances: []platform.Instance{ready(video(), "a", "10.0.0.1:8080"), ready(video(), "b", ""), ready(thumbs(), "c", "")}}
 	got, err := meshAssignments(t, st, nil, ingressPath)
 	if err != nil || len(got) != 2 || len(got["default/video:80"].GetEndpoints()) != 2 || len(got["default/thumbs:80"].GetEndpoints()) != 1 {
@@ -147,7 +172,8 @@ func TestUnknownAddressesAreLeftOut(t *testing.T) {
 	if got, err := meshAssignments(t, st, nil, long); err == nil || len(got) > 0 {
 		t.Errorf("socket %q: %v, %v", long, got, err)
 	}
-	if got, _ := meshAssignments(t, st, nil, ""); len(got["default/thumbs:80"].GetEndpoints()) != 0 { // its node adds the daemon
+	// its node adds the daemon
+	if got, _ := meshAssignments(t, st, nil, ""); len(got["default/thumbs:80"].GetEndpoints()) != 0 {
 		t.Errorf("without a socket: %v", got)
 	}
 }
@@ -184,13 +210,18 @@ func TestMeshAssignmentsAreStable(t *testing.T) {
 // Expectations have another version exactly if a gateway's filter is told another thing, though
 // versions are made without the text.
 func TestExpectationsVersionsAreTheContents(t *testing.T) {
-	duration := rapid.Map(rapid.IntRange(-1, 3), func(i int) time.Duration { return time.Duration(i) * time.Microsecond / 2 })
+	duration := rapid.Map(
+		rapid.IntRange(-1, 3), func(i int) time.Duration { return time.Duration(i) * time.Microsecond / 2 },
+	)
 	expected := rapid.Custom(func(t *rapid.T) filterapi.Expected {
 		return filterapi.Expected{RTT: duration.Draw(t, "RTT"), Service: duration.Draw(t, "service"), Workers: rapid.SampledFrom([]float64{-1, 0, 0.4, 0.6, 1, math.NaN()}).Draw(t, "workers"),
 			Others: rapid.SampledFrom([]float64{0, 0.001, 0.0011, 1, math.NaN(), math.Inf(1)}).Draw(t, "others")}
 	})
 	row := rapid.Custom(func(t *rapid.T) routing.Row {
-		return routing.Row{Weights: rapid.SliceOfN(rapid.Uint32Range(0, 1), 2, 2).Draw(t, "weights"), Expected: rapid.SliceOfN(expected, 2, 2).Draw(t, "expected")}
+		return routing.Row{
+			Weights:  rapid.SliceOfN(rapid.Uint32Range(0, 1), 2, 2).Draw(t, "weights"),
+			Expected: rapid.SliceOfN(expected, 2, 2).Draw(t, "expected"),
+		}
 	})
 	cluster, ready := rapid.SampledFrom([]string{"a", "b"}), rapid.SampledFrom([]int{1, 2, 2, 3})
 	rapid.Check(t, func(t *rapid.T) {
@@ -199,7 +230,12 @@ func TestExpectationsVersionsAreTheContents(t *testing.T) {
 			for _, a := range addressesOf("10.0.0.1", "10.0.0.2", "10.0.0.3")[:ready] {
 				f.ready[a] = false
 			}
-			made, err := f.with(&routing.Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: map[string]routing.Row{"edge": row}}, nil)
+			made, err := f.with(
+				&routing.Matrix{
+					Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: map[string]routing.Row{"edge": row},
+				},
+				nil,
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -234,7 +270,10 @@ func TestPluginConfig(t *testing.T) {
 	clash.Policy.BodyInput = true // hot, it is sent to its instances as if it had no input
 	shadow := thumbs()
 	shadow.Name, shadow.Hosts = "default/zulu", video().Hosts
-	data, err := PluginConfig(platform.State{Functions: []platform.Function{shadow, clash, video(), thumbs()}}, "headstart-hints", ingressPath)
+	data, err := PluginConfig(
+		platform.State{Functions: []platform.Function{shadow, clash, video(), thumbs()}}, "headstart-hints",
+		ingressPath,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +289,9 @@ func TestPluginConfig(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
-	if data, err := PluginConfig(platform.State{}, "headstart-hints", ingressPath); err != nil || !strings.Contains(string(data), `"functions":[]`) {
+	if data, err := PluginConfig(
+		platform.State{}, "headstart-hints", ingressPath,
+	); err != nil || !strings.Contains(string(data), `"functions":[]`) {
 		t.Errorf("without functions: %s, %v", data, err)
 	}
 	if _, err := PluginConfig(platform.State{}, "headstart-hints", "no path"); err == nil {

@@ -48,7 +48,8 @@ func (f *hotFunction) resource(c content, node string) []byte {
 	if c == itsExpectations {
 		expected, _ := f.expect(node)
 		endpoints := slices.AppendSeq(make([]filterapi.RouteEndpoint, 0, len(f.pool.addresses)), expected)
-		line, _ := filterapi.RouteFunction{Cluster: f.cluster, Endpoints: endpoints}.Line() // a sample of it was refused, if any would be
+		// a sample of it was refused, if any would be
+		line, _ := filterapi.RouteFunction{Cluster: f.cluster, Endpoints: endpoints}.Line()
 		return encodeLine(f.name, line)
 	}
 	weights, _ := f.pool.split(node)
@@ -92,7 +93,9 @@ const stringValueType = "type.googleapis.com/google.protobuf.StringValue"
 func encodeLine(name, line string) []byte {
 	value := protowire.SizeTag(1) + protowire.SizeBytes(len(line))
 	packed := protowire.SizeTag(1) + protowire.SizeBytes(len(stringValueType)) + protowire.SizeTag(2) + protowire.SizeBytes(value)
-	b := make([]byte, 0, protowire.SizeTag(1)+protowire.SizeBytes(len(name))+protowire.SizeTag(2)+protowire.SizeBytes(packed))
+	b := make(
+		[]byte, 0, protowire.SizeTag(1)+protowire.SizeBytes(len(name))+protowire.SizeTag(2)+protowire.SizeBytes(packed),
+	)
 	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), name)
 	b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.BytesType), uint64(packed))  // typed_config
 	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), stringValueType) // type_url

@@ -270,7 +270,9 @@ func (m *Server) Problems() []routing.Problem {
 	found := routing.Problems{}
 	for s := range m.streams {
 		if s.refused != "" {
-			found.Add("", fmt.Sprintf("refused its %s, and keeps those that it has: %s", s.content, s.refused), s.peer.id)
+			found.Add(
+				"", fmt.Sprintf("refused its %s, and keeps those that it has: %s", s.content, s.refused), s.peer.id,
+			)
 		}
 		for _, f := range m.functions {
 			if why := f.of(s.content, s.peer.id).why; why != "" {

@@ -115,12 +115,16 @@ func TestSettled(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := m.Settled(short); err == nil || !strings.Contains(err.Error(), "waiting for the nodes cloud to take what they are told") {
+	if err := m.Settled(short); err == nil || !strings.Contains(
+		err.Error(), "waiting for the nodes cloud to take what they are told",
+	) {
 		t.Errorf("with one behind: %v", err)
 	}
 	settled := make(chan error, 1)
 	go func() { settled <- m.Settled(t.Context()) }()
-	cloud.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room"}})
+	cloud.send(&discovery.DeltaDiscoveryRequest{
+		TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room"},
+	})
 	if err := <-settled; err != nil { // what it refuses is a problem, and waited for no longer
 		t.Error(err)
 	}

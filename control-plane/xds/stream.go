@@ -78,7 +78,9 @@ func (s *stream) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryReques
 		return status.Error(codes.InvalidArgument, "resources of this type are not served")
 	}
 	if s.names += len(r.GetResourceNamesSubscribe()); s.names > maxNames {
-		return status.Errorf(codes.ResourceExhausted, "%d names were asked for, at most %d are on one stream", s.names, maxNames)
+		return status.Errorf(
+			codes.ResourceExhausted, "%d names were asked for, at most %d are on one stream", s.names, maxNames,
+		)
 	}
 	r.Node = nil // it says no more, and the library would keep it
 	words := refusalText(r)
@@ -220,7 +222,9 @@ func (p payloads) of(k payloadKey, f *hotFunction, node string) *payload {
 
 func (p *payload) resource() *discovery.Resource {
 	p.once.Do(func() { p.bytes = p.function.resource(p.content, p.node) })
-	return &discovery.Resource{Name: p.name, Version: p.version, Resource: &anypb.Any{TypeUrl: p.content.typeURL(), Value: p.bytes}}
+	return &discovery.Resource{
+		Name: p.name, Version: p.version, Resource: &anypb.Any{TypeUrl: p.content.typeURL(), Value: p.bytes},
+	}
 }
 
 // answer is what the library sends, and then believes that the node has.
@@ -235,7 +239,9 @@ type answer struct {
 
 // GetDeltaDiscoveryResponse implements cache.DeltaResponse, as all methods below.
 func (a *answer) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryResponse, error) {
-	r := &discovery.DeltaDiscoveryResponse{TypeUrl: a.stream.content.typeURL(), SystemVersionInfo: a.GetResponseVersion(), RemovedResources: a.removed}
+	r := &discovery.DeltaDiscoveryResponse{
+		TypeUrl: a.stream.content.typeURL(), SystemVersionInfo: a.GetResponseVersion(), RemovedResources: a.removed,
+	}
 	for _, p := range a.updated {
 		r.Resources = append(r.Resources, p.resource())
 	}

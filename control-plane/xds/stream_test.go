@@ -88,7 +88,10 @@ func TestMeshUpdatesReachTheNodes(t *testing.T) {
 	updateMesh(t, m, meshState()) // nothing new: the next response is of what follows
 	updateMesh(t, m, meshState(ready(video(), "a", "10.0.0.1:80")))
 	e.wantChanged("default/video:80")
-	updateMesh(t, m, meshState(ready(video(), "a", "10.0.0.1:80"), ready(video(), "b", ""), ready(thumbs(), "c", "10.0.0.2:80")))
+	updateMesh(
+		t, m,
+		meshState(ready(video(), "a", "10.0.0.1:80"), ready(video(), "b", ""), ready(thumbs(), "c", "10.0.0.2:80")),
+	)
 	e.wantChanged("default/thumbs:80")
 	updateMesh(t, m, platform.State{Functions: []platform.Function{inMesh(video())}})
 	changed, removed := e.changes()
@@ -98,7 +101,10 @@ func TestMeshUpdatesReachTheNodes(t *testing.T) {
 	// A node that has it all already, from a control plane before this one.
 	e.close()
 	e = connect(t, conn)
-	e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: edge.ID}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: changed})
+	e.send(&discovery.DeltaDiscoveryRequest{
+		Node: &core.Node{Id: edge.ID}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"},
+		InitialResourceVersions: changed,
+	})
 	e.wantChanged()
 }
 
@@ -106,7 +112,8 @@ func TestMeshUpdatesReachTheNodes(t *testing.T) {
 func TestMeshSaysNothingBeforeTheFirstState(t *testing.T) {
 	m, conn := dialMesh(t)
 	e := connect(t, conn)
-	e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: edge.ID}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"},
+	e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: edge.ID}, TypeUrl: resource.EndpointType,
+		ResourceNamesSubscribe:  []string{"*"},
 		InitialResourceVersions: map[string]string{"default/video:80": "of before"}})
 	updateMesh(t, m, platform.State{Functions: []platform.Function{inMesh(video())}})
 	e.wantChanged("default/video:80")
@@ -121,7 +128,9 @@ func TestMeshNamesAreLimited(t *testing.T) {
 		names[i] = fmt.Sprint(i)
 	}
 	for range 3 {
-		e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: edge.ID}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: names})
+		e.send(&discovery.DeltaDiscoveryRequest{
+			Node: &core.Node{Id: edge.ID}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: names,
+		})
 	}
 	if got := e.refused(); got != codes.ResourceExhausted {
 		t.Errorf("%v", got)
@@ -137,7 +146,10 @@ func TestMeshNamedSubscriptions(t *testing.T) {
 	e.wantChanged("default/video:80")
 	updateMesh(t, m, meshState(ready(video(), "a", "10.0.0.1:80"), ready(thumbs(), "b", "10.0.0.2:80")))
 	e.wantChanged("default/video:80")
-	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"default/thumbs:80"}, ResourceNamesUnsubscribe: []string{"default/video:80"}})
+	e.send(&discovery.DeltaDiscoveryRequest{
+		TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"default/thumbs:80"},
+		ResourceNamesUnsubscribe: []string{"default/video:80"},
+	})
 	e.wantChanged("default/thumbs:80")
 	updateMesh(t, m, meshState())
 	e.wantChanged("default/thumbs:80")
@@ -153,10 +165,12 @@ func TestMeshRefusesStrangers(t *testing.T) {
 		"no node":      {[]*discovery.DeltaDiscoveryRequest{{TypeUrl: resource.EndpointType}}, codes.InvalidArgument},
 		"another type": {[]*discovery.DeltaDiscoveryRequest{{Node: node("edge"), TypeUrl: resource.ClusterType}}, codes.InvalidArgument},
 		"a node that changes": {[]*discovery.DeltaDiscoveryRequest{
-			{Node: node("edge"), TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"x"}}, {Node: node("cloud"), TypeUrl: resource.EndpointType},
+			{Node: node("edge"), TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"x"}},
+			{Node: node("cloud"), TypeUrl: resource.EndpointType},
 		}, codes.PermissionDenied},
 		"a node that vanishes": {[]*discovery.DeltaDiscoveryRequest{
-			{Node: node("edge"), TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"x"}}, {Node: node(""), TypeUrl: resource.EndpointType},
+			{Node: node("edge"), TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"x"}},
+			{Node: node(""), TypeUrl: resource.EndpointType},
 		}, codes.PermissionDenied},
 	} {
 		m, conn := dialMesh(t)
@@ -175,7 +189,9 @@ func TestMeshRefusesStrangers(t *testing.T) {
 func follow(t *testing.T, conn *grpc.ClientConn, node string) *envoy {
 	t.Helper()
 	e := connect(t, conn)
-	e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: node}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"}})
+	e.send(&discovery.DeltaDiscoveryRequest{
+		Node: &core.Node{Id: node}, TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"},
+	})
 	return e
 }
 
@@ -214,7 +230,8 @@ func TestMeshWeightsReachTheirNode(t *testing.T) {
 	updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {9, 1}, "cloud": {1, 9}}) // the same, made anew
 	updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {9, 1}, "cloud": {2, 8}})
 	cloud.wantChanged(v)
-	updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {1, 9}, "cloud": {2, 8}, "lab": {3, 3}}) // which is evenly as before
+	// which is evenly as before
+	updateWeights(t, m, twoReady(), map[string][]uint32{"edge": {1, 9}, "cloud": {2, 8}, "lab": {3, 3}})
 	if got := edge.wantChanged(v); got[v] != c[v] {
 		t.Errorf("the row that cloud had is version %s for edge, and was %s", got[v], c[v])
 	}
@@ -269,7 +286,10 @@ func TestMeshProblems(t *testing.T) {
 	}
 	const evenly = "; its requests are spread evenly"
 	want := []routing.Problem{
-		{Function: "default/video", Gateways: []string{"cloud"}, Message: "all weights of ready endpoints are 0; requests are spread evenly"},
+		{
+			Function: "default/video", Gateways: []string{"cloud"},
+			Message: "all weights of ready endpoints are 0; requests are spread evenly",
+		},
 		{Function: "default/video", Gateways: []string{"lab"}, Message: "no weights for this gateway" + evenly},
 	}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
@@ -281,13 +301,17 @@ func TestMeshProblems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	edge.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room"}})
+	edge.send(&discovery.DeltaDiscoveryRequest{
+		TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room"},
+	})
 	updateMesh(t, m, twoReady())
 	r, err = edge.stream.Recv() // the server has read what was sent before
 	if err != nil {
 		t.Fatal(err)
 	}
-	want = []routing.Problem{{Gateways: []string{"edge"}, Message: "refused its endpoints, and keeps those that it has: no room"}}
+	want = []routing.Problem{{
+		Gateways: []string{"edge"}, Message: "refused its endpoints, and keeps those that it has: no room",
+	}}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
 		t.Errorf("after a refusal (-want +got):\n%s", diff)
 	}
@@ -309,7 +333,9 @@ func reckon(t *testing.T, conn *grpc.ClientConn, node string) *envoy {
 		t.Fatal(err)
 	}
 	e := &envoy{t, stream, cancel}
-	e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: node}, TypeUrl: resource.ExtensionConfigType, ResourceNamesSubscribe: []string{"*"}})
+	e.send(&discovery.DeltaDiscoveryRequest{
+		Node: &core.Node{Id: node}, TypeUrl: resource.ExtensionConfigType, ResourceNamesSubscribe: []string{"*"},
+	})
 	return e
 }
 
@@ -347,7 +373,10 @@ func (e *envoy) wantLines(want map[string]string, wantRemoved ...string) {
 
 // thumbsAt is thumbs at two addresses, with a row for each of the nodes.
 func thumbsAt(rows map[string]routing.Row) (platform.State, routing.Weights) {
-	st := meshState(ready(thumbs(), "a", "10.0.0.1:80"), ready(thumbs(), "b", "10.0.0.2:80"), ready(video(), "c", "10.0.0.1:80"), ready(video(), "d", "10.0.0.2:80"))
+	st := meshState(
+		ready(thumbs(), "a", "10.0.0.1:80"), ready(thumbs(), "b", "10.0.0.2:80"), ready(video(), "c", "10.0.0.1:80"),
+		ready(video(), "d", "10.0.0.2:80"),
+	)
 	m := &routing.Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: rows}
 	return st, routing.Weights{thumbs().Name: m, video().Name: m}
 }
@@ -358,7 +387,9 @@ func TestMeshExpectationsReachTheirNode(t *testing.T) {
 	m, conn := dialMesh(t, "cloud")
 	near, far := filterapi.Expected{RTT: 200 * time.Microsecond, Service: 4 * time.Millisecond, Workers: 2, Others: 0.5}, filterapi.Expected{RTT: 50 * time.Millisecond}
 	rows := func(edge ...filterapi.Expected) map[string]routing.Row {
-		return map[string]routing.Row{"edge": {Weights: []uint32{900, 0}, Expected: edge}, "cloud": {Weights: []uint32{1, 2}}}
+		return map[string]routing.Row{
+			"edge": {Weights: []uint32{900, 0}, Expected: edge}, "cloud": {Weights: []uint32{1, 2}},
+		}
 	}
 	st, w := thumbsAt(rows(near, far))
 	edge, cloud, endpoints := reckon(t, conn, "edge"), reckon(t, conn, "cloud"), follow(t, conn, "edge")
@@ -391,17 +422,25 @@ func TestMeshExpectationsReachTheirNode(t *testing.T) {
 // What of the expectations cannot be used, and what a node refuses, shows.
 func TestMeshExpectationProblems(t *testing.T) {
 	m, conn := dialMesh(t)
-	st, w := thumbsAt(map[string]routing.Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]filterapi.Expected, 1)}})
+	st, w := thumbsAt(map[string]routing.Row{
+		"edge": {Weights: []uint32{900, 1}, Expected: make([]filterapi.Expected, 1)},
+	})
 	if err := m.Update(st, w); err != nil {
 		t.Fatal(err)
 	}
 	e := reckon(t, conn, "edge")
 	e.wantLines(map[string]string{})
-	want := []routing.Problem{{Function: "default/thumbs", Gateways: []string{"edge"}, Message: "1 expectations for 2 endpoints; weights alone say where requests go"}}
+	want := []routing.Problem{{
+		Function: "default/thumbs", Gateways: []string{"edge"},
+		Message: "1 expectations for 2 endpoints; weights alone say where requests go",
+	}}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	w[thumbs().Name] = &routing.Matrix{Endpoints: addressesOf("10.0.0.1", "10.0.0.2"), Rows: map[string]routing.Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]filterapi.Expected, 2)}}}
+	w[thumbs().Name] = &routing.Matrix{
+		Endpoints: addressesOf("10.0.0.1", "10.0.0.2"),
+		Rows:      map[string]routing.Row{"edge": {Weights: []uint32{900, 1}, Expected: make([]filterapi.Expected, 2)}},
+	}
 	if err := m.Update(st, w); err != nil {
 		t.Fatal(err)
 	}
@@ -409,12 +448,16 @@ func TestMeshExpectationProblems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room"}})
+	e.send(&discovery.DeltaDiscoveryRequest{
+		TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no room"},
+	})
 	updateMesh(t, m, meshState())
 	if _, err = e.stream.Recv(); err != nil { // the server has read what was sent before
 		t.Fatal(err)
 	}
-	want = []routing.Problem{{Gateways: []string{"edge"}, Message: "refused its expectations, and keeps those that it has: no room"}}
+	want = []routing.Problem{{
+		Gateways: []string{"edge"}, Message: "refused its expectations, and keeps those that it has: no room",
+	}}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
 		t.Errorf("after a refusal (-want +got):\n%s", diff)
 	}
@@ -432,7 +475,9 @@ func TestMeshEndpointsThatNoFilterCanPick(t *testing.T) {
 	}
 	reckon(t, conn, "edge").wantLines(map[string]string{})
 	follow(t, conn, "edge").wantChanged("default/thumbs:80", "default/video:80")
-	if got := m.Problems(); len(got) != 1 || !strings.Contains(got[0].Message, "is no address of an endpoint; weights alone say where requests go") {
+	if got := m.Problems(); len(got) != 1 || !strings.Contains(
+		got[0].Message, "is no address of an endpoint; weights alone say where requests go",
+	) {
 		t.Errorf("problems %+v", got)
 	}
 }

@@ -60,9 +60,13 @@ func Open(dir string) (*Server, error) {
 		return nil, err
 	}
 	name := func(f platform.Function) string { return f.Name }
-	s := &Server{dir: dir, Log: slog.New(slog.DiscardHandler), Refused: func(*nodeapi.GatewayRefusals) {}, Activity: nobody{}}
+	s := &Server{
+		dir: dir, Log: slog.New(slog.DiscardHandler), Refused: func(*nodeapi.GatewayRefusals) {}, Activity: nobody{},
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.server = xds.New(xds.Config{Endpoints: name, Cluster: name, Verify: func(context.Context, string) error { return nil }}, s.Log)
+	s.server = xds.New(
+		xds.Config{Endpoints: name, Cluster: name, Verify: func(context.Context, string) error { return nil }}, s.Log,
+	)
 	socket := filepath.Join(dir, "controlplane.sock")
 	if err := s.serve(socket, s.server.Register, xds.ServerOptions()...); err != nil {
 		return nil, err

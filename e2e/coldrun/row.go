@@ -125,7 +125,9 @@ func withOwnFetch(q Request, label string) timeline.Timeline {
 		if b.Phase == timeline.Execute {
 			split := min(b.Start+q.Input, b.End)
 			t.Bars[i].Start = split
-			t.Bars = append(t.Bars, timeline.Bar{Phase: timeline.Transfer, Label: "the function fetches", Start: b.Start, End: split})
+			t.Bars = append(t.Bars, timeline.Bar{
+				Phase: timeline.Transfer, Label: "the function fetches", Start: b.Start, End: split,
+			})
 			break
 		}
 	}
@@ -136,7 +138,8 @@ func withOwnFetch(q Request, label string) timeline.Timeline {
 func withoutTrace(q Request, label string) timeline.Timeline {
 	started, fetched := q.Phases.Beta, q.Phases.Beta+q.Input
 	return timeline.Timeline{Label: label, Total: q.Total, Bars: []timeline.Bar{
-		{Phase: timeline.ColdStart, End: started}, {Phase: timeline.Transfer, Label: "the function fetches", Start: started, End: fetched},
+		{Phase: timeline.ColdStart, End: started},
+		{Phase: timeline.Transfer, Label: "the function fetches", Start: started, End: fetched},
 		{Phase: timeline.Execute, Start: fetched, End: q.Total}}}
 }
 
@@ -223,12 +226,17 @@ func (l Line) Draw(w io.Writer) error {
 	scheduled, started, bound := ofMillis(l.Alpha), ofMillis(l.Alpha+l.Beta), ofMillis(l.Bound)
 	row := func(suffix string, total float64, transfer timeline.Bar) timeline.Timeline {
 		return timeline.Timeline{Label: l.Label + suffix, Total: ofMillis(total), Bound: bound, Bars: []timeline.Bar{
-			{Phase: timeline.Schedule, End: scheduled}, {Phase: timeline.ColdStart, Start: scheduled, End: started}, transfer,
+			{Phase: timeline.Schedule, End: scheduled}, {Phase: timeline.ColdStart, Start: scheduled, End: started},
+			transfer,
 			{Phase: timeline.Execute, Start: ofMillis(total - l.Gamma), End: ofMillis(total)}}}
 	}
 	return timeline.Draw(w, []timeline.Timeline{
-		row(", off", l.Off, timeline.Bar{Phase: timeline.Transfer, Label: "the function fetches", Start: started, End: ofMillis(l.Off - l.Gamma)}),
-		row(", on", l.On, timeline.Bar{Phase: timeline.Transfer, Label: "Headstart fetches", Start: scheduled, End: ofMillis(l.Alpha + l.Delta)}),
+		row(", off", l.Off, timeline.Bar{
+			Phase: timeline.Transfer, Label: "the function fetches", Start: started, End: ofMillis(l.Off - l.Gamma),
+		}),
+		row(", on", l.On, timeline.Bar{
+			Phase: timeline.Transfer, Label: "Headstart fetches", Start: scheduled, End: ofMillis(l.Alpha + l.Delta),
+		}),
 	})
 }
 

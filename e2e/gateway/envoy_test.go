@@ -46,8 +46,9 @@ const (
 // video is a function with an input, thumbs one without.
 func video() platform.Function {
 	return platform.Function{
-		Name: "default/video", Hosts: []string{"video.default.example.com", "video.default"}, RequestTimeout: 60 * time.Second,
-		Policy: policy.Policy{Input: "s3://videos/{header.x-key}", ReadyTimeout: 30 * time.Second},
+		Name: "default/video", Hosts: []string{"video.default.example.com", "video.default"},
+		RequestTimeout: 60 * time.Second,
+		Policy:         policy.Policy{Input: "s3://videos/{header.x-key}", ReadyTimeout: 30 * time.Second},
 	}
 }
 
@@ -59,7 +60,9 @@ func thumbs() platform.Function {
 }
 
 func ready(f platform.Function, id, address string) platform.Instance {
-	return platform.Instance{ID: id, Function: f.Name, Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort(address)}
+	return platform.Instance{
+		ID: id, Function: f.Name, Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort(address),
+	}
 }
 
 // patience is how long a test waits for what must happen: many times what an Envoy takes to
@@ -163,7 +166,10 @@ func (b *bed) launch() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	envoy := exec.Command(programtest.Path(b.t, b.program), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
+	envoy := exec.Command(
+		programtest.Path(b.t, b.program), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level",
+		"warning",
+	)
 	envoy.Stdout, envoy.Stderr = logFile, logFile
 	if err := envoy.Start(); err != nil {
 		b.t.Fatal(err)

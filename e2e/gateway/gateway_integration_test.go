@@ -56,7 +56,9 @@ func TestDaemonAway(t *testing.T) {
 	t.Parallel()
 	b := start(t, coldState(), nil)
 	want := filterapi.Problem{Title: "Unreachable", Status: 503, Function: "default/thumbs"}
-	for name, body := range map[string]string{"small": "", "beyond the retry buffer": strings.Repeat("x", 4*retryBuffer)} {
+	for name, body := range map[string]string{
+		"small": "", "beyond the retry buffer": strings.Repeat("x", 4*retryBuffer),
+	} {
 		got, err := b.try(thumbs().Hosts[0], body)
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +81,9 @@ func TestDaemonRestart(t *testing.T) {
 			}
 		})
 	}
-	b.eventually("the gateway tries again", func() bool { return b.stat("cluster.default/thumbs.upstream_rq_retry") > 0 })
+	b.eventually(
+		"the gateway tries again", func() bool { return b.stat("cluster.default/thumbs.upstream_rq_retry") > 0 },
+	)
 	b.listen("unix", b.gw.IngressSocket, "cold")
 	wg.Wait()
 }
@@ -118,7 +122,8 @@ func TestClientHeaders(t *testing.T) {
 	b := start(t, coldState(), nil)
 	daemon := b.listen("unix", b.gw.IngressSocket, "cold")
 	got := b.get(thumbs().Hosts[0]+":8080",
-		filterapi.HeaderRequest, "spoofed", "X-Headstart-Input", "s3://videos/other", "x_headstart_input_file", "/etc/passwd",
+		filterapi.HeaderRequest, "spoofed", "X-Headstart-Input", "s3://videos/other", "x_headstart_input_file",
+		"/etc/passwd",
 		"X-HEADSTART-FUNCTION", "default/other", "X-Headstart-Later", "spoofed", "x-envoy-max-retries", "1000", "X-Own", "kept")
 	if got.status != http.StatusOK {
 		t.Fatalf("got %+v", got)
@@ -170,7 +175,9 @@ func TestPrefetchFilter(t *testing.T) {
 		t.Errorf("the hint is for request %q, the request is %q", got, want)
 	}
 	// The filter's own problems pass as it made them.
-	want := filterapi.Problem{Title: filterapi.ReasonInputReferenceMalformed, Status: 400, Function: f.Name, Field: "header x-key"}
+	want := filterapi.Problem{
+		Title: filterapi.ReasonInputReferenceMalformed, Status: 400, Function: f.Name, Field: "header x-key",
+	}
 	got := problemOf(t, b.get(f.Hosts[0], "x-key", "../secret"))
 	got.Request = ""
 	if got != want {
@@ -211,13 +218,17 @@ func TestPathAndQueryNameInputs(t *testing.T) {
 			}
 			_, r := daemon.requests()
 			if reference := r.Header.Get(filterapi.HeaderInput); path != "" && reference != c.reference || r.RequestURI != c.target {
-				t.Errorf("filter %q: %s came as %s with %q, want %q", path, c.target, r.RequestURI, reference, c.reference)
+				t.Errorf(
+					"filter %q: %s came as %s with %q, want %q", path, c.target, r.RequestURI, reference, c.reference,
+				)
 			}
 		}
 		if path == "" {
 			continue // the daemon refuses
 		}
-		want := filterapi.Problem{Title: filterapi.ReasonInputReferenceMalformed, Status: 400, Function: byQuery.Name, Field: "query key"}
+		want := filterapi.Problem{
+			Title: filterapi.ReasonInputReferenceMalformed, Status: 400, Function: byQuery.Name, Field: "query key",
+		}
 		refused, err := b.ask(byQuery.Hosts[0], "/?key=%2e%2e/a", "")
 		if err != nil {
 			t.Fatal(err)
@@ -260,9 +271,13 @@ func TestAStartingGatewayDoesNotWaitForItsFilters(t *testing.T) {
 
 // Without its filter a gateway serves, and says what is wrong.
 func TestFilterMissing(t *testing.T) {
-	b := prepare(t, coldState(), func(c *gateway.Config) { c.PrefetchFilter = filepath.Join(t.TempDir(), "absent.wasm") })
+	b := prepare(
+		t, coldState(), func(c *gateway.Config) { c.PrefetchFilter = filepath.Join(t.TempDir(), "absent.wasm") },
+	)
 	b.eventually("the gateway says what it lacks", func() bool { return len(b.problems()) > 0 })
-	if p := b.problems()[0]; !strings.HasSuffix(p.GetTypeUrl(), "TypedExtensionConfig") || !strings.Contains(p.GetWords(), "absent.wasm") {
+	if p := b.problems()[0]; !strings.HasSuffix(p.GetTypeUrl(), "TypedExtensionConfig") || !strings.Contains(
+		p.GetWords(), "absent.wasm",
+	) {
 		t.Errorf("it says %v", p)
 	}
 	b.listen("unix", b.gw.IngressSocket, "daemon")

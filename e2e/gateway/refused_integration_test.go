@@ -74,7 +74,9 @@ func TestRequestRefused(t *testing.T) {
 			b.t = t
 			c, r := b.dial()
 			got, _ := b.send(c, r, tt.request)
-			if want := (filterapi.Problem{Title: "RequestRefused", Status: tt.status, Function: tt.function}); problemOf(t, got) != want {
+			if want := (filterapi.Problem{
+				Title: "RequestRefused", Status: tt.status, Function: tt.function,
+			}); problemOf(t, got) != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 			if !strings.Contains(got.body, tt.says) {
@@ -90,7 +92,9 @@ func TestEscapesPass(t *testing.T) {
 	daemon := b.listen("unix", b.gw.IngressSocket, "cold")
 	for _, path := range []string{"/%20b", "/a%2Fb%aF", "/a?q=%zz", "/?%"} {
 		c, r := b.dial()
-		if got, _ := b.send(c, r, "GET "+path+" HTTP/1.1\r\nHost: "+thumbs().Hosts[0]+"\r\n\r\n"); got.status != http.StatusOK {
+		if got, _ := b.send(
+			c, r, "GET "+path+" HTTP/1.1\r\nHost: "+thumbs().Hosts[0]+"\r\n\r\n",
+		); got.status != http.StatusOK {
 			t.Errorf("%s: %+v", path, got)
 		}
 		if _, last := daemon.requests(); last == nil || last.RequestURI != path {
@@ -114,7 +118,10 @@ func TestHTTP10(t *testing.T) {
 		_, _ = io.WriteString(w, text[2:])
 	})
 	ask := func(path, body string) string {
-		return fmt.Sprintf("POST %s HTTP/1.0\r\nHost: %s\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n%s", path, thumbs().Hosts[0], len(body), body)
+		return fmt.Sprintf(
+			"POST %s HTTP/1.0\r\nHost: %s\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n%s", path,
+			thumbs().Hosts[0], len(body), body,
+		)
 	}
 	c, r := b.dial()
 	for _, body := range []string{"one", "another"} {

@@ -79,7 +79,9 @@ func TestSwitchUnderLoad(t *testing.T) {
 	for i := 0; i < switches && !t.Failed(); i++ {
 		hot := b.handle("tcp", "127.0.0.1:0", came.answer)
 		began := time.Now()
-		b.update(platform.State{Functions: cold.Functions, Instances: []platform.Instance{ready(f, "one", hot.address)}})
+		b.update(platform.State{
+			Functions: cold.Functions, Instances: []platform.Instance{ready(f, "one", hot.address)},
+		})
 		b.eventually("requests reach the instance", func() bool { n, _ := hot.requests(); return n > 0 })
 		toHot += time.Since(began)
 		began = time.Now()
@@ -116,5 +118,8 @@ func TestSwitchUnderLoad(t *testing.T) {
 	if n, _ := parked.requests(); times != 1 || all != sent || n == 1 || n == sent {
 		t.Errorf("%d requests came of %d, %d of them to the daemon", all, sent, n)
 	}
-	t.Logf("from Update: %v to the first hot request, %v until settled (means of %d)", toHot/switches, settled/switches, switches)
+	t.Logf(
+		"from Update: %v to the first hot request, %v until settled (means of %d)", toHot/switches, settled/switches,
+		switches,
+	)
 }

@@ -32,7 +32,9 @@ type spans struct {
 	received chan *trace.ResourceSpans
 }
 
-func (s *spans) Export(ctx context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+func (s *spans) Export(ctx context.Context, r *collector.ExportTraceServiceRequest) (
+	*collector.ExportTraceServiceResponse, error,
+) {
 	for _, rs := range r.GetResourceSpans() {
 		select {
 		case s.received <- rs:

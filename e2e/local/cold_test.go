@@ -82,7 +82,9 @@ func TestAColdRequestFindsItsNamedInputs(t *testing.T) {
 				t.Errorf("%s: %s is %+v, want digest %s, read-only", state, name, got, digest)
 			}
 		}
-		if len(a.report.Inputs) != len(want) || !slices.Contains(a.report.Env, "HEADSTART_INPUTS_DIR=/headstart/inputs") {
+		if len(a.report.Inputs) != len(want) || !slices.Contains(
+			a.report.Env, "HEADSTART_INPUTS_DIR=/headstart/inputs",
+		) {
 			t.Errorf("%s: named inputs %v, environment %v", state, a.report.Inputs, a.report.Env)
 		}
 	}

@@ -66,7 +66,8 @@ func Start(ctx context.Context, bed *testbed.Bed, binDir, function string) (pid 
 	err = server.Update(state, nil)
 	var b []byte
 	if err == nil {
-		b, err = server.Gateway(gateway.Config{Node: name, Port: Port, IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock"),
+		b, err = server.Gateway(gateway.Config{Node: name, Port: Port,
+			IngressSocket: filepath.Join(edgeRun, "ingress.sock"), HintSocket: filepath.Join(edgeRun, "hints.sock"),
 			AdminSocket: filepath.Join(dir, "envoy.sock"), OTLPSocket: filepath.Join(bed.RunDir(), "otlp.sock"), TraceSampling: 100})
 	}
 	if err == nil {

@@ -12,7 +12,10 @@ import (
 // Table prints points, in ms; each part by its name and the letter of the model, in the order of time.
 func Table(w io.Writer, points []Point) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "passing\tsize\tadded start\tschedule α\tcold start β\ttransfer δ\texecute γ\toff\ton\tbound\texcess\tI/O less\ttotal less\t")
+	fmt.Fprintln(
+		t,
+		"passing\tsize\tadded start\tschedule α\tcold start β\ttransfer δ\texecute γ\toff\ton\tbound\texcess\tI/O less\ttotal less\t",
+	)
 	for _, r := range medians(points) {
 		less := ""
 		if share, counts := r.IOReduction(); counts {

@@ -116,7 +116,10 @@ func TestThePictureIsOfTheLineThatGainsMost(t *testing.T) {
 	if err := published.Picture(&svg, []byte(lines)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"32 MB, off", "1800 ms, bound 942 ms", "the function fetches 858 ms", "32 MB, on", "960 ms, bound 942 ms", "Headstart fetches 700 ms", "execute 40 ms"} {
+	for _, want := range []string{
+		"32 MB, off", "1800 ms, bound 942 ms", "the function fetches 858 ms", "32 MB, on", "960 ms, bound 942 ms",
+		"Headstart fetches 700 ms", "execute 40 ms",
+	} {
 		if !strings.Contains(svg.String(), want) {
 			t.Errorf("%q is not in\n%s", want, svg.String())
 		}

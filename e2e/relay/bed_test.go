@@ -107,7 +107,8 @@ func (b *bed) serve(g *grpc.Server, network, address string) (string, func()) {
 func (b *bed) startControlPlane() {
 	b.t.Helper()
 	b.controlPlane = xds.New(xds.Config{Endpoints: platform.Function.AssignmentName,
-		IngressSocket: b.socket("ingress.sock"), Cluster: istio.ClusterOf, Verify: func(_ context.Context, node string) error {
+		IngressSocket: b.socket("ingress.sock"), Cluster: istio.ClusterOf,
+		Verify: func(_ context.Context, node string) error {
 			if node != "edge" {
 				return errors.New("another's certificate")
 			}

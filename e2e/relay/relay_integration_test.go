@@ -30,7 +30,9 @@ func at(addresses ...string) platform.State {
 	st := platform.State{Functions: []platform.Function{{Name: "default/fire", Hosts: []string{fireHost}, Service: fireHost, ServicePort: 80,
 		Policy: policy.Policy{Input: "s3://videos/{header.x-key}"}}}}
 	for _, a := range addresses {
-		st.Instances = append(st.Instances, platform.Instance{ID: a, Function: "default/fire", Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort(a)})
+		st.Instances = append(st.Instances, platform.Instance{
+			ID: a, Function: "default/fire", Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort(a),
+		})
 	}
 	return st
 }

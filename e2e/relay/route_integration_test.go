@@ -86,7 +86,9 @@ func newPicked(t *testing.T, options ...func(*bed)) *picked {
 		_, _ = io.WriteString(w, "near")
 	})
 	p.far = p.listen("tcp", "127.0.0.1:0", says("far"))
-	expected := []filterapi.Expected{{Service: time.Millisecond, Workers: 8}, {RTT: 50 * time.Millisecond, Service: time.Millisecond, Workers: 8}}
+	expected := []filterapi.Expected{
+		{Service: time.Millisecond, Workers: 8}, {RTT: 50 * time.Millisecond, Service: time.Millisecond, Workers: 8},
+	}
 	p.weights = routing.Weights{"default/fire": {
 		Endpoints: []netip.AddrPort{netip.MustParseAddrPort(p.near.address), netip.MustParseAddrPort(p.far.address)},
 		Rows:      map[string]routing.Row{"edge": {Weights: []uint32{0, 1000}, Expected: expected}},

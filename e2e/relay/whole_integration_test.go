@@ -33,9 +33,13 @@ type whole struct {
 
 func newWhole(t *testing.T) *whole {
 	t.Helper()
-	w := &whole{bed: &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0"}, confirmed: make(chan int64, 1)}
-	w.gateway = owngateway.Config{Node: "edge", Port: uint32(porttest.Free(t)), RelaySocket: w.socket("gateway.sock"), IngressSocket: w.socket("ingress.sock"),
-		HintSocket: w.socket("hints.sock"), AdminSocket: w.socket("admin.sock")}
+	w := &whole{
+		bed:       &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0"},
+		confirmed: make(chan int64, 1),
+	}
+	w.gateway = owngateway.Config{Node: "edge", Port: uint32(porttest.Free(t)), RelaySocket: w.socket("gateway.sock"),
+		IngressSocket: w.socket("ingress.sock"),
+		HintSocket:    w.socket("hints.sock"), AdminSocket: w.socket("admin.sock")}
 	w.url = fmt.Sprintf("http://127.0.0.1:%d/", w.gateway.Port)
 	w.startControlPlane()
 	return w
@@ -44,7 +48,10 @@ func newWhole(t *testing.T) *whole {
 func (w *whole) startControlPlane() {
 	w.t.Helper()
 	name := func(f platform.Function) string { return f.Name }
-	w.server = xds.New(xds.Config{Endpoints: name, Cluster: name, Verify: func(context.Context, string) error { return nil }}, w.log("control plane"))
+	w.server = xds.New(
+		xds.Config{Endpoints: name, Cluster: name, Verify: func(context.Context, string) error { return nil }},
+		w.log("control plane"),
+	)
 	g := grpc.NewServer(xds.ServerOptions()...)
 	w.server.Register(g)
 	w.address, w.stopControlPlane = w.serve(g, "tcp", w.address)
@@ -57,7 +64,8 @@ func (w *whole) startDaemon() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.relay = relay.New(relay.Config{Gateway: w.gateway, Node: "edge", ControlPlane: conn, StateFile: w.socket("gateway.pb"), Activity: w.activity, Refused: func(*nodeapi.GatewayRefusals) {},
+	w.relay = relay.New(relay.Config{Gateway: w.gateway, Node: "edge", ControlPlane: conn,
+		StateFile: w.socket("gateway.pb"), Activity: w.activity, Refused: func(*nodeapi.GatewayRefusals) {},
 		Confirmed: func(id int64) { w.confirmed <- id }, Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: w.log("daemon")})
 	r := w.relay
 	g := grpc.NewServer(relay.ServerOptions()...)

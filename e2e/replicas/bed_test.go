@@ -129,7 +129,10 @@ func newControlPlanes(t *testing.T, older ...string) *bed {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c := newCluster(t)
-	b := &bed{t: t, whole: t, older: older, asked: &atomic.Int64{}, dir: dir, cluster: c, kubeconfig: c.kubeconfig(), kubelet: newKubelet(c, "edge", "cloud")}
+	b := &bed{
+		t: t, whole: t, older: older, asked: &atomic.Int64{}, dir: dir, cluster: c, kubeconfig: c.kubeconfig(),
+		kubelet: newKubelet(c, "edge", "cloud"),
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			b.logs()

@@ -60,7 +60,9 @@ func TestARefusalIsInTheStatus(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				s.Routing = slices.DeleteFunc(s.Routing, func(p routing.Problem) bool { return !strings.Contains(p.Message, "refused") })
+				s.Routing = slices.DeleteFunc(
+					s.Routing, func(p routing.Problem) bool { return !strings.Contains(p.Message, "refused") },
+				)
 				if d := cmp.Diff(want, s.Routing); len(want)+len(s.Routing) > 0 && d != "" {
 					return fmt.Errorf("%s", d)
 				}

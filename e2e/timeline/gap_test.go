@@ -20,8 +20,12 @@ func span(id, parent, service, name string, start, end float64) trace.Span {
 
 // anyTrace draws a trace with any parents and any times within a second.
 func anyTrace() *rapid.Generator[trace.Trace] {
-	name := rapid.SampledFrom([]string{"gateway", "activation", "placement", "fetch", "transfer", "execute", "the user's"})
-	service := rapid.SampledFrom([]string{tracing.ServiceGateway, tracing.ServiceNode, tracing.ServiceShim, "user's", ""})
+	name := rapid.SampledFrom([]string{
+		"gateway", "activation", "placement", "fetch", "transfer", "execute", "the user's",
+	})
+	service := rapid.SampledFrom([]string{
+		tracing.ServiceGateway, tracing.ServiceNode, tracing.ServiceShim, "user's", "",
+	})
 	return rapid.Custom(func(t *rapid.T) trace.Trace {
 		spans := make([]trace.Span, rapid.IntRange(0, 12).Draw(t, "spans"))
 		for i := range spans {
@@ -51,12 +55,21 @@ func TestMaxGap(t *testing.T) {
 			span("03", "02", node, "fetch", 0, 50), span("04", "02", "mesh", "hop", 50, 100), span("05", "04", node, "execute", 80, 100)}, gap: 30, at: 50},
 		"an umbrella whose details are lost hides nothing": {spans: []trace.Span{root, span("02", "01", node, "activation", 0, 100)}, gap: 100},
 		"the gateway's upstream span hides nothing":        {spans: []trace.Span{root, span("02", "01", gateway, "router", 5, 95)}, gap: 100},
-		"a foreign span without details counts":            {spans: []trace.Span{root, span("02", "01", "mesh", "hop", 0, 100)}},
-		"details of work take nothing away": {spans: []trace.Span{root, span("02", "01", node, "sandbox.create", 0, 100),
+		"a foreign span without details counts": {spans: []trace.Span{
+			root, span("02", "01", "mesh", "hop", 0, 100),
+		}},
+		"details of work take nothing away": {spans: []trace.Span{root, span(
+			"02", "01", node, "sandbox.create", 0, 100,
+		),
 			span("03", "02", tracing.ServiceShim, "runc.create", 40, 60)}},
-		"a function's own spans take nothing away": {spans: []trace.Span{root, span("02", "01", node, "deliver", 0, 40), span("04", "01", node, "execute", 40, 100), span("03", "02", "function", "query", 45, 60)}},
-		"a short span within a long one":           {spans: []trace.Span{root, span("02", "01", node, "fetch", 0, 90), span("03", "01", node, "execute", 10, 20)}, gap: 10, at: 90},
-		"clocks that differ": {spans: []trace.Span{root, span("02", "01", node, "fetch", -3, 40), span("03", "01", node, "execute", 45, 104),
+		"a function's own spans take nothing away": {spans: []trace.Span{
+			root, span("02", "01", node, "deliver", 0, 40), span("04", "01", node, "execute", 40, 100),
+			span("03", "02", "function", "query", 45, 60),
+		}},
+		"a short span within a long one": {spans: []trace.Span{root, span("02", "01", node, "fetch", 0, 90), span("03", "01", node, "execute", 10, 20)}, gap: 10, at: 90},
+		"clocks that differ": {spans: []trace.Span{root, span("02", "01", node, "fetch", -3, 40), span(
+			"03", "01", node, "execute", 45, 104,
+		),
 			span("04", "01", node, "placement", -9, -5), span("05", "01", node, "transfer", 101, 120)}, gap: 5, at: 40},
 		"orphans explain, too": {spans: []trace.Span{root, span("02", "lost", node, "runtime.start", 0, 100)}},
 	} {
@@ -93,7 +106,9 @@ func TestMoreWorkNeverMakesAGapLonger(t *testing.T) {
 		}
 		before, _ := timeline.MaxGap(tr)
 		start := rapid.Float64Range(0, 2000).Draw(t, "start")
-		more := span("more", root.ID, tracing.ServiceNode, "fetch", start, start+rapid.Float64Range(0, 500).Draw(t, "length"))
+		more := span(
+			"more", root.ID, tracing.ServiceNode, "fetch", start, start+rapid.Float64Range(0, 500).Draw(t, "length"),
+		)
 		after, _ := timeline.MaxGap(trace.New(tr.ID, append(tr.Spans, more)))
 		if after > before {
 			t.Fatalf("gap grew from %v to %v", before, after)

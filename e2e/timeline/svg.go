@@ -159,7 +159,9 @@ func (c *chart) row(l Timeline) {
 		}
 	}
 	if l.Bound > 0 {
-		c.add(svgLine{Class: "bound", X1: px(c.x(l.Bound)), Y1: px(c.y - 4), X2: px(c.x(l.Bound)), Y2: px(c.y + height + 4)})
+		c.add(svgLine{
+			Class: "bound", X1: px(c.x(l.Bound)), Y1: px(c.y - 4), X2: px(c.x(l.Bound)), Y2: px(c.y + height + 4),
+		})
 	}
 	c.y += height + rowSpace
 }

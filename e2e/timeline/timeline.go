@@ -55,7 +55,9 @@ func Of(t trace.Trace, label string) Timeline {
 		case tracing.Fetch, tracing.Receive, tracing.Transfer:
 			line.Bars = append(line.Bars, Bar{Phase: Transfer, Label: s.Name, Start: since(s.Start), End: since(s.End)})
 		case tracing.Relay:
-			line.Bars = append(line.Bars, Bar{Phase: ColdStart, Label: s.Name, Start: since(s.Start), End: since(s.End)})
+			line.Bars = append(line.Bars, Bar{
+				Phase: ColdStart, Label: s.Name, Start: since(s.Start), End: since(s.End),
+			})
 		case tracing.Execute:
 			line.Bars = append(line.Bars, Bar{Phase: Execute, Start: since(s.Start), End: since(s.End)})
 		}
@@ -74,7 +76,9 @@ func (l Timeline) lanes() [][]Bar {
 	bars := slices.Clone(l.Bars)
 	order := []Phase{Schedule, ColdStart, Transfer, Execute}
 	slices.SortStableFunc(bars, func(a, b Bar) int {
-		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(slices.Index(order, a.Phase), slices.Index(order, b.Phase)))
+		return cmp.Or(
+			cmp.Compare(a.Start, b.Start), cmp.Compare(slices.Index(order, a.Phase), slices.Index(order, b.Phase)),
+		)
 	})
 	var lanes [][]Bar
 next:

@@ -41,7 +41,10 @@ func TestTimelineOfAColdRequest(t *testing.T) {
 		Label: "on", Total: 1284300 * time.Microsecond, Bound: 1275900 * time.Microsecond,
 		Bars: []timeline.Bar{
 			{Phase: timeline.Transfer, Label: "fetch", Start: 12500 * time.Microsecond, End: 934 * ms},
-			{Phase: timeline.Transfer, Label: "transfer", Start: 934200 * time.Microsecond, End: 935100 * time.Microsecond},
+			{
+				Phase: timeline.Transfer, Label: "transfer", Start: 934200 * time.Microsecond,
+				End: 935100 * time.Microsecond,
+			},
 			{Phase: timeline.Execute, Start: 938500 * time.Microsecond, End: 1280 * ms},
 			{Phase: timeline.Schedule, End: 12 * ms},
 			{Phase: timeline.ColdStart, Start: 12 * ms, End: 611 * ms},
@@ -69,10 +72,11 @@ func TestTimelines(t *testing.T) {
 	for name, rows := range map[string][]timeline.Timeline{
 		"off-on.svg": {off(), timeline.Of(cold(t), "Headstart on")},
 		"empty.svg":  nil,
-		"hostile.svg": {{Label: `</text><script>alert("1")</script>` + "\x00\x1b", Total: 1, Bound: -1, Bars: []timeline.Bar{
-			{Phase: `"><script>`, Label: "<&\"'>]]>\u202e", Start: -5, End: 1 << 62},
-			{Phase: timeline.Transfer, Start: 9, End: 3},
-		}}},
+		"hostile.svg": {{Label: `</text><script>alert("1")</script>` + "\x00\x1b", Total: 1, Bound: -1,
+			Bars: []timeline.Bar{
+				{Phase: `"><script>`, Label: "<&\"'>]]>\u202e", Start: -5, End: 1 << 62},
+				{Phase: timeline.Transfer, Start: 9, End: 3},
+			}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -17,7 +17,11 @@ func valid() *Config {
 		HintCluster:     "headstart-hint",
 		IngressEndpoint: "/run/headstart/gateway/ingress.sock",
 		Functions: []Function{
-			{Name: "shop/fire", Hosts: []string{"fire.shop.example", "127.0.0.1"}, Input: "s3://{header.x-bucket}/{header.x-key}", Inputs: map[string]string{"mask": "s3://masks/{header.x-key}"}},
+			{
+				Name: "shop/fire", Hosts: []string{"fire.shop.example", "127.0.0.1"},
+				Input:  "s3://{header.x-bucket}/{header.x-key}",
+				Inputs: map[string]string{"mask": "s3://masks/{header.x-key}"},
+			},
 			{Name: "shop/plain", Hosts: []string{"plain"}},
 		},
 	}
@@ -61,8 +65,14 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"long label", func(c *Config) { c.Functions[0].Hosts[0] = strings.Repeat("a", 64) }, "is not a host name"},
 		{"hyphen at the end", func(c *Config) { c.Functions[0].Hosts[0] = "a-.b" }, "is not a host name"},
 		{"same host", func(c *Config) { c.Functions[1].Hosts = []string{"127.0.0.1"} }, "functions[1].hosts[0]: 127.0.0.1 is already a host of shop/fire"},
-		{"named template", func(c *Config) { c.Functions[0].Inputs["mask"] = "s3://masks" }, "functions[0].input.mask: has no key"},
-		{"name", func(c *Config) { c.Functions[0].Inputs["../mask"] = "s3://masks/a" }, "functions[0].inputs: \"../mask\" is not the name of an input"},
+		{
+			"named template", func(c *Config) { c.Functions[0].Inputs["mask"] = "s3://masks" },
+			"functions[0].input.mask: has no key",
+		},
+		{
+			"name", func(c *Config) { c.Functions[0].Inputs["../mask"] = "s3://masks/a" },
+			"functions[0].inputs: \"../mask\" is not the name of an input",
+		},
 		{"template", func(c *Config) { c.Functions[0].Input = "s3://videos/{header.X-Key}" }, "functions[0].input: key: {header.X-Key}: write header names in lower case: {header.x-key}"},
 		{"relative endpoint", func(c *Config) { c.IngressEndpoint = "run/ingress.sock" }, "ingressEndpoint: must be the absolute path of a unix socket"},
 		{"two endpoints", func(c *Config) { c.IngressEndpoint = "/run/a,/run/b" }, "ingressEndpoint: must be the absolute path of a unix socket"},

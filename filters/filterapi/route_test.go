@@ -87,10 +87,16 @@ func TestRouteNamesBySession(t *testing.T) {
 func TestRouteTakesAbsurdNumbersForTheirLimits(t *testing.T) {
 	a := netip.MustParseAddrPort("10.0.0.1:80")
 	for _, c := range []struct{ in, want RouteEndpoint }{
-		{RouteEndpoint{Expected: Expected{RTT: -time.Second, Service: -1, Workers: -3, Others: math.NaN()}}, RouteEndpoint{}},
+		{
+			RouteEndpoint{Expected: Expected{RTT: -time.Second, Service: -1, Workers: -3, Others: math.NaN()}},
+			RouteEndpoint{},
+		},
 		{RouteEndpoint{Expected: Expected{Others: math.Inf(-1)}}, RouteEndpoint{}},
 		{RouteEndpoint{Expected: Expected{Workers: math.NaN()}}, RouteEndpoint{}},
-		{RouteEndpoint{Weight: math.MaxUint32, Expected: Expected{RTT: math.MaxInt64, Service: math.MaxInt64, Workers: math.Inf(1), Others: math.Inf(1)}},
+		{RouteEndpoint{
+			Weight:   math.MaxUint32,
+			Expected: Expected{RTT: math.MaxInt64, Service: math.MaxInt64, Workers: math.Inf(1), Others: math.Inf(1)},
+		},
 			RouteEndpoint{Weight: math.MaxUint32, Expected: Expected{RTT: MaxRouteTime, Service: MaxRouteTime, Workers: MaxRouteWorkers, Others: MaxRouteOthers}}},
 	} {
 		c.in.Address, c.want.Address = a, a

@@ -93,7 +93,9 @@ type decision struct {
 func (f function) decide(headers [][2]string, newID func() string) decision {
 	refs, err := f.references(headers)
 	if wrong, isWrong := errors.AsType[*reference.Error](err); isWrong {
-		reply := filterapi.NewProblem(statusBadRequest, filterapi.ReasonInputReferenceMalformed, wrong.Field, wrong.Error())
+		reply := filterapi.NewProblem(
+			statusBadRequest, filterapi.ReasonInputReferenceMalformed, wrong.Field, wrong.Error(),
+		)
 		reply.Function = f.name
 		return decision{reply: reply, tell: f.message(filterapi.RefusalPath,
 			[2]string{filterapi.HeaderReason, reply.Title}, [2]string{filterapi.HeaderField, reply.Field})}

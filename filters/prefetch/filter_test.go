@@ -60,9 +60,13 @@ func TestRequestWithInputIsHintedAndGoesOn(t *testing.T) {
 		{"second host", "fire", "shop/fire", ref, key, ""},
 		{"port and upper case", "FIRE.shop.Example:8443", "shop/fire", ref, key, ""},
 		{"fixed input", "fixed.shop.example", "shop/fixed", "s3://models/latest.bin", nil, ""},
-		{"named inputs beside it", "masked.shop.example", "shop/masked", "s3://videos/ä & b", [][2]string{{"x-key", "ä & b"}},
+		{"named inputs beside it", "masked.shop.example", "shop/masked", "s3://videos/ä & b",
+			[][2]string{{"x-key", "ä & b"}},
 			"mask=s3://masks/%C3%A4%20%26%20b.png&subtitles=s3://subtitles/en/%C3%A4%20%26%20b"},
-		{"a named input alone", "named.shop.example", "shop/named", "", [][2]string{{"x-mask", "a"}}, "mask=s3://masks/a"},
+		{
+			"a named input alone", "named.shop.example", "shop/named", "", [][2]string{{"x-mask", "a"}},
+			"mask=s3://masks/a",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
@@ -113,7 +117,9 @@ func TestReferencesAreTheDaemons(t *testing.T) {
 	c := filterapi.Config{Version: filterapi.Version, HintCluster: "headstart-hint"}
 	for i, r := range referencetest.Cases {
 		name := fmt.Sprintf("f%d", i)
-		c.Functions = append(c.Functions, filterapi.Function{Name: "shop/" + name, Hosts: []string{name}, Input: r.Template})
+		c.Functions = append(c.Functions, filterapi.Function{
+			Name: "shop/" + name, Hosts: []string{name}, Input: r.Template,
+		})
 	}
 	config, err := c.Marshal()
 	if err != nil {
@@ -122,7 +128,10 @@ func TestReferencesAreTheDaemons(t *testing.T) {
 	filter.Run(t, string(config), func(t *testing.T, p *filtertest.Proxy) {
 		start(t, p)
 		for i, r := range referencetest.Cases {
-			sent := append([][2]string{{":method", "GET"}, {":path", r.Target}, {":authority", fmt.Sprintf("f%d", i)}}, r.Header...)
+			sent := append(
+				[][2]string{{":method", "GET"}, {":path", r.Target}, {":authority", fmt.Sprintf("f%d", i)}},
+				r.Header...,
+			)
 			o := p.Request(sent...)
 			if got := value(o.Headers, filterapi.HeaderInput); got != r.Want {
 				t.Errorf("%s: %q, want %q", r.Name, got, r.Want)
@@ -180,7 +189,10 @@ func TestMalformedReferenceIsAnsweredWithAProblem(t *testing.T) {
 		{"control characters", [][2]string{{"x-bucket", "videos"}, {"x-key", "a\tb"}}, "header x-key", "control"},
 		{"endless key", [][2]string{{"x-bucket", "videos"}, {"x-key", strings.Repeat("a", 60_000)}}, "header x-key", "longer than 1024 bytes"},
 		{"twice", [][2]string{{"x-bucket", "videos"}, {"x-key", "a"}, {"x-key", "b"}}, "header x-key", "more than once"},
-		{"a named input's", [][2]string{{"x-bucket", "videos"}, {"x-key", "a"}, {"x-mask", "../a"}}, "header x-mask", `".."`},
+		{
+			"a named input's", [][2]string{{"x-bucket", "videos"}, {"x-key", "a"}, {"x-mask", "../a"}}, "header x-mask",
+			`".."`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {

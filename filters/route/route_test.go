@@ -24,11 +24,15 @@ func at(i int) netip.AddrPort {
 
 // near and far are an edge's own endpoint and one in the cloud.
 func near() filterapi.RouteEndpoint {
-	return filterapi.RouteEndpoint{Address: at(1), Weight: 1000, Expected: filterapi.Expected{Service: 4 * ms, Workers: 2}}
+	return filterapi.RouteEndpoint{
+		Address: at(1), Weight: 1000, Expected: filterapi.Expected{Service: 4 * ms, Workers: 2},
+	}
 }
 
 func far() filterapi.RouteEndpoint {
-	return filterapi.RouteEndpoint{Address: at(2), Expected: filterapi.Expected{RTT: 50 * ms, Service: 4 * ms, Workers: 8}}
+	return filterapi.RouteEndpoint{
+		Address: at(2), Expected: filterapi.Expected{RTT: 50 * ms, Service: 4 * ms, Workers: 8},
+	}
 }
 
 func table(list ...filterapi.RouteEndpoint) *route.Table {
@@ -339,7 +343,9 @@ func (w *world) land(now time.Duration) {
 // worker free this moment. The other may have one, or a queue.
 func TestWhatIsKnownToHaveRoomIsPreferred(t *testing.T) {
 	full := func(address netip.AddrPort) filterapi.RouteEndpoint {
-		return filterapi.RouteEndpoint{Address: address, Expected: filterapi.Expected{Service: 4 * ms, Workers: 8, Others: 7}}
+		return filterapi.RouteEndpoint{
+			Address: address, Expected: filterapi.Expected{Service: 4 * ms, Workers: 8, Others: 7},
+		}
 	}
 	table := table(full(at(1)), full(at(2)))
 	now := time.Minute
@@ -451,10 +457,12 @@ func endpoints(t *rapid.T) []filterapi.RouteEndpoint {
 	n := rapid.OneOf(rapid.IntRange(0, 4), rapid.IntRange(10, 40)).Draw(t, "endpoints")
 	list := make([]filterapi.RouteEndpoint, n)
 	for i := range list {
-		list[i] = filterapi.RouteEndpoint{Address: at(i), Weight: rapid.Uint32().Draw(t, "weight"), Expected: filterapi.Expected{
-			RTT:     time.Duration(rapid.Int64().Draw(t, "rtt")),
-			Service: time.Duration(rapid.Int64().Draw(t, "service")), Workers: rapid.SampledFrom([]float64{0, 1, 2.5, -1, math.NaN(), math.Inf(1)}).Draw(t, "workers"),
-			Others: rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(1)}).Draw(t, "others")}}
+		list[i] = filterapi.RouteEndpoint{Address: at(i), Weight: rapid.Uint32().Draw(t, "weight"),
+			Expected: filterapi.Expected{
+				RTT:     time.Duration(rapid.Int64().Draw(t, "rtt")),
+				Service: time.Duration(rapid.Int64().Draw(t, "service")),
+				Workers: rapid.SampledFrom([]float64{0, 1, 2.5, -1, math.NaN(), math.Inf(1)}).Draw(t, "workers"),
+				Others:  rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(1)}).Draw(t, "others")}}
 	}
 	return list
 }

@@ -138,7 +138,9 @@ func TestWhatNobodyEndsIsForgotten(t *testing.T) {
 // over, and what is shared is of those endpoints only that were in use lately.
 func TestNothingIsLeftOfRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		lists := [][]filterapi.RouteEndpoint{{near(), far()}, {far(), near()}, {far(), {Address: at(3), Expected: filterapi.Expected{Service: ms}}}}
+		lists := [][]filterapi.RouteEndpoint{
+			{near(), far()}, {far(), near()}, {far(), {Address: at(3), Expected: filterapi.Expected{Service: ms}}},
+		}
 		g := newGateway(3, lists[0]...)
 		now := time.Second
 		flying := make([][]route.Sent, len(g.workers))

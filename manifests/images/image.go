@@ -98,7 +98,10 @@ func image(platform v1.Platform, config v1.Config, files ...file) (v1.Image, err
 // ownBase is what the programs need of a system: whom to trust, and users with names.
 func ownBase(roots []byte, platform v1.Platform) (v1.Image, error) {
 	return image(platform, v1.Config{User: user, WorkingDir: "/", Env: []string{"PATH=" + searchPath}},
-		file{"etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"), 0o644},
+		file{
+			"etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"),
+			0o644,
+		},
 		file{"etc/group", []byte("root:x:0:\nnonroot:x:65532:\n"), 0o644},
 		file{"etc/ssl/certs/ca-certificates.crt", roots, 0o644})
 }

@@ -12,7 +12,9 @@ import (
 
 // The same source gives the same image, and it has what it needs.
 func TestImagesHaveWhatTheirProgramsNeed(t *testing.T) {
-	for name, data := range map[string]string{"headstart-installer": "containerd-shim-headstart-v2", "headstart-node": "route.wasm"} {
+	for name, data := range map[string]string{
+		"headstart-installer": "containerd-shim-headstart-v2", "headstart-node": "route.wasm",
+	} {
 		t.Run(name, func(t *testing.T) { checkImage(t, name, "var/run/ko/"+data) })
 	}
 }
@@ -25,7 +27,10 @@ func checkImage(t *testing.T, name, data string) {
 	}
 	var first loaded
 	for i := range 2 {
-		b := build{out: t.TempDir(), tag: "v1", version: "v1", roots: roots, arch: runtime.GOARCH, only: []string{name}, dir: filepath.Join("..", "..")}
+		b := build{
+			out: t.TempDir(), tag: "v1", version: "v1", roots: roots, arch: runtime.GOARCH, only: []string{name},
+			dir: filepath.Join("..", ".."),
+		}
 		if err := b.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,9 @@ func load(t *testing.T, file string) loaded {
 }
 
 func TestAnArchiveHasAnImageByItsDigestAndName(t *testing.T) {
-	made, err := image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{}, file{"plugin.wasm", []byte("\x00asm"), 0o644})
+	made, err := image(v1.Platform{OS: "wasi", Architecture: "wasm"}, v1.Config{}, file{
+		"plugin.wasm", []byte("\x00asm"), 0o644,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,9 @@ func main() {
 	flag.StringVar(&b.tag, "tag", "dev", "the images' tag")
 	flag.StringVar(&b.version, "version", "dev", "what the programs say of themselves")
 	flag.StringVar(&b.arch, "arch", runtime.GOARCH, "architecture of the images' programs; give each a --tag of its own")
-	flag.StringVar(&b.base, "base", os.Getenv(baseEnv), "base image (default $"+baseEnv+"); empty: nothing but the roots of TLS")
+	flag.StringVar(
+		&b.base, "base", os.Getenv(baseEnv), "base image (default $"+baseEnv+"); empty: nothing but the roots of TLS",
+	)
 	flag.StringVar(&b.roots, "roots", "/etc/ssl/certs/ca-certificates.crt", "certificates (PEM) that are in the images if there is no --base")
 	flag.StringVar(&only, "only", "", "comma-separated names of images to build; empty: all")
 	flag.Parse()

@@ -28,8 +28,16 @@ func istioctl(t *testing.T, args ...string) string {
 func generated(t *testing.T) string {
 	t.Helper()
 	objects, err := istio.Objects(istio.Config{Revision: "canary"}, []istio.Function{
-		{Name: "default/fire", Service: istio.Service{Host: "fire.default.svc.cluster.local", Port: 80, Endpoints: "default/fire:80"}},
-		{Name: "video/thumbs", Service: istio.Service{Host: "thumbs-00001.video.svc.cluster.local", Port: 80, Endpoints: "video/thumbs:80"}},
+		{
+			Name:    "default/fire",
+			Service: istio.Service{Host: "fire.default.svc.cluster.local", Port: 80, Endpoints: "default/fire:80"},
+		},
+		{
+			Name: "video/thumbs",
+			Service: istio.Service{
+				Host: "thumbs-00001.video.svc.cluster.local", Port: 80, Endpoints: "video/thumbs:80",
+			},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,8 +3,12 @@ package buffer
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	metricBytes = prometheus.NewDesc("headstart_buffer_bytes", "Bytes that buffered inputs take, arrived or not.", []string{"tier"}, nil)
-	metricLimit = prometheus.NewDesc("headstart_buffer_limit_bytes", "Bytes that buffered inputs may take.", []string{"tier"}, nil)
+	metricBytes = prometheus.NewDesc(
+		"headstart_buffer_bytes", "Bytes that buffered inputs take, arrived or not.", []string{"tier"}, nil,
+	)
+	metricLimit = prometheus.NewDesc(
+		"headstart_buffer_limit_bytes", "Bytes that buffered inputs may take.", []string{"tier"}, nil,
+	)
 	metricCount = prometheus.NewDesc("headstart_buffer_inputs", "Inputs that are buffered.", []string{"tier"}, nil)
 )
 

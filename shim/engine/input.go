@@ -232,7 +232,9 @@ func (i *Input) outcome() Outcome {
 }
 
 func tooLarge(detail string) error {
-	return problem.New(http.StatusRequestEntityTooLarge, problem.ReasonInputTooLarge, filterapi.AnnotationInputLimit, detail)
+	return problem.New(
+		http.StatusRequestEntityTooLarge, problem.ReasonInputTooLarge, filterapi.AnnotationInputLimit, detail,
+	)
 }
 
 func (i *Input) tooLarge(size int64) error {

@@ -28,7 +28,10 @@ func (e *Engine) Receive(ctx context.Context, r Request, from body.Body) (*Input
 	e.mu.Lock()
 	if e.inputs[r.key()] != nil {
 		e.mu.Unlock()
-		return nil, problem.New(http.StatusConflict, problem.ReasonDuplicateRequest, "", "the node has an input of a request with this identifier already")
+		return nil, problem.New(
+			http.StatusConflict, problem.ReasonDuplicateRequest, "",
+			"the node has an input of a request with this identifier already",
+		)
 	}
 	if err := e.room(r.Function); err != nil {
 		e.mu.Unlock()

@@ -20,7 +20,9 @@ func (i *Input) Tell(
 ) {
 	scheme, _, _ := strings.Cut(from, "://")
 	about = append(about, tracing.InputScheme.String(scheme), tracing.InputBytes.Int64(i.Received()))
-	_, span := t.Start(ctx, name, trace.WithTimestamp(i.Began()), trace.WithSpanKind(kind), trace.WithAttributes(about...))
+	_, span := t.Start(
+		ctx, name, trace.WithTimestamp(i.Began()), trace.WithSpanKind(kind), trace.WithAttributes(about...),
+	)
 	ended := i.Ended()
 	if ended.IsZero() { // nobody waits for it any more: the request moves or failed
 		span.End()

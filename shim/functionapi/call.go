@@ -75,7 +75,9 @@ func (h *handler) call(w http.ResponseWriter, r *http.Request, rest string) {
 	full := h.sandbox.calls.Add(1) > CallsLimit
 	var function string // if it may be told
 	t, err := parseTarget(rest, r.URL.RawQuery, h.sandbox.namespace)
-	o := h.server.deliveries.origin(h.sandbox.id, r.Header.Get(filterapi.HeaderRequest), traceOf(propagation.HeaderCarrier(r.Header)))
+	o := h.server.deliveries.origin(
+		h.sandbox.id, r.Header.Get(filterapi.HeaderRequest), traceOf(propagation.HeaderCarrier(r.Header)),
+	)
 	ctx, span := tracer.Start(h.trace(r, o.traceparent), tracing.Call, trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(tracing.Instance.String(h.sandbox.id)))
 	defer span.End() // also when the answer breaks off

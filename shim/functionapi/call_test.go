@@ -67,10 +67,23 @@ func TestCallsThatAreRefused(t *testing.T) {
 		{"fire-1", "/call/video", []string{"x-headstart-input", "/etc/passwd"}, 400, "InputReferenceMalformed", "x-headstart-input"},
 		{"fire-1", "/call/video", []string{"x-headstart-input", "s3://videos/../a"}, 400, "InputReferenceMalformed", "x-headstart-input"},
 		{"fire-1", "/call/video", []string{"x-headstart-input", "s3://videos/a", "x-headstart-input", "s3://videos/b"}, 400, "InputReferenceMalformed", "header x-headstart-input"},
-		{"fire-1", "/call/video", []string{"x-headstart-inputs", "mask=s3://masks/a"}, 400, "InputNotTaken", "x-headstart-inputs"},
-		{"fire-1", "/call/masked", []string{"x-headstart-input", "s3://masks/a"}, 400, "InputNotTaken", "x-headstart-input"},
-		{"fire-1", "/call/masked", []string{"x-headstart-inputs", "mask=/etc/passwd"}, 400, "InputReferenceMalformed", "header x-headstart-inputs"},
-		{"fire-1", "/call/masked", []string{"x-headstart-inputs", "mask=s3://masks/a", "x-headstart-inputs", "mask=s3://masks/b"}, 400, "InputReferenceMalformed", "header x-headstart-inputs"},
+		{
+			"fire-1", "/call/video", []string{"x-headstart-inputs", "mask=s3://masks/a"}, 400, "InputNotTaken",
+			"x-headstart-inputs",
+		},
+		{
+			"fire-1", "/call/masked", []string{"x-headstart-input", "s3://masks/a"}, 400, "InputNotTaken",
+			"x-headstart-input",
+		},
+		{
+			"fire-1", "/call/masked", []string{"x-headstart-inputs", "mask=/etc/passwd"}, 400,
+			"InputReferenceMalformed", "header x-headstart-inputs",
+		},
+		{
+			"fire-1", "/call/masked",
+			[]string{"x-headstart-inputs", "mask=s3://masks/a", "x-headstart-inputs", "mask=s3://masks/b"}, 400,
+			"InputReferenceMalformed", "header x-headstart-inputs",
+		},
 		{"fire-1", "/call/masked", []string{"x-key", ".."}, 400, "InputReferenceMalformed", "header x-key"},
 		{"fire-1", "/call/video", []string{"x-key", ".."}, 400, "InputReferenceMalformed", "header x-key"},
 		{"fire-1", "/call/video", []string{"x-key", "a", "x-key", "b"}, 400, "InputReferenceMalformed", "header x-key"},
@@ -108,7 +121,9 @@ func TestACallSaysWhatAGatewayWould(t *testing.T) {
 	if h := <-got; h.Get("x-headstart-input") != "s3://others/by-reference" {
 		t.Errorf("by reference: %v", h)
 	}
-	for _, c := range [][3]string{{"x-key", "a b", "mask=s3://masks/a%20b"}, {"x-headstart-inputs", "mask=s3://masks/c", "mask=s3://masks/c"}} {
+	for _, c := range [][3]string{
+		{"x-key", "a b", "mask=s3://masks/a%20b"}, {"x-headstart-inputs", "mask=s3://masks/c", "mask=s3://masks/c"},
+	} {
 		_ = body(t, r.ask("fire-1", http.MethodPost, "/call/masked", nil, c[0], c[1]))
 		if h := <-got; h.Get("x-headstart-inputs") != c[2] || h.Get("x-headstart-input") != "" {
 			t.Errorf("named by %v: %v", c, h)

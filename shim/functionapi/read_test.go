@@ -63,7 +63,9 @@ func TestAnotherSandboxCannotReadIt(t *testing.T) {
 // A request's inputs with names are read by these, besides the one without.
 func TestReadingANamedInput(t *testing.T) {
 	r := newRig(t, nil)
-	end := r.Begin("fire-1", sandboxes.Delivery{Request: id(1), Inputs: map[string]sandboxes.Input{"": whole("video"), "mask": whole("mask")}})
+	end := r.Begin("fire-1", sandboxes.Delivery{
+		Request: id(1), Inputs: map[string]sandboxes.Input{"": whole("video"), "mask": whole("mask")},
+	})
 	for path, want := range map[string]string{"": "video", "/mask": "mask"} {
 		if got := body(t, r.get("fire-1", "/input/"+id(1)+path)); got != want {
 			t.Errorf("%s is %q, want %q", path, got, want)

@@ -61,12 +61,14 @@ func newRig(t *testing.T, calls http.HandlerFunc) *rig {
 	// Longer than a socket's address may be.
 	r := next(t, filepath.Join(t.TempDir(), strings.Repeat("d", 120)), false, calls)
 	r.functions = map[string]*nodeapi.Function{
-		"default/fire":   {Name: "default/fire", Hosts: []string{"fire.default", "fire.default.headstart.local"}},
-		"default/video":  {Name: "default/video", HasInput: true, InputTemplate: "s3://videos/{header.x-key}"},
-		"default/masked": {Name: "default/masked", InputTemplates: map[string]string{"mask": "s3://masks/{header.x-key}"}},
-		"default/clip":   {Name: "default/clip", HasInput: true, InputTemplate: "/clips/{camera} s3://videos/{path.camera|urldecode}/{query.frame}"},
-		"web/page":       {Name: "web/page"},
-		"web/open":       {Name: "web/open", Callers: []string{"media", "default"}},
+		"default/fire":  {Name: "default/fire", Hosts: []string{"fire.default", "fire.default.headstart.local"}},
+		"default/video": {Name: "default/video", HasInput: true, InputTemplate: "s3://videos/{header.x-key}"},
+		"default/masked": {Name: "default/masked", InputTemplates: map[string]string{
+			"mask": "s3://masks/{header.x-key}",
+		}},
+		"default/clip": {Name: "default/clip", HasInput: true, InputTemplate: "/clips/{camera} s3://videos/{path.camera|urldecode}/{query.frame}"},
+		"web/page":     {Name: "web/page"},
+		"web/open":     {Name: "web/open", Callers: []string{"media", "default"}},
 	}
 	return r
 }

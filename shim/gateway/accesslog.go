@@ -34,7 +34,8 @@ func requestRouter(p *packer) *router.Router {
 			Name: "headstart",
 			Filter: &accesslog.AccessLogFilter{FilterSpecifier: &accesslog.AccessLogFilter_LogTypeFilter{
 				LogTypeFilter: &accesslog.LogTypeFilter{Types: []logdata.AccessLogType{
-					logdata.AccessLogType_UpstreamPoolReady, logdata.AccessLogType_UpstreamPeriodic, logdata.AccessLogType_UpstreamEnd,
+					logdata.AccessLogType_UpstreamPoolReady, logdata.AccessLogType_UpstreamPeriodic,
+					logdata.AccessLogType_UpstreamEnd,
 				}},
 			}},
 			ConfigType: &accesslog.AccessLog_TypedConfig{TypedConfig: p.pack(&grpclog.HttpGrpcAccessLogConfig{

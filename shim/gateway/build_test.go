@@ -9,7 +9,9 @@ import (
 )
 
 func TestProblemOfAProgram(t *testing.T) {
-	v8, other := &core.Extension{Name: wasmRuntime, Category: "envoy.wasm.runtime"}, &core.Extension{Name: "envoy.filters.http.router"}
+	v8, other := &core.Extension{Name: wasmRuntime, Category: "envoy.wasm.runtime"}, &core.Extension{
+		Name: "envoy.filters.http.router",
+	}
 	node := func(minor uint32, extensions ...*core.Extension) *core.Node {
 		return &core.Node{Extensions: extensions, UserAgentVersionType: &core.Node_UserAgentBuildVersion{
 			UserAgentBuildVersion: &core.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: minor, Patch: 3}}}}

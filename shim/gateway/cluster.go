@@ -75,7 +75,9 @@ func functionCluster(name string, p *packer) *clusterv3.Cluster {
 func loadBalancing(p *packer) *clusterv3.LoadBalancingPolicy {
 	return policyOf("envoy.load_balancing_policies.override_host", p.pack(&overridehost.OverrideHost{
 		OverrideHostSources: []*overridehost.OverrideHost_OverrideHostSource{{Header: filterapi.HeaderEndpoint}},
-		FallbackPolicy:      policyOf("envoy.load_balancing_policies.least_request", p.pack(&leastrequest.LeastRequest{})),
+		FallbackPolicy: policyOf(
+			"envoy.load_balancing_policies.least_request", p.pack(&leastrequest.LeastRequest{}),
+		),
 	}))
 }
 

@@ -59,8 +59,10 @@ func localReplies(p *packer) *hcm.LocalReplyConfig {
 		}}
 		if r.when != "" {
 			filter = &accesslog.AccessLogFilter{FilterSpecifier: &accesslog.AccessLogFilter_ExtensionFilter{ExtensionFilter: &accesslog.ExtensionFilter{
-				Name:       "envoy.access_loggers.extension_filters.cel",
-				ConfigType: &accesslog.ExtensionFilter_TypedConfig{TypedConfig: p.pack(&cel.ExpressionFilter{Expression: r.when + noProblem})},
+				Name: "envoy.access_loggers.extension_filters.cel",
+				ConfigType: &accesslog.ExtensionFilter_TypedConfig{
+					TypedConfig: p.pack(&cel.ExpressionFilter{Expression: r.when + noProblem}),
+				},
 			}}}
 		}
 		m := &hcm.ResponseMapper{Filter: filter, BodyFormatOverride: problem(r.reason, r.detail)}

@@ -31,8 +31,9 @@ import (
 )
 
 var full = Config{Node: "edge", Port: 8080, RelaySocket: "/run/headstart/gateway.sock", IngressSocket: "/run/headstart/ingress.sock",
-	HintSocket: "/run/headstart/hint.sock", AdminSocket: "/run/headstart/envoy.sock", PrefetchFilter: "/opt/headstart/filters.wasm",
-	RouteFilter: "/opt/headstart/filters.wasm", OTLPSocket: "/run/headstart/otlp.sock", TraceSampling: 100}
+	HintSocket: "/run/headstart/hint.sock", AdminSocket: "/run/headstart/envoy.sock",
+	PrefetchFilter: "/opt/headstart/filters.wasm",
+	RouteFilter:    "/opt/headstart/filters.wasm", OTLPSocket: "/run/headstart/otlp.sock", TraceSampling: 100}
 
 // plain is full without all that need not be.
 func plain() Config {
@@ -93,7 +94,8 @@ func TestResourceNames(t *testing.T) {
 		want      map[string][]string
 	}{
 		"no functions": {plain(), nil, map[string][]string{
-			resource.ListenerType: {"gateway"}, resource.RouteType: {"functions"}, resource.ClusterType: {"headstart-hints", "headstart-ingress"},
+			resource.ListenerType: {"gateway"}, resource.RouteType: {"functions"},
+			resource.ClusterType: {"headstart-hints", "headstart-ingress"},
 		}},
 		"everything": {full, []*nodeapi.Function{video(), thumbs()}, map[string][]string{
 			resource.ListenerType: {"gateway"}, resource.RouteType: {"functions"},
@@ -117,7 +119,9 @@ func TestTheDaemonComesLast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	instances := &endpoint.ClusterLoadAssignment{ClusterName: "default/video", Endpoints: []*endpoint.LocalityLbEndpoints{{Priority: 1}}}
+	instances := &endpoint.ClusterLoadAssignment{
+		ClusterName: "default/video", Endpoints: []*endpoint.LocalityLbEndpoints{{Priority: 1}},
+	}
 	above, err := proto.Marshal(instances)
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +214,10 @@ func TestRoutes(t *testing.T) {
 		}
 		got = append(got, header+" -> "+r.GetRoute().GetCluster())
 		if want := 95 * time.Second; r.GetRoute().GetTimeout().AsDuration() != want || r.GetRoute().GetIdleTimeout().AsDuration() != want {
-			t.Errorf("timeouts %v and %v, want cold start, execution and slack: %v", r.GetRoute().GetTimeout(), r.GetRoute().GetIdleTimeout(), want)
+			t.Errorf(
+				"timeouts %v and %v, want cold start, execution and slack: %v", r.GetRoute().GetTimeout(),
+				r.GetRoute().GetIdleTimeout(), want,
+			)
 		}
 	}
 	want := []string{"x-key -> headstart-ingress", " -> default/video"}
@@ -314,7 +321,8 @@ func TestResourcesProperties(t *testing.T) {
 		functions := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *nodeapi.Function {
 			input := rapid.SampledFrom([]string{"", "s3://bucket/{header.x-key}"}).Draw(t, "input")
 			return &nodeapi.Function{
-				Name: name.Draw(t, "name"), Hosts: rapid.SliceOfN(host, 1, 3).Draw(t, "hosts"), HasInput: input != "", InputTemplate: input,
+				Name: name.Draw(t, "name"), Hosts: rapid.SliceOfN(host, 1, 3).Draw(t, "hosts"), HasInput: input != "",
+				InputTemplate:  input,
 				RequestTimeout: durationpb.New(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "timeout"))),
 			}
 		}), 0, 5).Draw(t, "functions")

@@ -93,7 +93,9 @@ func virtualHost(f *nodeapi.Function, p *packer) *routev3.VirtualHost {
 			RetryPriority: &routev3.RetryPolicy_RetryPriority{
 				Name: "envoy.retry_priorities.previous_priorities",
 				ConfigType: &routev3.RetryPolicy_RetryPriority_TypedConfig{
-					TypedConfig: p.pack(&previouspriorities.PreviousPrioritiesConfig{UpdateFrequency: triesPerPriority}),
+					TypedConfig: p.pack(&previouspriorities.PreviousPrioritiesConfig{
+						UpdateFrequency: triesPerPriority,
+					}),
 				},
 			},
 			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{
@@ -131,8 +133,9 @@ func namesInput(f *nodeapi.Function) []*routev3.RouteMatch {
 			{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}}})
 	}
 	for _, name := range templates.Parameters() {
-		ways = append(ways, &routev3.RouteMatch{PathSpecifier: anyPath(), QueryParameters: []*routev3.QueryParameterMatcher{
-			{Name: name, QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: true}}}})
+		ways = append(ways, &routev3.RouteMatch{PathSpecifier: anyPath(),
+			QueryParameters: []*routev3.QueryParameterMatcher{
+				{Name: name, QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: true}}}})
 	}
 	if route != "" {
 		ways = append(ways, &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{
@@ -147,9 +150,13 @@ const badEscape = `.*%([^0-9A-Fa-f].*|[0-9A-Fa-f]([^0-9A-Fa-f].*)?)?`
 // malformed refuses what Envoy lets pass and daemons cannot read: hot and cold requests alike.
 func malformed(f *nodeapi.Function, unfiltered map[string]*anypb.Any) *routev3.Route {
 	return &routev3.Route{
-		Name:   f.GetName(),
-		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcher.RegexMatcher{Regex: badEscape}}},
-		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusBadRequest}},
+		Name: f.GetName(),
+		Match: &routev3.RouteMatch{
+			PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcher.RegexMatcher{Regex: badEscape}},
+		},
+		Action: &routev3.Route_DirectResponse{
+			DirectResponse: &routev3.DirectResponseAction{Status: http.StatusBadRequest},
+		},
 
 		TypedPerFilterConfig: unfiltered, // no input is fetched for it
 	}

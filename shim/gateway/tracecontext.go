@@ -24,10 +24,13 @@ const traceState = "tracestate"
 func withoutEmptyTraceState(p *packer) []*hcm.HttpFilter {
 	some := &xdsmatcher.Matcher_MatcherList_Predicate{MatchType: &xdsmatcher.Matcher_MatcherList_Predicate_SinglePredicate_{
 		SinglePredicate: &xdsmatcher.Matcher_MatcherList_Predicate_SinglePredicate{
-			Input: &xdscore.TypedExtensionConfig{Name: traceState, TypedConfig: p.pack(&matcher.HttpRequestHeaderMatchInput{HeaderName: traceState})},
+			Input: &xdscore.TypedExtensionConfig{
+				Name: traceState, TypedConfig: p.pack(&matcher.HttpRequestHeaderMatchInput{HeaderName: traceState}),
+			},
 			Matcher: &xdsmatcher.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{ValueMatch: &xdsmatcher.StringMatcher{
 				MatchPattern: &xdsmatcher.StringMatcher_SafeRegex{SafeRegex: &xdsmatcher.RegexMatcher{
-					EngineType: &xdsmatcher.RegexMatcher_GoogleRe2{GoogleRe2: &xdsmatcher.RegexMatcher_GoogleRE2{}}, Regex: ".+",
+					EngineType: &xdsmatcher.RegexMatcher_GoogleRe2{GoogleRe2: &xdsmatcher.RegexMatcher_GoogleRE2{}},
+					Regex:      ".+",
 				}},
 			}},
 		},
@@ -36,7 +39,9 @@ func withoutEmptyTraceState(p *packer) []*hcm.HttpFilter {
 		Action: &xdscore.TypedExtensionConfig{Name: "skip", TypedConfig: p.pack(&skip.SkipFilter{})},
 	}}
 	remove := &core.TypedExtensionConfig{Name: "envoy.filters.http.header_mutation", TypedConfig: p.pack(&headermutation.HeaderMutation{
-		Mutations: &headermutation.Mutations{RequestMutations: []*mutation.HeaderMutation{{Action: &mutation.HeaderMutation_Remove{Remove: traceState}}}},
+		Mutations: &headermutation.Mutations{
+			RequestMutations: []*mutation.HeaderMutation{{Action: &mutation.HeaderMutation_Remove{Remove: traceState}}},
+		},
 	})}
 	unless := &matching.ExtensionWithMatcher{ExtensionConfig: remove, XdsMatcher: &xdsmatcher.Matcher{
 		MatcherType: &xdsmatcher.Matcher_MatcherList_{MatcherList: &xdsmatcher.Matcher_MatcherList{
@@ -46,6 +51,9 @@ func withoutEmptyTraceState(p *packer) []*hcm.HttpFilter {
 	return []*hcm.HttpFilter{
 		{Name: traceState, ConfigType: &hcm.HttpFilter_TypedConfig{TypedConfig: p.pack(unless)}},
 		// The last one sends the request.
-		{Name: "envoy.filters.http.upstream_codec", ConfigType: &hcm.HttpFilter_TypedConfig{TypedConfig: p.pack(&codec.UpstreamCodec{})}},
+		{
+			Name:       "envoy.filters.http.upstream_codec",
+			ConfigType: &hcm.HttpFilter_TypedConfig{TypedConfig: p.pack(&codec.UpstreamCodec{})},
+		},
 	}
 }

@@ -69,7 +69,9 @@ func (i *Identity) Run(ctx context.Context) {
 			i.mu.Lock()
 			i.certificate = cert
 			i.mu.Unlock()
-			i.config.Log.Info("the node has a certificate", "name", cert.Leaf.Subject.CommonName, "until", cert.Leaf.NotAfter)
+			i.config.Log.Info(
+				"the node has a certificate", "name", cert.Leaf.Subject.CommonName, "until", cert.Leaf.NotAfter,
+			)
 			return cert.Leaf, nil
 		case ctx.Err() == nil:
 			i.config.Log.Warn("the node gets no certificate; it tries again", "error", err, "valid_until", i.until())

@@ -31,7 +31,8 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 	g.Go(func() (err error) {
 		defer seen()
 		refs := p.stored.references()
-		bound, err = in.config.ControlPlane.Activate(ctx, &nodeapi.Activate{Request: p.id, Function: p.function.GetName(),
+		bound, err = in.config.ControlPlane.Activate(ctx, &nodeapi.Activate{Request: p.id,
+			Function:    p.function.GetName(),
 			Traceparent: tracing.Traceparent(ctx), Input: refs[""], Inputs: refs.Named()})
 		return err
 	})
@@ -115,6 +116,8 @@ func tooLate(f *nodeapi.Function, input string, ready bool) *problem.Problem {
 	}
 	late := source.TimedOut(f.GetStore())
 	late.Field = filterapi.InputKey(input)
-	late.Detail += fmt.Sprintf("; %s, now %s, bounds the wait for the input, too", filterapi.AnnotationReadyTimeout, within)
+	late.Detail += fmt.Sprintf(
+		"; %s, now %s, bounds the wait for the input, too", filterapi.AnnotationReadyTimeout, within,
+	)
 	return late
 }

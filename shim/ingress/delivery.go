@@ -84,7 +84,10 @@ func (b bufferedBody) NewReader(ctx context.Context) (io.ReadCloser, error) {
 // input's end.
 func (b bufferedBody) missing() error {
 	if _, spilled := b.Rest(); spilled {
-		return problem.New(http.StatusInsufficientStorage, problem.ReasonBufferFull, "", "the node's input buffer had no room for all of the request's body; read it from the request itself")
+		return problem.New(
+			http.StatusInsufficientStorage, problem.ReasonBufferFull, "",
+			"the node's input buffer had no room for all of the request's body; read it from the request itself",
+		)
 	}
 	return nil
 }

@@ -23,7 +23,9 @@ func startsAnew(to *nodeapi.Bound) func(context.Context, *nodeapi.Activate) (*no
 
 func failsLate(reason string) func(context.Context, string) (netip.AddrPort, error) {
 	return func(context.Context, string) (netip.AddrPort, error) {
-		return netip.AddrPort{}, problem.TooLate{Problem: problem.New(http.StatusBadGateway, problem.Reason(reason), "", "the program ended with code 1")}
+		return netip.AddrPort{}, problem.TooLate{
+			Problem: problem.New(http.StatusBadGateway, problem.Reason(reason), "", "the program ended with code 1"),
+		}
 	}
 }
 

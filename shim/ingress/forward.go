@@ -140,7 +140,9 @@ func (p *parked) accept(res *http.Response) error {
 }
 
 func functionFailed(err error, midway bool) *problem.Problem {
-	return problem.New(http.StatusBadGateway, problem.ReasonFunctionFailed, "", "the function's program "+failure(err, midway))
+	return problem.New(
+		http.StatusBadGateway, problem.ReasonFunctionFailed, "", "the function's program "+failure(err, midway),
+	)
 }
 
 // failure says what the other side did; midway: of its answer.

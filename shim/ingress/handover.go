@@ -50,7 +50,9 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 		case isUndelivered(err): // it has handed the request back
 			return err
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return source.Because(problem.New(http.StatusGatewayTimeout, "PeerTimeout", "", node+" did not answer in time"), err)
+			return source.Because(
+				problem.New(http.StatusGatewayTimeout, "PeerTimeout", "", node+" did not answer in time"), err,
+			)
 		case midway: // it knows why, unless it is gone, which the control plane sees
 			return reported{source.Because(problem.New(http.StatusBadGateway, problem.ReasonPeerFailed, "",
 				node+" broke its answer off; it has died, or an event of the function's says why"), err)}
@@ -58,7 +60,9 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 		if _, own := errors.AsType[*problem.Problem](err); own { // this node's buffer has lost the body
 			return err
 		}
-		unreachable := source.Because(problem.New(http.StatusBadGateway, problem.ReasonPeerUnreachable, "", node+" did not answer"), err)
+		unreachable := source.Because(
+			problem.New(http.StatusBadGateway, problem.ReasonPeerUnreachable, "", node+" did not answer"), err,
+		)
 		if there.undelivered(err) {
 			return undelivered{unreachable}
 		}
@@ -74,7 +78,9 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			out.Header.Set(filterapi.HeaderRequest, p.id)
 			out.Header.Set(filterapi.HeaderFunction, p.function.GetName())
 			out.Header.Set(filterapi.HeaderInstance, bound.GetInstance())
-			for header, ref := range map[string]string{filterapi.HeaderInput: refs[""], filterapi.HeaderInputs: refs.String()} {
+			for header, ref := range map[string]string{
+				filterapi.HeaderInput: refs[""], filterapi.HeaderInputs: refs.String(),
+			} {
 				out.Header.Del(header)
 				if ref != "" {
 					out.Header.Set(header, ref)

@@ -37,7 +37,10 @@ func (h *held) take(id, function string) error {
 	case taken:
 		// Two requests under one id would share an input and its file, which goes with the
 		// first of them that ends.
-		return problem.New(http.StatusConflict, problem.ReasonDuplicateRequest, filterapi.HeaderRequest, "the node holds a request with this id already")
+		return problem.New(
+			http.StatusConflict, problem.ReasonDuplicateRequest, filterapi.HeaderRequest,
+			"the node holds a request with this id already",
+		)
 	case len(h.ids) == heldMost:
 		return tooMany(fmt.Sprintf("the node holds %d requests already", heldMost))
 	case h.of[function] == heldOfFunction:

@@ -73,7 +73,10 @@ func (in *Ingress) Expect(m *nodeapi.Expect) {
 		in.config.Metrics.hint(hintRefused)
 	}
 	if err != nil { // the request itself will be told
-		in.config.Log.Warn("an announced input is not fetched ahead", "function", m.GetFunction(), "request", m.GetRequest(), "error", err)
+		in.config.Log.Warn(
+			"an announced input is not fetched ahead", "function", m.GetFunction(), "request", m.GetRequest(), "error",
+			err,
+		)
 	}
 }
 
@@ -90,7 +93,10 @@ func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, ref
 	}
 	if !in.hints.add(id, fetch) {
 		in.config.Metrics.hint(hintDropped)
-		in.config.Log.Debug("a hint is dropped: too many are open, or the daemon is being stopped", "function", f.GetName(), "request", id)
+		in.config.Log.Debug(
+			"a hint is dropped: too many are open, or the daemon is being stopped", "function", f.GetName(), "request",
+			id,
+		)
 		return nil
 	}
 	in.config.Metrics.hint(hintAccepted)

@@ -19,7 +19,9 @@ import (
 // masked has the function take two inputs with names as well.
 func masked(f *nodeapi.Function) {
 	f.InputTemplate = "s3://inputs/{header.x-key}"
-	f.InputTemplates = map[string]string{"mask": "s3://inputs/{header.x-mask}", "subtitles": "s3://inputs/{header.x-subtitles}"}
+	f.InputTemplates = map[string]string{
+		"mask": "s3://inputs/{header.x-mask}", "subtitles": "s3://inputs/{header.x-subtitles}",
+	}
 }
 
 // reader answers with the request's body, the content of its file, and those of its named inputs.
@@ -173,10 +175,14 @@ func TestNamedInputsAreHandedOver(t *testing.T) {
 	ref, id := p.target.put("video", "", []byte("video")), newID()
 	bind := p.gateway.cp.activate
 	p.gateway.cp.activate = func(ctx context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
-		if want := map[string]string{"mask": "s3://inputs/mask"}; a.GetInput() != ref || !maps.Equal(a.GetInputs(), want) {
+		if want := map[string]string{
+			"mask": "s3://inputs/mask",
+		}; a.GetInput() != ref || !maps.Equal(a.GetInputs(), want) {
 			t.Errorf("asked with %v", a)
 		}
-		p.target.Expect(&nodeapi.Expect{Request: id, Function: withInput, Instance: target, Input: a.GetInput(), Inputs: a.GetInputs()})
+		p.target.Expect(&nodeapi.Expect{
+			Request: id, Function: withInput, Instance: target, Input: a.GetInput(), Inputs: a.GetInputs(),
+		})
 		for range 2 {
 			if o := <-p.target.outcomes; o.Reason != "" || o.Bytes == 0 {
 				t.Errorf("fetched with %+v", o)
@@ -197,7 +203,9 @@ func TestNamedInputsAreHandedOver(t *testing.T) {
 		t.Errorf("it saw %q after %d fetches", got, fetches.Load())
 	}
 	for range 2 {
-		if o := <-p.gateway.outcomes; o != (engine.Outcome{Function: withInput, Store: "edge", Reason: "InputCancelled", Began: o.Began, Ended: o.Ended}) {
+		if o := <-p.gateway.outcomes; o != (engine.Outcome{
+			Function: withInput, Store: "edge", Reason: "InputCancelled", Began: o.Began, Ended: o.Ended,
+		}) {
 			t.Errorf("the gateway's own fetch ended with %+v", o)
 		}
 	}

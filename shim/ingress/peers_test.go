@@ -76,7 +76,9 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	s.Start()
 	t.Cleanup(s.Close)
 	p.server = s
-	transport := proxy.NewPeerTransport(func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil }, nil)
+	transport := proxy.NewPeerTransport(
+		func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil }, nil,
+	)
 	t.Cleanup(transport.CloseIdleConnections)
 	p.gateway = newNode(t, p.hearing(transport))
 	p.gateway.gateway = unixClient(t, serveUnix(t, p.gateway.Gateway()))
@@ -160,11 +162,19 @@ func TestAPeersProblemIsRelayed(t *testing.T) {
 // A body that the gateway's own node has lost on the way is not the other node's silence.
 func TestABodyIsLostOnItsWayToAPeer(t *testing.T) {
 	lost := problem.New(http.StatusServiceUnavailable, "BufferUnavailable", "", "a part of the input is lost")
-	r := newNode(t, roundTripper(func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("reading the body: %w", lost) }))
+	r := newNode(
+		t,
+		roundTripper(
+			func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("reading the body: %w", lost) },
+		),
+	)
 	r.cp.activate = func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
 		return &nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: "192.0.2.1:1", Cold: true}, nil
 	}
-	wantProblem(t, call(r.Gateway(), request(t, "POST", withoutInput, newID(), "", strings.NewReader("body"))), http.StatusServiceUnavailable, "BufferUnavailable", "")
+	wantProblem(
+		t, call(r.Gateway(), request(t, "POST", withoutInput, newID(), "", strings.NewReader("body"))),
+		http.StatusServiceUnavailable, "BufferUnavailable", "",
+	)
 }
 
 func TestAPeerThatFails(t *testing.T) {

@@ -24,9 +24,14 @@ var refusedField = regexp.MustCompile("^" + reference.FieldPattern() + "$")
 func (in *Ingress) refusal(f *nodeapi.Function, reason, field string) error {
 	words, known := refusedReasons[reason]
 	if !known || !f.TakesInput() || len(field) > reference.MaxTemplateBytes || !refusedField.MatchString(field) {
-		return problem.New(http.StatusBadRequest, "RefusalMalformed", "", "a refusal names a function with an input, a known reason, and the header, parameter or path to fix")
+		return problem.New(
+			http.StatusBadRequest, "RefusalMalformed", "",
+			"a refusal names a function with an input, a known reason, and the header, parameter or path to fix",
+		)
 	}
 	in.config.Log.Debug("the filter refused a request", "function", f.GetName(), "reason", reason, "field", field)
-	in.config.ControlPlane.Event(&nodeapi.Event{Function: f.GetName(), Reason: reason, Message: field + words, Field: field})
+	in.config.ControlPlane.Event(&nodeapi.Event{
+		Function: f.GetName(), Reason: reason, Message: field + words, Field: field,
+	})
 	return nil
 }

@@ -25,7 +25,9 @@ const malformed = "InputReferenceMalformed"
 // The operator hears of what the filter refuses: which header, and what to do.
 func TestARefusalIsAnEvent(t *testing.T) {
 	r := newNode(t, nil)
-	for _, field := range []string{"header x-key", "header x-dir, x-key", "query key", "path", "path, query Frame_1, header x-key"} {
+	for _, field := range []string{
+		"header x-key", "header x-dir, x-key", "query key", "path", "path, query Frame_1, header x-key",
+	} {
 		r.cp.events = nil
 		if resp := call(r.Hints(), refusal(withInput, malformed, field)); resp.StatusCode != http.StatusAccepted {
 			t.Errorf("it is answered %d", resp.StatusCode)

@@ -32,5 +32,8 @@ func (in *Ingress) relay(ctx context.Context, w http.ResponseWriter, r *http.Req
 }
 
 func relayFailed(err error, midway bool) *problem.Problem {
-	return problem.New(http.StatusBadGateway, problem.ReasonRelayFailed, "", "the autoscaler that starts the function "+failure(err, midway))
+	return problem.New(
+		http.StatusBadGateway, problem.ReasonRelayFailed, "",
+		"the autoscaler that starts the function "+failure(err, midway),
+	)
 }

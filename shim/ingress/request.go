@@ -113,7 +113,10 @@ func whileThere(r *http.Request) (_ *http.Request, forget func()) {
 func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began time.Time) error {
 	id := cmp.Or(r.Header.Get(filterapi.HeaderRequest), nodeapi.NewRequestID())
 	if !nodeapi.IsRequestID(id) {
-		return problem.New(http.StatusBadRequest, "RequestIDMalformed", filterapi.HeaderRequest, filterapi.HeaderRequest+" must be 32 lower-case hexadecimal digits")
+		return problem.New(
+			http.StatusBadRequest, "RequestIDMalformed", filterapi.HeaderRequest,
+			filterapi.HeaderRequest+" must be 32 lower-case hexadecimal digits",
+		)
 	}
 	p.id = id
 	wait, cancel := in.waiting(ctx)
@@ -239,7 +242,9 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 	} else {
 		log.Warn("a request failed", "error", err)
 		if p.function != nil && !isReported(err) {
-			in.config.ControlPlane.Event(&nodeapi.Event{Function: name, Reason: pr.Title, Message: pr.Detail, Field: pr.Field})
+			in.config.ControlPlane.Event(&nodeapi.Event{
+				Function: name, Reason: pr.Title, Message: pr.Detail, Field: pr.Field,
+			})
 		}
 	}
 	if proxy.IsBroken(err) {

@@ -35,7 +35,9 @@ func TestMemoryNeedsATmpfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer i.Close()
-	if got := tierNames(i); !slices.Equal(got, []string{"disk"}) || i.Memory != nil || !strings.Contains(said.String(), "not on a tmpfs") {
+	if got := tierNames(i); !slices.Equal(got, []string{"disk"}) || i.Memory != nil || !strings.Contains(
+		said.String(), "not on a tmpfs",
+	) {
 		t.Errorf("it has %v, and says %s", got, said.String())
 	}
 }

@@ -88,7 +88,9 @@ func TestShares(t *testing.T) {
 	if tiers := i.Tiers(); tiers[0].Used != 1<<18 || tiers[1].Used != 1<<18+1 {
 		t.Errorf("the tiers have %+v", tiers)
 	}
-	if _, err := i.Create(strings.Repeat("3", 32), "default/f", 1<<20-1<<18); err == nil || !strings.Contains(err.Error(), "no room") {
+	if _, err := i.Create(
+		strings.Repeat("3", 32), "default/f", 1<<20-1<<18,
+	); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("what no tier has room for: %v", err)
 	}
 	for n := range 2 {
@@ -214,7 +216,10 @@ func TestRedisCredentials(t *testing.T) {
 	if _, _, err := c.redisCredentials(); err == nil {
 		t.Error("a secret that is not there is no error")
 	}
-	if err := errors.Join(os.Mkdir(c.SecretsDir, 0o700), os.WriteFile(filepath.Join(c.SecretsDir, "redis"), []byte("username = me\npassword = s3cret\n"), 0o600)); err != nil {
+	if err := errors.Join(
+		os.Mkdir(c.SecretsDir, 0o700),
+		os.WriteFile(filepath.Join(c.SecretsDir, "redis"), []byte("username = me\npassword = s3cret\n"), 0o600),
+	); err != nil {
 		t.Fatal(err)
 	}
 	if u, p, err := c.redisCredentials(); u != "me" || p != "s3cret" || err != nil {
@@ -238,7 +243,9 @@ func TestBufferMetrics(t *testing.T) {
 	var got []string
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			got = append(got, fmt.Sprintf("%s{%s} %v", f.GetName(), m.GetLabel()[0].GetValue(), m.GetGauge().GetValue()))
+			got = append(
+				got, fmt.Sprintf("%s{%s} %v", f.GetName(), m.GetLabel()[0].GetValue(), m.GetGauge().GetValue()),
+			)
 		}
 	}
 	want := []string{"headstart_buffer_bytes{disk} 0", "headstart_buffer_bytes{memory} 10", "headstart_buffer_inputs{disk} 0", "headstart_buffer_inputs{memory} 1",

@@ -63,7 +63,9 @@ func (b before) file(p string, limit int64) (*tree.File, error) {
 	}
 	rest, found, err := edit.Strip(f.Data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; restore the line, or remove everything from the first line on that is not the file's own", p, err)
+		return nil, fmt.Errorf(
+			"%s: %w; restore the line, or remove everything from the first line on that is not the file's own", p, err,
+		)
 	}
 	// Without a record the journal is lost. A file of which nothing is left was ours.
 	if found && layout.Bare(rest) && (r == nil || r.Before == nil) {
@@ -83,7 +85,10 @@ func (b before) original(r *record) (*tree.File, error) {
 		return nil, fmt.Errorf("the original of %s: %w", r.Path, err)
 	}
 	if hash(f.Data) != r.Before.SHA256 {
-		return nil, fmt.Errorf("%s is damaged; restore the original of %s by hand, and remove %s", originalPath(r.Before.SHA256), r.Path, layout.Home)
+		return nil, fmt.Errorf(
+			"%s is damaged; restore the original of %s by hand, and remove %s", originalPath(r.Before.SHA256), r.Path,
+			layout.Home,
+		)
 	}
 	return &tree.File{Data: f.Data, Mode: r.Before.Mode, UID: r.Before.UID, GID: r.Before.GID}, nil
 }

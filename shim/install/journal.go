@@ -87,7 +87,10 @@ func openJournal(t *tree.Tree) (*journal, error) {
 	}
 	var j journal
 	if err := json.Unmarshal(f.Data, &j); err != nil {
-		return nil, fmt.Errorf("%s: %w; restore it from a copy, or remove %s after undoing by hand what is marked `# headstart: begin`", journalPath, err, layout.Home)
+		return nil, fmt.Errorf(
+			"%s: %w; restore it from a copy, or remove %s after undoing by hand what is marked `# headstart: begin`",
+			journalPath, err, layout.Home,
+		)
 	}
 	if j.Format > journalVersion {
 		return nil, fmt.Errorf("%s is of Headstart %s, which is newer than this installer; use that version", journalPath, j.Installed)

@@ -142,7 +142,10 @@ func (j *job) await(ctx context.Context) error {
 	}
 	late := source.TimedOut(j.about.GetStore())
 	late.Field = filterapi.AnnotationInput
-	late.Detail += fmt.Sprintf("; %s, now %s, bounds the wait for the input", filterapi.AnnotationReadyTimeout, j.about.GetReadyTimeout().AsDuration())
+	late.Detail += fmt.Sprintf(
+		"; %s, now %s, bounds the wait for the input", filterapi.AnnotationReadyTimeout,
+		j.about.GetReadyTimeout().AsDuration(),
+	)
 	return source.Because(late, err)
 }
 

@@ -20,7 +20,9 @@ type collecting struct {
 	got chan *coltracepb.ExportTraceServiceRequest
 }
 
-func (c collecting) Export(_ context.Context, r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+func (c collecting) Export(_ context.Context, r *coltracepb.ExportTraceServiceRequest) (
+	*coltracepb.ExportTraceServiceResponse, error,
+) {
 	c.got <- r
 	return &coltracepb.ExportTraceServiceResponse{}, nil
 }
@@ -37,7 +39,9 @@ func TestSpansOfShimsWaitForTheCollector(t *testing.T) {
 	leave()
 	answered := make(chan error, 1)
 	go func() {
-		_, err := node.Spans{Collector: coltracepb.NewTraceServiceClient(conn)}.Export(gone, &coltracepb.ExportTraceServiceRequest{})
+		_, err := node.Spans{Collector: coltracepb.NewTraceServiceClient(conn)}.Export(
+			gone, &coltracepb.ExportTraceServiceRequest{},
+		)
 		answered <- err
 	}()
 	for state := conn.GetState(); state != connectivity.TransientFailure && conn.WaitForStateChange(t.Context(), state); {

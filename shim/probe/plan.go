@@ -194,7 +194,9 @@ func (p *Plan) measured(now time.Time) (all []*nodeapi.RoundTrip) {
 	for name, known := range p.of {
 		if known.fresh(now) {
 			age := max(now.Sub(known.last), 0)
-			all = append(all, &nodeapi.RoundTrip{Node: name, RttUs: known.smoothed.Microseconds(), Age: durationpb.New(age)})
+			all = append(all, &nodeapi.RoundTrip{
+				Node: name, RttUs: known.smoothed.Microseconds(), Age: durationpb.New(age),
+			})
 		}
 	}
 	slices.SortFunc(all, func(a, b *nodeapi.RoundTrip) int { return cmp.Compare(a.GetNode(), b.GetNode()) })

@@ -34,7 +34,9 @@ func TestFaults(t *testing.T) {
 }
 
 func TestReasonOf(t *testing.T) {
-	if got := problem.ReasonOf(fmt.Errorf("delivering: %w", problem.InstanceGone())); got != problem.ReasonInstanceGone {
+	if got := problem.ReasonOf(fmt.Errorf(
+		"delivering: %w", problem.InstanceGone(),
+	)); got != problem.ReasonInstanceGone {
 		t.Errorf("it is %q", got)
 	}
 	for _, err := range []error{nil, errors.New("no problem")} {

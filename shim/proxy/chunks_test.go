@@ -73,7 +73,9 @@ func TestBodiesAreSentInLargeChunks(t *testing.T) {
 
 // Bodies that do not come on have so many chunks together and no more; others arrive all the same.
 func TestSlowBodiesHaveSoManyChunks(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }))
+	s := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }),
+	)
 	defer s.Close()
 	send := func(body io.Reader, size int) (*http.Response, error) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, body)

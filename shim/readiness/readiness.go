@@ -50,7 +50,10 @@ func because(err error, port uint16) string {
 	case errors.As(err, &status):
 		return status.Error()
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Sprintf("nothing listens on port %d; a program that listens on 127.0.0.1 only, or on another port, cannot be reached", port)
+		return fmt.Sprintf(
+			"nothing listens on port %d; a program that listens on 127.0.0.1 only, or on another port, cannot be reached",
+			port,
+		)
 	case errors.As(err, &slow) && slow.Timeout():
 		return fmt.Sprintf("port %d does not answer within %s", port, probeTimeout)
 	}

@@ -18,7 +18,8 @@ import (
 // ownTypes are what the node's own gateway has all of, in the order in which a change of several is
 // said: clusters come before the routes to them.
 var ownTypes = []string{
-	resource.EndpointType, resource.ClusterType, resource.ListenerType, resource.RouteType, resource.ExtensionConfigType,
+	resource.EndpointType, resource.ClusterType, resource.ListenerType, resource.RouteType,
+	resource.ExtensionConfigType,
 }
 
 // Own is the node's own gateway, of which a mesh knows nothing (shim/gateway).
@@ -54,7 +55,8 @@ func (o *own) setFunctions(functions []*nodeapi.Function) {
 	}
 	o.functions = make([]*nodeapi.Function, 0, len(functions))
 	for _, f := range functions {
-		o.functions = append(o.functions, &nodeapi.Function{Name: f.GetName(), Hosts: f.GetHosts(), HasInput: f.GetHasInput(),
+		o.functions = append(o.functions, &nodeapi.Function{Name: f.GetName(), Hosts: f.GetHosts(),
+			HasInput:      f.GetHasInput(),
 			InputTemplate: f.GetInputTemplate(), InputTemplates: f.GetInputTemplates(),
 			ReadyTimeout: f.GetReadyTimeout(), RequestTimeout: f.GetRequestTimeout()})
 	}

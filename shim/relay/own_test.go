@@ -25,7 +25,8 @@ func owning(t *testing.T, stateFile string, refused func(*nodeapi.GatewayRefusal
 	t.Helper()
 	confirmed := make(chan int64, 16)
 	return rigOf(t, Config{StateFile: stateFile, Refused: refused, Confirmed: func(id int64) { confirmed <- id }, RouteFilter: module.Route("/opt/filters.wasm"), Gateway: gateway.Config{
-		Node: "edge", Port: 8080, RelaySocket: "/run/gateway.sock", IngressSocket: "/run/ingress.sock", HintSocket: "/run/hints.sock",
+		Node: "edge", Port: 8080, RelaySocket: "/run/gateway.sock", IngressSocket: "/run/ingress.sock",
+		HintSocket:  "/run/hints.sock",
 		AdminSocket: "/run/envoy.sock", PrefetchFilter: "/opt/filters.wasm", RouteFilter: "/opt/filters.wasm"}}), confirmed
 }
 
@@ -69,8 +70,13 @@ func asked(functions ...string) map[string][]string {
 func (e *envoy) takes(functions ...string) map[string][]string {
 	e.t.Helper()
 	got := map[string][]string{}
-	for _, typeURL := range []string{resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType, resource.ExtensionConfigType} {
-		e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "edge"}, TypeUrl: typeURL, ResourceNamesSubscribe: asked(functions...)[typeURL]})
+	for _, typeURL := range []string{
+		resource.ClusterType, resource.EndpointType, resource.ListenerType, resource.RouteType,
+		resource.ExtensionConfigType,
+	} {
+		e.send(&discovery.DeltaDiscoveryRequest{
+			Node: &core.Node{Id: "edge"}, TypeUrl: typeURL, ResourceNamesSubscribe: asked(functions...)[typeURL],
+		})
 		r := e.next(typeURL)
 		for _, res := range r.GetResources() {
 			got[short(typeURL)] = append(got[short(typeURL)], res.GetName())
@@ -207,7 +213,10 @@ func TestWhatIsSaidIsConfirmedWhenTheGatewayHasIt(t *testing.T) {
 	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{thumbs}})
 	response = e.next(resource.EndpointType)
 	// What it refuses is told otherwise, and waited for no longer.
-	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResponseNonce: response.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no"}})
+	e.send(&discovery.DeltaDiscoveryRequest{
+		TypeUrl: resource.EndpointType, ResponseNonce: response.GetNonce(),
+		ErrorDetail: &rpcstatus.Status{Message: "no"},
+	})
 	if got := <-confirmed; got != 4 {
 		t.Errorf("confirmed %d", got)
 	}
@@ -274,7 +283,10 @@ func TestAGatewayWithoutWasm(t *testing.T) {
 	u := r.hears(t)
 	r.tell(t, u, "1", video)
 	e := r.ads()
-	e.send(&discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "edge", Extensions: []*core.Extension{{Name: "envoy.filters.http.router"}}}, TypeUrl: resource.ClusterType})
+	e.send(&discovery.DeltaDiscoveryRequest{
+		Node:    &core.Node{Id: "edge", Extensions: []*core.Extension{{Name: "envoy.filters.http.router"}}},
+		TypeUrl: resource.ClusterType,
+	})
 	m := <-told
 	if len(m.GetRefusals()) != 1 || m.GetRefusals()[0].GetTypeUrl() != "" || m.GetRefusals()[0].GetWords() == "" {
 		t.Errorf("told %v", m)
@@ -284,9 +296,14 @@ func TestAGatewayWithoutWasm(t *testing.T) {
 		e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: asked(video)[typeURL]})
 		e.ack(e.next(typeURL))
 	}
-	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.ExtensionConfigType, ResourceNamesSubscribe: asked()[resource.ExtensionConfigType]})
+	e.send(&discovery.DeltaDiscoveryRequest{
+		TypeUrl: resource.ExtensionConfigType, ResourceNamesSubscribe: asked()[resource.ExtensionConfigType],
+	})
 	response := e.next(resource.ExtensionConfigType)
-	e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.ExtensionConfigType, ResponseNonce: response.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "no Wasm"}})
+	e.send(&discovery.DeltaDiscoveryRequest{
+		TypeUrl: resource.ExtensionConfigType, ResponseNonce: response.GetNonce(),
+		ErrorDetail: &rpcstatus.Status{Message: "no Wasm"},
+	})
 	r.relay.Confirm(1)
 	<-confirmed
 	if len(told) > 0 {

@@ -100,7 +100,10 @@ func TestWrongEndpointsAreRefused(t *testing.T) {
 }
 
 func TestTooManyAssignments(t *testing.T) {
-	e := newResources(resource.EndpointType, make(chan struct{}, 1), func(map[string]*discovery.Resource, []string) error { return nil })
+	e := newResources(
+		resource.EndpointType, make(chan struct{}, 1),
+		func(map[string]*discovery.Resource, []string) error { return nil },
+	)
 	all := &discovery.DeltaDiscoveryResponse{}
 	for i := range maxResources {
 		all.Resources = append(all.Resources, assigned(t, "default/f:"+strings.Repeat("1", i%200)+string(rune('a'+i/200)), "1", "10.0.0.1"))

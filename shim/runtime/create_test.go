@@ -105,7 +105,9 @@ func TestCreateWithoutTheDaemon(t *testing.T) {
 			})
 		}, "DescribeFailed"},
 		"says too much": {func(t *testing.T) string {
-			return daemonSocket(t, answer(&nodeapi.DescribeResponse{Env: map[string]string{"HEADSTART_A": strings.Repeat("a", 2<<20)}}))
+			return daemonSocket(t, answer(&nodeapi.DescribeResponse{
+				Env: map[string]string{"HEADSTART_A": strings.Repeat("a", 2<<20)},
+			}))
 		}, "DescribeFailed"},
 		"describes what is not allowed": {func(t *testing.T) string {
 			return daemonSocket(t, answer(&nodeapi.DescribeResponse{
@@ -142,7 +144,9 @@ func TestCreateWithoutTheDaemon(t *testing.T) {
 func TestCreateWithABrokenBundle(t *testing.T) {
 	inner := &runc{}
 	s := runtime.New(inner, daemonSocket(t, answer(nil)), "test")
-	for name, dir := range map[string]string{"no bundle": "/nonexistent", "no config.json": directory(t), "no JSON": bundle(t, "{")} {
+	for name, dir := range map[string]string{
+		"no bundle": "/nonexistent", "no config.json": directory(t), "no JSON": bundle(t, "{"),
+	} {
 		ctx, hook := logged(t)
 		if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: dir}); err != nil {
 			t.Errorf("%s: Create: %v", name, err)

@@ -93,13 +93,17 @@ func (d daemon) Describe(ctx context.Context, r *nodeapi.DescribeRequest) (*node
 }
 
 // daemonSocket serves a daemon that answers with what describe returns.
-func daemonSocket(t *testing.T, describe func(context.Context, *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error)) string {
+func daemonSocket(t *testing.T, describe func(context.Context, *nodeapi.DescribeRequest) (
+	*nodeapi.DescribeResponse, error,
+)) string {
 	t.Helper()
 	return serve(t, func(s *grpc.Server) { nodeapi.RegisterSandboxesServer(s, daemon{describe: describe}) })
 }
 
 // answer is a daemon that describes every sandbox alike.
-func answer(d *nodeapi.DescribeResponse) func(context.Context, *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+func answer(d *nodeapi.DescribeResponse) func(context.Context, *nodeapi.DescribeRequest) (
+	*nodeapi.DescribeResponse, error,
+) {
 	return func(context.Context, *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) { return d, nil }
 }
 
@@ -112,7 +116,9 @@ type collector struct {
 	got []*coltracepb.ExportTraceServiceRequest
 }
 
-func (c *collector) Export(_ context.Context, r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+func (c *collector) Export(_ context.Context, r *coltracepb.ExportTraceServiceRequest) (
+	*coltracepb.ExportTraceServiceResponse, error,
+) {
 	if c.hold != nil {
 		<-c.hold
 	}

@@ -27,7 +27,9 @@ func withoutInput(ctx context.Context, id string, d *nodeapi.DescribeResponse, m
 	why := "the node's daemon does not know it"
 	switch {
 	case missed != nil:
-		log.G(ctx).WithError(missed.cause).WithField("sandbox", id).WithField("reason", missed.reason).Error("a job's sandbox is not made")
+		log.G(ctx).WithError(missed.cause).WithField("sandbox", id).WithField("reason", missed.reason).Error(
+			"a job's sandbox is not made",
+		)
 		why = missed.reason
 	case d != nil:
 		return nil

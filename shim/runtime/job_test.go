@@ -74,7 +74,9 @@ func TestAJobWithoutItsInputDoesNotStart(t *testing.T) {
 		return status.Error(codes.FailedPrecondition, "InputNotFound: there is no such object")
 	}))
 	_, err := s.Start(t.Context(), &taskAPI.StartRequest{ID: "a"})
-	if p := status.Convert(err); p.Code() != codes.FailedPrecondition || !strings.HasSuffix(p.Message(), "the job's input: InputNotFound: there is no such object") {
+	if p := status.Convert(err); p.Code() != codes.FailedPrecondition || !strings.HasSuffix(
+		p.Message(), "the job's input: InputNotFound: there is no such object",
+	) {
 		t.Errorf("got %v", err)
 	}
 	if got := strings.Join(inner.calls, ", "); got != "create a" {

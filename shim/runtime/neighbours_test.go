@@ -19,11 +19,15 @@ import (
 func TestDaemonsOfOtherVersions(t *testing.T) {
 	source := ownDirectory(t, "default_fire-x_u-1")
 	description := func() *nodeapi.DescribeResponse {
-		return &nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{{Source: source, Destination: "/headstart/input", ReadOnly: true}},
+		return &nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{{
+			Source: source, Destination: "/headstart/input", ReadOnly: true,
+		}},
 			Env: map[string]string{"HEADSTART_INPUT_DIR": "/headstart/input"}}
 	}
 	withoutGone := nodeapi.Sandboxes_ServiceDesc
-	withoutGone.Methods = slices.DeleteFunc(slices.Clone(withoutGone.Methods), func(m grpc.MethodDesc) bool { return m.MethodName == "Gone" })
+	withoutGone.Methods = slices.DeleteFunc(
+		slices.Clone(withoutGone.Methods), func(m grpc.MethodDesc) bool { return m.MethodName == "Gone" },
+	)
 	tests := map[string]struct {
 		serves grpc.ServiceDesc
 		says   *nodeapi.DescribeResponse
@@ -34,12 +38,20 @@ func TestDaemonsOfOtherVersions(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			inner := &runc{}
-			s := runtime.New(inner, serve(t, func(g *grpc.Server) { g.RegisterService(&tt.serves, daemon{describe: answer(tt.says)}) }), "test")
+			s := runtime.New(
+				inner,
+				serve(t, func(g *grpc.Server) { g.RegisterService(&tt.serves, daemon{describe: answer(tt.says)}) }),
+				"test",
+			)
 			ctx, hook := logged(t)
-			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, `{"process":{},`+ofPod[1:])}); err != nil {
+			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{
+				ID: "a", Bundle: bundle(t, `{"process":{},`+ofPod[1:]),
+			}); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(inner.config, `"source":"`+source+`"`) || !strings.Contains(inner.config, `"HEADSTART_INPUT_DIR=/headstart/input"`) {
+			if !strings.Contains(inner.config, `"source":"`+source+`"`) || !strings.Contains(
+				inner.config, `"HEADSTART_INPUT_DIR=/headstart/input"`,
+			) {
 				t.Errorf("runc saw %s, without what the daemon described", inner.config)
 			}
 			if _, err := s.Delete(ctx, &taskAPI.DeleteRequest{ID: "a"}); err != nil {

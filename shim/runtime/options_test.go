@@ -78,7 +78,9 @@ func TestRuncGetsItsOptions(t *testing.T) {
 			_, err := runtime.New(inner, filepath.Join(directory(t), "away"), "test").Create(ctx, r)
 			if tt.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.fails) || !errdefs.IsInvalidArgument(errgrpc.ToNative(err)) || len(inner.calls) != 0 {
-					t.Errorf("%v, and runc was called with %v; want a refusal that names %s", err, inner.calls, tt.fails)
+					t.Errorf(
+						"%v, and runc was called with %v; want a refusal that names %s", err, inner.calls, tt.fails,
+					)
 				}
 				return
 			}

@@ -56,10 +56,14 @@ func TestContainersOfPods(t *testing.T) {
 			}}
 			s := runtime.New(&runc{}, serve(t, func(g *grpc.Server) { nodeapi.RegisterSandboxesServer(g, d) }), "test")
 			ctx, _ := logged(t)
-			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: tt.id, Bundle: bundle(t, tt.config)}); (err != nil) != (tt.id == "broken") {
+			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{
+				ID: tt.id, Bundle: bundle(t, tt.config),
+			}); (err != nil) != (tt.id == "broken") {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&nodeapi.DescribeRequest{Sandbox: tt.id, Pod: tt.asked}, <-asked, protocmp.Transform()); diff != "" {
+			if diff := cmp.Diff(
+				&nodeapi.DescribeRequest{Sandbox: tt.id, Pod: tt.asked}, <-asked, protocmp.Transform(),
+			); diff != "" {
 				t.Errorf("asked (-want +got):\n%s", diff)
 			}
 			if tt.end == nil {
@@ -95,17 +99,22 @@ func TestAFunctionIsTakenOutBeforeItHearsOfItsEnd(t *testing.T) {
 	signal := func(n syscall.Signal) *taskAPI.KillRequest {
 		return &taskAPI.KillRequest{ID: "a", Signal: uint32(n)}
 	}
-	job := strings.Replace(ofPod, `{"annotations":{`, `{"annotations":{"headstart.dev/input":"s3://b/k","headstart.dev/read-by":"socket",`, 1)
+	job := strings.Replace(
+		ofPod, `{"annotations":{`, `{"annotations":{"headstart.dev/input":"s3://b/k","headstart.dev/read-by":"socket",`,
+		1,
+	)
 	for name, tt := range map[string]struct {
 		config  string
 		answer  error
 		request *taskAPI.KillRequest
 		after   time.Duration
 	}{
-		"function":         {config: ofPod, request: signal(syscall.SIGTERM), after: time.Second},
-		"its own signal":   {config: ofPod, request: signal(syscall.SIGINT), after: time.Second},
-		"killed":           {config: ofPod, request: signal(syscall.SIGKILL)},
-		"a process in it":  {config: ofPod, request: &taskAPI.KillRequest{ID: "a", ExecID: "sh", Signal: uint32(syscall.SIGTERM)}},
+		"function":       {config: ofPod, request: signal(syscall.SIGTERM), after: time.Second},
+		"its own signal": {config: ofPod, request: signal(syscall.SIGINT), after: time.Second},
+		"killed":         {config: ofPod, request: signal(syscall.SIGKILL)},
+		"a process in it": {config: ofPod, request: &taskAPI.KillRequest{
+			ID: "a", ExecID: "sh", Signal: uint32(syscall.SIGTERM),
+		}},
 		"job":              {config: job, request: signal(syscall.SIGTERM)},
 		"not one of ours":  {config: ofPod, answer: status.Error(codes.NotFound, "not one of ours"), request: signal(syscall.SIGTERM)},
 		"one of no pod":    {config: plain, request: signal(syscall.SIGTERM)},

@@ -131,7 +131,9 @@ func setOptions(r *taskAPI.CreateTaskRequest, systemd bool) error {
 
 // prepare returns what the daemon described, nil for nothing, and why it is not in the
 // bundle, nil if it is.
-func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *bundle) (*nodeapi.DescribeResponse, *lapse) {
+func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *bundle) (
+	*nodeapi.DescribeResponse, *lapse,
+) {
 	// A restored process has the mounts and the environment of its checkpoint; CRIU
 	// refuses others.
 	if r.Checkpoint != "" || b.facts.Pause {

@@ -38,7 +38,8 @@ func spans(c *collector) []span {
 			for _, ss := range rs.GetScopeSpans() {
 				for _, s := range ss.GetSpans() {
 					one := span{
-						Name: s.GetName(), Trace: hex.EncodeToString(s.GetTraceId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+						Name: s.GetName(), Trace: hex.EncodeToString(s.GetTraceId()),
+						Parent:     hex.EncodeToString(s.GetParentSpanId()),
 						Attributes: values(append(rs.GetResource().GetAttributes(), s.GetAttributes()...)),
 						Failed:     s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR,
 					}
@@ -63,7 +64,9 @@ func values(attributes []*commonpb.KeyValue) map[string]string {
 
 // attributes are those that each span of sandbox a has, with more.
 func attributes(id string, more ...string) map[string]string {
-	m := map[string]string{"service.name": "containerd-shim-headstart", "service.version": "1.2.3", "headstart.instance": id}
+	m := map[string]string{
+		"service.name": "containerd-shim-headstart", "service.version": "1.2.3", "headstart.instance": id,
+	}
 	for i := 0; i < len(more); i += 2 {
 		m[more[i]] = more[i+1]
 	}
@@ -72,7 +75,10 @@ func attributes(id string, more ...string) map[string]string {
 
 func TestSpans(t *testing.T) {
 	ours := func(d *nodeapi.DescribeResponse) *nodeapi.DescribeResponse { d.Traceparent = traceparent; return d }
-	create := span{Name: "runc.create", Trace: traceID, Parent: parentID, Attributes: attributes("a"), Events: []string{"prepared"}}
+	create := span{
+		Name: "runc.create", Trace: traceID, Parent: parentID, Attributes: attributes("a"),
+		Events: []string{"prepared"},
+	}
 	start := span{Name: "runc.start", Trace: traceID, Parent: parentID, Attributes: attributes("a")}
 	unchanged, failed := create, create
 	unchanged.Attributes = attributes("a", "headstart.degraded", "DescriptionInvalid")

@@ -151,7 +151,10 @@ func TestASandboxHasADirectory(t *testing.T) {
 		d := w.enter(nil)
 		want := []*nodeapi.Mount{{Source: w.dir(w.id, "input"), Destination: "/headstart/input", ReadOnly: true},
 			{Source: w.dir(w.id, "inputs"), Destination: "/headstart/inputs", ReadOnly: true}}
-		env := map[string]string{"HEADSTART_INPUT_DIR": "/headstart/input", "HEADSTART_INPUTS_DIR": "/headstart/inputs", "HEADSTART_INSTANCE": w.id}
+		env := map[string]string{
+			"HEADSTART_INPUT_DIR": "/headstart/input", "HEADSTART_INPUTS_DIR": "/headstart/inputs",
+			"HEADSTART_INSTANCE": w.id,
+		}
 		diff := cmp.Diff(want, d.GetMounts(), protocmp.Transform()) + cmp.Diff(env, d.GetEnv())
 		if diff != "" || d.GetOtlpTarget() != "unix:/run/otlp.sock" {
 			w.Errorf("described as %v (-want +got):\n%s", d, diff)
@@ -234,16 +237,22 @@ func TestNamedInputs(t *testing.T) {
 			if again, err := inputs.For("mask"); again != mask || err != nil {
 				w.Errorf("another one: %v", err)
 			}
-			if err := errors.Join(mask.Input.WriteFile("request", nil, 0o444), mask.Memory.WriteFile("request", nil, 0o444)); err != nil {
+			if err := errors.Join(
+				mask.Input.WriteFile("request", nil, 0o444), mask.Memory.WriteFile("request", nil, 0o444),
+			); err != nil {
 				w.Error(err)
 			}
-			for _, dir := range []string{w.dir(w.id, "inputs"), w.dir(w.id, "inputs", "mask"), filepath.Join(path, w.id, "inputs", "mask")} {
+			for _, dir := range []string{
+				w.dir(w.id, "inputs"), w.dir(w.id, "inputs", "mask"), filepath.Join(path, w.id, "inputs", "mask"),
+			} {
 				if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
 					w.Errorf("%s: %v, %v", dir, info, err)
 				}
 			}
 			w.restart()
-			if left := append(names(w.T, w.dir(w.id, "inputs")), names(w.T, filepath.Join(path, w.id))...); len(left) != 0 {
+			if left := append(
+				names(w.T, w.dir(w.id, "inputs")), names(w.T, filepath.Join(path, w.id))...,
+			); len(left) != 0 {
 				w.Errorf("after a restart: %v", left)
 			}
 		}
@@ -330,7 +339,9 @@ func TestANeedThatCannotBeBrought(t *testing.T) {
 	both(t, func(w *world) {
 		w.config.Providers = []sandboxes.Provider{&provider{failure: errors.New("no room")}, &provider{name: "volume"}}
 		w.restart()
-		if got := destinations(w, w.enter(nil)); !slices.Equal(got, []string{"/headstart/input", "/headstart/inputs", "/headstart/volume"}) {
+		if got := destinations(w, w.enter(nil)); !slices.Equal(got, []string{
+			"/headstart/input", "/headstart/inputs", "/headstart/volume",
+		}) {
 			w.Errorf("described with %v", got)
 		}
 		if _, err := w.Ready(w.Context(), w.id); err != nil {

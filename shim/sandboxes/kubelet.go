@@ -58,7 +58,10 @@ func OpenKubelet(c Config, functions func(name string) *nodeapi.Function) (*Kube
 	if err != nil {
 		return nil, err
 	}
-	k := &Kubelet{Set: s, functions: functions, pods: map[string]*pod{}, jobs: map[string]*nodeapi.Job{}, expected: map[string]expectation{}}
+	k := &Kubelet{
+		Set: s, functions: functions, pods: map[string]*pod{}, jobs: map[string]*nodeapi.Job{},
+		expected: map[string]expectation{},
+	}
 	s.runtime = k
 	if err := k.adopt(); err != nil {
 		k.Close()

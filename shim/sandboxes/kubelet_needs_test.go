@@ -48,7 +48,9 @@ func TestAPodHasANeed(t *testing.T) {
 	r := newPodRigWith(t, p)
 	for _, container := range []string{"a", "b"} {
 		d := r.described(container, pod("fire-x", container))
-		want := &nodeapi.Mount{Source: filepath.Join(r.dir, one, "socket"), Destination: "/headstart/socket", ReadOnly: true}
+		want := &nodeapi.Mount{
+			Source: filepath.Join(r.dir, one, "socket"), Destination: "/headstart/socket", ReadOnly: true,
+		}
 		if diff := cmp.Diff(want, d.GetMounts()[len(d.GetMounts())-1], protocmp.Transform()); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", d, diff)
 		}

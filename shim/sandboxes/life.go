@@ -99,7 +99,8 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 	in.needs, in.traceparent = n, tracing.Traceparent(ctx)
 	l.mu.Unlock()
 	return l.containers.Create(ctx, Spec{
-		ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(), Env: f.GetEnv(),
+		ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(),
+		Env:            f.GetEnv(),
 		CPULimitMillis: f.GetCpuLimitMillis(), MemoryLimit: f.GetMemoryLimit(), Annotations: annotations,
 	})
 }

@@ -128,7 +128,9 @@ func TestAJobRunsOnce(t *testing.T) {
 		"fails": {args: []string{"exit", "3", "1s"}, want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED,
 			Reason: "JobFailed", ExitCode: 3,
 			Message: "the job's program ended with code 3", Field: "spec.template.spec.containers[0]"}},
-		"has no input": {fails: problem.New(http.StatusNotFound, "InputNotFound", "headstart.dev/input", "no such object"),
+		"has no input": {fails: problem.New(
+			http.StatusNotFound, "InputNotFound", "headstart.dev/input", "no such object",
+		),
 			args: []string{"exit", "0"},
 			want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED, Reason: "InputNotFound",
 				Message: "no such object", Field: "headstart.dev/input"}},
@@ -193,7 +195,9 @@ func TestAJobIsStopped(t *testing.T) {
 
 func TestStageOfOthers(t *testing.T) {
 	r := newJobRig(t, nil)
-	if _, err := r.set.Stage(t.Context(), &nodeapi.StageRequest{Sandbox: "video-1"}); status.Code(err) != codes.NotFound {
+	if _, err := r.set.Stage(
+		t.Context(), &nodeapi.StageRequest{Sandbox: "video-1"},
+	); status.Code(err) != codes.NotFound {
 		t.Error(err)
 	}
 }

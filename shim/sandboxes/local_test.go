@@ -57,7 +57,8 @@ func TestStartThatFails(t *testing.T) {
 		took   time.Duration
 	}{
 		"no image": {change: func(f *nodeapi.Function) { f.Image = "absent:1" },
-			want: problem.Problem{Title: "ImageUnavailable", Status: 502, Field: "spec.template.spec.containers[0].image",
+			want: problem.Problem{Title: "ImageUnavailable", Status: 502,
+				Field:  "spec.template.spec.containers[0].image",
 				Detail: "there is no such image"}},
 		"no program": {change: func(f *nodeapi.Function) { f.Args = []string{"/run/secret"} },
 			log: []string{`["/run/secret"] is no program`},
@@ -66,15 +67,19 @@ func TestStartThatFails(t *testing.T) {
 		"ends at once": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "3"} },
 			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]",
 				Detail: "the function's program ended with code 3 before it was ready"}},
-		"ends later": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "0", "20s"} }, took: 20 * time.Second,
+		"ends later": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "0", "20s"} },
+			took: 20 * time.Second,
 			want: problem.Problem{Title: "FunctionExited", Status: 502, Field: "spec.template.spec.containers[0]",
 				Detail: "the function's program ended with code 0 before it was ready"}},
 		"never ready": {change: func(f *nodeapi.Function) { f.Args = append(f.Args, hour) }, took: readyTimeout,
 			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout"}},
-		"image never there": {change: func(f *nodeapi.Function) { f.Image = sandboxestest.SlowImage }, took: readyTimeout,
+		"image never there": {change: func(f *nodeapi.Function) { f.Image = sandboxestest.SlowImage },
+			took: readyTimeout,
 			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout",
 				Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
-		"id that is a path": {id: "../../precious", log: []string{`"../../precious" is no name of a sandbox or container`},
+		"id that is a path": {id: "../../precious", log: []string{
+			`"../../precious" is no name of a sandbox or container`,
+		},
 			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]",
 				Detail: "the node could not start the function's sandbox; the node's log says why"}},
 		"id that is nothing": {id: " ", log: []string{`"" is no name of a sandbox or container`},
@@ -105,7 +110,10 @@ func TestStartThatFails(t *testing.T) {
 					test.log = []string{fmt.Sprintf("port %d is none", m.GetFunction().GetPort())}
 				}
 				if name == "never ready" {
-					test.want.Detail = fmt.Sprintf("the function was not ready within 1m0s: nothing listens on port %d; a program that listens on 127.0.0.1 only, or on another port, cannot be reached; mend its start, or allow it more time", m.GetFunction().GetPort())
+					test.want.Detail = fmt.Sprintf(
+						"the function was not ready within 1m0s: nothing listens on port %d; a program that listens on 127.0.0.1 only, or on another port, cannot be reached; mend its start, or allow it more time",
+						m.GetFunction().GetPort(),
+					)
 				}
 				failed := inPhase(m.GetId(), nodeapi.Phase_PHASE_FAILED)
 				failed.Reason, failed.Message = test.want.Title, test.want.Detail

@@ -40,7 +40,10 @@ func stopRequested(ctx context.Context) (grace time.Duration, stopped bool) {
 }
 
 func exitedEarly(e Exit) *problem.Problem {
-	return problem.New(http.StatusBadGateway, reasonExited, fieldContainer, fmt.Sprintf("the function's program %v before it was ready", e))
+	return problem.New(
+		http.StatusBadGateway, reasonExited, fieldContainer,
+		fmt.Sprintf("the function's program %v before it was ready", e),
+	)
 }
 
 // explain turns the failure of a start within ctx into words for the function's owner;
@@ -56,7 +59,9 @@ func (l *Local) explain(ctx context.Context, in *run, err error, f *nodeapi.Func
 		return problem.New(http.StatusServiceUnavailable, problem.ReasonInstanceStopped, "",
 			"the instance was stopped while it was starting")
 	case l.ctx.Err() != nil:
-		return problem.New(http.StatusServiceUnavailable, problem.ReasonDaemonStopping, "", "the node's daemon is being stopped")
+		return problem.New(
+			http.StatusServiceUnavailable, problem.ReasonDaemonStopping, "", "the node's daemon is being stopped",
+		)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		why := ""
 		var last *readiness.NotReadyError

@@ -81,7 +81,8 @@ func FuzzIDsStayBelow(f *testing.F) {
 // What a killed daemon left on its disk may be torn or tampered with.
 func FuzzMeta(f *testing.F) {
 	for _, m := range []string{
-		`{"port":8080}`, `{"port":0}`, `{"port":70000}`, `{"port":-1}`, `{`, ``, `null`, `{"port":"8080"}`, `{"job":true}`,
+		`{"port":8080}`, `{"port":0}`, `{"port":70000}`, `{"port":-1}`, `{`, ``, `null`, `{"port":"8080"}`,
+		`{"job":true}`,
 	} {
 		f.Add([]byte(m))
 	}

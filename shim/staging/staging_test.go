@@ -111,7 +111,9 @@ func TestNamedInputs(t *testing.T) {
 	if err := mask.Remove("one"); err != nil {
 		t.Error(err)
 	}
-	if got := append(names(t, filepath.Join(named, "mask")), names(t, filepath.Join(memory, "inputs", "mask"))...); len(got) != 0 {
+	if got := append(
+		names(t, filepath.Join(named, "mask")), names(t, filepath.Join(memory, "inputs", "mask"))...,
+	); len(got) != 0 {
 		t.Errorf("left: %v", got)
 	}
 	if of, err := (&staging.Dir{Input: d.Input}).For("mask"); of != nil || err != nil {

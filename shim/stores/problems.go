@@ -34,7 +34,9 @@ type observed struct {
 }
 
 // Fetch implements source.Source.
-func (o *observed) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
+func (o *observed) Fetch(
+	ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error),
+) error {
 	return o.observe(o.opened.Fetch(ctx, ref, begin))
 }
 

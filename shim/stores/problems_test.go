@@ -22,7 +22,11 @@ func TestProblemsOfSecrets(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if code := int(status.Load()); code != http.StatusOK {
 			w.WriteHeader(code)
-			_, _ = w.Write([]byte("<Error><Code>InvalidAccessKeyId</Code><Message>" + r.Header.Get("Authorization") + "</Message></Error>"))
+			_, _ = w.Write(
+				[]byte(
+					"<Error><Code>InvalidAccessKeyId</Code><Message>" + r.Header.Get("Authorization") + "</Message></Error>",
+				),
+			)
 			return
 		}
 		w.Header().Set("ETag", `"1"`)
@@ -90,7 +94,9 @@ func TestProblemsOfADirectoryThatIsNotThere(t *testing.T) {
 	}
 	defer s.Close()
 	s.Set([]*nodeapi.Store{edge("http://one.example")})
-	if got := s.problems(t.Context()).GetProblems(); len(got) != 1 || !strings.Contains(got[0].GetMessage(), "--secrets-dir: open /not/there") {
+	if got := s.problems(t.Context()).GetProblems(); len(got) != 1 || !strings.Contains(
+		got[0].GetMessage(), "--secrets-dir: open /not/there",
+	) {
 		t.Errorf("got %v", got)
 	}
 }

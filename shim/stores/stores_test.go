@@ -29,7 +29,10 @@ func newStores(t *testing.T) (*Stores, string) {
 }
 
 func edge(endpoint string) *nodeapi.Store {
-	return &nodeapi.Store{Name: "edge", Endpoint: endpoint, Region: "us-east-1", PathStyle: true, Buckets: []string{"videos"}, Secret: "edge"}
+	return &nodeapi.Store{
+		Name: "edge", Endpoint: endpoint, Region: "us-east-1", PathStyle: true, Buckets: []string{"videos"},
+		Secret: "edge",
+	}
 }
 
 func TestStoresFollowTheOperatorsList(t *testing.T) {
@@ -42,7 +45,10 @@ func TestStoresFollowTheOperatorsList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Set([]*nodeapi.Store{edge("http://one.example:9000"), {Name: "archive", Endpoint: "http://two.example", Region: "us-east-1", Buckets: []string{"old"}, Secret: "a"}})
+	s.Set([]*nodeapi.Store{
+		edge("http://one.example:9000"),
+		{Name: "archive", Endpoint: "http://two.example", Region: "us-east-1", Buckets: []string{"old"}, Secret: "a"},
+	})
 	if same, err := s.Source("edge"); err != nil || same != first {
 		t.Errorf("a store that stays as it was loses its connections: %v", err)
 	}
@@ -133,7 +139,10 @@ func fetch(t *testing.T, s *Stores) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return from.Fetch(t.Context(), source.Reference{Scheme: "s3", Bucket: "videos", Key: "k"}, func(source.Object) (io.WriterAt, error) { return sink{}, nil })
+	return from.Fetch(
+		t.Context(), source.Reference{Scheme: "s3", Bucket: "videos", Key: "k"},
+		func(source.Object) (io.WriterAt, error) { return sink{}, nil },
+	)
 }
 
 // Secrets lie on the node and count from the next request on; without a good one the

@@ -13,12 +13,16 @@ import (
 var frames = source.Reference{Scheme: "redis", Bucket: "jobs", Key: "frames"}
 
 func queues(address string) *nodeapi.Store {
-	return &nodeapi.Store{Name: "queues", Kind: "redis", Endpoint: address, Database: 2, Buckets: []string{"jobs"}, Secret: "queues"}
+	return &nodeapi.Store{
+		Name: "queues", Kind: "redis", Endpoint: address, Database: 2, Buckets: []string{"jobs"}, Secret: "queues",
+	}
 }
 
 func TestStreamsFollowTheOperatorsList(t *testing.T) {
 	s, dir := newStores(t)
-	if err := os.WriteFile(filepath.Join(dir, "queues"), []byte("username = headstart\npassword = hunter2\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		filepath.Join(dir, "queues"), []byte("username = headstart\npassword = hunter2\n"), 0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	refused := func(what, store string, ref source.Reference) {
@@ -93,7 +97,9 @@ func TestStreamsEndBeforeTheStores(t *testing.T) {
 // Streams have names of their own, which a control plane has checked, and the node does.
 func TestAStreamThatIsNone(t *testing.T) {
 	s, _ := newStores(t)
-	if _, err := s.Stream(&nodeapi.Trigger{Stream: "jobs/frames"}, "edge/p/1", nil); problem.Of(err).Title != "InputReferenceMalformed" {
+	if _, err := s.Stream(
+		&nodeapi.Trigger{Stream: "jobs/frames"}, "edge/p/1", nil,
+	); problem.Of(err).Title != "InputReferenceMalformed" {
 		t.Errorf("%v", err)
 	}
 }

@@ -231,7 +231,10 @@ func (c *consumer) settle(taking context.Context, f Fate, taken time.Time) (mine
 			return mine, nil
 		}
 		if !told {
-			c.log.Warn("the stream does not accept the result of an entry; it is sent again", "entry", f.Entry.ID, "error", err)
+			c.log.Warn(
+				"the stream does not accept the result of an entry; it is sent again", "entry", f.Entry.ID, "error",
+				err,
+			)
 		}
 		if rest(ctx, pause.NextBackOff()) != nil {
 			return false, err

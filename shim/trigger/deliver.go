@@ -70,7 +70,10 @@ var tooLarge = outcome{status: http.StatusRequestEntityTooLarge, hopeless: true,
 func (d *delivery) send(ctx context.Context, f *nodeapi.Function, id string, ev event) outcome {
 	r, err := d.request(ctx, f, id, ev)
 	if _, is := errors.AsType[*reference.Error](err); is {
-		p := problem.New(http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed, filterapi.AnnotationInput, "the entry names no input: "+err.Error())
+		p := problem.New(
+			http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed, filterapi.AnnotationInput,
+			"the entry names no input: "+err.Error(),
+		)
 		return outcome{status: p.Status, failure: p, hopeless: true}
 	} else if err != nil {
 		p := problem.Of(err)
@@ -122,7 +125,9 @@ func served(h http.Handler, a *answer, r *http.Request) (broken *problem.Problem
 		case e == http.ErrAbortHandler && a.broken != nil:
 			broken = a.broken
 		case e == http.ErrAbortHandler:
-			broken = problem.New(http.StatusBadGateway, problem.ReasonFunctionFailed, "", "the function's answer broke off")
+			broken = problem.New(
+				http.StatusBadGateway, problem.ReasonFunctionFailed, "", "the function's answer broke off",
+			)
 		case e != nil:
 			broken = problem.Of(fmt.Errorf("panic: %v\n%s", e, debug.Stack()))
 		}

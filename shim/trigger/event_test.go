@@ -93,14 +93,18 @@ func TestAnEntryNamesAnInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := trigger.Input(source, trigger.Entry{ID: entryID, Fields: map[string]string{"subject": "objects/50%20 + x"}}, decoding); got != "s3://videos/50%20 + x" || err != nil {
+	if got, err := trigger.Input(
+		source, trigger.Entry{ID: entryID, Fields: map[string]string{"subject": "objects/50%20 + x"}}, decoding,
+	); got != "s3://videos/50%20 + x" || err != nil {
 		t.Errorf("%q, %v: what was not encoded is decoded", got, err)
 	}
 	path, err := reference.ParseTemplate("/videos/{key} s3://videos/{path.key}")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := trigger.Input(source, trigger.Entry{ID: entryID, Fields: map[string]string{"subject": "a"}}, path); got != "" || err != nil {
+	if got, err := trigger.Input(
+		source, trigger.Entry{ID: entryID, Fields: map[string]string{"subject": "a"}}, path,
+	); got != "" || err != nil {
 		t.Errorf("%q, %v: an entry has no path", got, err)
 	}
 	other, err := reference.ParseTemplate("s3://videos/{header.x-key}")

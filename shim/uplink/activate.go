@@ -36,10 +36,16 @@ type answer struct {
 func (u *Uplink) Activate(ctx context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
 	act := &activation{message: &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Activate{Activate: a}}, answer: make(chan answer, 1)}
 	if !sendable(act.message) { // of all that is in it, only the input is a client's to choose
-		return nil, problem.New(http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed, filterapi.AnnotationInput, "the input reference is malformed: it is not UTF-8")
+		return nil, problem.New(
+			http.StatusBadRequest, filterapi.ReasonInputReferenceMalformed, filterapi.AnnotationInput,
+			"the input reference is malformed: it is not UTF-8",
+		)
 	}
 	if !u.ask(a.GetRequest(), act) {
-		return nil, problem.New(http.StatusConflict, problem.ReasonDuplicateRequest, filterapi.HeaderRequest, "a request with this id is being activated")
+		return nil, problem.New(
+			http.StatusConflict, problem.ReasonDuplicateRequest, filterapi.HeaderRequest,
+			"a request with this id is being activated",
+		)
 	}
 	late, others := time.NewTimer(doubtAfter), time.NewTimer(askOthersAfter)
 	defer late.Stop()

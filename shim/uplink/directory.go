@@ -42,7 +42,10 @@ type Names struct {
 // NewNames takes the names as host:port, several with commas between. whichever leads to any of the
 // control planes; it may be empty.
 func NewNames(names, whichever string, c credentials.TransportCredentials) *Names {
-	return &Names{names: strings.Split(names, ","), whichever: whichever, resolve: net.DefaultResolver.LookupNetIP, credentials: c}
+	return &Names{
+		names: strings.Split(names, ","), whichever: whichever, resolve: net.DefaultResolver.LookupNetIP,
+		credentials: c,
+	}
 }
 
 // Addresses implements Directory. A name without any address does not hide the others'.

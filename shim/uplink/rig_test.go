@@ -176,7 +176,10 @@ func newRig(t *testing.T) *rig {
 // newRigOf is a rig whose cp is one of the directory's.
 func newRigOf(t *testing.T, cp *controlPlane, d uplink.Directory) *rig {
 	t.Helper()
-	r := &rig{t: t, handler: &handler{calls: make(chan string, 100)}, registrations: &atomic.Int64{}, cp: cp, stopped: make(chan struct{})}
+	r := &rig{
+		t: t, handler: &handler{calls: make(chan string, 100)}, registrations: &atomic.Int64{}, cp: cp,
+		stopped: make(chan struct{}),
+	}
 	r.Uplink = uplink.New(d, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		if r.stop != nil {

@@ -61,7 +61,9 @@ func TestVersion(t *testing.T) {
 			t.Errorf("%s: %v", answer, err)
 		}
 	}
-	if _, err := connect(t, nil).Version(t.Context()); err == nil || !strings.Contains(err.Error(), "the server could not find the requested resource") {
+	if _, err := connect(t, nil).Version(t.Context()); err == nil || !strings.Contains(
+		err.Error(), "the server could not find the requested resource",
+	) {
 		t.Error(err)
 	}
 }

@@ -96,14 +96,23 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	f.StringVar(&c.key, "key", "", "private key of --cert (PEM)")
 	f.StringVar(&c.ca, "ca", "", "certificate authority of the nodes (PEM)")
 	f.StringVar(&c.stores, "stores", "", "the operator's list of stores that inputs may come from (YAML); empty: none")
-	f.Int64Var(&c.largestInput, "largest-input", 0, "bytes that an input can have in a node's buffer: deploying a function with a larger limit causes a warning; 0: not known")
+	f.Int64Var(
+		&c.largestInput, "largest-input", 0,
+		"bytes that an input can have in a node's buffer: deploying a function with a larger limit causes a warning; 0: not known",
+	)
 	f.StringVar(&c.otlpForward, "otlp-forward", "", "gRPC target of your own collector, which gets all traces too; empty for none")
 	cmd.PersistentFlags().StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&c.platform, "platform", platformLocal, "what runs the functions: local (one machine) or kubernetes")
 	f.StringVar(&c.identityListen, "identity-listen", ":7444", "ip:port where nodes get their certificates (kubernetes)")
 	f.StringVar(&c.otlpListen, "otlp-listen", ":4317", "ip:port of the collector of traces (kubernetes)")
-	f.StringVar(&c.adminListen, "admin-listen", "127.0.0.1:9466", "ip:port of the CLI's API; keep it on loopback, the CLI reaches it by port forwarding (kubernetes)")
-	f.StringVar(&c.name, "name", "", "name that distinguishes this control plane from the others; empty: the host's, which is the pod's (kubernetes)")
+	f.StringVar(
+		&c.adminListen, "admin-listen", "127.0.0.1:9466",
+		"ip:port of the CLI's API; keep it on loopback, the CLI reaches it by port forwarding (kubernetes)",
+	)
+	f.StringVar(
+		&c.name, "name", "",
+		"name that distinguishes this control plane from the others; empty: the host's, which is the pod's (kubernetes)",
+	)
 	cmd.PersistentFlags().StringVar(&c.namespace, "namespace", "headstart-system", "the control plane's own namespace (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster to follow; empty: the one it runs in (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.istioRoot, "istio-root-namespace", "istio-system", "Istio's root namespace (kubernetes)")

@@ -144,7 +144,9 @@ func (k *cluster) controlPlanes(ctx context.Context, r *objects.Reader) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	pods, err := objects.List[corev1.Pod](ctx, r, objects.Pods, k.system, labels.Set(d.Spec.Selector.MatchLabels).String())
+	pods, err := objects.List[corev1.Pod](
+		ctx, r, objects.Pods, k.system, labels.Set(d.Spec.Selector.MatchLabels).String(),
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,9 @@ func (c *cli) only(s admin.Status, names []string) (admin.Status, error) {
 		wanted[name] = true
 	}
 	s.Functions = functions
-	s.Routing = slices.DeleteFunc(s.Routing, func(p routing.Problem) bool { return p.Function != "" && !wanted[p.Function] })
+	s.Routing = slices.DeleteFunc(
+		s.Routing, func(p routing.Problem) bool { return p.Function != "" && !wanted[p.Function] },
+	)
 	return s, nil
 }
 

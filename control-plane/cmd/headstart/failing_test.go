@@ -103,8 +103,13 @@ func TestStatusOfWhatFails(t *testing.T) {
 		calm.Functions[i].Events = nil
 	}
 	expect(t, "Nothing is failing.\n", "status", "--failing", "--run-dir", serve(t, &backend{status: calm}))
-	expect(t, "No node is connected; the log of headstart-node says why.\n", "status", "--failing", "--run-dir", serve(t, &backend{status: admin.Status{}}))
-	calm.Functions[1].Events = []event.Event{{Reason: "ReadyTimeout", Message: "not ready", Node: "edge", Count: 1, First: now, Last: now}}
+	expect(
+		t, "No node is connected; the log of headstart-node says why.\n", "status", "--failing", "--run-dir",
+		serve(t, &backend{status: admin.Status{}}),
+	)
+	calm.Functions[1].Events = []event.Event{{
+		Reason: "ReadyTimeout", Message: "not ready", Node: "edge", Count: 1, First: now, Last: now,
+	}}
 	stdout, _, err = headstart(t, "", "status", "--failing", "--run-dir", serve(t, &backend{status: calm}))
 	if err != nil || !strings.HasPrefix(stdout, "FUNCTION ") || strings.Contains(stdout, "No node") {
 		t.Errorf("of nodes that are well (%v):\n%s", err, stdout)

@@ -64,7 +64,10 @@ func TestApplyErrors(t *testing.T) {
 		Message: "document 1, line 3: function default/fire: spec.traffic: not supported\ndocument 2, line 9: metadata.name: is missing"}
 	dir := t.TempDir()
 	expectError(t, `required flag(s) "filename" not set`, "apply")
-	expectError(t, `unexpected "fire.yaml"; -f names the manifest: headstart apply -f fire.yaml`, "apply", "-f", "-", "fire.yaml")
+	expectError(
+		t, `unexpected "fire.yaml"; -f names the manifest: headstart apply -f fire.yaml`, "apply", "-f", "-",
+		"fire.yaml",
+	)
 	expectError(t, "open "+dir+"/none.yaml: no such file or directory", "apply", "-f", dir+"/none.yaml")
 	expectError(t, "reading the manifest: read "+dir+": is a directory", "apply", "-f", dir)
 	expectError(t, refusal.Message, "apply", "-f", "-", "--run-dir", serve(t, &backend{err: refusal}))

@@ -15,7 +15,8 @@ import (
 func imageCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{Use: "image", Short: "Images on the embedded platform's nodes"}
 	importCmd := &cobra.Command{
-		Use: "import FILE", Short: "Import an image from an OCI or Docker archive on every node", Args: cobra.ExactArgs(1),
+		Use: "import FILE", Short: "Import an image from an OCI or Docker archive on every node",
+		Args: cobra.ExactArgs(1),
 		Long: `Import an image from an archive, as "docker save" and most builders write them, on
 every node of the embedded platform. Images from a registry need no import.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

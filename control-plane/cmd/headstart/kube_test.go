@@ -106,7 +106,10 @@ func metropolis() admin.Status {
 				Instances: []admin.Instance{{ID: "a", Node: "node-1", Phase: platform.Ready}, {ID: "b", Node: "node-1", Phase: platform.Ready}, {ID: "c", Node: "node-1", Phase: platform.Starting}}},
 			{Name: "city/flood", Hosts: []string{"flood.city.svc.cluster.local"}, Refused: true,
 				Events: []event.Event{{Reason: "AnnotationsRefused", Message: "no such store", Count: 1}}},
-			{Name: "video/scene", Hosts: []string{"scene.video.svc.cluster.local"}, Scaler: "Knative", Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.7:8012")}},
+			{
+				Name: "video/scene", Hosts: []string{"scene.video.svc.cluster.local"}, Scaler: "Knative",
+				Endpoints: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.7:8012")},
+			},
 		},
 		Routing: []routing.Problem{
 			{Function: "city/fire", Gateways: []string{"node-1", "node-2", "node-3", "node-4", "node-5"}, Message: "no weights"},

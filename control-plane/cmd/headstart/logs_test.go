@@ -31,7 +31,9 @@ func TestLogs(t *testing.T) {
 	if err != nil || stdout != "" || stderr != "default/fire has written nothing to its output.\n" {
 		t.Errorf("without any: %v, %q, %q", err, stdout, stderr)
 	}
-	unknown := serve(t, &backend{err: &platform.Refusal{Status: 404, Reason: "FunctionUnknown", Message: "no such function"}})
+	unknown := serve(t, &backend{
+		err: &platform.Refusal{Status: 404, Reason: "FunctionUnknown", Message: "no such function"},
+	})
 	expectError(t, "no such function", "logs", "ice", "--run-dir", unknown)
 }
 

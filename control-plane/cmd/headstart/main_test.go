@@ -167,7 +167,13 @@ func city() admin.Status {
 			{Name: "city/flood", Hosts: []string{"flood.city.headstart.local", "flood.city"}, Image: "flood:1", Deleting: true,
 				Instances: []admin.Instance{{ID: "flood-1", Node: "edge", Phase: platform.Stopping, Address: netip.MustParseAddrPort("10.1.0.3:8080")}}},
 			{Name: "default/fire", Hosts: []string{"fire.default.headstart.local"}, Image: "fire:1", Input: "s3://{header.x-bucket}/{header.x-key}",
-				Instances: []admin.Instance{{ID: "fire-1", Node: "edge", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.1.0.2:8080")}, {ID: "fire-2", Node: "edge", Phase: platform.Stopping}},
+				Instances: []admin.Instance{
+					{
+						ID: "fire-1", Node: "edge", Phase: platform.Ready,
+						Address: netip.MustParseAddrPort("10.1.0.2:8080"),
+					},
+					{ID: "fire-2", Node: "edge", Phase: platform.Stopping},
+				},
 				Events: []event.Event{
 					{Reason: "InputNotFound", Message: "no object \x1b[2J\tin\nvideos", Node: "edge", Count: 3, First: now, Last: now},
 					{Reason: "ReadyTimeout", Message: "not ready within 1m0s", Field: "headstart.dev/ready-timeout", Count: 1, First: now, Last: now.Add(time.Hour)}}},

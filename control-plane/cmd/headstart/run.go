@@ -99,5 +99,7 @@ func (c *cli) printOutcome(out io.Writer, o admin.JobOutcome) error {
 	for _, line := range o.Log {
 		words += "\n  │ " + nodeapi.Printable(line)
 	}
-	return fmt.Errorf("job %s failed on %s: %s: %s%s; headstart trace %s%s", o.Job, o.Node, o.Reason, o.Message, at, o.Trace, words)
+	return fmt.Errorf(
+		"job %s failed on %s: %s: %s%s; headstart trace %s%s", o.Job, o.Node, o.Reason, o.Message, at, o.Trace, words,
+	)
 }

@@ -38,11 +38,27 @@ func TestRunOfAJobThatFails(t *testing.T) {
 
 // What a job has to say itself is in its log, and why it never ran is in the runtime's words.
 func TestRunOfAJobSaysWhereToLook(t *testing.T) {
-	b := backend{job: admin.JobOutcome{Job: "default/digest", Node: "edge", Reason: admin.JobFailed, Message: "it ended with code 7", Trace: "3f1c"}}
+	b := backend{
+		job: admin.JobOutcome{
+			Job: "default/digest", Node: "edge", Reason: admin.JobFailed, Message: "it ended with code 7",
+			Trace: "3f1c",
+		},
+	}
 	dir := serve(t, &b)
-	expectError(t, "job default/digest failed on edge: JobFailed: it ended with code 7; headstart trace 3f1c, headstart logs default/digest", "run", "-f", "-", "--run-dir", dir)
-	b.job = admin.JobOutcome{Job: "default/digest", Node: "edge", Reason: "SandboxFailed", Message: "no sandbox", Trace: "3f1c", Log: []string{"exec: \x1b: no such file"}}
-	expectError(t, "job default/digest failed on edge: SandboxFailed: no sandbox; headstart trace 3f1c\n  │ exec: \ufffd: no such file", "run", "-f", "-", "--run-dir", dir)
+	expectError(
+		t,
+		"job default/digest failed on edge: JobFailed: it ended with code 7; headstart trace 3f1c, headstart logs default/digest",
+		"run", "-f", "-", "--run-dir", dir,
+	)
+	b.job = admin.JobOutcome{
+		Job: "default/digest", Node: "edge", Reason: "SandboxFailed", Message: "no sandbox", Trace: "3f1c",
+		Log: []string{"exec: \x1b: no such file"},
+	}
+	expectError(
+		t,
+		"job default/digest failed on edge: SandboxFailed: no sandbox; headstart trace 3f1c\n  │ exec: \ufffd: no such file",
+		"run", "-f", "-", "--run-dir", dir,
+	)
 }
 
 func TestRunThatIsInterrupted(t *testing.T) {
@@ -59,8 +75,15 @@ func TestRunThatIsInterrupted(t *testing.T) {
 // A manifest that would be left out in silence is none that was deployed.
 func TestManifestsAreNamedByOneFlag(t *testing.T) {
 	for _, name := range []string{"apply", "run"} {
-		expectError(t, `unexpected "service.yaml"; -f names the manifest: headstart `+name+" -f service.yaml", name, "service.yaml")
-		expectError(t, `invalid argument "b.yaml" for "-f, --filename" flag: there is one already; put all into one file, with a line --- between them`, name, "-f", "a.yaml", "-f", "b.yaml")
+		expectError(
+			t, `unexpected "service.yaml"; -f names the manifest: headstart `+name+" -f service.yaml", name,
+			"service.yaml",
+		)
+		expectError(
+			t,
+			`invalid argument "b.yaml" for "-f, --filename" flag: there is one already; put all into one file, with a line --- between them`,
+			name, "-f", "a.yaml", "-f", "b.yaml",
+		)
 		expectError(t, `required flag(s) "filename" not set`, name)
 	}
 }

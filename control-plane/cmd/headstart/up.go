@@ -62,7 +62,10 @@ else is removed when the command ends.`,
 	f := cmd.Flags()
 	f.IntVar(&count, "nodes", 1, "number of nodes")
 	f.StringVar(&nodes, "node-names", "", "names of the nodes, with commas between; instead of --nodes")
-	f.StringVar(&o.Name, "name", "headstart", "distinguishes this platform's network devices from another's: up to 11 letters and digits, a letter first; no other running platform may have it")
+	f.StringVar(
+		&o.Name, "name", "headstart",
+		"distinguishes this platform's network devices from another's: up to 11 letters and digits, a letter first; no other running platform may have it",
+	)
 	f.StringVar(&o.StateDir, "state-dir", "/var/lib/headstart", "directory for functions, images and logs")
 	f.StringVar(&o.BinDir, "bin-dir", "", "directory of Headstart's programs, Envoy and the filter (default: this program's own)")
 	f.StringVar(&o.CNIPlugins, "cni-plugins", "/usr/lib/cni", "directory of the CNI plugins bridge and host-local")

@@ -33,7 +33,9 @@ func Import(ctx context.Context, socket string, archive io.Reader) (names []stri
 	case errors.Is(err, tar.ErrHeader):
 		return nil, errors.New("this is not an archive of images, such as `docker save` writes it")
 	case errors.Is(err, images.ErrEmptyWalk):
-		return nil, fmt.Errorf("the archive has no image for this machine (%s); build the image for it", runtime.GOOS+"/"+runtime.GOARCH)
+		return nil, fmt.Errorf(
+			"the archive has no image for this machine (%s); build the image for it", runtime.GOOS+"/"+runtime.GOARCH,
+		)
 	case err != nil:
 		return nil, fmt.Errorf("importing the archive: %w", err)
 	case len(brought) == 0:

@@ -74,9 +74,15 @@ func TestImport(t *testing.T) {
 		}
 	}
 	for want, archive := range map[string]io.Reader{
-		"this is not an archive of images, such as `docker save` writes it":        strings.NewReader(strings.Repeat("kind: Service\n", 100)),
-		"the archive has no image for this machine (linux/" + runtime.GOARCH + ")": bytes.NewReader(saved(t, "riscv64", "fn:1")),
-		"no image of the archive has a name":                                       bytes.NewReader(saved(t, runtime.GOARCH)),
+		"this is not an archive of images, such as `docker save` writes it": strings.NewReader(
+			strings.Repeat("kind: Service\n", 100),
+		),
+		"the archive has no image for this machine (linux/" + runtime.GOARCH + ")": bytes.NewReader(
+			saved(t, "riscv64", "fn:1"),
+		),
+		"no image of the archive has a name": bytes.NewReader(
+			saved(t, runtime.GOARCH),
+		),
 	} {
 		if names, err := Import(deadline(t), m.Socket, archive); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("it says %v of %q, want: %s", err, names, want)

@@ -402,7 +402,11 @@ func TestStopEnvironmentAndArguments(t *testing.T) {
 	g := process.New(func(process.Exit) {})
 	err := g.Start(context10(t), process.Spec{
 		Name: "x", Path: "/bin/sh", Env: []string{"COLOUR=green"}, Log: log, Ready: ready,
-		Args: []string{"-c", `trap "echo stopped; exit" TERM; echo $COLOUR $HOME $1; : >` + path + `; while :; do /bin/sleep 0.01; done`, "sh", "arg"},
+		Args: []string{
+			"-c",
+			`trap "echo stopped; exit" TERM; echo $COLOUR $HOME $1; : >` + path + `; while :; do /bin/sleep 0.01; done`,
+			"sh", "arg",
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

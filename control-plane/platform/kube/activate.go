@@ -102,7 +102,10 @@ func (p *Platform) lastResort(f *function, r platform.Request) (platform.Instanc
 }
 
 func unknownFunction() *platform.Refusal {
-	return refuse(http.StatusNotFound, reasonFunctionUnknown, "no Service with headstart.dev/ annotations has this name, or it is refused: see the events of the Service")
+	return refuse(
+		http.StatusNotFound, reasonFunctionUnknown,
+		"no Service with headstart.dev/ annotations has this name, or it is refused: see the events of the Service",
+	)
 }
 
 // relayed is where a request for a function of Knative's goes; the caller holds mu.

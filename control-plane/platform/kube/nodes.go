@@ -97,7 +97,9 @@ func (p *Platform) InstancesOf(node string) *nodeapi.Instances {
 }
 
 func (in *instance) message() *nodeapi.InstanceStatus {
-	s := &nodeapi.InstanceStatus{Id: in.ID, Function: in.Function, Phase: nodeapi.Phase_PHASE_STARTING, MeshSni: in.MeshSNI}
+	s := &nodeapi.InstanceStatus{
+		Id: in.ID, Function: in.Function, Phase: nodeapi.Phase_PHASE_STARTING, MeshSni: in.MeshSNI,
+	}
 	if in.Address.IsValid() {
 		s.Address = in.Address.String()
 	}

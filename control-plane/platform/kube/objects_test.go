@@ -79,7 +79,9 @@ func TestAWithdrawnFunctionAnswersUntilGatewaysHaveHeard(t *testing.T) {
 		in := w.hot()
 		w.must(w.clients.Kubernetes.CoreV1().Services(namespace).Delete(t.Context(), "fire", metav1.DeleteOptions{}))
 		w.settle()
-		if got, err := w.p.Activate(t.Context(), platform.Request{ID: "r", Function: fire, Node: in.Node}); err != nil || got.ID != in.ID {
+		if got, err := w.p.Activate(t.Context(), platform.Request{
+			ID: "r", Function: fire, Node: in.Node,
+		}); err != nil || got.ID != in.ID {
 			t.Errorf("while gateways have not heard: %+v, %v", got, err)
 		}
 		if m := w.p.InstancesOf(in.Node); len(m.GetInstances()) != 1 {
@@ -243,7 +245,12 @@ func TestKnativeKeepsScaling(t *testing.T) {
 			!slices.Contains(f.Hosts, "fire.default.example.com") || !slices.Contains(f.Hosts, "fire.default.svc.cluster.local") {
 			t.Errorf("function: %+v", f)
 		}
-		if d := cmp.Diff([]platform.Endpoint{{Function: fire, Address: netip.MustParseAddrPort("10.244.1.9:8012"), Node: "cloud", Relay: true}}, st.Endpoints, sameAddress); d != "" {
+		if d := cmp.Diff(
+			[]platform.Endpoint{{
+				Function: fire, Address: netip.MustParseAddrPort("10.244.1.9:8012"), Node: "cloud", Relay: true,
+			}},
+			st.Endpoints, sameAddress,
+		); d != "" {
 			t.Errorf("endpoints: -want +got\n%s", d)
 		}
 		if got := w.p.About(fire); len(got.Instances) != 0 || got.Scaler != "Knative" {
@@ -254,7 +261,10 @@ func TestKnativeKeepsScaling(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settle()
-		running := platform.Instance{ID: "default_fire-00001-x_u1", Function: fire, Node: "cloud", Phase: platform.Ready, Address: netip.MustParseAddrPort("10.244.1.8:8012")}
+		running := platform.Instance{
+			ID: "default_fire-00001-x_u1", Function: fire, Node: "cloud", Phase: platform.Ready,
+			Address: netip.MustParseAddrPort("10.244.1.8:8012"),
+		}
 		if d := cmp.Diff([]platform.Instance{running}, w.p.About(fire).Instances, sameAddress); d != "" {
 			t.Errorf("with a pod: -want +got\n%s", d)
 		}

@@ -113,11 +113,17 @@ func (p *Platform) watchMirrors() {
 		}
 		switch {
 		case now.OK() && before.Phase != mirror.Opening:
-			p.log.Info("the cluster's objects are followed again, or no longer exist", "resource", now.Resource, "phase", now.Phase)
+			p.log.Info(
+				"the cluster's objects are followed again, or no longer exist", "resource", now.Resource, "phase",
+				now.Phase,
+			)
 		case now.Phase == mirror.Denied && now.Optional:
 			p.log.Warn("a kind of objects is left out", "resource", now.Resource, "problem", now.Message)
 		case !now.OK():
-			p.log.Error("the cluster's objects cannot be followed; the last known state stays in use", "resource", now.Resource, "problem", now.Message)
+			p.log.Error(
+				"the cluster's objects cannot be followed; the last known state stays in use", "resource", now.Resource,
+				"problem", now.Message,
+			)
 		}
 	}
 }

@@ -213,7 +213,9 @@ func (p *Platform) tell(namespace string, problems []catalog.Problem) {
 		p.report(problem.Function, problem.Knative, problem.Reason, problem.Message)
 	}
 	for _, old := range p.problems[namespace] {
-		if p.deployed(old.Function) == nil && !slices.ContainsFunc(problems, func(now catalog.Problem) bool { return now.Function == old.Function }) {
+		if p.deployed(old.Function) == nil && !slices.ContainsFunc(
+			problems, func(now catalog.Problem) bool { return now.Function == old.Function },
+		) {
 			p.events.Forget(old.Function)
 		}
 	}

@@ -58,7 +58,9 @@ func TestAJobRunsOnce(t *testing.T) {
 		"fails":    {&nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobFailed", ExitCode: 3}, Outcome{Reason: "JobFailed", ExitCode: 3}},
 		"never starts": {&nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED, Reason: "InputNotFound", Message: "no", Field: "headstart.dev/input"},
 			Outcome{Reason: "InputNotFound", Message: "no", Field: "headstart.dev/input"}},
-		"has no such program": {&nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED, Reason: "SandboxFailed", Log: []string{"exec: no such file"}},
+		"has no such program": {&nodeapi.InstanceStatus{
+			Phase: nodeapi.Phase_PHASE_FAILED, Reason: "SandboxFailed", Log: []string{"exec: no such file"},
+		},
 			Outcome{Reason: "SandboxFailed", Log: []string{"exec: no such file"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +148,9 @@ func TestAJobThatEndedWhileItsNodeWasAway(t *testing.T) {
 		w.Join("edge")
 		start, over := w.run(t.Context(), digestJob())
 		w.Leave("edge")
-		w.p.NodeJoined("edge", []*nodeapi.InstanceStatus{{Id: start.GetId(), Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobFailed", ExitCode: 3}})
+		w.p.NodeJoined("edge", []*nodeapi.InstanceStatus{{
+			Id: start.GetId(), Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobFailed", ExitCode: 3,
+		}})
 		if got := <-over; got.err != nil || got.Reason != "JobFailed" || got.ExitCode != 3 {
 			t.Errorf("got %+v", got)
 		}

@@ -51,7 +51,9 @@ func (s suite) aStateIsTheCallers() {
 	s.awaitPhase(in.ID, platform.Ready)
 	s.Delete(Fire().Name)
 	s.awaitGone(in.ID)
-	if d := cmp.Diff(platform.State{Functions: functions, Instances: instances}, before, cmpopts.EquateComparable(netip.AddrPort{})); d != "" {
+	if d := cmp.Diff(
+		platform.State{Functions: functions, Instances: instances}, before, cmpopts.EquateComparable(netip.AddrPort{}),
+	); d != "" {
 		s.Errorf("a state changed after it was handed out: %s", d)
 	}
 }

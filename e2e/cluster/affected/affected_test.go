@@ -51,7 +51,12 @@ func TestWhatAChangeTouches(t *testing.T) {
 			t.Errorf("%s touches %v, want %v", file, got, want)
 		}
 	}
-	if all := affected.By([]string{"shim/sandboxes/pod.go", "control-plane/istio/cluster_test.go", "manifests/charts/install_cluster_test.go"}, suites); len(all) != len(suites) {
+	if all := affected.By(
+		[]string{
+			"shim/sandboxes/pod.go", "control-plane/istio/cluster_test.go", "manifests/charts/install_cluster_test.go",
+		},
+		suites,
+	); len(all) != len(suites) {
 		t.Errorf("three files touch %v", all)
 	}
 	if none := affected.By(nil, suites); len(none) != 0 {

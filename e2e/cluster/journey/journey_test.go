@@ -319,7 +319,13 @@ func (j *journey) traceIsWhole(id string) {
 func spansOf(t trace.Trace) string {
 	var all []string
 	for _, s := range t.Spans {
-		all = append(all, fmt.Sprintf("%s of %s on %s at %s", s.Name, s.Service, s.Attributes[string(tracing.Node)], s.Start.Format(time.TimeOnly)))
+		all = append(
+			all,
+			fmt.Sprintf(
+				"%s of %s on %s at %s", s.Name, s.Service, s.Attributes[string(tracing.Node)],
+				s.Start.Format(time.TimeOnly),
+			),
+		)
 	}
 	return strings.Join(all, ", ")
 }

@@ -73,7 +73,9 @@ func newNode(t *testing.T, program ...string) *node {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	registry := prometheus.NewRegistry()
-	n := &node{store: &sourcetest.Memory{}, instances: map[string]sandboxes.Endpoint{}, inputs: map[string]*staging.Dir{}}
+	n := &node{
+		store: &sourcetest.Memory{}, instances: map[string]sandboxes.Endpoint{}, inputs: map[string]*staging.Dir{},
+	}
 	functions := ingress.NewFunctions()
 	sockets := functionapi.New(functionapi.Config{Function: functions.Get, Metrics: functionapi.NewMetrics(registry), Log: log})
 	var all []*nodeapi.Function

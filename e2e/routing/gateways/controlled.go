@@ -73,7 +73,10 @@ func (v controlled) Open(ctx context.Context, b *bed.Bed) (_ *Set, err error) {
 // config is a gateway's. Nothing is behind its sockets, which only cold functions need.
 func (v controlled) config(s *Set, n bed.Node) gateway.Config {
 	dir := filepath.Join(s.bed.RunDir(), n.Name)
-	c := gateway.Config{Node: n.Name, Port: Port, IngressSocket: filepath.Join(dir, "ingress.sock"), HintSocket: filepath.Join(dir, "hints.sock"), AdminSocket: s.admin(n)}
+	c := gateway.Config{
+		Node: n.Name, Port: Port, IngressSocket: filepath.Join(dir, "ingress.sock"),
+		HintSocket: filepath.Join(dir, "hints.sock"), AdminSocket: s.admin(n),
+	}
 	if v.filter {
 		c.RouteFilter = filepath.Join(s.bed.BinDir(), "filters.wasm")
 	}

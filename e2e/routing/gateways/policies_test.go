@@ -39,7 +39,9 @@ func TestGatewaysAreToldWhatToExpect(t *testing.T) {
 	if !s.decide(loop, slow) {
 		t.Error("a node takes longer, and there is nothing to tell")
 	}
-	if got, want := s.matrix(loop).Rows["edge"].Expected[0], (filterapi.Expected{Service: 5500 * time.Microsecond, Workers: 1}); got != want {
+	if got, want := s.matrix(loop).Rows["edge"].Expected[0], (filterapi.Expected{
+		Service: 5500 * time.Microsecond, Workers: 1,
+	}); got != want {
 		t.Errorf("of a node that takes longer the edge expects %+v, want %+v", got, want)
 	}
 }

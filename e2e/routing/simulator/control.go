@@ -216,7 +216,9 @@ func Static() Policy {
 		b.set(controlOf(e).initial(source))
 		return b
 	}, decide: func(e *engine) {
-		controlOf(e).balance(func(s int, row []float64, _ []filterapi.RouteEndpoint) { e.sources[s].balancer.(*weighted).set(row) })
+		controlOf(e).balance(
+			func(s int, row []float64, _ []filterapi.RouteEndpoint) { e.sources[s].balancer.(*weighted).set(row) },
+		)
 	}}
 }
 
@@ -284,7 +286,9 @@ func (c *control) endpoints(f *controlled, source int) []filterapi.RouteEndpoint
 	whole := weights.Integers(f.loop.Shares(row), precision)
 	list := make([]filterapi.RouteEndpoint, len(whole))
 	for j, e := range f.loop.Expect(row) {
-		list[j] = filterapi.RouteEndpoint{Address: netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(j+1)), Weight: whole[j], Expected: e.Expected}
+		list[j] = filterapi.RouteEndpoint{
+			Address: netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(j+1)), Weight: whole[j], Expected: e.Expected,
+		}
 	}
 	return list
 }

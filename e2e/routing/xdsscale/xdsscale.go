@@ -169,7 +169,9 @@ type world struct {
 }
 
 func newWorld(o Options) *world {
-	w := &world{o: o, random: rand.New(rand.NewPCG(o.Seed, 0)), weights: routing.Weights{}, version: uint64(o.Functions)}
+	w := &world{
+		o: o, random: rand.New(rand.NewPCG(o.Seed, 0)), weights: routing.Weights{}, version: uint64(o.Functions),
+	}
 	for i := range o.Functions {
 		f := platform.Function{Name: fmt.Sprintf("default/function-%d", i), Service: fmt.Sprintf("function-%d.default.svc.cluster.local", i), ServicePort: 80}
 		w.state.Functions = append(w.state.Functions, f)
@@ -177,7 +179,9 @@ func newWorld(o Options) *world {
 		for j := range o.Endpoints {
 			a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i), byte(j >> 8), byte(j)}), 8080)
 			m.Endpoints = append(m.Endpoints, a)
-			w.state.Instances = append(w.state.Instances, platform.Instance{ID: a.String(), Function: f.Name, Phase: platform.Ready, Address: a})
+			w.state.Instances = append(w.state.Instances, platform.Instance{
+				ID: a.String(), Function: f.Name, Phase: platform.Ready, Address: a,
+			})
 		}
 		for c := range o.Clients {
 			m.Rows[fmt.Sprintf(nodeName, c)] = w.row()
@@ -297,7 +301,8 @@ func (w *world) serve(ctx context.Context) (*served, error) {
 	}
 	s := &served{world: w, arrivals: make(chan arrival, 1)}
 	s.server = xds.New(xds.Config{Endpoints: platform.Function.AssignmentName,
-		IngressSocket: "/run/headstart/gateway/ingress.sock", Cluster: istio.ClusterOf, Verify: func(ctx context.Context, _ string) error {
+		IngressSocket: "/run/headstart/gateway/ingress.sock", Cluster: istio.ClusterOf,
+		Verify: func(ctx context.Context, _ string) error {
 			_, err := peertls.Peer(ctx) // one certificate has to do for all nodes
 			return err
 		}}, slog.New(slog.DiscardHandler))

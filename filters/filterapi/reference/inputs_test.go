@@ -92,16 +92,22 @@ func TestExpandAll(t *testing.T) {
 			t.Errorf("%q, %s: %v, %v", c.key, c.target, got, err)
 		}
 	}
-	if _, err := ParseTemplates(Inputs{"mask": "s3://masks"}); err == nil || !strings.HasPrefix(err.Error(), "input.mask: ") {
+	if _, err := ParseTemplates(Inputs{"mask": "s3://masks"}); err == nil || !strings.HasPrefix(
+		err.Error(), "input.mask: ",
+	) {
 		t.Errorf("a wrong template: %v", err)
 	}
-	if _, err := ParseTemplates(Inputs{"Mask": "s3://masks/a"}); err == nil || !strings.HasPrefix(err.Error(), "inputs: ") {
+	if _, err := ParseTemplates(
+		Inputs{"Mask": "s3://masks/a"},
+	); err == nil || !strings.HasPrefix(err.Error(), "inputs: ") {
 		t.Errorf("a wrong name: %v", err)
 	}
 }
 
 func FuzzParseNamed(f *testing.F) {
-	for _, s := range []string{"", "mask=s3://masks/a", "a=s3://videos/%C3%A4%20b%26&b=redis://jobs/+", "a=b", "&&", "=", "a=%", "a&b"} {
+	for _, s := range []string{
+		"", "mask=s3://masks/a", "a=s3://videos/%C3%A4%20b%26&b=redis://jobs/+", "a=b", "&&", "=", "a=%", "a&b",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -114,7 +120,9 @@ func FuzzParseNamed(f *testing.F) {
 		}
 		text := inputs.String()
 		again, err := ParseNamed(text)
-		if err != nil || !maps.Equal(inputs, again) || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		if err != nil || !maps.Equal(inputs, again) || strings.ContainsFunc(
+			text, func(r rune) bool { return r <= ' ' || r > '~' },
+		) {
 			t.Errorf("%q is %v, written as %q, which is %v, %v", s, inputs, text, again, err)
 		}
 	})

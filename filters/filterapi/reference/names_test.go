@@ -11,7 +11,9 @@ import (
 // The examples follow the rules in their order in the Amazon S3 User Guide, "General
 // purpose bucket naming rules".
 func TestBucketProblem(t *testing.T) {
-	for _, name := range []string{"abc", "my-bucket", "log.delivery.march", "1.2.3", "1.2.3.4a", "a--b", strings.Repeat("a", 63)} {
+	for _, name := range []string{
+		"abc", "my-bucket", "log.delivery.march", "1.2.3", "1.2.3.4a", "a--b", strings.Repeat("a", 63),
+	} {
 		if problem := S3Buckets.Problem(name); problem != "" {
 			t.Errorf("%q: %s", name, problem)
 		}
@@ -53,7 +55,8 @@ func TestKeyspaceProblem(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ name, want string }{
-		{"", "1 to 63"}, {strings.Repeat("a", 64), "1 to 63"}, {"a:b", "letters, digits"}, {"a b", "letters, digits"}, {"a*", "letters, digits"},
+		{"", "1 to 63"}, {strings.Repeat("a", 64), "1 to 63"}, {"a:b", "letters, digits"}, {"a b", "letters, digits"},
+		{"a*", "letters, digits"},
 		{"ä", "letters, digits"}, {"-a", "begin and end"}, {"a.", "begin and end"},
 	} {
 		if problem := RedisBuckets.Problem(c.name); !strings.Contains(problem, c.want) {
@@ -63,15 +66,20 @@ func TestKeyspaceProblem(t *testing.T) {
 }
 
 func TestHostProblem(t *testing.T) {
-	for _, name := range []string{"a", "models.example.com", "10.0.0.1:8080", "a-b:1", "a:65535", strings.Repeat("a", 253)} {
+	for _, name := range []string{
+		"a", "models.example.com", "10.0.0.1:8080", "a-b:1", "a:65535", strings.Repeat("a", 253),
+	} {
 		if problem := HTTPBuckets.Problem(name); problem != "" {
 			t.Errorf("%q: %s", name, problem)
 		}
 	}
 	for _, c := range []struct{ name, want string }{
-		{"", "1 to 253"}, {":80", "1 to 253"}, {strings.Repeat("a", 254), "1 to 253"}, {"A", "lower-case"}, {"a_b", "lower-case"}, {"a@b", "lower-case"},
-		{"a#b", "lower-case"}, {"a%2f", "lower-case"}, {"-a", "begin and end"}, {"a.", "begin and end"}, {"a..b", "two dots"},
-		{"a:", "a port"}, {"a:0", "a port"}, {"a:123456", "a port"}, {"a:65536", "a port"}, {"a:080", "a port"}, {"a:80:80", "a port"}, {"a:b", "a port"},
+		{"", "1 to 253"}, {":80", "1 to 253"}, {strings.Repeat("a", 254), "1 to 253"}, {"A", "lower-case"},
+		{"a_b", "lower-case"}, {"a@b", "lower-case"},
+		{"a#b", "lower-case"}, {"a%2f", "lower-case"}, {"-a", "begin and end"}, {"a.", "begin and end"},
+		{"a..b", "two dots"},
+		{"a:", "a port"}, {"a:0", "a port"}, {"a:123456", "a port"}, {"a:65536", "a port"}, {"a:080", "a port"},
+		{"a:80:80", "a port"}, {"a:b", "a port"},
 	} {
 		if problem := HTTPBuckets.Problem(c.name); !strings.Contains(problem, c.want) {
 			t.Errorf("%q: problem %q, want one that says %q", c.name, problem, c.want)
@@ -84,7 +92,9 @@ func TestPatternsSayTheSame(t *testing.T) {
 	pieces := rapid.SampledFrom([]string{"a", "0", "A", "-", ".", "_", ":", "xn--", "sthree-", "amzn-s3-demo-", "-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3", "192.168.5.4",
 		"@", "*", " ", "\n", "\u00e4", "1", "65535", "65536", "00", strings.Repeat("b", 59), strings.Repeat("c", 190)})
 	for _, k := range Kinds() {
-		is, refused := regexp.MustCompile("^("+k.Bucket.Pattern()+")$"), regexp.MustCompile("^("+k.Bucket.Refused()+")$")
+		is, refused := regexp.MustCompile("^("+k.Bucket.Pattern()+")$"), regexp.MustCompile(
+			"^("+k.Bucket.Refused()+")$",
+		)
 		rapid.Check(t, func(t *rapid.T) {
 			name := strings.Join(rapid.SliceOfN(pieces, 0, 5).Draw(t, "pieces"), "")
 			problem := k.Bucket.Problem(name)

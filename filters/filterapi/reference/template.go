@@ -203,7 +203,9 @@ func (t Template) values(r Request) ([]string, error) {
 		case len(found) == 1:
 			values = append(values, found[0])
 		case missing == nil && f.from == fromPath:
-			missing = &Error{f.String(), "is not of the form of the function's, and the input cannot be named without it"}
+			missing = &Error{
+				f.String(), "is not of the form of the function's, and the input cannot be named without it",
+			}
 		case missing == nil:
 			missing = &Error{f.String(), "is missing, and the input cannot be named without it"}
 		}

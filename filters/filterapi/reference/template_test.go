@@ -45,17 +45,26 @@ func TestParseTemplateRefuses(t *testing.T) {
 		{"slash in placeholder", "s3://{header.a/b}/c", "bucket: has a { without a }"},
 		{"unclosed", "s3://videos/{header.x-key", "key: has a { without a }"},
 		{"stray brace", "s3://videos/a}b", "key: has a } without a {"},
-		{"other placeholder", "s3://videos/{cookie.key}", `key: has the unknown placeholder "cookie.key": known are {header.<name>}, {query.<name>} and {path.<name>}`},
+		{
+			"other placeholder", "s3://videos/{cookie.key}",
+			`key: has the unknown placeholder "cookie.key": known are {header.<name>}, {query.<name>} and {path.<name>}`,
+		},
 		{"no name of a parameter", "s3://videos/{query.}", `"" is not a parameter's name`},
 		{"a parameter's name that is encoded", "s3://videos/{query.a%20b}", `"a%20b" is not a parameter's name`},
 		{"a variable's name", "s3://videos/{path.a-b}", `"a-b" is not a variable's name`},
-		{"other modifier", "s3://videos/{query.key|lower}", `has the unknown modifier "lower": known are |urldecode and |trimprefix:<text>`},
+		{
+			"other modifier", "s3://videos/{query.key|lower}",
+			`has the unknown modifier "lower": known are |urldecode and |trimprefix:<text>`,
+		},
 		{"no modifier", "s3://videos/{query.key|}", `has the unknown modifier ""`},
 		{"nothing to trim", "s3://videos/{query.key|trimprefix:}", `has the unknown modifier "trimprefix:"`},
 		{"a line end to trim", "s3://videos/{query.key|trimprefix:a\n}", "has the unknown modifier"},
 		{"a brace to trim", "s3://videos/{query.key|trimprefix:{}", "has the unknown modifier"},
 		{"a slash to trim from a bucket", "s3://{query.bucket|trimprefix:a/}/b", "bucket: has a { without a }"},
-		{"five modifiers", "s3://videos/{query.key" + strings.Repeat("|urldecode", 5) + "}", "has 5 modifiers, at most 4 are allowed"},
+		{
+			"five modifiers", "s3://videos/{query.key" + strings.Repeat("|urldecode", 5) + "}",
+			"has 5 modifiers, at most 4 are allowed",
+		},
 		{"a wrong path", "/a/{b s3://videos/a", "path: has the segment"},
 		{"a path alone", "/a/{b}", "must start with s3://"},
 		{"no name", "s3://videos/{header.}", `"" is not a header name`},
@@ -72,7 +81,10 @@ func TestParseTemplateRefuses(t *testing.T) {
 		{"not UTF-8", "s3://videos/\xff", "key is not UTF-8"},
 		{"long key", "s3://videos/" + strings.Repeat("a", 1025), "key is longer than 1024 bytes"},
 		{"long", "s3://videos/" + strings.Repeat("a", 2048), "is 2060 bytes long, at most 2048 are allowed"},
-		{"many placeholders", "s3://videos/" + strings.Repeat("{header.a}", 9), "has 9 placeholders, at most 8 are allowed"},
+		{
+			"many placeholders", "s3://videos/" + strings.Repeat("{header.a}", 9),
+			"has 9 placeholders, at most 8 are allowed",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := ParseTemplate(c.template)
@@ -95,31 +107,92 @@ func TestExpand(t *testing.T) {
 		{"both", template, headers{"x-bucket": "videos", "x-key": "cam1/a.mjpeg"}, "s3://videos/cam1/a.mjpeg", ""},
 		{"none", template, headers{"x-other": "1"}, "", ""},
 		{"fixed", "s3://videos/a", nil, "s3://videos/a", ""},
-		{"mixture", "s3://videos/{header.x-cam}/{header.x-day}-{header.x-cam}.mjpeg", headers{"x-cam": "c1", "x-day": "mon"}, "s3://videos/c1/mon-c1.mjpeg", ""},
-		{"bucket only", "s3://{header.x-bucket}/model", headers{"x-bucket": "eu.models-1"}, "s3://eu.models-1/model", ""},
+		{
+			"mixture", "s3://videos/{header.x-cam}/{header.x-day}-{header.x-cam}.mjpeg",
+			headers{"x-cam": "c1", "x-day": "mon"}, "s3://videos/c1/mon-c1.mjpeg", "",
+		},
+		{
+			"bucket only", "s3://{header.x-bucket}/model", headers{"x-bucket": "eu.models-1"}, "s3://eu.models-1/model",
+			"",
+		},
 		{"redis", "redis://jobs/{header.x-job}", headers{"x-job": "a:b/c"}, "redis://jobs/a:b/c", ""},
 		{"keyspace of a header", "redis://{header.x-space}/k", headers{"x-space": "Jobs_1"}, "redis://Jobs_1/k", ""},
-		{"https", "https://models.example.com:8443/v1/{header.x-model}", headers{"x-model": "a b?c=d&e#f%2e"}, "https://models.example.com:8443/v1/a b?c=d&e#f%2e", ""},
+		{
+			"https", "https://models.example.com:8443/v1/{header.x-model}", headers{"x-model": "a b?c=d&e#f%2e"},
+			"https://models.example.com:8443/v1/a b?c=d&e#f%2e", "",
+		},
 		{"host of a header", "http://{header.x-host}/k", headers{"x-host": "10.0.0.1:80"}, "http://10.0.0.1:80/k", ""},
-		{"no decoding", template, headers{"x-bucket": "videos", "x-key": "a%2F..%2Fb?c#d"}, "s3://videos/a%2F..%2Fb?c#d", ""},
-		{"braces are text", template, headers{"x-bucket": "videos", "x-key": "{header.x-bucket}"}, "s3://videos/{header.x-bucket}", ""},
+		{
+			"no decoding", template, headers{"x-bucket": "videos", "x-key": "a%2F..%2Fb?c#d"},
+			"s3://videos/a%2F..%2Fb?c#d", "",
+		},
+		{
+			"braces are text", template, headers{"x-bucket": "videos", "x-key": "{header.x-bucket}"},
+			"s3://videos/{header.x-bucket}", "",
+		},
 		{"dots in names", template, headers{"x-bucket": "videos", "x-key": "a../.b/..."}, "s3://videos/a../.b/...", ""},
-		{"longest key", template, headers{"x-bucket": "videos", "x-key": strings.Repeat("ü", 512)}, "s3://videos/" + strings.Repeat("ü", 512), ""},
+		{
+			"longest key", template, headers{"x-bucket": "videos", "x-key": strings.Repeat("ü", 512)},
+			"s3://videos/" + strings.Repeat("ü", 512), "",
+		},
 
-		{"no bucket", template, headers{"x-key": "a"}, "", "header x-bucket is missing, and the input cannot be named without it"},
-		{"no key", template, headers{"x-bucket": "videos"}, "", "header x-key is missing, and the input cannot be named without it"},
-		{"empty key", template, headers{"x-bucket": "videos", "x-key": ""}, "", "header x-key is not fit for an object key: it is empty"},
-		{"empty bucket", template, headers{"x-bucket": "", "x-key": "a"}, "", "header x-bucket is not a bucket name: it must be 3 to 63 characters long"},
-		{"user in a host", "https://{header.x-host}/k", headers{"x-host": "me@a"}, "", "header x-host is not a bucket name: it may only hold lower-case letters, digits, dots and hyphens, and a port"},
-		{"colon in a keyspace", "redis://{header.x-space}/k", headers{"x-space": "a:b"}, "", "header x-space is not a bucket name: it may only hold letters, digits, dots, hyphens and underscores"},
-		{"not UTF-8", template, headers{"x-bucket": "videos", "x-key": "\xc3"}, "", "header x-key is not fit for an object key: it is not UTF-8"},
-		{"control", template, headers{"x-bucket": "videos", "x-key": "a\u0085b"}, "", "header x-key is not fit for an object key: it has control characters"},
-		{"too long", template, headers{"x-bucket": "videos", "x-key": strings.Repeat("ü", 513)}, "", "header x-key is not fit for an object key: it is longer than 1024 bytes"},
-		{"leading slash", template, headers{"x-bucket": "videos", "x-key": "/a"}, "", "header x-key makes an object key that begins with a slash"},
-		{"trailing space", template, headers{"x-bucket": "videos", "x-key": "a "}, "", "header x-key makes an object key that ends with a space"},
-		{"dot", template, headers{"x-bucket": "videos", "x-key": "a/./b"}, "", `header x-key makes an object key that has the path segment "."`},
-		{"dots out of two", "s3://videos/{header.x-a}.{header.x-b}", headers{"x-a": "c/", "x-b": "./d"}, "", `header x-a, x-b makes an object key that has the path segment ".."`},
-		{"long out of two", "s3://videos/{header.x-a}{header.x-b}", headers{"x-a": strings.Repeat("a", 600), "x-b": strings.Repeat("b", 600)}, "", "header x-a, x-b makes an object key that is longer than 1024 bytes"},
+		{
+			"no bucket", template, headers{"x-key": "a"}, "",
+			"header x-bucket is missing, and the input cannot be named without it",
+		},
+		{
+			"no key", template, headers{"x-bucket": "videos"}, "",
+			"header x-key is missing, and the input cannot be named without it",
+		},
+		{
+			"empty key", template, headers{"x-bucket": "videos", "x-key": ""}, "",
+			"header x-key is not fit for an object key: it is empty",
+		},
+		{
+			"empty bucket", template, headers{"x-bucket": "", "x-key": "a"}, "",
+			"header x-bucket is not a bucket name: it must be 3 to 63 characters long",
+		},
+		{
+			"user in a host", "https://{header.x-host}/k", headers{"x-host": "me@a"}, "",
+			"header x-host is not a bucket name: it may only hold lower-case letters, digits, dots and hyphens, and a port",
+		},
+		{
+			"colon in a keyspace", "redis://{header.x-space}/k", headers{"x-space": "a:b"}, "",
+			"header x-space is not a bucket name: it may only hold letters, digits, dots, hyphens and underscores",
+		},
+		{
+			"not UTF-8", template, headers{"x-bucket": "videos", "x-key": "\xc3"}, "",
+			"header x-key is not fit for an object key: it is not UTF-8",
+		},
+		{
+			"control", template, headers{"x-bucket": "videos", "x-key": "a\u0085b"}, "",
+			"header x-key is not fit for an object key: it has control characters",
+		},
+		{
+			"too long", template, headers{"x-bucket": "videos", "x-key": strings.Repeat("ü", 513)}, "",
+			"header x-key is not fit for an object key: it is longer than 1024 bytes",
+		},
+		{
+			"leading slash", template, headers{"x-bucket": "videos", "x-key": "/a"}, "",
+			"header x-key makes an object key that begins with a slash",
+		},
+		{
+			"trailing space", template, headers{"x-bucket": "videos", "x-key": "a "}, "",
+			"header x-key makes an object key that ends with a space",
+		},
+		{
+			"dot", template, headers{"x-bucket": "videos", "x-key": "a/./b"}, "",
+			`header x-key makes an object key that has the path segment "."`,
+		},
+		{
+			"dots out of two", "s3://videos/{header.x-a}.{header.x-b}", headers{"x-a": "c/", "x-b": "./d"}, "",
+			`header x-a, x-b makes an object key that has the path segment ".."`,
+		},
+		{
+			"long out of two", "s3://videos/{header.x-a}{header.x-b}",
+			headers{"x-a": strings.Repeat("a", 600), "x-b": strings.Repeat("b", 600)}, "",
+			"header x-a, x-b makes an object key that is longer than 1024 bytes",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			template, err := ParseTemplate(c.template)
@@ -228,7 +301,11 @@ var errorField = regexp.MustCompile("^" + FieldPattern() + "$")
 
 // No template and no request can make a reference that leaves its bucket.
 func FuzzExpand(f *testing.F) {
-	for _, s := range []string{"s3://{header.x-a}/{header.x-b}", "s3://videos/{header.x-a}.{header.x-b}", "s3://videos/a", "s3://{header.x-a}/{header.x-a}/b", "redis://{header.x-a}/{header.x-b}", "https://{header.x-a}/{header.x-b}", "http://a:1/{header.x-b}"} {
+	for _, s := range []string{
+		"s3://{header.x-a}/{header.x-b}", "s3://videos/{header.x-a}.{header.x-b}", "s3://videos/a",
+		"s3://{header.x-a}/{header.x-a}/b", "redis://{header.x-a}/{header.x-b}", "https://{header.x-a}/{header.x-b}",
+		"http://a:1/{header.x-b}",
+	} {
 		f.Add(s, "videos", "cam/1.mjpeg", "/")
 		f.Add(s, "..", "/./\x00", "/")
 		f.Add(s, "videos/", "\xff {}", "/")
@@ -271,7 +348,9 @@ func FuzzExpand(f *testing.F) {
 		if r, err := Parse(ref); err != nil || r.Scheme != template.Scheme() || r.String() != ref {
 			t.Fatalf("%q makes %q, %v", s, ref, err)
 		}
-		if bucket, literal := template.Bucket(); literal && !strings.HasPrefix(ref, template.Scheme()+"://"+bucket+"/") {
+		if bucket, literal := template.Bucket(); literal && !strings.HasPrefix(
+			ref, template.Scheme()+"://"+bucket+"/",
+		) {
 			t.Fatalf("%q makes %q", s, ref)
 		}
 	})

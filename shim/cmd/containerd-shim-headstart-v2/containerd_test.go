@@ -105,7 +105,9 @@ func (n *node) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.cmd = exec.Command(n.make.containerd, "-c", n.path("config.toml"))
-	n.cmd.Env = append(os.Environ(), "PATH="+shimDir(t)+":"+os.Getenv("PATH"), runtime.SocketVariable+"="+n.path("node.sock"))
+	n.cmd.Env = append(
+		os.Environ(), "PATH="+shimDir(t)+":"+os.Getenv("PATH"), runtime.SocketVariable+"="+n.path("node.sock"),
+	)
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
 	if err := n.cmd.Start(); err != nil {
 		t.Fatal(err)

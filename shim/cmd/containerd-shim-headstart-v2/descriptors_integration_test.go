@@ -21,7 +21,9 @@ func TestSandboxInheritsDescriptors(t *testing.T) {
 	n := newNode(t)
 	want := map[string]string{"db": "a session", "cache": "another"}
 	n.serve(t, "node.sock", func(s *grpc.Server) {
-		nodeapi.RegisterSandboxesServer(s, daemon{ours: &nodeapi.DescribeResponse{Descriptors: []string{"db", "cache"}}})
+		nodeapi.RegisterSandboxesServer(s, daemon{
+			ours: &nodeapi.DescribeResponse{Descriptors: []string{"db", "cache"}},
+		})
 	})
 	l, err := net.Listen("unix", descriptors.Path(n.path("node.sock")))
 	if err != nil {

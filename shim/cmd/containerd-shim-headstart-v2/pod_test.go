@@ -56,9 +56,14 @@ func (d podDaemon) Gone(_ context.Context, r *nodeapi.GoneRequest) (*nodeapi.Gon
 // the pause container starts unasked, and the daemon hears of the end.
 func testPod(t *testing.T, m making) {
 	n := makeNode(t, m)
-	d := podDaemon{input: n.path("pods/default_fire-x_u-1/input"), described: make(chan *nodeapi.DescribeRequest, 8), gone: make(chan *nodeapi.GoneRequest, 8)}
+	d := podDaemon{
+		input: n.path("pods/default_fire-x_u-1/input"), described: make(chan *nodeapi.DescribeRequest, 8),
+		gone: make(chan *nodeapi.GoneRequest, 8),
+	}
 	script := "#!/bin/sh\necho \"$@\" >>" + n.path("runc.log") + "\nexec runc \"$@\"\n"
-	if err := errors.Join(os.MkdirAll(d.input, 0o755), os.WriteFile(filepath.Join(d.input, "request"), []byte("frames"), 0o444),
+	if err := errors.Join(os.MkdirAll(d.input, 0o755), os.WriteFile(
+		filepath.Join(d.input, "request"), []byte("frames"), 0o444,
+	),
 		os.WriteFile(n.path(wrapper), []byte(script), 0o755), os.Link(n.probe, n.path("pause"))); err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,10 @@ root there, and the node's process ids (hostPID: true).`,
 	f.StringVar(&o.nodeName, "node-name", os.Getenv(nodeEnv), "name of this node in Kubernetes (default $"+nodeEnv+"); empty: no label, no events")
 	f.StringVar(&o.settings.Socket, "socket", "", "containerd's socket on the node (default by layout)")
 	f.DurationVar(&o.restartTimeout, "restart-timeout", defaultTimeout, "how long containerd may take to come back")
-	f.StringVar(&o.restart, "restart", restartAuto, "auto: restart containerd when its configuration has changed; never: leave the restart to you")
+	f.StringVar(
+		&o.restart, "restart", restartAuto,
+		"auto: restart containerd when its configuration has changed; never: leave the restart to you",
+	)
 	root.AddCommand(installCommand(&o), uninstallCommand(&o), statusCommand(&o))
 	return root
 }
@@ -76,7 +79,10 @@ func installCommand(o *options) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.settings.Shim, "shim", filepath.Join(dataPath(), shimName), "the shim to install, in this container")
-	f.StringVar(&o.layout, "layout", "", "how the node keeps containerd's configuration: "+strings.Join(layout.Kinds(), ", ")+" (default: detected)")
+	f.StringVar(
+		&o.layout, "layout", "",
+		"how the node keeps containerd's configuration: "+strings.Join(layout.Kinds(), ", ")+" (default: detected)",
+	)
 	f.StringVar(&o.settings.Config, "config", "", "containerd's configuration on the node (default by layout)")
 	f.BoolVar(&o.settings.Verify, "verify", true, "run a sandbox before the node is labelled")
 	return cmd

@@ -121,7 +121,10 @@ func (c config) checkBuffer(wrong func(flag, value, use string)) {
 		wrong("buffer-memory", strconv.FormatInt(c.inputs.Memory, 10), "a number of bytes, or 0 for none in memory")
 	}
 	if c.inputs.Quota.Bytes < 0 {
-		wrong("buffer-quota", strconv.FormatInt(c.inputs.Quota.Bytes, 10), "a number of bytes, or 0 for three quarters of the buffer")
+		wrong(
+			"buffer-quota", strconv.FormatInt(c.inputs.Quota.Bytes, 10),
+			"a number of bytes, or 0 for three quarters of the buffer",
+		)
 	}
 	if c.inputs.Quota.Entries <= 0 {
 		wrong("buffer-quota-inputs", strconv.Itoa(c.inputs.Quota.Entries), "a number above 0")

@@ -13,7 +13,8 @@ import (
 // ownGateway is what the node's own Envoy has of the node.
 func (c config) ownGateway(node string) gateway.Config {
 	own := gateway.Config{Node: node, Port: c.gatewayPort, RelaySocket: c.socket("gateway.sock"),
-		IngressSocket: c.socket("ingress.sock"), HintSocket: c.socket("hints.sock"), AdminSocket: c.socket("envoy.sock"),
+		IngressSocket: c.socket("ingress.sock"), HintSocket: c.socket("hints.sock"),
+		AdminSocket:    c.socket("envoy.sock"),
 		PrefetchFilter: c.prefetchFilter, RouteFilter: c.routeFilter, TraceSampling: c.traceSampling}
 	if socket, isSocket := strings.CutPrefix(c.otlp, "unix:"); isSocket {
 		own.OTLPSocket = socket

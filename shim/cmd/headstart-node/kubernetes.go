@@ -42,7 +42,9 @@ func openPods(ctx context.Context, c config, b below) (*platform, error) {
 	}
 	filter, err := node.InstallRouteFilter(c.routeFilter, c.gateway("route.wasm"))
 	if err != nil {
-		b.log.Error("the node's gateways pick no endpoint per request: weights alone say where requests go", "error", err)
+		b.log.Error(
+			"the node's gateways pick no endpoint per request: weights alone say where requests go", "error", err,
+		)
 	}
 	pods, err := sandboxes.OpenKubelet(b.sandboxes, b.functions.Lookup)
 	if err != nil {
@@ -100,5 +102,7 @@ func serveOTLP(ctx context.Context, g *errgroup.Group, c config) {
 	shims := grpc.NewServer()
 	coltracepb.RegisterTraceServiceServer(shims, node.Spans{Collector: coltracepb.NewTraceServiceClient(conn)})
 	take := serve.GRPC(ctx, shims)
-	serve.Go(g, serve.Unix(c.socket(otlpSocket)), func(l net.Listener) error { return errors.Join(take(l), conn.Close()) })
+	serve.Go(
+		g, serve.Unix(c.socket(otlpSocket)), func(l net.Listener) error { return errors.Join(take(l), conn.Close()) },
+	)
 }

@@ -82,11 +82,17 @@ gateway/ below --run-dir then, and one is added:
 // bind defines the flags.
 func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.platform, "platform", platformLocal, "what runs the instances: local (this daemon) or kubernetes")
-	f.StringVar(&c.stateDir, "state-dir", "/var/lib/headstart", "directory for buffered inputs, instances and logs; it survives restarts")
+	f.StringVar(
+		&c.stateDir, "state-dir", "/var/lib/headstart",
+		"directory for buffered inputs, instances and logs; it survives restarts",
+	)
 	f.StringVar(&c.runDir, "run-dir", "/run/headstart", "directory for the daemon's unix sockets")
 	f.StringVar(&c.secretsDir, "secrets-dir", "/etc/headstart/secrets", "directory of the stores' secret files, one per name")
 	f.StringVar(&c.controlPlane, "control-plane", "", "host:port of the control planes, several with commas between; each address of a host is one")
-	f.StringVar(&c.controlPlaneAny, "control-plane-any", "", "host:port that leads to any control plane, used while none of --control-plane can be reached; empty for none")
+	f.StringVar(
+		&c.controlPlaneAny, "control-plane-any", "",
+		"host:port that leads to any control plane, used while none of --control-plane can be reached; empty for none",
+	)
 	f.StringVar(&c.controlName, "control-plane-name", "headstart-controlplane", "name in the control plane's certificate")
 	f.StringVar(&c.cert, "cert", "", "this node's certificate (PEM); its common name is the node's name")
 	f.StringVar(&c.key, "key", "", "private key of --cert (PEM)")
@@ -97,19 +103,39 @@ func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.podSubnet, "pod-subnet", "", "range of the sandboxes' addresses, for example 10.201.1.0/24")
 	f.Uint32Var(&c.gatewayPort, "gateway-port", 8080,
 		"port of the node's gateway, an Envoy that envoy.json in --run-dir starts")
-	f.StringVar(&c.prefetchFilter, "prefetch-filter", "", "the prefetch filter's .wasm file; empty: a gateway without it")
+	f.StringVar(
+		&c.prefetchFilter, "prefetch-filter", "", "the prefetch filter's .wasm file; empty: a gateway without it",
+	)
 	f.Float64Var(&c.traceSampling, "trace-sampling", 100, "percentage of requests that start a trace at the gateway")
 	f.StringVar(&c.routeFilter, "route-filter", "",
 		"the route filter's .wasm file, which the node's gateways get; empty: weights alone decide where requests go")
 	f.StringVar(&c.peerListen, "peer-listen", "", "ip:port where other nodes hand over requests (mutual TLS); kubernetes: :port is that of --pod-ip")
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464", "ip:port of /metrics, empty for none")
 	f.Int64Var(&c.inputs.Disk, "buffer-limit", 8<<30, "bytes of inputs that may be on disk at a time")
-	f.Int64Var(&c.inputs.Memory, "buffer-memory", 0, "bytes of inputs that may be in memory at a time, before the disk is used; --run-dir has to be on a tmpfs. 0 for none")
-	f.StringVar(&c.inputs.Redis, "buffer-redis", "", "Redis that takes request bodies when memory and disk are full: redis://host:port/db, rediss:// for TLS; empty for none")
-	f.StringVar(&c.inputs.RedisSecret, "buffer-redis-secret", "", "secret file of --secrets-dir with username and password for --buffer-redis; empty for none")
-	f.Int64Var(&c.inputs.RedisLimit, "buffer-redis-limit", 1<<30, "bytes of inputs that this node may have in --buffer-redis at a time")
-	f.Int64Var(&c.inputs.Quota.Bytes, "buffer-quota", 0, "bytes of the buffer that one function may have at a time; 0 for three quarters of it")
-	f.IntVar(&c.inputs.Quota.Entries, "buffer-quota-inputs", 768, "inputs that one function may have in the buffer at a time")
+	f.Int64Var(
+		&c.inputs.Memory, "buffer-memory", 0,
+		"bytes of inputs that may be in memory at a time, before the disk is used; --run-dir has to be on a tmpfs. 0 for none",
+	)
+	f.StringVar(
+		&c.inputs.Redis, "buffer-redis", "",
+		"Redis that takes request bodies when memory and disk are full: redis://host:port/db, rediss:// for TLS; empty for none",
+	)
+	f.StringVar(
+		&c.inputs.RedisSecret, "buffer-redis-secret", "",
+		"secret file of --secrets-dir with username and password for --buffer-redis; empty for none",
+	)
+	f.Int64Var(
+		&c.inputs.RedisLimit, "buffer-redis-limit", 1<<30,
+		"bytes of inputs that this node may have in --buffer-redis at a time",
+	)
+	f.Int64Var(
+		&c.inputs.Quota.Bytes, "buffer-quota", 0,
+		"bytes of the buffer that one function may have at a time; 0 for three quarters of it",
+	)
+	f.IntVar(
+		&c.inputs.Quota.Entries, "buffer-quota-inputs", 768,
+		"inputs that one function may have in the buffer at a time",
+	)
 	f.StringVar(&c.otlp, "otlp", "", "gRPC target that takes traces (OTLP), for example unix:/run/headstart/otlp.sock; empty for none")
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&c.nodeName, "node-name", os.Getenv("NODE_NAME"), "kubernetes: the name of this node; by default NODE_NAME of the environment")

@@ -89,7 +89,9 @@ func inspect(pid int, socket string) (process, error) {
 		return process{}, fmt.Errorf("looking at process %d: %w", pid, err)
 	}
 	if stat.Comm != name {
-		return process{}, fmt.Errorf("process %d, which listens on %s, is %q and not containerd", pid, socket, stat.Comm)
+		return process{}, fmt.Errorf(
+			"process %d, which listens on %s, is %q and not containerd", pid, socket, stat.Comm,
+		)
 	}
 	args, err := p.CmdLine()
 	if err != nil {

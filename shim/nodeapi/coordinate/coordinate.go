@@ -70,7 +70,10 @@ func (p Point) Message() *nodeapi.Coordinate {
 	if p.at == nil {
 		return nil
 	}
-	return &nodeapi.Coordinate{Vector: append([]float64(nil), p.at.Vec...), Height: p.at.Height, Adjustment: p.at.Adjustment, Error: p.at.Error}
+	return &nodeapi.Coordinate{
+		Vector: append([]float64(nil), p.at.Vec...), Height: p.at.Height, Adjustment: p.at.Adjustment,
+		Error: p.at.Error,
+	}
 }
 
 // Known tells whether the point is anywhere.

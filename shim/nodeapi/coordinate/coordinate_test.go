@@ -133,7 +133,9 @@ func TestLiarsDoNotDriveANodeOut(t *testing.T) {
 }
 
 func TestNodesOfOneNameBeginAtOnePlace(t *testing.T) {
-	if diff := cmp.Diff(coordinate.New("a").Point().Message(), coordinate.New("a").Point().Message(), protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(
+		coordinate.New("a").Point().Message(), coordinate.New("a").Point().Message(), protocmp.Transform(),
+	); diff != "" {
 		t.Error(diff)
 	}
 	if cmp.Equal(coordinate.New("a").Point().Message(), coordinate.New("b").Point().Message(), protocmp.Transform()) {

@@ -31,7 +31,8 @@ func TestApply(t *testing.T) {
 			want: ` {"ociVersion":"1.0.2"} `,
 		},
 		"mounts and environment come last": {
-			config: `{"process":{"args":["/fn"],"env":["PATH=/bin"]},"mounts":[{"destination":"/proc","type":"proc"}]}`, d: input(),
+			config: `{"process":{"args":["/fn"],"env":["PATH=/bin"]},"mounts":[{"destination":"/proc","type":"proc"}]}`,
+			d:      input(),
 			want: `{"process":{"args":["/fn"],"env":["PATH=/bin","HEADSTART_A=1","HEADSTART_INPUT_DIR=/headstart/input"]},
 				"mounts":[{"destination":"/proc","type":"proc"},` + bound + `]}`,
 		},
@@ -54,8 +55,10 @@ func TestApply(t *testing.T) {
 		},
 		"descriptors are named": {
 			config: `{"process":{"env":["HEADSTART_DESCRIPTORS=x"]}}`,
-			d:      &nodeapi.DescribeResponse{Descriptors: []string{"db", "cache-1"}, Env: map[string]string{"HEADSTART_A": "1"}},
-			want:   `{"process":{"env":["HEADSTART_A=1","HEADSTART_DESCRIPTORS=db:cache-1"]}}`,
+			d: &nodeapi.DescribeResponse{
+				Descriptors: []string{"db", "cache-1"}, Env: map[string]string{"HEADSTART_A": "1"},
+			},
+			want: `{"process":{"env":["HEADSTART_A=1","HEADSTART_DESCRIPTORS=db:cache-1"]}}`,
 		},
 		"mount that is there already": {
 			config: `{"mounts":[{"destination":"/headstart/input/","source":"/run/headstart/s/a"}]}`,
@@ -92,7 +95,9 @@ func TestApply(t *testing.T) {
 
 func TestApplyRefuses(t *testing.T) {
 	mount := func(source, destination string) *nodeapi.DescribeResponse {
-		return &nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{{Source: source, Destination: destination, ReadOnly: true}}}
+		return &nodeapi.DescribeResponse{
+			Mounts: []*nodeapi.Mount{{Source: source, Destination: destination, ReadOnly: true}},
+		}
 	}
 	env := func(name, value string) *nodeapi.DescribeResponse {
 		return &nodeapi.DescribeResponse{Env: map[string]string{name: value}}
@@ -168,7 +173,9 @@ func TestApplyRefuses(t *testing.T) {
 
 func TestErrorsHoldNoValues(t *testing.T) {
 	const secret = "s3cret"
-	_, err := Apply([]byte(`{}`), "a", &nodeapi.DescribeResponse{Env: map[string]string{"HEADSTART_A": secret + "\x00"}})
+	_, err := Apply([]byte(`{}`), "a", &nodeapi.DescribeResponse{
+		Env: map[string]string{"HEADSTART_A": secret + "\x00"},
+	})
 	if err == nil || strings.Contains(err.Error(), secret) {
 		t.Errorf("error %v, want one without the variable's value", err)
 	}

@@ -32,7 +32,9 @@ func TestRead(t *testing.T) {
 		"cgroup by odd path":       {config: `{"linux":{"cgroupsPath":"/a.slice:b:c"}}`},
 		"cgroup of two parts":      {config: `{"linux":{"cgroupsPath":"a.slice:b"}}`},
 		"cgroup of a number":       {config: `{"linux":{"cgroupsPath":1}}`, fails: true},
-		"job":                      {config: `{"annotations":{"headstart.dev/input":"s3://videos/a"}}`, want: Facts{Job: true, AwaitsInput: true}},
+		"job": {config: `{"annotations":{"headstart.dev/input":"s3://videos/a"}}`, want: Facts{
+			Job: true, AwaitsInput: true,
+		}},
 		"job that reads a file":    {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","headstart.dev/read-by":"file"}}`, want: Facts{Job: true, AwaitsInput: true}},
 		"job that reads a socket":  {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","headstart.dev/read-by":"socket"}}`, want: Facts{Job: true}},
 		"job without an input":     {config: `{"annotations":{"headstart.dev/input":""}}`},

@@ -221,7 +221,10 @@ func (r *Runtime) spec(image client.Image, s sandboxes.Spec, ns string) []oci.Sp
 		oci.WithCgroup("/headstart/" + s.ID),
 		oci.WithMounts([]specs.Mount{
 			{Destination: "/etc/hosts", Type: "bind", Source: r.hosts.path, Options: []string{"rbind", "ro"}},
-			{Destination: "/etc/resolv.conf", Type: "bind", Source: "/etc/resolv.conf", Options: []string{"rbind", "ro"}},
+			{
+				Destination: "/etc/resolv.conf", Type: "bind", Source: "/etc/resolv.conf",
+				Options: []string{"rbind", "ro"},
+			},
 		}),
 	}
 	if len(s.Annotations) > 0 {

@@ -96,7 +96,9 @@ func TestNamesStayInTheirPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := strings.Index(string(before), h.line("stays.default"))
-	for _, names := range [][]string{{"stays.default"}, {"stays.default", "comes.default"}, {"comes.default", "goes.default", "stays.default"}} {
+	for _, names := range [][]string{
+		{"stays.default"}, {"stays.default", "comes.default"}, {"comes.default", "goes.default", "stays.default"},
+	} {
 		if err := h.set(names); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +157,9 @@ func TestOtherHostsFilesAreReplaced(t *testing.T) {
 		if err == nil {
 			err = h.set([]string{"b.default"})
 		}
-		if got := resolve(t, path); err != nil || len(got) != 2 || !slices.Equal(got["b.default"], []string{bridge.String()}) {
+		if got := resolve(t, path); err != nil || len(got) != 2 || !slices.Equal(
+			got["b.default"], []string{bridge.String()},
+		) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}

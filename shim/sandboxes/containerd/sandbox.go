@@ -94,7 +94,9 @@ func (sb *sandbox) wait() error {
 			// The client passes gRPC's own error on. A task that containerd does not
 			// know has ended, with its shim, in a way that nobody saw.
 			if st.Error() == nil || errdefs.IsNotFound(errgrpc.ToNative(st.Error())) {
-				sb.exit = sandboxes.Exit{Code: st.ExitCode(), OutOfMemory: st.ExitCode() == killed && sb.outOfMemory(life)}
+				sb.exit = sandboxes.Exit{
+					Code: st.ExitCode(), OutOfMemory: st.ExitCode() == killed && sb.outOfMemory(life),
+				}
 				close(sb.exited)
 				return
 			}

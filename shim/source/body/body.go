@@ -135,7 +135,9 @@ func (b Body) copy(ctx context.Context, to io.WriterAt) error {
 func ended(ctx context.Context) error {
 	p := problem.New(http.StatusServiceUnavailable, "InputCancelled", "", "nobody waits for the request's body any more")
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		p = problem.New(http.StatusGatewayTimeout, problem.ReasonStoreTimeout, "", "the request's body did not come in time")
+		p = problem.New(
+			http.StatusGatewayTimeout, problem.ReasonStoreTimeout, "", "the request's body did not come in time",
+		)
 	}
 	return source.Because(p, context.Cause(ctx))
 }

@@ -21,7 +21,10 @@ func (o *object) broken(err error) error {
 }
 
 // redirects are the statuses that say that the object is elsewhere.
-var redirects = []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}
+var redirects = []int{
+	http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+	http.StatusPermanentRedirect,
+}
 
 // refusal makes an error of an answer's status. What the server says besides is not
 // repeated: some repeat what was sent to them.

@@ -108,7 +108,9 @@ func failureOf(s *corev1.PodStatus) *Failure {
 		if c.State.Waiting == nil {
 			continue
 		}
-		if reason, ok := waiting[c.State.Waiting.Reason]; ok && !slices.ContainsFunc(runtimeAway, func(words string) bool { return strings.Contains(c.State.Waiting.Message, words) }) {
+		if reason, ok := waiting[c.State.Waiting.Reason]; ok && !slices.ContainsFunc(
+			runtimeAway, func(words string) bool { return strings.Contains(c.State.Waiting.Message, words) },
+		) {
 			return &Failure{Reason: reason, Message: "container " + c.Name + ": " + c.State.Waiting.Reason + ": " + c.State.Waiting.Message}
 		}
 	}
