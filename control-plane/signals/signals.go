@@ -78,9 +78,7 @@ type kind int
 const (
 	// byDaemon: a node's daemon, of the requests that pass it.
 	byDaemon kind = iota
-	// byGateway: a gateway, of those that it sent past the daemons.
-	byGateway
-	// byRelay: a gateway as well, in the words of its node's daemon.
+	// byRelay: a node's daemon, of those that its node's gateways sent past the daemons.
 	byRelay
 )
 
@@ -145,7 +143,7 @@ func (b *Book) Join(node, process string) {
 	processes := append(others, process)
 	b.daemons[node] = processes[max(len(processes)-processesMost, 0):]
 	for who := range b.speakers {
-		if who.kind != byGateway && who.name == node && !slices.Contains(b.daemons[node], who.process) {
+		if who.name == node && !slices.Contains(b.daemons[node], who.process) {
 			b.forget(who)
 		}
 	}
@@ -205,17 +203,10 @@ func (b *Book) Daemon(node, process string, reports map[string]Report, now time.
 	})
 }
 
-// Gateway takes what a gateway says of the requests that it sent to instances, by function
-// and node. away is how long a round trip to the node takes: so long each of its requests is
-// in flight for the gateway and not for the instance. Those that it leaves out have none.
-func (b *Book) Gateway(name string, reports map[string]map[string]Report, away func(node string) time.Duration, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.takeRouted(source{kind: byGateway, name: name}, reports, away, now)
-}
-
-// Relayed is Gateway in the words of a daemon, to which its node's gateways report. It says so
-// as often as it reports itself.
+// Relayed takes what a node's daemon says of the requests that its node's gateways sent to
+// instances, by function and node, as often as it reports itself. away is how long a round trip to
+// a node takes: so long each of these requests is in flight for the gateway and not for the
+// instance. Functions and nodes that are left out have none.
 func (b *Book) Relayed(node, process string, reports map[string]map[string]Report, away func(node string) time.Duration, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -227,10 +218,6 @@ func (b *Book) Relayed(node, process string, reports map[string]map[string]Repor
 		b.refused(node, Superseded)
 		return
 	}
-	b.takeRouted(who, reports, away, now)
-}
-
-func (b *Book) takeRouted(who source, reports map[string]map[string]Report, away func(node string) time.Duration, now time.Time) {
 	b.take(who, now, func() {
 		for function, nodes := range reports {
 			for node, said := range nodes {
@@ -280,7 +267,7 @@ func (b *Book) take(who source, now time.Time, add func()) {
 		if !s.at.Equal(now) {
 			s.add(values{}, now)
 		}
-		if who.kind == byGateway || s.busy.Equal(now) {
+		if s.busy.Equal(now) {
 			interval = activeEvery
 		}
 	}

@@ -169,13 +169,13 @@ func TestIdleIsNotSilent(t *testing.T) {
 // Gateways see requests that pass no daemon: those on their way are not the node's, and the
 // time that they stay follows from how many there are.
 func TestGatewaysSeeWhatDaemonsDoNot(t *testing.T) {
-	b := newBook("edge")
+	b := newBook("edge", "one", "two")
 	away := func(string) time.Duration { return 50 * time.Millisecond }
 	for range 120 {
 		b.now = b.now.Add(time.Second)
 		for _, gateway := range []string{"one", "two"} {
 			// 100 requests a second that stay for 0.2 s over there are 25 in flight.
-			b.Gateway(gateway, map[string]map[string]signals.Report{fire: {"edge": {RPSFractional: 100, EPS: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 25}}}}, away, b.now)
+			b.Relayed(gateway, "", map[string]map[string]signals.Report{fire: {"edge": {RPSFractional: 100, EPS: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 25}}}}, away, b.now)
 		}
 		b.Daemon("edge", "", map[string]signals.Report{fire: {RPSFractional: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: 1, signals.SojournTimeMetric: 1e-6, signals.CapacityMetric: 64}}}, b.now)
 	}
@@ -327,7 +327,7 @@ func TestFailuresAreNoServiceTime(t *testing.T) {
 			say := func(seconds int, part float64) signals.Estimate {
 				for range seconds {
 					b.now = b.now.Add(time.Second)
-					b.Gateway("one", map[string]map[string]signals.Report{fire: {"edge": failing(part, c.told)}}, func(string) time.Duration { return 0 }, b.now)
+					b.Relayed("edge", "", map[string]map[string]signals.Report{fire: {"edge": failing(part, c.told)}}, func(string) time.Duration { return 0 }, b.now)
 				}
 				return b.Of(fire, "edge", b.now)
 			}
@@ -359,7 +359,7 @@ func TestFewRequestsAreNoMean(t *testing.T) {
 		if i%10 == 0 {
 			inFlight = 1
 		}
-		b.Gateway("one", map[string]map[string]signals.Report{fire: {"edge": {RPSFractional: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: inFlight}}}}, func(string) time.Duration { return 0 }, b.now)
+		b.Relayed("edge", "", map[string]map[string]signals.Report{fire: {"edge": {RPSFractional: 1, NamedMetrics: map[string]float64{signals.InFlightMetric: inFlight}}}}, func(string) time.Duration { return 0 }, b.now)
 	}
 	if e := b.Of(fire, "edge", b.now); e.SojournTime != 0 || e.ServiceTime != 0 || !near(e.RPS, 1) {
 		t.Errorf("%+v", e)
@@ -510,10 +510,7 @@ func TestAnythingMayBeSaid(t *testing.T) {
 				b.Expire(b.now)
 			case 3:
 				b.SetFunctions([]string{rapid.SampledFrom([]string{fire, "default/water"}).Draw(t, "function")})
-			case 4, 5:
-				b.Gateway(name.Draw(t, "gateway"), map[string]map[string]signals.Report{fire: {name.Draw(t, "to"): report()}},
-					func(string) time.Duration { return time.Duration(rapid.Int64().Draw(t, "away")) }, b.now)
-			case 6:
+			case 4, 5, 6:
 				b.Relayed(name.Draw(t, "node"), process.Draw(t, "process"), map[string]map[string]signals.Report{fire: {name.Draw(t, "to"): report()}},
 					func(string) time.Duration { return time.Duration(rapid.Int64().Draw(t, "away")) }, b.now)
 			default:
