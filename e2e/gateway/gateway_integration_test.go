@@ -117,6 +117,18 @@ func TestHeadersTooLarge(t *testing.T) {
 	}
 }
 
+// A host is found with the dot of the root and with a port, as programs write it.
+func TestHosts(t *testing.T) {
+	b := start(t, coldState(), nil)
+	b.listen("unix", b.gw.IngressSocket, "cold")
+	host := thumbs().Hosts[0]
+	for _, same := range []string{host, host + ".", host + ":8080", host + ".:8080", strings.ToUpper(host)} {
+		if got := b.get(same); got.body != "cold" {
+			t.Errorf("%s: got %+v", same, got)
+		}
+	}
+}
+
 // Only the gateway speaks for Headstart and for Envoy.
 func TestClientHeaders(t *testing.T) {
 	b := start(t, coldState(), nil)

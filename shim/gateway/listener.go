@@ -65,6 +65,8 @@ func (c Config) connectionManager(p *packer) *hcm.HttpConnectionManager {
 		RouteSpecifier: &hcm.HttpConnectionManager_Rds{
 			Rds: &hcm.Rds{RouteConfigName: routesName, ConfigSource: adsSource()},
 		},
+		// A name with all of its labels may end with a dot (RFC 1034, section 3.1), and is the same host.
+		StripTrailingHostDot:          true,
 		UseRemoteAddress:              wrapperspb.Bool(true),
 		GenerateRequestId:             wrapperspb.Bool(true),
 		EarlyHeaderMutationExtensions: []*core.TypedExtensionConfig{stripHeaders(p)},
