@@ -177,11 +177,15 @@ func TestAnnotationsAreDocumented(t *testing.T) {
 	source := set{}
 	walk(t, func(n ast.Node) {
 		if b, ok := n.(*ast.BinaryExpr); ok {
-			if x, isName := b.X.(*ast.Ident); isName && x.Name == "AnnotationPrefix" && text(b.Y) != "" {
+			x, _ := b.X.(*ast.Ident)
+			if of, is := b.X.(*ast.SelectorExpr); is {
+				x = of.Sel
+			}
+			if x != nil && x.Name == "AnnotationPrefix" && text(b.Y) != "" {
 				source.add(prefix + text(b.Y))
 			}
 		}
-	}, "filters/filterapi")
+	}, "filters/filterapi", "control-plane/policy")
 	const page = "reference/annotations.md"
 	same(t, page, source, found(t, page, "(?m)^\\| `("+prefix+"[a-z-]+)` \\|"))
 }

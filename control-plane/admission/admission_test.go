@@ -160,7 +160,7 @@ func TestGoAndCELAgree(t *testing.T) {
 		policy.Duration:   {"0", "00000", "1", "9", "24", "86400", ".", "h", "m", "s", "ms", "us", "µs", "ns", "+", "-", " ", "e", "600000000001"},
 		policy.Bytes:      {"0", "000", "1", "5", "9", "25", "53687", "09120", ".", "e", "E", "+", "-", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "m", "M", "G", "u", "n", "T", "i", "125", "0009765625", "48828125"},
 		policy.Path:       {"/", "videos", "{a}", "{camera}", "{+frame}", "{", "}", ".", "..", "+", " ", "%", "~", "\n", strings.Repeat("k", 300)},
-		policy.Store:      {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
+		policy.Name:       {"a", "default", "archive", "-", "0", "A", ".", "ä", strings.Repeat("b", 31)},
 		policy.Stream:     {"redis://", "jobs", "/", "frames", ".", "_", "-", ":", " ", "@", "{header.a}", "A", strings.Repeat("k", 100)},
 		policy.Count:      {"0", "1", "5", "9", "10", ".", "-", "e"},
 		policy.Choice:     {"balanced", "inverse", "even", "e", "B", " ", ","},

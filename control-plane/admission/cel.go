@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 )
 
 // variable is a named expression, which those after it may use.
@@ -81,8 +82,8 @@ func rules(a policy.Annotation) []variable {
 	case policy.Path:
 		more, r := route(name, a)
 		vs, broken = append(vs, more...), r
-	case policy.Store:
-		broken = store(text)
+	case policy.Name:
+		broken = []rule{{not(text, field.LabelForm), a.Not, field.LabelFix}}
 	case policy.Bytes:
 		broken = amount(text, a)
 	case policy.Duration:

@@ -11,11 +11,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
 )
 
-// store checks the name alone; whether it is granted is known when there is an input.
-func store(text string) []rule {
-	return []rule{{not(text, field.LabelForm), "is not the name of a store", field.LabelFix}}
-}
-
 func namespaces(text string, a policy.Annotation) []rule {
 	names := text + ".split(',')"
 	return []rule{

@@ -65,8 +65,8 @@ type Kind int
 const (
 	// Reference is a template of filterapi.
 	Reference Kind = iota + 1
-	// Store is the name of one of the operator's stores.
-	Store
+	// Name is a DNS label (RFC 1123, section 2.1).
+	Name
 	// Bytes is a quantity in bytes, in the syntax of Kubernetes.
 	Bytes
 	// Duration is a duration in the syntax of Go.
@@ -102,7 +102,7 @@ type Annotation struct {
 	Example string
 	// Word is the one value that is allowed beside those of the Kind; empty: none.
 	Word string
-	// Choices are the words of a Choice, and Not says what another word is not.
+	// Choices are the words of a Choice. Not says what another word, or what is no Name, is not.
 	Choices []string
 	Not     string
 	// Literal: a Reference names no headers.
@@ -125,6 +125,9 @@ type value struct {
 	text   string
 	number int64
 }
+
+// notStore is said of what cannot be a store's name.
+const notStore = "is not the name of a store"
 
 // table has all annotations, in the order of the reference. One that differs between functions
 // and jobs has a row for each.
@@ -150,7 +153,7 @@ var table = []Annotation{
 		set: func(p *Policy, v value) { p.Path = v.text },
 	},
 	{
-		Key: KeyStore, On: Functions | Jobs, Kind: Store, Default: DefaultStore, Example: "archive",
+		Key: KeyStore, On: Functions | Jobs, Kind: Name, Not: notStore, Default: DefaultStore, Example: "archive",
 		Meaning: storeMeaning,
 		set:     func(p *Policy, v value) { p.Store = v.text },
 	},
@@ -176,7 +179,7 @@ var table = []Annotation{
 		set: func(p *Policy, v value) { p.Trigger = v.text },
 	},
 	{
-		Key: KeyTriggerStore, On: Functions, Kind: Store, Absent: "that of `headstart.dev/store`", Example: "queues",
+		Key: KeyTriggerStore, On: Functions, Kind: Name, Not: notStore, Absent: "that of `headstart.dev/store`", Example: "queues",
 		Meaning: triggerStoreMeaning,
 		set:     func(p *Policy, v value) { p.TriggerStore = v.text },
 	},
@@ -267,7 +270,7 @@ func (a Annotation) Bounds() string {
 			"%d bytes; segments of a-z, A-Z, 0-9, `-._~:@`, or `{<name>}`; `{+<name>}` at the end",
 			reference.MaxRouteBytes,
 		)
-	case Store:
+	case Name:
 		return "a DNS label"
 	case Bytes:
 		return "1 byte to `" + quantity.Format(a.Largest) + "`"

@@ -24,9 +24,9 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		if _, err := reference.ParseRoute(text); err != nil {
 			problem, fix = "is no path: "+err.Error(), "write it like "+a.Example
 		}
-	case Store:
+	case Name:
 		if !field.IsLabel(text) {
-			problem, fix = "is not the name of a store", field.LabelFix
+			problem, fix = a.Not, field.LabelFix
 		}
 	case Bytes:
 		return a.checkBytes(text)

@@ -5,7 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // Policy is what a function's owner asks of Headstart, or a job's.
@@ -43,6 +46,14 @@ type Policy struct {
 	// ReadBySocket tells of a job that its program reads the input by its socket, and needs no
 	// file.
 	ReadBySocket bool `json:",omitempty"`
+}
+
+// Tell says of a function what nodes must know of its policy.
+func (p Policy) Tell(m *nodeapi.Function) {
+	m.ReadyTimeout, m.Store, m.InputLimit = durationpb.New(p.ReadyTimeout), p.Store, p.InputLimit
+	m.HasInput, m.BodyInput = p.Input != "", p.BodyInput
+	m.InputTemplate, m.InputTemplates = p.Templates()[""], p.Templates().Named()
+	m.Callers = p.CallerNamespaces()
 }
 
 // CallerNamespaces are the names in Callers.

@@ -84,7 +84,7 @@ func (k *Kubelet) adopt() error {
 	for _, dir := range all {
 		id, err := k.tree.idOf(dir.Name())
 		if err == nil {
-			_, err = k.bring(podSandbox(id, k.SaysJob(id), true))
+			_, err = k.bring(k.podSandbox(id, k.SaysJob(id), true))
 		}
 		// An earlier version notes no id where it has no sockets.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -95,9 +95,15 @@ func (k *Kubelet) adopt() error {
 }
 
 // podSandbox is a pod's, for providers.
-func podSandbox(id string, job, runs bool) Sandbox {
+func (k *Kubelet) podSandbox(id string, job, runs bool) Sandbox {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	namespace, _, _ := strings.Cut(id, "_")
-	return Sandbox{ID: id, Namespace: namespace, Job: job, runs: runs}
+	sb := Sandbox{ID: id, Namespace: namespace, Job: job, runs: runs}
+	if in := k.instances[id]; in != nil {
+		sb.Function = in.function
+	}
+	return sb
 }
 
 // Instances replaces the pods that the node has.
@@ -239,7 +245,7 @@ func (k *Kubelet) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
 		return nil, "", status.Error(codes.Internal, err.Error())
 	}
 	traceparent, job := k.entered(id)
-	n, err := k.bring(podSandbox(id, job || r.GetJob(), false))
+	n, err := k.bring(k.podSandbox(id, job || r.GetJob(), false))
 	if err != nil {
 		return nil, "", status.Error(codes.Internal, err.Error())
 	}
@@ -253,7 +259,7 @@ func (k *Kubelet) starting(r *nodeapi.StageRequest) (*needs, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := k.bring(podSandbox(id, true, true))
+	n, err := k.bring(k.podSandbox(id, true, true))
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, "the pod has no directory for its input")
 	}

@@ -169,7 +169,7 @@ func (l *Local) addRun(id, function string, port int32, job bool) *run {
 // sandboxOf is a function's, for providers.
 func sandboxOf(id, function string, job, runs bool) Sandbox {
 	namespace, _, _ := strings.Cut(function, "/")
-	return Sandbox{ID: id, Namespace: namespace, Job: job, runs: runs}
+	return Sandbox{ID: id, Namespace: namespace, Function: function, Job: job, runs: runs}
 }
 
 // Start makes a sandbox in the background. A second call with the same id is ignored: the

@@ -59,6 +59,9 @@ type Sandbox struct {
 	ID string
 	// Namespace is that of its function.
 	Namespace string
+	// Function is its name, empty if none is known to have the sandbox: on Kubernetes the control
+	// plane may say so later than the sandbox is made.
+	Function string
 	// Job: its program runs once, with an input of its own.
 	Job bool
 	// Inputs is where it sees inputs.

@@ -69,13 +69,12 @@ func (p *Platform) known(function string) bool { return p.deployed(function) != 
 // Message is the function as nodes know it. What only a sandbox's maker needs stays out:
 // here that is the kubelet.
 func Message(f platform.Function) *nodeapi.Function {
-	return &nodeapi.Function{
-		Name: f.Name, Generation: f.Generation, Hosts: f.Hosts, Port: f.Port, ProbePath: f.ProbePath, PlatformReadiness: f.PlatformReadiness,
-		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
-		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, HasInput: f.Policy.Input != "", BodyInput: f.Policy.BodyInput,
-		InputTemplate: f.Policy.Templates()[""], InputTemplates: f.Policy.Templates().Named(),
-		Callers: f.Policy.CallerNamespaces(), Http2: f.HTTP2,
+	m := &nodeapi.Function{
+		Name: f.Name, Generation: f.Generation, Hosts: f.Hosts, Port: f.Port, ProbePath: f.ProbePath,
+		PlatformReadiness: f.PlatformReadiness, RequestTimeout: durationpb.New(f.RequestTimeout), Http2: f.HTTP2,
 	}
+	f.Policy.Tell(m)
+	return m
 }
 
 // InstancesOf are the instances of the node, for its daemon. A pod that cannot come up is

@@ -123,12 +123,11 @@ func startMessage(id string, f platform.Function, traceparent string) *nodeapi.C
 
 // Message is the function as nodes know it.
 func Message(f platform.Function) *nodeapi.Function {
-	return &nodeapi.Function{
-		Name: f.Name, Hosts: f.Hosts, Generation: f.Generation, Image: f.Image, Command: f.Command, Args: f.Args, Env: f.Env, Port: f.Port, ProbePath: f.ProbePath,
-		ReadyTimeout: durationpb.New(f.Policy.ReadyTimeout), RequestTimeout: durationpb.New(f.RequestTimeout),
-		Store: f.Policy.Store, InputLimit: f.Policy.InputLimit, CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit,
-		HasInput: f.Policy.Input != "", BodyInput: f.Policy.BodyInput,
-		InputTemplate: f.Policy.Templates()[""], InputTemplates: f.Policy.Templates().Named(),
-		Callers: f.Policy.CallerNamespaces(),
+	m := &nodeapi.Function{
+		Name: f.Name, Generation: f.Generation, Hosts: f.Hosts, Port: f.Port, ProbePath: f.ProbePath,
+		Image: f.Image, Command: f.Command, Args: f.Args, Env: f.Env,
+		CpuLimitMillis: f.CPULimitMillis, MemoryLimit: f.MemoryLimit, RequestTimeout: durationpb.New(f.RequestTimeout),
 	}
+	f.Policy.Tell(m)
+	return m
 }

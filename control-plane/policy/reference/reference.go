@@ -69,7 +69,7 @@ For a manifest the message includes path, document and line:
 var kinds = map[policy.Kind]string{
 	policy.Reference:  "input reference template",
 	policy.Path:       "URI template of a path",
-	policy.Store:      "name of a [store](stores.md)",
+	policy.Name:       "name",
 	policy.Bytes:      "quantity in bytes (`512Mi`, `1.5G`, `1e9`)",
 	policy.Duration:   "Go duration (`90s`, `1h30m`)",
 	policy.Stream:     "reference of a stream",
