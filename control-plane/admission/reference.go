@@ -90,7 +90,7 @@ func inputRules(a policy.Annotation) []rule {
 		{"!(" + long + ") && text.matches(" + raw(reference.Userinfo()) + ")", "holds a user or password",
 			"remove it; the operator's store has the credentials"},
 		no(long, fmt.Sprintf("is longer than %d bytes", reference.MaxTemplateBytes)),
-		no(not("text", "^"+reference.Beginning()), reference.OtherStore),
+		no(not("text", "^"+reference.Beginning()), reference.OtherStore()),
 		no(not("text", "^"+reference.Beginning()+"[^/]*/"), reference.NoKey),
 	}
 	if a.Literal {

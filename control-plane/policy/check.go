@@ -56,7 +56,7 @@ func (a Annotation) checkReference(text string) (problem, fix string) {
 		return "holds a user or password", "remove it; the operator's store has the credentials"
 	}
 	if strings.HasPrefix(text, "/") { // where a template may have a path
-		return "is no input reference: " + reference.OtherStore, a.Like()
+		return "is no input reference: " + reference.OtherStore(), a.Like()
 	}
 	if _, err := reference.ParseTemplate(text); err != nil {
 		return "is no input reference: " + err.Error(), a.Like()

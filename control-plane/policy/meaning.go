@@ -1,16 +1,16 @@
 package policy
 
+import (
+	"fmt"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+)
+
 // What the annotations mean, in Markdown, as the reference page has it.
-const (
-	inputMeaning = `names the object that a request needs, which Headstart fetches while the sandbox starts. There
-are three forms:
+var inputMeaning = `names the object that a request needs, which Headstart fetches while the sandbox starts. Its forms
+are:
 
-| reference | kind of store | input |
-|---|---|---|
-| ` + "`s3://bucket/key`" + ` | ` + "`s3`" + ` | an object |
-| ` + "`redis://keyspace/key`" + ` | ` + "`redis`" + ` | the string with the key ` + "`keyspace:key`" + ` |
-| ` + "`https://host/path`, `http://host:port/path`" + ` | ` + "`http`" + ` | the URL's content. A ` + "`?`" + ` belongs to the path |
-
+` + forms() + `
 What stands before the key (bucket, keyspace or host; errors say bucket) is a literal or one placeholder. The key
 mixes literals and placeholders:
 
@@ -64,6 +64,16 @@ While the function is cold, the body flows to the node of the starting instance,
 ready. No store is needed. Requests without a body have no input, and once the
 function is hot its requests go straight to the instance.`
 
+// forms has a row for each kind of reference.
+func forms() string {
+	rows := "| reference | kind of store | input |\n|---|---|---|\n"
+	for _, k := range reference.Kinds() {
+		rows += fmt.Sprintf("| `%s` | `%s` | %s |\n", k.Form, k.Store, k.Input)
+	}
+	return rows
+}
+
+const (
 	namedInputMeaning = `names a further object that a request needs, by a name of your choice, so that a
 function can read an image and its mask, or a video and its subtitles:
 

@@ -22,13 +22,6 @@ const maxFile = 1 << 20
 // DefaultRegion signs the requests to stores that know no regions, which take any.
 const DefaultRegion = "us-east-1"
 
-// The kinds of stores, by the scheme of the references that they take. KindHTTP takes https, too.
-const (
-	KindS3    = reference.S3
-	KindRedis = reference.Redis
-	KindHTTP  = reference.HTTP
-)
-
 // Store is one store that the operator allows.
 type Store struct {
 	Name string
@@ -111,36 +104,6 @@ func (ss Stores) For(namespace string) Stores {
 	return granted
 }
 
-// entry is one list item of the file: exactly one kind.
-type entry struct {
-	Name       string      `json:"name"`
-	Namespaces []string    `json:"namespaces"`
-	S3         *s3Entry    `json:"s3"`
-	Redis      *redisEntry `json:"redis"`
-	HTTP       *httpEntry  `json:"http"`
-}
-
-type s3Entry struct {
-	Endpoint          string   `json:"endpoint"`
-	Region            string   `json:"region"`
-	PathStyle         bool     `json:"pathStyle"`
-	Buckets           []string `json:"buckets"`
-	CredentialsSecret string   `json:"credentialsSecret"`
-}
-
-type redisEntry struct {
-	Address           string   `json:"address"`
-	TLS               bool     `json:"tls"`
-	DB                int      `json:"db"`
-	Keyspaces         []string `json:"keyspaces"`
-	CredentialsSecret string   `json:"credentialsSecret"`
-}
-
-type httpEntry struct {
-	Hosts             []string `json:"hosts"`
-	CredentialsSecret string   `json:"credentialsSecret"`
-}
-
 // Load reads the allow-list from a file.
 func Load(path string) (Stores, error) {
 	f, err := os.Open(path)
@@ -178,23 +141,4 @@ func Parse(data []byte) (Stores, error) {
 		return nil, err
 	}
 	return ss, nil
-}
-
-// store returns the entry with its defaults; one without a kind is not valid.
-func (e entry) store() Store {
-	s := Store{Name: e.Name, Namespaces: e.Namespaces}
-	switch {
-	case e.S3 != nil:
-		s.Kind, s.Endpoint, s.Region, s.PathStyle = KindS3, e.S3.Endpoint, e.S3.Region, e.S3.PathStyle
-		s.Buckets, s.Secret = e.S3.Buckets, e.S3.CredentialsSecret
-		if s.Region == "" {
-			s.Region = DefaultRegion
-		}
-	case e.Redis != nil:
-		s.Kind, s.Endpoint, s.TLS, s.Database = KindRedis, e.Redis.Address, e.Redis.TLS, e.Redis.DB
-		s.Buckets, s.Secret = e.Redis.Keyspaces, e.Redis.CredentialsSecret
-	case e.HTTP != nil:
-		s.Kind, s.Buckets, s.Secret = KindHTTP, e.HTTP.Hosts, e.HTTP.CredentialsSecret
-	}
-	return s
 }

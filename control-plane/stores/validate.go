@@ -13,9 +13,6 @@ import (
 // maxHost is the longest DNS name (RFC 1035, section 2.3.4).
 const maxHost = 253
 
-// maxDatabase is far above the databases that a server of Redis has; the default is 16.
-const maxDatabase = 1 << 20
-
 // validate returns what is wrong with the entries.
 func validate(entries []entry) field.Errors {
 	var errs field.Errors
@@ -42,24 +39,15 @@ func (e entry) validate(at string) field.Errors {
 	for i, ns := range e.Namespaces {
 		check(fmt.Sprintf(".namespaces[%d]", i), ns, labelProblem(ns), "name a namespace: "+field.LabelFix)
 	}
-	kinds := 0
-	if e.S3 != nil {
-		kinds++
-		e.S3.validate(check)
-	}
-	if e.Redis != nil {
-		kinds++
-		e.Redis.validate(check)
-	}
-	if e.HTTP != nil {
-		kinds++
-		e.HTTP.validate(check)
+	kinds := e.kinds()
+	for _, k := range kinds {
+		k.validate(check)
 	}
 	switch {
-	case kinds == 0:
-		check(".s3", "", "is missing", "say where the store is, by one of s3, redis and http")
-	case kinds > 1:
-		check("", "", "has more than one of s3, redis and http", "make a store of each, with a name of its own")
+	case len(kinds) == 0:
+		check("."+KindS3, "", "is missing", "say where the store is, by one of "+kindNames)
+	case len(kinds) > 1:
+		check("", "", "has more than one of "+kindNames, "make a store of each, with a name of its own")
 	}
 	return errs
 }
@@ -68,31 +56,6 @@ func (e entry) validate(at string) field.Errors {
 type checker func(name, value, problem, fix string)
 
 const secretFix = "name the secret that holds the credentials: " + field.LabelFix
-
-func (e *s3Entry) validate(check checker) {
-	problem, fix := endpointProblem(e.Endpoint)
-	check(".s3.endpoint", e.Endpoint, problem, fix)
-	if e.Region != "" {
-		check(".s3.region", e.Region, labelProblem(e.Region), field.LabelFix)
-	}
-	check(".s3.credentialsSecret", e.CredentialsSecret, labelProblem(e.CredentialsSecret), secretFix)
-	check.buckets(".s3.buckets", e.Buckets, reference.S3Buckets)
-}
-
-func (e *redisEntry) validate(check checker) {
-	problem, fix := addressProblem(e.Address)
-	check(".redis.address", e.Address, problem, fix)
-	if e.DB < 0 || e.DB > maxDatabase {
-		check(".redis.db", strconv.Itoa(e.DB), "is no database's number", "use 0 or the number that the server knows it by")
-	}
-	check.secret(".redis.credentialsSecret", e.CredentialsSecret)
-	check.buckets(".redis.keyspaces", e.Keyspaces, reference.RedisBuckets)
-}
-
-func (e *httpEntry) validate(check checker) {
-	check.secret(".http.credentialsSecret", e.CredentialsSecret)
-	check.buckets(".http.hosts", e.Hosts, reference.HTTPBuckets)
-}
 
 // secret checks the name of a secret that may be left out.
 func (check checker) secret(name, value string) {

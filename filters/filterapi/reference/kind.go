@@ -22,8 +22,9 @@ type Kind struct {
 	// Bucket are the names that may follow: of buckets with S3, of keyspaces with Redis, hosts
 	// with HTTP. The grammar calls all of them buckets: what the operator lists.
 	Bucket Names
-	// Form is how the reference page writes the kind.
-	Form string
+	// Form is how the reference page writes the kind, Store what kind of store has it, and Input what is
+	// read, in Markdown.
+	Form, Store, Input string
 }
 
 // The names of buckets. Hosts are as the DNS bounds them (RFC 1035, section 2.3.4). A keyspace
@@ -50,12 +51,14 @@ var (
 	}
 )
 
+const urlInput = "the URL's content. A `?` belongs to the path"
+
 // kinds are all that references may be.
 var kinds = []Kind{
-	{S3, S3Buckets, "s3://bucket/key"},
-	{Redis, RedisBuckets, "redis://keyspace/key"},
-	{HTTP, HTTPBuckets, "http://host:port/path"},
-	{HTTPS, HTTPBuckets, "https://host/path"},
+	{S3, S3Buckets, "s3://bucket/key", S3, "an object"},
+	{Redis, RedisBuckets, "redis://keyspace/key", Redis, "the string with the key `keyspace:key`"},
+	{HTTP, HTTPBuckets, "http://host:port/path", HTTP, urlInput},
+	{HTTPS, HTTPBuckets, "https://host/path", HTTP, urlInput},
 }
 
 // Kinds returns all kinds.
@@ -84,8 +87,20 @@ func Beginning() string {
 // has its bucket, with or without a scheme.
 func Userinfo() string { return "^(" + Beginning() + ")?[^/]*@" }
 
-// What is said of references that lack a part. CEL says the same.
-const (
-	OtherStore = "must start with s3://, redis://, http:// or https://: no other store is supported"
-	NoKey      = "has no key: write it like scheme://bucket/key"
-)
+// NoKey is said of references that lack a key. CEL says the same.
+const NoKey = "has no key: write it like scheme://bucket/key"
+
+// OtherStore is said of references of no kind. CEL says the same.
+func OtherStore() string {
+	var schemes string
+	for i, k := range kinds {
+		switch {
+		case i == len(kinds)-1:
+			schemes += " or "
+		case i > 0:
+			schemes += ", "
+		}
+		schemes += k.Scheme + "://"
+	}
+	return "must start with " + schemes + ": no other store is supported"
+}

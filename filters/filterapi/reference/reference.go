@@ -24,7 +24,7 @@ func (r Reference) String() string { return r.Scheme + "://" + r.Bucket + "/" + 
 func Parse(s string) (Reference, error) {
 	k, rest, ok := cutKind(s)
 	if !ok {
-		return Reference{}, errors.New("it " + OtherStore)
+		return Reference{}, errors.New("it " + OtherStore())
 	}
 	bucket, key, ok := strings.Cut(rest, "/")
 	if !ok {

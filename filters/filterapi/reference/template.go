@@ -76,7 +76,7 @@ func ParseTemplate(s string) (Template, error) {
 	}
 	k, rest, ok := cutKind(s)
 	if !ok {
-		return Template{}, errors.New(OtherStore)
+		return Template{}, errors.New(OtherStore())
 	}
 	bucket, key, ok := strings.Cut(rest, "/")
 	if !ok {

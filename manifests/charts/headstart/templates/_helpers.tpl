@@ -24,17 +24,23 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{- /* headstart.store is what a store's kind says, as JSON: the schemes of its references, the buckets, the secret. */}}
+{{- define "headstart.store" -}}
+{{- $kind := .s3 | default .redis | default .http }}
+{{- $schemes := list "s3" }}
+{{- $buckets := $kind.buckets }}
+{{- if .redis }}{{ $schemes = list "redis" }}{{ $buckets = .redis.keyspaces }}
+{{- else if .http }}{{ $schemes = ternary (list "https") (list "https" "http") (not (empty .http.credentialsSecret)) }}{{ $buckets = .http.hosts }}
+{{- end }}
+{{- dict "schemes" $schemes "buckets" $buckets "secret" ($kind.credentialsSecret | default "") | toJson }}
+{{- end }}
+
 {{- /* headstart.stores is the list of stores as CEL, which has JSON's syntax. */}}
 {{- define "headstart.stores" -}}
 {{- $list := list }}
 {{- range .Values.stores }}
-{{- $schemes := list "s3" }}
-{{- $places := list }}
-{{- if .s3 }}{{ $places = .s3.buckets }}
-{{- else if .redis }}{{ $schemes = list "redis" }}{{ $places = .redis.keyspaces }}
-{{- else }}{{ $schemes = ternary (list "https") (list "https" "http") (not (empty .http.credentialsSecret)) }}{{ $places = .http.hosts }}
-{{- end }}
-{{- $list = append $list (dict "name" (list .name) "schemes" $schemes "buckets" $places "namespaces" (.namespaces | default list)) }}
+{{- $store := include "headstart.store" . | fromJson }}
+{{- $list = append $list (dict "name" (list .name) "schemes" $store.schemes "buckets" $store.buckets "namespaces" (.namespaces | default list)) }}
 {{- end }}
 {{- $list | toJson }}
 {{- end }}
