@@ -180,9 +180,12 @@ func TestAfterTheInstallation(t *testing.T) {
 		"a policy with a mistake": {"admission", check.Warn, "spec.validations[0]: undefined field 'x'", func(t *testing.T, c *cluster) {
 			c.change(t, "ValidatingAdmissionPolicy headstart-services", []any{map[string]any{"fieldRef": "spec.validations[0]", "warning": "undefined field 'x'"}}, "status", "typeChecking", "expressionWarnings")
 		}},
-		"a Secret gone":    {"stores", check.Fail, "2 in ConfigMap headstart-system/headstart-stores|store default: its credentials, Secret headstart-system/s3-default, are not there", func(t *testing.T, c *cluster) { delete(c.objects, "Secret s3-default") }},
-		"a Secret empty":   {"stores", check.Fail, "Secret headstart-system/s3-default has nothing under credentials", func(t *testing.T, c *cluster) { c.change(t, "Secret s3-default", nil, "data") }},
-		"Secrets hidden":   {"stores", check.Pass, "you may not look at their Secrets", func(t *testing.T, c *cluster) { c.forbidden = []string{"secrets"} }},
+		"a Secret gone":  {"stores", check.Fail, "2 in ConfigMap headstart-system/headstart-stores|store default: its credentials, Secret headstart-system/s3-default, are not there", func(t *testing.T, c *cluster) { delete(c.objects, "Secret s3-default") }},
+		"a Secret empty": {"stores", check.Fail, "Secret headstart-system/s3-default has nothing under credentials", func(t *testing.T, c *cluster) { c.change(t, "Secret s3-default", nil, "data") }},
+		"Secrets hidden": {"stores", check.Pass, "you may not look at their Secrets", func(t *testing.T, c *cluster) { c.forbidden = []string{"secrets"} }},
+		"a store without a Secret": {"stores", check.Pass, "1 in ConfigMap headstart-system/headstart-stores", func(t *testing.T, c *cluster) {
+			c.change(t, "ConfigMap headstart-stores", `[{name: jobs, redis: {address: "redis:6379", keyspaces: [jobs]}}]`, "data", "stores.yaml")
+		}},
 		"a namespace gone": {"stores", check.Fail, "store archive: it is granted to namespace video, which is not there", func(t *testing.T, c *cluster) { delete(c.objects, "Namespace video") }},
 		"the list gone":    {"stores", check.Fail, `configmaps "headstart-stores" not found`, func(t *testing.T, c *cluster) { delete(c.objects, "ConfigMap headstart-stores") }},
 		"the list is wrong": {"stores", check.Fail, "not a list of stores", func(t *testing.T, c *cluster) {

@@ -113,8 +113,13 @@ func lookStores(ctx context.Context, l *look) Outcome {
 	var missing []Problem
 	unseen := 0
 	for _, s := range configured.stores {
-		secret, err := objects.Get[corev1.Secret](ctx, l.Objects, objects.Secrets, l.Namespace, s.Secret)
+		var secret corev1.Secret
+		var err error
+		if s.Secret != "" {
+			secret, err = objects.Get[corev1.Secret](ctx, l.Objects, objects.Secrets, l.Namespace, s.Secret)
+		}
 		switch {
+		case s.Secret == "": // Redis and HTTP may have none
 		case apierrors.IsForbidden(err):
 			unseen++
 		case apierrors.IsNotFound(err):
