@@ -89,7 +89,7 @@ func rules(a policy.Annotation) []variable {
 	case policy.Duration:
 		broken = duration(text, a)
 	case policy.Stream:
-		broken = []rule{{not(text, policy.StreamForm.String()), "is no stream", "write it like " + a.Example}}
+		broken = []rule{{not(text, policy.StreamForm.String()), "is not a stream", "write it like " + a.Example}}
 	case policy.Count:
 		broken = count(text, a)
 	case policy.Namespaces:

@@ -173,7 +173,7 @@ func TestTheAPIServerSurvivesHugeValues(t *testing.T) {
 		many[fmt.Sprintf("headstart.dev/k%d-%s", i, strings.Repeat("x", 50))] = ""
 	}
 	message, err := refusal(t.Context(), client, coreSvcs, service(coreSvcs, many))
-	if err != nil || !strings.Contains(message, "is no annotation of Headstart") {
+	if err != nil || !strings.Contains(message, "is not a Headstart annotation") {
 		t.Errorf("many unknown keys: %.300q, %v", message, err)
 	}
 }

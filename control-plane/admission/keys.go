@@ -50,7 +50,7 @@ func unknownProblem(on policy.Objects, keys []string) string {
 	}
 	return fmt.Sprintf("(variables.unknown.size() <= %d ? variables.unknown : [variables.unknown[0]]).map(k,\n"+
 		"  k.startsWith(%s) ? k + %s\n"+
-		"  : k + ': is no annotation of Headstart; ' + (%s'remove it; known keys are ') + %s).join('; and ')",
+		"  : k + ': is not a Headstart annotation; ' + (%s'remove it; known keys are ') + %s).join('; and ')",
 		maxUnknown, quote(filterapi.AnnotationNamed), quote(": "+named), near.String(), quote(known))
 }
 

@@ -84,7 +84,7 @@ func let(name, is, expression string) string {
 // inputRules are those of one reference: its text, its segments and its key.
 func inputRules(a policy.Annotation) []rule {
 	fix := a.Like()
-	no := func(wrong, why string) rule { return rule{wrong, "is no input reference: " + why, fix} }
+	no := func(wrong, why string) rule { return rule{wrong, "is not an input reference: " + why, fix} }
 	long := fmt.Sprintf("text.size() > %[1]d || bytes(text).size() > %[1]d", reference.MaxTemplateBytes)
 	rules := []rule{
 		{"!(" + long + ") && text.matches(" + raw(reference.Userinfo()) + ")", "holds a user or password",
@@ -131,11 +131,11 @@ func route(name string, a policy.Annotation) ([]variable, []rule) {
 	}
 	fix := "write it like " + a.Example
 	return vs, []rule{
-		{"!(" + formed + ")", fmt.Sprintf("is no path: it has at most %d bytes, begins with a slash, and its segments are "+
+		{"!(" + formed + ")", fmt.Sprintf("is not a path: it has at most %d bytes, begins with a slash, and its segments are "+
 			"{<name>}, or letters, digits and - . _ ~ : @, or at the end {+<name>}", reference.MaxRouteBytes), fix},
 		{
 			fmt.Sprintf("!%[1]s.all(n, %[1]s.filter(m, m == n).size() == 1)", names),
-			"is no path: has a variable twice", fix,
+			"is not a path: has a variable twice", fix,
 		},
 	}
 }

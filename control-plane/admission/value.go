@@ -71,7 +71,7 @@ func amount(text string, a policy.Annotation) []rule {
 // count calls int() only with what it takes.
 func count(text string, a policy.Annotation) []rule {
 	return []rule{{fmt.Sprintf("%s || int(%s) > %d", not(text, policy.CountForm.String()), text, a.Largest),
-		fmt.Sprintf("is no number from 1 to %d", a.Largest), "write it like " + a.Example}}
+		fmt.Sprintf("is not a number from 1 to %d", a.Largest), "write it like " + a.Example}}
 }
 
 // not is the CEL condition that a value does not match.

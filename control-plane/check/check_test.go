@@ -191,7 +191,7 @@ func TestAfterTheInstallation(t *testing.T) {
 		"the list is wrong": {"stores", check.Fail, "not a list of stores", func(t *testing.T, c *cluster) {
 			c.change(t, "ConfigMap headstart-stores", "x: y", "data", "stores.yaml")
 		}},
-		"wrong annotations": {"annotations", check.Fail, `1 of 2 annotated Services is refused|Service default/fire: headstart.dev/scale-to-zero: "30" is not a duration; write it like 90s or 5m|Service default/fire: headstart.dev/inputs: is no annotation of Headstart; did you mean headstart.dev/input?`, func(t *testing.T, c *cluster) {
+		"wrong annotations": {"annotations", check.Fail, `1 of 2 annotated Services is refused|Service default/fire: headstart.dev/scale-to-zero: "30" is not a duration; write it like 90s or 5m|Service default/fire: headstart.dev/inputs: is not a Headstart annotation; did you mean headstart.dev/input?`, func(t *testing.T, c *cluster) {
 			c.change(t, "Service fire", map[string]any{"headstart.dev/scale-to-zero": "30", "headstart.dev/inputs": "a"}, "metadata", "annotations")
 		}},
 		"a store of others": {"annotations", check.Fail, `Service default/fire: headstart.dev/store: "archive" is not among the operator's stores; use one of default`, func(t *testing.T, c *cluster) {

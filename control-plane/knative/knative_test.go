@@ -126,8 +126,8 @@ func TestWhatIsNoManifest(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"empty", "", "no document in the manifest; it needs a Service of serving.knative.dev/v1"},
 		{"only comments", "# a\n---\n# b\n---\n", "no document in the manifest; it needs a Service of serving.knative.dev/v1"},
-		{"scalar", "hello", "document 1, line 1: not a manifest: it is no mapping"},
-		{"list", "\n- a\n", "document 1, line 2: not a manifest: it is no mapping"},
+		{"scalar", "hello", "document 1, line 1: not a manifest: it is not a mapping"},
+		{"list", "\n- a\n", "document 1, line 2: not a manifest: it is not a mapping"},
 		{"tab", "a:\n\tb: 1", "document 1, line 2: not a manifest: a tab indents this line; indent with spaces"},
 		{"no tab", "a:\n  @b: 1", "document 1, line 2: not a manifest: found character that cannot start any token"},
 		{"not UTF-8", "a: \xff", "document 1, line 1: not a manifest: invalid leading UTF-8 octet"},

@@ -56,7 +56,7 @@ func parseYAML(c chunk) (*yaml.Node, *syntaxError) {
 		return nil, nil
 	}
 	if root.Kind != yaml.MappingNode {
-		return nil, &syntaxError{c.line - 1 + root.Line, "it is no mapping"}
+		return nil, &syntaxError{c.line - 1 + root.Line, "it is not a mapping"}
 	}
 	if fancy := findFancy(root); fancy != nil {
 		return nil, &syntaxError{c.line - 1 + fancy.Line, "anchors, aliases and tags are not supported; write the value out"}

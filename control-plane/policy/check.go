@@ -22,7 +22,7 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		problem, fix = a.checkReference(text)
 	case Path:
 		if _, err := reference.ParseRoute(text); err != nil {
-			problem, fix = "is no path: "+err.Error(), "write it like "+a.Example
+			problem, fix = "is not a path: "+err.Error(), "write it like "+a.Example
 		}
 	case Name:
 		if !field.IsLabel(text) {
@@ -34,7 +34,7 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		return a.checkDuration(text)
 	case Stream:
 		if !StreamForm.MatchString(text) {
-			problem, fix = "is no stream", "write it like "+a.Example
+			problem, fix = "is not a stream", "write it like "+a.Example
 		}
 	case Count:
 		return a.checkCount(text)
@@ -56,10 +56,10 @@ func (a Annotation) checkReference(text string) (problem, fix string) {
 		return "holds a user or password", "remove it; the operator's store has the credentials"
 	}
 	if strings.HasPrefix(text, "/") { // where a template may have a path
-		return "is no input reference: " + reference.OtherStore(), a.Like()
+		return "is not an input reference: " + reference.OtherStore(), a.Like()
 	}
 	if _, err := reference.ParseTemplate(text); err != nil {
-		return "is no input reference: " + err.Error(), a.Like()
+		return "is not an input reference: " + err.Error(), a.Like()
 	}
 	if a.Literal && strings.Contains(text, "{") {
 		return NotLiteral, a.Like()

@@ -25,15 +25,15 @@ func TestAJobsMistakes(t *testing.T) {
 	const known = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/ready-timeout, headstart.dev/read-by"
 	for _, tt := range []struct{ key, value, want string }{
 		{policy.KeyInput, "s3://videos/{header.x-key}", `headstart.dev/input: "s3://videos/{header.x-key}" has a placeholder, and a job has no request whose headers could fill it; write it like s3://videos/camera-7/1.mjpeg`},
-		{policy.KeyInput, "body", `headstart.dev/input: "body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/camera-7/1.mjpeg`},
+		{policy.KeyInput, "body", `headstart.dev/input: "body" is not an input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/camera-7/1.mjpeg`},
 		{policy.KeyInput, "s3://private/a", `headstart.dev/input: "s3://private/a" reads a bucket that store default does not allow; use one of videos, or ask the operator to allow it`},
 		{policy.KeyReadBy, "fd", `headstart.dev/read-by: "fd" is not how a job reads its input; use file or socket`},
 		{
 			"headstart.dev/input.mask", "s3://videos/a",
 			"headstart.dev/input.mask: is for functions: a job has one input; use headstart.dev/input",
 		},
-		{policy.KeyCallers, "media", "headstart.dev/callers: is no annotation of Headstart; remove it; known keys are " + known},
-		{"headstart.dev/readby", "file", "headstart.dev/readby: is no annotation of Headstart; did you mean headstart.dev/read-by? Known keys are " + known},
+		{policy.KeyCallers, "media", "headstart.dev/callers: is not a Headstart annotation; remove it; known keys are " + known},
+		{"headstart.dev/readby", "file", "headstart.dev/readby: is not a Headstart annotation; did you mean headstart.dev/read-by? Known keys are " + known},
 	} {
 		_, err := policy.ParseJob(map[string]string{tt.key: tt.value}, jobStores)
 		if err == nil || err.Error() != tt.want {

@@ -118,7 +118,7 @@ func unknown(given map[string]string, on Objects) field.Errors {
 			if n, ok := nearestKey(key, known); ok {
 				fix = "did you mean " + n + "? Known keys are " + list
 			}
-			errs = append(errs, &field.Error{Field: key, Problem: "is no annotation of Headstart", Fix: fix})
+			errs = append(errs, &field.Error{Field: key, Problem: "is not a Headstart annotation", Fix: fix})
 		}
 	}
 	return errs
@@ -170,7 +170,7 @@ func (p Policy) checkStore(st stores.Stores) (errs field.Errors) {
 func granted(input string, store stores.Store) (problem, fix string) {
 	template, err := reference.ParseTemplate(input)
 	if err != nil {
-		return "is no input reference: " + err.Error(), "mend it"
+		return "is not an input reference: " + err.Error(), "fix it"
 	}
 	if !slices.Contains(store.Schemes(), template.Scheme()) {
 		return "does not begin as references to store " + store.Name + " do",

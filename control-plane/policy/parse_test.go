@@ -89,19 +89,19 @@ func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		key, value, want string
 	}{
-		{"headstart.dev/inputs", "s3://videos/a", "headstart.dev/inputs: is no annotation of Headstart; did you mean headstart.dev/input? Known keys are " + knownKeys},
-		{"Headstart.dev/Input-Limit", "1Gi", "Headstart.dev/Input-Limit: is no annotation of Headstart; did you mean headstart.dev/input-limit? Known keys are " + knownKeys},
-		{"headstart.dev/password", "hunter2", "headstart.dev/password: is no annotation of Headstart; remove it; known keys are " + knownKeys},
-		{"headstart.dev/\x1b[31m", "x", `"headstart.dev/\x1b[31m": is no annotation of Headstart; remove it; known keys are ` + knownKeys},
-		{policy.KeyInput, "", "headstart.dev/input: is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body"},
-		{policy.KeyInput, "/etc/passwd", `headstart.dev/input: "/etc/passwd" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
-		{policy.KeyInput, "s3://videos/../{header.x-key}", `headstart.dev/input: "s3://videos/../{header.x-key}" is no input reference: key has the path segment ".."; write it like s3://videos/{header.x-key}, or body`},
-		{policy.KeyInput, "Body", `headstart.dev/input: "Body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
+		{"headstart.dev/inputs", "s3://videos/a", "headstart.dev/inputs: is not a Headstart annotation; did you mean headstart.dev/input? Known keys are " + knownKeys},
+		{"Headstart.dev/Input-Limit", "1Gi", "Headstart.dev/Input-Limit: is not a Headstart annotation; did you mean headstart.dev/input-limit? Known keys are " + knownKeys},
+		{"headstart.dev/password", "hunter2", "headstart.dev/password: is not a Headstart annotation; remove it; known keys are " + knownKeys},
+		{"headstart.dev/\x1b[31m", "x", `"headstart.dev/\x1b[31m": is not a Headstart annotation; remove it; known keys are ` + knownKeys},
+		{policy.KeyInput, "", "headstart.dev/input: is not an input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body"},
+		{policy.KeyInput, "/etc/passwd", `headstart.dev/input: "/etc/passwd" is not an input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
+		{policy.KeyInput, "s3://videos/../{header.x-key}", `headstart.dev/input: "s3://videos/../{header.x-key}" is not an input reference: key has the path segment ".."; write it like s3://videos/{header.x-key}, or body`},
+		{policy.KeyInput, "Body", `headstart.dev/input: "Body" is not an input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`},
 		{policy.KeyInput, "s3://AKIA:secret@videos/a", `headstart.dev/input: "s3://***@videos/a" holds a user or password; remove it; the operator's store has the credentials`},
 		{policy.KeyInput, "s3://private/a", `headstart.dev/input: "s3://private/a" reads a bucket that store default does not allow; use one of videos, models, or ask the operator to allow it`},
 		{
 			policy.KeyInput, "/{a} s3://videos/{path.a}",
-			`headstart.dev/input: "/{a} s3://videos/{path.a}" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`,
+			`headstart.dev/input: "/{a} s3://videos/{path.a}" is not an input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/{header.x-key}, or body`,
 		},
 		{
 			policy.KeyInput, "s3://videos/{path.a}",
@@ -109,7 +109,7 @@ func TestParseRefuses(t *testing.T) {
 		},
 		{
 			"headstart.dev/input.mask", "body",
-			`headstart.dev/input.mask: "body" is no input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://masks/{header.x-key}.png`,
+			`headstart.dev/input.mask: "body" is not an input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://masks/{header.x-key}.png`,
 		},
 		{
 			"headstart.dev/input.mask", "s3://private/a",
@@ -133,15 +133,15 @@ func TestParseRefuses(t *testing.T) {
 		},
 		{
 			"headstart.dev/inputs.mask", "s3://videos/a",
-			"headstart.dev/inputs.mask: is no annotation of Headstart; did you mean headstart.dev/input.mask? Known keys are " + knownKeys,
+			"headstart.dev/inputs.mask: is not a Headstart annotation; did you mean headstart.dev/input.mask? Known keys are " + knownKeys,
 		},
 		{
 			"Headstart.dev/Input.mask", "s3://videos/a",
-			"Headstart.dev/Input.mask: is no annotation of Headstart; did you mean headstart.dev/input.mask? Known keys are " + knownKeys,
+			"Headstart.dev/Input.mask: is not a Headstart annotation; did you mean headstart.dev/input.mask? Known keys are " + knownKeys,
 		},
 		{
 			policy.KeyPath, "videos/{key}",
-			`headstart.dev/path: "videos/{key}" is no path: must begin with a slash; write it like /videos/{camera}/{+frame}`,
+			`headstart.dev/path: "videos/{key}" is not a path: must begin with a slash; write it like /videos/{camera}/{+frame}`,
 		},
 		{policy.KeyStore, "http://10.0.0.1", `headstart.dev/store: "http://10.0.0.1" is not the name of a store; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},
 		{policy.KeyInputLimit, "lots", `headstart.dev/input-limit: "lots" is not a quantity; write it like 512Mi`},
@@ -179,7 +179,7 @@ func TestParseReportsAllProblemsTogether(t *testing.T) {
 		policy.KeyInput: "s3://videos/a", policy.KeyStore: "nowhere", policy.KeyInputLimit: "1", "headstart.dev/x": "", policy.KeyReadyTimeout: "1h",
 	}, allowed)
 	want := strings.Join([]string{
-		"headstart.dev/x: is no annotation of Headstart; remove it; known keys are " + knownKeys,
+		"headstart.dev/x: is not a Headstart annotation; remove it; known keys are " + knownKeys,
 		`headstart.dev/ready-timeout: "1h" is out of range; use 1s to 10m`,
 		`headstart.dev/store: "nowhere" is not among the operator's stores; use one of default, archive, jobs, web, private`,
 	}, "\n")

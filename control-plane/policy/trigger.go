@@ -23,7 +23,7 @@ var CountForm = regexp.MustCompile(`^[1-9][0-9]{0,8}$`)
 func (a Annotation) checkCount(text string) (v value, problem, fix string) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || !CountForm.MatchString(text) || n > a.Largest {
-		return v, fmt.Sprintf("is no number from 1 to %d", a.Largest), "write it like " + a.Example
+		return v, fmt.Sprintf("is not a number from 1 to %d", a.Largest), "write it like " + a.Example
 	}
 	return value{text: text, number: n}, "", ""
 }

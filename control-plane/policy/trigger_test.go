@@ -50,12 +50,12 @@ func TestParseRefusesTriggers(t *testing.T) {
 		want        string
 	}{
 		{map[string]string{policy.KeyTrigger: ""}, `headstart.dev/trigger: is no stream; write it like redis://jobs/frames`},
-		{map[string]string{policy.KeyTrigger: "s3://jobs/frames"}, `headstart.dev/trigger: "s3://jobs/frames" is no stream; write it like redis://jobs/frames`},
-		{map[string]string{policy.KeyTrigger: "redis://me:secret@jobs/frames"}, `headstart.dev/trigger: "redis://***@jobs/frames" is no stream; write it like redis://jobs/frames`},
-		{map[string]string{policy.KeyTrigger: "redis://{header.x-keyspace}/frames"}, `headstart.dev/trigger: "redis://{header.x-keyspace}/frames" is no stream; write it like redis://jobs/frames`},
-		{map[string]string{policy.KeyTrigger: "redis://jobs/"}, `headstart.dev/trigger: "redis://jobs/" is no stream; write it like redis://jobs/frames`},
-		{map[string]string{policy.KeyTrigger: "redis://jobs/" + strings.Repeat("a", 257)}, `headstart.dev/trigger: "redis://jobs/` + strings.Repeat("a", 64-len("redis://jobs/")) + `…" is no stream; write it like redis://jobs/frames`},
-		{map[string]string{policy.KeyTrigger: "redis://jobs/a\n"}, `headstart.dev/trigger: "redis://jobs/a\n" is no stream; write it like redis://jobs/frames`},
+		{map[string]string{policy.KeyTrigger: "s3://jobs/frames"}, `headstart.dev/trigger: "s3://jobs/frames" is not a stream; write it like redis://jobs/frames`},
+		{map[string]string{policy.KeyTrigger: "redis://me:secret@jobs/frames"}, `headstart.dev/trigger: "redis://***@jobs/frames" is not a stream; write it like redis://jobs/frames`},
+		{map[string]string{policy.KeyTrigger: "redis://{header.x-keyspace}/frames"}, `headstart.dev/trigger: "redis://{header.x-keyspace}/frames" is not a stream; write it like redis://jobs/frames`},
+		{map[string]string{policy.KeyTrigger: "redis://jobs/"}, `headstart.dev/trigger: "redis://jobs/" is not a stream; write it like redis://jobs/frames`},
+		{map[string]string{policy.KeyTrigger: "redis://jobs/" + strings.Repeat("a", 257)}, `headstart.dev/trigger: "redis://jobs/` + strings.Repeat("a", 64-len("redis://jobs/")) + `…" is not a stream; write it like redis://jobs/frames`},
+		{map[string]string{policy.KeyTrigger: "redis://jobs/a\n"}, `headstart.dev/trigger: "redis://jobs/a\n" is not a stream; write it like redis://jobs/frames`},
 		{map[string]string{policy.KeyTrigger: stream}, `headstart.dev/store: "default" has no streams; name a store of the kind redis by headstart.dev/trigger-store`},
 		{map[string]string{policy.KeyTrigger: stream, policy.KeyTriggerStore: "nowhere"}, `headstart.dev/trigger-store: "nowhere" is not among the operator's stores; use one of queues, default, archive, jobs, web, private`},
 		{map[string]string{policy.KeyTrigger: stream, policy.KeyTriggerStore: "Queues"}, `headstart.dev/trigger-store: "Queues" is not the name of a store; use 1 to 63 of a-z, 0-9 and -, starting and ending with a letter or digit`},
@@ -63,10 +63,10 @@ func TestParseRefusesTriggers(t *testing.T) {
 			map[string]string{policy.KeyTrigger: "redis://private/frames", policy.KeyTriggerStore: "queues"},
 			`headstart.dev/trigger: "redis://private/frames" is in a bucket that store queues does not allow; use one of jobs, Frames_1, or ask the operator to allow it`,
 		},
-		{map[string]string{policy.KeyTriggerTries: "0"}, `headstart.dev/trigger-tries: "0" is no number from 1 to 100; write it like 10`},
-		{map[string]string{policy.KeyTriggerTries: "101"}, `headstart.dev/trigger-tries: "101" is no number from 1 to 100; write it like 10`},
-		{map[string]string{policy.KeyTriggerTries: "05"}, `headstart.dev/trigger-tries: "05" is no number from 1 to 100; write it like 10`},
-		{map[string]string{policy.KeyTriggerTries: "99999999999999999999"}, `headstart.dev/trigger-tries: "99999999999999999999" is no number from 1 to 100; write it like 10`},
+		{map[string]string{policy.KeyTriggerTries: "0"}, `headstart.dev/trigger-tries: "0" is not a number from 1 to 100; write it like 10`},
+		{map[string]string{policy.KeyTriggerTries: "101"}, `headstart.dev/trigger-tries: "101" is not a number from 1 to 100; write it like 10`},
+		{map[string]string{policy.KeyTriggerTries: "05"}, `headstart.dev/trigger-tries: "05" is not a number from 1 to 100; write it like 10`},
+		{map[string]string{policy.KeyTriggerTries: "99999999999999999999"}, `headstart.dev/trigger-tries: "99999999999999999999" is not a number from 1 to 100; write it like 10`},
 	} {
 		t.Run(tt.want, func(t *testing.T) {
 			got, err := policy.Parse(tt.annotations, withQueues)

@@ -100,7 +100,7 @@ func (e *redisEntry) validate(check checker) {
 	problem, fix := addressProblem(e.Address)
 	check(".redis.address", e.Address, problem, fix)
 	if e.DB < 0 || e.DB > maxDatabase {
-		check(".redis.db", strconv.Itoa(e.DB), "is no database's number", "use 0 or the number that the server knows it by")
+		check(".redis.db", strconv.Itoa(e.DB), "is not the number of a database", "use 0 or the number that the server knows it by")
 	}
 	check.secret(".redis.credentialsSecret", e.CredentialsSecret)
 	check.buckets(".redis.keyspaces", e.Keyspaces, reference.RedisBuckets)

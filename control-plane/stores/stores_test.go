@@ -151,7 +151,7 @@ func TestParseRefusesAField(t *testing.T) {
 		{"redis.example.com:6379", "redis://me:secret@redis:6379", `[2].redis.address: "redis://***@redis:6379" holds a user or password; put the credentials into the secret that credentialsSecret names`},
 		{"redis.example.com:6379", "redis://redis:6379", `[2].redis.address: "redis://redis:6379" is not host:port; write it like redis.example.com:6379`},
 		{"redis.example.com:6379", "redis:0", `[2].redis.address: "redis:0" is not host:port; write it like redis.example.com:6379`},
-		{"db: 3", "db: -1", `[2].redis.db: "-1" is no database's number; use 0 or the number that the server knows it by`},
+		{"db: 3", "db: -1", `[2].redis.db: "-1" is not the number of a database; use 0 or the number that the server knows it by`},
 		{"[jobs, Frames_1]", "[]", `[2].redis.keyspaces: is empty; name at least one that functions may read`},
 		{"[jobs, Frames_1]", "['jobs*']", `[2].redis.keyspaces[0]: "jobs*" is a wildcard; name each one`},
 		{

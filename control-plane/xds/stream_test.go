@@ -476,7 +476,7 @@ func TestMeshEndpointsThatNoFilterCanPick(t *testing.T) {
 	reckon(t, conn, "edge").wantLines(map[string]string{})
 	follow(t, conn, "edge").wantChanged("default/thumbs:80", "default/video:80")
 	if got := m.Problems(); len(got) != 1 || !strings.Contains(
-		got[0].Message, "is no address of an endpoint; weights alone say where requests go",
+		got[0].Message, "is not an address of an endpoint; weights alone say where requests go",
 	) {
 		t.Errorf("problems %+v", got)
 	}

@@ -212,7 +212,7 @@ func parseRouteEndpoint(text string) (e RouteEndpoint, err error) {
 		return e, err
 	}
 	if !isRouteAddress(e.Address) || e.Address.String() != address {
-		return e, errors.New("is no address that Envoy would write so")
+		return e, errors.New("is not an address that Envoy would write so")
 	}
 	limits := [...]uint64{math.MaxUint32, uint64(MaxRouteTime.Microseconds()), uint64(MaxRouteTime.Microseconds()), MaxRouteWorkers, MaxRouteOthers * 1000}
 	var numbers [len(limits)]uint64

@@ -112,7 +112,7 @@ func tooLate(f *nodeapi.Function, input string, ready bool) *problem.Problem {
 	within := f.GetReadyTimeout().AsDuration()
 	if !ready { // and the instance, which others may wait for, has longer
 		return problem.New(http.StatusGatewayTimeout, "ReadyTimeout", filterapi.AnnotationReadyTimeout,
-			fmt.Sprintf("the function was not ready within %s of the request's arrival; mend its start, or allow it more time", within))
+			fmt.Sprintf("the function was not ready within %s of the request's arrival; fix its start, or allow it more time", within))
 	}
 	late := source.TimedOut(f.GetStore())
 	late.Field = filterapi.InputKey(input)

@@ -164,7 +164,7 @@ func TestReady(t *testing.T) {
 			steps: []*nodeapi.InstanceStatus{podStarting(serving), podReady(serving)}, want: at(serving), waits: true},
 		"the platform says so, nowhere": {steps: []*nodeapi.InstanceStatus{podReady(""), podReady(nowhere)},
 			want: at(nowhere), waits: true},
-		"it is no address": {want: at(nowhere), waits: true, steps: []*nodeapi.InstanceStatus{
+		"it is not an address": {want: at(nowhere), waits: true, steps: []*nodeapi.InstanceStatus{
 			podStarting("fire:80"), podStarting("0.0.0.0:80"), podStarting("10.0.0.1:0"), podReady(nowhere)}},
 		"it failed, then it was fixed": {want: at(serving),
 			steps: []*nodeapi.InstanceStatus{failed("ImageUnavailable"), podStarting(serving)}},

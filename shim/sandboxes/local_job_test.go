@@ -138,9 +138,9 @@ func TestAJobRunsOnce(t *testing.T) {
 			args: []string{"exit", "0"}, change: func(j *nodeapi.Job) { j.BySocket = true },
 			want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_STOPPED, Reason: "JobSucceeded",
 				Message: "the job's program ended with code 0"}},
-		"is no program": {args: []string{"what"}, want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED,
+		"is not a program": {args: []string{"what"}, want: &nodeapi.InstanceStatus{Phase: nodeapi.Phase_PHASE_FAILED,
 			Reason:  "SandboxFailed",
-			Message: "the node could not start the function's sandbox; the node's log says why", Field: "spec.template.spec.containers[0]", Log: []string{`["what"] is no program`}}},
+			Message: "the node could not start the function's sandbox; the node's log says why", Field: "spec.template.spec.containers[0]", Log: []string{`["what"] is not a program`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newJobRig(t, c.fails)

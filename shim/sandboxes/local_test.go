@@ -61,7 +61,7 @@ func TestStartThatFails(t *testing.T) {
 				Field:  "spec.template.spec.containers[0].image",
 				Detail: "there is no such image"}},
 		"no program": {change: func(f *nodeapi.Function) { f.Args = []string{"/run/secret"} },
-			log: []string{`["/run/secret"] is no program`},
+			log: []string{`["/run/secret"] is not a program`},
 			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]",
 				Detail: "the node could not start the function's sandbox; the node's log says why"}},
 		"ends at once": {change: func(f *nodeapi.Function) { f.Args = []string{"exit", "3"} },
@@ -76,13 +76,13 @@ func TestStartThatFails(t *testing.T) {
 		"image never there": {change: func(f *nodeapi.Function) { f.Image = sandboxestest.SlowImage },
 			took: readyTimeout,
 			want: problem.Problem{Title: "ReadyTimeout", Status: 504, Field: "headstart.dev/ready-timeout",
-				Detail: "the function was not ready within 1m0s; mend its start, or allow it more time"}},
+				Detail: "the function was not ready within 1m0s; fix its start, or allow it more time"}},
 		"id that is a path": {id: "../../precious", log: []string{
-			`"../../precious" is no name of a sandbox or container`,
+			`"../../precious" is not the name of a sandbox or container`,
 		},
 			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]",
 				Detail: "the node could not start the function's sandbox; the node's log says why"}},
-		"id that is nothing": {id: " ", log: []string{`"" is no name of a sandbox or container`},
+		"id that is nothing": {id: " ", log: []string{`"" is not the name of a sandbox or container`},
 			want: problem.Problem{Title: "SandboxFailed", Status: 502, Field: "spec.template.spec.containers[0]",
 				Detail: "the node could not start the function's sandbox; the node's log says why"}},
 		"port that is another": {change: func(f *nodeapi.Function) { f.Port += 65536 },
@@ -111,7 +111,7 @@ func TestStartThatFails(t *testing.T) {
 				}
 				if name == "never ready" {
 					test.want.Detail = fmt.Sprintf(
-						"the function was not ready within 1m0s: nothing listens on port %d; a program that listens on 127.0.0.1 only, or on another port, cannot be reached; mend its start, or allow it more time",
+						"the function was not ready within 1m0s: nothing listens on port %d; a program that listens on 127.0.0.1 only, or on another port, cannot be reached; fix its start, or allow it more time",
 						m.GetFunction().GetPort(),
 					)
 				}

@@ -69,7 +69,7 @@ func (l *Local) explain(ctx context.Context, in *run, err error, f *nodeapi.Func
 			why = ": " + last.Because
 		}
 		return problem.New(http.StatusGatewayTimeout, reasonReadyTimeout, filterapi.AnnotationReadyTimeout,
-			fmt.Sprintf("the function was not ready within %s%s; mend its start, or allow it more time",
+			fmt.Sprintf("the function was not ready within %s%s; fix its start, or allow it more time",
 				f.GetReadyTimeout().AsDuration(), why))
 	}
 	in.words = nodeapi.LastLines(err.Error())

@@ -350,11 +350,11 @@ func (t *tree) idOf(dir string) (string, error) {
 // checkName keeps names from the wire out of paths.
 func checkName(s string, limit int) error {
 	if s == "" || len(s) > limit || s[0] == '.' {
-		return fmt.Errorf("%.64q is no name of a sandbox or container", s)
+		return fmt.Errorf("%.64q is not the name of a sandbox or container", s)
 	}
 	for _, c := range s {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
-			return fmt.Errorf("%.64q is no name of a sandbox or container", s)
+			return fmt.Errorf("%.64q is not the name of a sandbox or container", s)
 		}
 	}
 	return nil

@@ -188,7 +188,7 @@ func TestAChildThatFailsToStartSaysWhy(t *testing.T) {
 			process.Spec{Path: "/bin/sh", Args: []string{"-c", "exec sleep 1000"}, Ready: refused},
 			[]string{"waiting until it is ready: no such luck"},
 		},
-		"is no program": {
+		"is not a program": {
 			process.Spec{Path: "/absent/program", Restart: true},
 			[]string{"/absent/program", "no such file"},
 		},

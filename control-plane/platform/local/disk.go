@@ -36,7 +36,7 @@ func (d disk) load() (saved, error) {
 		err = json.Unmarshal(b, &s)
 	}
 	if err != nil {
-		return s, fmt.Errorf("reading the deployed functions; mend %s, or remove it and deploy again: %w", d.path, err)
+		return s, fmt.Errorf("reading the deployed functions; fix %s, or remove it and deploy again: %w", d.path, err)
 	}
 	return s, nil
 }

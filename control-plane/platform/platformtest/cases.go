@@ -112,7 +112,7 @@ func (s suite) anUnknownNodeIsRefused() {
 	r := s.refused(f.Name, "edge")
 	s.expectStatus(r, http.StatusServiceUnavailable)
 	if r.Field != "spec.template.spec.nodeSelector" || !strings.Contains(r.Message, "moon") {
-		s.Errorf("the refusal does not say what to mend: %+v", r)
+		s.Errorf("the refusal does not say what to fix: %+v", r)
 	}
 }
 

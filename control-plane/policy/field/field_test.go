@@ -18,8 +18,8 @@ func TestError(t *testing.T) {
 	}{
 		{field.Error{Field: "a.b", Problem: "is missing", Fix: "add it"}, "a.b: is missing; add it"},
 		{field.Error{Field: "a.b", Value: "7\n", Problem: "is odd", Fix: "use 8"}, `a.b: "7\n" is odd; use 8`},
-		{field.Error{Field: "a", Value: "https://me:pa/ss@host/x", Problem: "is wrong", Fix: "mend it"}, `a: "https://***@host/x" is wrong; mend it`},
-		{field.Error{Field: "a", Value: "me:secret@host", Problem: "is wrong", Fix: "mend it"}, `a: "***@host" is wrong; mend it`},
+		{field.Error{Field: "a", Value: "https://me:pa/ss@host/x", Problem: "is wrong", Fix: "fix it"}, `a: "https://***@host/x" is wrong; fix it`},
+		{field.Error{Field: "a", Value: "me:secret@host", Problem: "is wrong", Fix: "fix it"}, `a: "***@host" is wrong; fix it`},
 		{field.Error{Field: "a", Value: strings.Repeat("é", 65), Problem: "is long", Fix: "cut it"}, `a: "` + strings.Repeat("é", 64) + `…" is long; cut it`},
 	} {
 		if got := tt.err.Error(); got != tt.want {
@@ -35,7 +35,7 @@ func TestErrorsListAll(t *testing.T) {
 	}
 	var many field.Errors
 	for i := range 40 {
-		many = append(many, &field.Error{Field: fmt.Sprint(i), Problem: "is wrong", Fix: "mend it"})
+		many = append(many, &field.Error{Field: fmt.Sprint(i), Problem: "is wrong", Fix: "fix it"})
 	}
 	lines := strings.Split(many.Err().Error(), "\n")
 	if got, want := lines[len(lines)-1], "and 8 more problems"; got != want {

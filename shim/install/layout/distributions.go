@@ -95,7 +95,7 @@ func (c *config) extendTemplate(p string, text []byte, version int) (File, error
 	for _, t := range [][]byte{text, after} {
 		tree := parser(p)
 		if _, err := tree.Parse(string(t), "", "", map[string]*parse.Tree{}); err != nil {
-			return File{}, &Refusal{p, 0, "it is no template: " + err.Error(), "mend it"}
+			return File{}, &Refusal{p, 0, "it is not a template: " + err.Error(), "fix it"}
 		}
 	}
 	return File{p, after}, nil

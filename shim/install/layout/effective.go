@@ -88,10 +88,10 @@ func load(v View, main string) (*config, error) {
 func decode(p string, text []byte) (*edit.Config, error) {
 	parsed, err := edit.Parse(text)
 	if e, ok := errors.AsType[*edit.SyntaxError](err); ok {
-		return nil, &Refusal{p, e.Line, "it is not valid TOML: " + e.Reason, "mend it; containerd does not start with it either"}
+		return nil, &Refusal{p, e.Line, "it is not valid TOML: " + e.Reason, "fix it; containerd does not start with it either"}
 	}
 	if err != nil {
-		return nil, &Refusal{p, 0, err.Error(), "mend it"}
+		return nil, &Refusal{p, 0, err.Error(), "fix it"}
 	}
 	return parsed, nil
 }

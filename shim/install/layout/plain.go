@@ -83,7 +83,7 @@ func (c *config) withDropIn() ([]File, error) {
 	}
 	after, err := edit.Import(main.text, p)
 	if err != nil {
-		return nil, &Refusal{main.path, edit.Line(main.text, "imports"), "its imports cannot be read: " + err.Error(), "mend them"}
+		return nil, &Refusal{main.path, edit.Line(main.text, "imports"), "its imports cannot be read: " + err.Error(), "fix them"}
 	}
 	imports := []any{p}
 	if before, ok := main.Tree["imports"].([]any); ok {

@@ -153,7 +153,7 @@ func (sb *sandbox) Start(ctx context.Context) error {
 	args := append(slices.Clone(sb.spec.Args), "", "", "")[:3]
 	number, err := strconv.ParseUint(args[1], 10, 16)
 	if err != nil {
-		return fmt.Errorf("%q is no program", sb.spec.Args)
+		return fmt.Errorf("%q is not a program", sb.spec.Args)
 	}
 	act := func() { sb.listen(uint16(number)) }
 	switch args[0] {
@@ -163,7 +163,7 @@ func (sb *sandbox) Start(ctx context.Context) error {
 	case "fill":
 		act = func() { sb.how.OutOfMemory = true; sb.exit(killed) }
 	default:
-		return fmt.Errorf("%q is no program", sb.spec.Args)
+		return fmt.Errorf("%q is not a program", sb.spec.Args)
 	}
 	sb.running = true
 	if args[2] == "" {
