@@ -19,9 +19,6 @@ import (
 )
 
 const (
-	// hintCluster is what gateways know their node's daemon by: manifests/istio/gateways.yaml
-	// has it.
-	hintCluster = "headstart-hints"
 	// gatherTime is how long a control plane that has just begun waits for the nodes, which try
 	// once a second to connect.
 	gatherTime = 3 * time.Second
@@ -119,7 +116,7 @@ func (c *Cluster) tellOthers(state platform.State) {
 	for node := range c.told {
 		c.tellInstances(node)
 	}
-	config, err := xds.PluginConfig(state, hintCluster, istio.IngressSocket)
+	config, err := istio.PluginConfig(state)
 	if err != nil {
 		c.log.Error("the filter keeps its last configuration", "error", err)
 		return

@@ -2,7 +2,6 @@ package xds
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -253,33 +252,4 @@ func socketAddress(host string, port uint32) *core.Address {
 	return &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{
 		Address: host, PortSpecifier: &core.SocketAddress_PortValue{PortValue: port},
 	}}}
-}
-
-// PluginConfig returns the prefetch filter's configuration for gateways of a mesh: all
-// functions of st, always the same text for the same state. hintCluster is the cluster of
-// the daemon's hint socket, ingressEndpoint the path of its ingress socket, both as every
-// gateway has them. A host that several functions claim belongs to the first of them by
-// name; a function without a host of its own is left out.
-func PluginConfig(st platform.State, hintCluster, ingressEndpoint string) ([]byte, error) {
-	functions := slices.Clone(st.Functions)
-	slices.SortFunc(functions, func(a, b platform.Function) int { return cmp.Compare(a.Name, b.Name) })
-	taken := make(map[string]bool)
-	c := filterapi.Config{
-		Version: filterapi.Version, HintCluster: hintCluster, IngressEndpoint: ingressEndpoint,
-		Functions: []filterapi.Function{},
-	}
-	for _, f := range functions {
-		templates := f.Policy.Templates()
-		fn := filterapi.Function{Name: f.Name, Input: templates[""], Inputs: templates.Named()}
-		for _, h := range f.Hosts {
-			if !taken[h] {
-				taken[h] = true
-				fn.Hosts = append(fn.Hosts, h)
-			}
-		}
-		if len(fn.Hosts) > 0 {
-			c.Functions = append(c.Functions, fn)
-		}
-	}
-	return c.Marshal()
 }

@@ -263,38 +263,3 @@ func TestExpectationsVersionsAreTheContents(t *testing.T) {
 		}
 	})
 }
-
-func TestPluginConfig(t *testing.T) {
-	clash := thumbs()
-	clash.Name, clash.Hosts = "default/zebra", []string{"zebra.default", video().Hosts[0]}
-	clash.Policy.BodyInput = true // hot, it is sent to its instances as if it had no input
-	shadow := thumbs()
-	shadow.Name, shadow.Hosts = "default/zulu", video().Hosts
-	data, err := PluginConfig(
-		platform.State{Functions: []platform.Function{shadow, clash, video(), thumbs()}}, "headstart-hints",
-		ingressPath,
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := filterapi.ParseConfig(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := &filterapi.Config{Version: filterapi.Version, HintCluster: "headstart-hints", IngressEndpoint: ingressPath, Functions: []filterapi.Function{
-		{Name: "default/thumbs", Hosts: thumbs().Hosts},
-		{Name: "default/video", Hosts: video().Hosts, Input: video().Policy.Input},
-		{Name: "default/zebra", Hosts: []string{"zebra.default"}},
-	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("configuration (-want +got):\n%s", diff)
-	}
-	if data, err := PluginConfig(
-		platform.State{}, "headstart-hints", ingressPath,
-	); err != nil || !strings.Contains(string(data), `"functions":[]`) {
-		t.Errorf("without functions: %s, %v", data, err)
-	}
-	if _, err := PluginConfig(platform.State{}, "headstart-hints", "no path"); err == nil {
-		t.Error("an endpoint that is no path is taken")
-	}
-}
