@@ -127,7 +127,7 @@ func (f RouteFunction) Line() (string, error) {
 	b := append(make([]byte, 0, len(f.Cluster)+usualEndpoint*len(f.Endpoints)), f.Cluster...)
 	for _, e := range f.Endpoints {
 		if !isRouteAddress(e.Address) {
-			return "", fmt.Errorf("%s: %q is no address of an endpoint", f.Cluster, e.Address)
+			return "", fmt.Errorf("%s: %q is not an address of an endpoint", f.Cluster, e.Address)
 		}
 		b = e.append(append(b, ' '))
 	}

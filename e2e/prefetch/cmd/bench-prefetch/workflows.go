@@ -41,7 +41,7 @@ func (o options) sizesOr(otherwise []int64) ([]int64, error) {
 	for s := range strings.SplitSeq(o.sizes, ",") {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n <= 0 {
-			return nil, fmt.Errorf("-sizes: %q is no number of bytes", s)
+			return nil, fmt.Errorf("-sizes: %q is not a number of bytes", s)
 		}
 		all = append(all, n)
 	}

@@ -70,7 +70,7 @@ func run(args []string, out io.Writer) error {
 	for _, s := range strings.Split(*sizes, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 2 {
-			return fmt.Errorf("-nodes: %q is no number of nodes", s)
+			return fmt.Errorf("-nodes: %q is not a number of nodes", s)
 		}
 		nodes = append(nodes, n)
 	}
