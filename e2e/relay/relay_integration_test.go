@@ -14,9 +14,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/xds"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 func TestMain(m *testing.M) {
@@ -39,8 +40,16 @@ func at(addresses ...string) platform.State {
 
 func (b *bed) plugin() []byte {
 	b.t.Helper()
-	data, err := xds.PluginConfig(at(), "headstart-hints", b.socket("ingress.sock"))
+	data, err := istio.PluginConfig(at())
 	if err != nil {
+		b.t.Fatal(err)
+	}
+	c, err := filterapi.ParseConfig(data)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c.IngressEndpoint = b.socket("ingress.sock")
+	if data, err = c.Marshal(); err != nil {
 		b.t.Fatal(err)
 	}
 	return data
