@@ -49,7 +49,7 @@ func TestParseRefusesTriggers(t *testing.T) {
 		annotations map[string]string
 		want        string
 	}{
-		{map[string]string{policy.KeyTrigger: ""}, `headstart.dev/trigger: is no stream; write it like redis://jobs/frames`},
+		{map[string]string{policy.KeyTrigger: ""}, `headstart.dev/trigger: is not a stream; write it like redis://jobs/frames`},
 		{map[string]string{policy.KeyTrigger: "s3://jobs/frames"}, `headstart.dev/trigger: "s3://jobs/frames" is not a stream; write it like redis://jobs/frames`},
 		{map[string]string{policy.KeyTrigger: "redis://me:secret@jobs/frames"}, `headstart.dev/trigger: "redis://***@jobs/frames" is not a stream; write it like redis://jobs/frames`},
 		{map[string]string{policy.KeyTrigger: "redis://{header.x-keyspace}/frames"}, `headstart.dev/trigger: "redis://{header.x-keyspace}/frames" is not a stream; write it like redis://jobs/frames`},

@@ -125,7 +125,7 @@ func TestAStateFileThatIsDamagedIsNotOverlooked(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := Open(file, nil, nil, &event.Log{}, slog.New(slog.DiscardHandler))
-			if err == nil || !strings.Contains(err.Error(), "mend "+file+", or remove it and deploy again") {
+			if err == nil || !strings.Contains(err.Error(), "fix "+file+", or remove it and deploy again") {
 				t.Errorf("error is %v", err)
 			}
 		})

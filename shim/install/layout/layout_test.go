@@ -83,7 +83,7 @@ func TestRefusals(t *testing.T) {
 		node files
 		want []string
 	}{
-		"no TOML":         {files{plain: "version = 2\n[plugins\n"}, []string{plain + ":2:", "mend"}},
+		"no TOML":         {files{plain: "version = 2\n[plugins\n"}, []string{plain + ":2:", "fix it"}},
 		"CRI is disabled": {files{plain: "version = 2\ndisabled_plugins = [\"cri\"]\n"}, []string{plain + ":2:", "disabled_plugins"}},
 		"another runtime of the name": {files{plain: "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.headstart]\nruntime_type = \"x\"\n"},
 			[]string{plain + ":2:", "rename or remove"}},
@@ -131,8 +131,8 @@ func TestUnknownLayout(t *testing.T) {
 func TestABrokenTemplateIsRefused(t *testing.T) {
 	tmpl := path.Dir(k3s) + "/config.toml.tmpl"
 	for text, want := range map[string]string{
-		"{{ if }":                    "no template",
-		"version = 2\n{{ if .X }}\n": "no template",
+		"{{ if }":                    "not a template",
+		"version = 2\n{{ if .X }}\n": "not a template",
 		"{{ template \"base\" . }}\n[plugins.cri.containerd.runtimes.headstart]\n": tmpl + ":2:",
 	} {
 		_, err := layout.Make(files{k3s: "version = 2\n", tmpl: text}, layout.K3s, "")
