@@ -146,7 +146,7 @@ func TestTheFilterStandsAside(t *testing.T) {
 }
 
 // An instance that is withdrawn gets no request once gateways have settled, though it was the
-// nearest: whoever is named gets a request, however it fares.
+// nearest: the endpoint that is named gets a request, however it fares.
 func TestTheFilterLeavesWhatIsWithdrawn(t *testing.T) {
 	p := pickFrom(t, nearby, next, faraway)
 	if heard := p.ask(20); heard["0"] != 20 {

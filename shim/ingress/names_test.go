@@ -45,7 +45,7 @@ func reader(t *testing.T, r **rig) http.HandlerFunc {
 	}
 }
 
-// A request waits for all inputs that it names, whoever has named them, and the function has each as
+// A request waits for all inputs that it names, whether the filter or the daemon has named them, and the function has each as
 // a file. A named one is never the body.
 func TestAFunctionGetsItsNamedInputs(t *testing.T) {
 	for name, c := range map[string]struct {
