@@ -58,6 +58,8 @@ const (
 	// the function speaks.
 	HeaderInstance = "x-headstart-instance"
 	HeaderProtocol = "x-headstart-protocol"
+	// HeaderWaited is for how many milliseconds a request has waited when it is handed over.
+	HeaderWaited = "x-headstart-waited"
 	// HeaderDepth is how many calls of functions by functions led to the request.
 	HeaderDepth = "x-headstart-depth"
 	// HeaderUndelivered is on an answer to a daemon that handed over a request, which nobody

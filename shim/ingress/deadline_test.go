@@ -62,9 +62,22 @@ func TestOneDeadlineBeforeTheDelivery(t *testing.T) {
 		waited       time.Duration
 		title, field string
 		onPeer       bool
+		before       string // in milliseconds, on the node that hands the request over
 	}{
-		"input":                      {prepare: func(r *rig) { r.store.Before = stalled }, waited: late, title: "StoreTimeout", field: "headstart.dev/input"},
-		"input, on the other node":   {prepare: func(r *rig) { r.store.Before = stalled }, waited: late, title: "StoreTimeout", field: "headstart.dev/input", onPeer: true},
+		"input":                    {prepare: func(r *rig) { r.store.Before = stalled }, waited: late, title: "StoreTimeout", field: "headstart.dev/input"},
+		"input, on the other node": {prepare: func(r *rig) { r.store.Before = stalled }, waited: late, title: "StoreTimeout", field: "headstart.dev/input", onPeer: true},
+		"instance, on the other node, after a wait here": {
+			prepare: func(r *rig) { r.instances.ready = unready }, waited: late - 12*time.Second, title: "ReadyTimeout",
+			field: "headstart.dev/ready-timeout", onPeer: true, before: "12000",
+		},
+		"an older daemon hands it over": {
+			prepare: func(r *rig) { r.instances.ready = unready }, waited: late, title: "ReadyTimeout",
+			field: "headstart.dev/ready-timeout", onPeer: true,
+		},
+		"an odd wait": {
+			prepare: func(r *rig) { r.instances.ready = unready }, waited: late, title: "ReadyTimeout",
+			field: "headstart.dev/ready-timeout", onPeer: true, before: "-12000",
+		},
 		"input after the placement":  {prepare: func(r *rig) { r.store.Before, r.cp.activate = stalled, placedLate }, waited: late, title: "StoreTimeout", field: "headstart.dev/input"},
 		"instance":                   {prepare: func(r *rig) { r.instances.ready = unready }, waited: late, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
 		"instance and input":         {prepare: func(r *rig) { r.instances.ready, r.store.Before = unready, stalled }, waited: late, title: "ReadyTimeout", field: "headstart.dev/ready-timeout"},
@@ -81,6 +94,7 @@ func TestOneDeadlineBeforeTheDelivery(t *testing.T) {
 				req, h := request(t, "POST", withInput, newID(), ref, nil), r.Gateway()
 				if c.onPeer {
 					req.Header.Set("x-headstart-instance", target)
+					req.Header.Set("x-headstart-waited", c.before)
 					h = r.Peers()
 				}
 				if r.instances.ready == nil {
@@ -104,6 +118,30 @@ func TestOneDeadlineBeforeTheDelivery(t *testing.T) {
 			})
 		})
 	}
+}
+
+// asked is a peer that keeps what it is told of the wait, each time.
+type asked struct{ waited []string }
+
+func (a *asked) RoundTrip(req *http.Request) (*http.Response, error) {
+	a.waited = append(a.waited, req.Header.Get("x-headstart-waited"))
+	return nil, errors.New("no answer")
+}
+
+// The other node is told how much of the deadline is left.
+func TestTheWaitIsHandedOverToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var peer asked
+		r := newNode(t, &peer)
+		r.cp.activate = func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
+			time.Sleep(3 * time.Second)
+			return &nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: "192.0.2.1:1"}, nil
+		}
+		wantProblem(t, call(r.Gateway(), request(t, "GET", withoutInput, newID(), "", nil)), http.StatusBadGateway, "PeerUnreachable", "")
+		if len(peer.waited) < 2 || peer.waited[0] != "3000" || peer.waited[1] != "6000" { // placed again, after no pause
+			t.Errorf("the request has waited %v ms", peer.waited)
+		}
+	})
 }
 
 // An input that has to be copied to be seen by its sandbox has no longer.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"sync"
 	"time"
 
@@ -78,6 +79,7 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 			out.Header.Set(filterapi.HeaderRequest, p.id)
 			out.Header.Set(filterapi.HeaderFunction, p.function.GetName())
 			out.Header.Set(filterapi.HeaderInstance, bound.GetInstance())
+			out.Header.Set(filterapi.HeaderWaited, strconv.FormatInt(time.Since(p.began).Milliseconds(), 10))
 			for header, ref := range map[string]string{
 				filterapi.HeaderInput: refs[""], filterapi.HeaderInputs: refs.String(),
 			} {
@@ -106,6 +108,17 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 		},
 		Explain: func(err error, midway bool) error { return unlessDelivered(err, explain(err, midway)) },
 	})
+}
+
+// waitedElsewhere is for how long a request that is handed over has waited before, which the other
+// node's clock has measured: one deadline is for all nodes that a request comes by. An older daemon
+// does not say, and nothing more is waited for than without it.
+func waitedElsewhere(h http.Header) time.Duration {
+	ms, err := strconv.ParseUint(h.Get(filterapi.HeaderWaited), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // problemLimit bounds the problem details of another daemon, in bytes.

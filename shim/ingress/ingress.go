@@ -124,6 +124,7 @@ func (in *Ingress) Peers() http.Handler {
 		instance := r.Header.Get(filterapi.HeaderInstance)
 		in.serve(w, r, func(ctx context.Context, r *http.Request, p *parked) error {
 			trace.SpanFromContext(ctx).SetAttributes(tracing.Instance.String(instance))
+			p.deadline = p.deadline.Add(-waitedElsewhere(r.Header))
 			p.tell = progressTo(w, r)
 			p.tell(progressParked)
 			return in.deliver(ctx, w, r, p, instance)

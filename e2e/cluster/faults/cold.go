@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -46,6 +47,8 @@ type Cold struct {
 	// Lost are all others that were not answered well.
 	Refused map[string]int
 	Lost    int
+	// functions are those whose requests were refused, by the problem's title, with how many were.
+	functions map[string]map[string]int
 	// Reasons counts both by what was wrong with them.
 	Reasons map[string]int
 	// Longest is the longest that was answered, LongestRefusal the longest that was refused.
@@ -57,13 +60,15 @@ type Cold struct {
 type refusal struct {
 	// title is the problem's.
 	title string
-	// most is how many requests may get it; 0: each that comes while the fault lasts.
+	// most is of how many functions the requests may get it; 0: of all.
 	most int
 	// within is how soon it is said.
 	within time.Duration
 }
 
-func newCold() Cold { return Cold{Refused: map[string]int{}, Reasons: map[string]int{}} }
+func newCold() Cold {
+	return Cold{Refused: map[string]int{}, Reasons: map[string]int{}, functions: map[string]map[string]int{}}
+}
 
 func (c Cold) refused() (n int) {
 	for _, times := range c.Refused {
@@ -130,7 +135,7 @@ func (r *rig) knock(ctx context.Context, refusals []refusal) (stop func() Cold) 
 		a := r.ask(context.WithoutCancel(ctx), first)
 		mu.Lock()
 		defer mu.Unlock()
-		c.note(a, true, refusals)
+		c.note(first, a, true, refusals)
 	})
 	all.Go(func() {
 		tick := time.NewTicker(coldInterval)
@@ -148,7 +153,7 @@ func (r *rig) knock(ctx context.Context, refusals []refusal) (stop func() Cold) 
 				a := r.ask(context.WithoutCancel(ctx), function)
 				mu.Lock()
 				defer mu.Unlock()
-				c.note(a, atZero, refusals)
+				c.note(function, a, atZero, refusals)
 			})
 		}
 	})
@@ -159,27 +164,44 @@ func (r *rig) knock(ctx context.Context, refusals []refusal) (stop func() Cold) 
 	}
 }
 
-// add takes over what became of others in the same fault: how many may be refused is for all of
-// them.
+// add takes over what became of others in the same fault: how many functions may be refused is for all
+// of them.
 func (c *Cold) add(more Cold, refusals []refusal) {
 	c.Sent, c.AtZero = c.Sent+more.Sent, c.AtZero+more.AtZero
 	c.Lost += more.Lost
-	for title, times := range more.Refused {
-		c.Refused[title] += times
-	}
 	for reason, times := range more.Reasons {
 		c.Reasons[reason] += times
 	}
-	for _, r := range refusals {
-		if over := c.Refused[r.title] - r.most; r.most > 0 && over > 0 {
-			c.Refused[r.title], c.Lost = r.most, c.Lost+over
-			c.Reasons[fmt.Sprintf("LOST: %d more %s than the %d that are allowed", over, r.title, r.most)]++
+	for title, functions := range more.functions {
+		i := slices.IndexFunc(refusals, func(r refusal) bool { return r.title == title })
+		for _, function := range slices.Sorted(maps.Keys(functions)) {
+			times := functions[function]
+			if i < 0 || c.tooMany(refusals[i], function) {
+				c.Lost += times
+				c.Reasons[fmt.Sprintf("LOST: %s of %s, one more function than the %d that are allowed", title, function, refusals[i].most)] += times
+				continue
+			}
+			c.refuse(title, function, times)
 		}
 	}
 	c.Longest, c.LongestRefusal = max(c.Longest, more.Longest), max(c.LongestRefusal, more.LongestRefusal)
 }
 
-func (c *Cold) note(a answer, atZero bool, refusals []refusal) {
+// tooMany tells whether as many other functions are refused as may be.
+func (c *Cold) tooMany(r refusal, function string) bool {
+	_, before := c.functions[r.title][function]
+	return r.most > 0 && !before && len(c.functions[r.title]) >= r.most
+}
+
+func (c *Cold) refuse(title, function string, times int) {
+	if c.functions[title] == nil {
+		c.functions[title] = map[string]int{}
+	}
+	c.functions[title][function] += times
+	c.Refused[title] += times
+}
+
+func (c *Cold) note(function string, a answer, atZero bool, refusals []refusal) {
 	c.Sent++
 	if atZero {
 		c.AtZero++
@@ -189,13 +211,13 @@ func (c *Cold) note(a answer, atZero bool, refusals []refusal) {
 		return
 	}
 	i := slices.IndexFunc(refusals, func(r refusal) bool { return r.title == a.problem.Title })
-	if i < 0 || a.took > refusals[i].within || refusals[i].most > 0 && c.Refused[a.problem.Title] == refusals[i].most {
+	if i < 0 || a.took > refusals[i].within || c.tooMany(refusals[i], function) {
 		c.Lost++
-		c.Reasons[fmt.Sprintf("LOST after %.1f s: %v", a.took.Seconds(), a)]++
+		c.Reasons[fmt.Sprintf("LOST after %.1f s, %s: %v", a.took.Seconds(), function, a)]++
 		return
 	}
 	c.Reasons[a.String()]++
-	c.Refused[a.problem.Title]++
+	c.refuse(a.problem.Title, function, 1)
 	c.LongestRefusal = max(c.LongestRefusal, a.took)
 }
 

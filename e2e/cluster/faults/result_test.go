@@ -36,25 +36,41 @@ func TestLossesCount(t *testing.T) {
 	}
 }
 
-// A cold request may be refused as the fault allows: with such a problem, as often, as soon.
+// A cold request may be refused as the fault allows: with such a problem, of so many functions, as soon.
 func TestRefusalsCount(t *testing.T) {
 	told := func(title string, took time.Duration) answer {
 		return answer{status: http.StatusServiceUnavailable, took: took, problem: problem.Problem{Title: title}}
 	}
+	late := told("Late", 30*time.Second)
 	refusals := []refusal{{title: "Away", within: 16 * time.Second}, {title: "Late", most: 1, within: 32 * time.Second}}
 	c := newCold()
-	for _, a := range []answer{{status: http.StatusOK}, told("Away", time.Second), told("Away", time.Second), told("Away", time.Minute),
-		told("Late", 30*time.Second), told("Late", 30*time.Second), told("Other", time.Second), {status: http.StatusOK}} {
-		c.note(a, true, refusals)
+	for _, one := range []struct {
+		function string
+		answer
+	}{
+		{"a", answer{status: http.StatusOK}},
+		{"a", told("Away", time.Second)}, {"b", told("Away", time.Second)},
+		{"a", late}, {"a", late}, // its pod does not start
+		{"b", told("Away", time.Minute)}, // lost: too late
+		{"b", late},                      // lost: the second function
+		{"b", told("Other", time.Second)},
+		{"b", answer{status: http.StatusOK}},
+	} {
+		c.note(one.function, one.answer, true, refusals)
 	}
-	if c.Sent != 8 || c.AtZero != 8 || c.Lost != 3 || c.Refused["Away"] != 2 || c.Refused["Late"] != 1 || c.LongestRefusal != 30*time.Second {
+	if c.Sent != 9 || c.AtZero != 9 || c.Lost != 3 || c.Refused["Away"] != 2 || c.Refused["Late"] != 2 || c.LongestRefusal != 30*time.Second {
 		t.Errorf("%+v", c)
 	}
 	other := newCold() // of the same fault
-	other.note(told("Away", time.Second), true, refusals)
-	other.note(told("Late", time.Second), true, refusals)
-	if c.add(other, refusals); c.Sent != 10 || c.Lost != 4 || c.Refused["Away"] != 3 || c.Refused["Late"] != 1 {
+	other.note("c", told("Away", time.Second), true, refusals)
+	other.note("c", told("Late", time.Second), true, refusals)
+	if c.add(other, refusals); c.Sent != 11 || c.Lost != 4 || c.Refused["Away"] != 3 || c.Refused["Late"] != 2 {
 		t.Errorf("of both: %+v", c)
+	}
+	same := newCold()
+	same.note("a", late, true, refusals)
+	if c.add(same, refusals); c.Lost != 4 || c.Refused["Late"] != 3 {
+		t.Errorf("with more of the same function: %+v", c)
 	}
 }
 

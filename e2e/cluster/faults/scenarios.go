@@ -143,7 +143,7 @@ func (r *rig) refused(ctx context.Context, o *Outcome, refusals []refusal) error
 	if a.ok() {
 		o.broken("a function was scaled up although nobody could do so")
 	}
-	o.Cold.note(a, true, refusals)
+	o.Cold.note(asleep, a, true, refusals)
 	return ctx.Err()
 }
 
@@ -194,7 +194,7 @@ func apiServerAway(ctx context.Context, r *rig, o *Outcome) (err error) {
 	if a := <-running; !a.ok() {
 		o.broken("an activation that was under way did not end well: %v", a)
 	}
-	o.Cold.note(<-early, true, awayRefusals)
+	o.Cold.note(bound, <-early, true, awayRefusals)
 	if err := r.placesPods(ctx); err != nil {
 		return err
 	}
