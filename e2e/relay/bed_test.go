@@ -33,6 +33,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/filters/filterapi/module"
+	"github.com/headstart-mesh/headstart/shim/gatekey"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
@@ -59,6 +60,9 @@ type bed struct {
 	module   string
 	weights  routing.Weights
 	outliers string
+	// routes and clusters are those of others.
+	routes, clusters string
+	keys             *gatekey.Keys
 	// input: the function's cluster says that its requests may name an input.
 	input bool
 	// collector is the socket to which the gateway tells its spans; empty: it has none.
@@ -76,12 +80,22 @@ type bed struct {
 func newBed(t *testing.T, options ...func(*bed)) *bed {
 	t.Helper()
 	b := &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0", host: "127.0.0.1"}
+	b.keys = b.newKeys()
 	for _, o := range options {
 		o(b)
 	}
 	b.startControlPlane()
 	b.startDaemon()
 	return b
+}
+
+func (b *bed) newKeys() *gatekey.Keys {
+	b.t.Helper()
+	keys, err := gatekey.Open(b.socket("keys.json"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return keys
 }
 
 func (b *bed) socket(name string) string { return filepath.Join(b.dir, name) }
@@ -132,7 +146,7 @@ func (b *bed) startDaemon() {
 		filter = module.Route(b.module)
 	}
 	b.metrics = prometheus.NewRegistry()
-	r := relay.New(relay.Config{RouteFilter: filter, Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity, Refused: b.refused.Store,
+	r := relay.New(relay.Config{RouteFilter: filter, Keys: b.keys, Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity, Refused: b.refused.Store,
 		Metrics: relay.NewMetrics(b.metrics), Log: b.log("daemon")})
 	b.relay = r
 	r.SetFunctions([]*nodeapi.Function{{Name: "default/fire", Hosts: []string{fireHost}}})
@@ -241,7 +255,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, programtest.Path(b.t, "filters.wasm"), plugin)
 	}
 	var g gateway
-	g.read(b.t, []byte(strings.NewReplacer("127.0.0.1", b.host, "20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers).Replace(string(text))))
+	g.read(b.t, []byte(strings.NewReplacer("127.0.0.1", b.host, "20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers, "# ROUTES", b.routes, "# CLUSTERS", b.clusters).Replace(string(text))))
 	manifest, err := os.ReadFile("../../manifests/istio/gateways.yaml")
 	if err != nil {
 		b.t.Fatal(err)

@@ -27,6 +27,9 @@ const (
 	// HeaderFunction is the function's namespace/name, set by the gateway's route or, in a
 	// mesh, by the filter.
 	HeaderFunction = "x-headstart-function"
+	// HeaderKey is the function's key, which only the daemon's own endpoint in a mesh's cluster of that
+	// function has (shim/gatekey). A gateway sets it and HeaderFunction after all routes.
+	HeaderKey = "x-headstart-key"
 	// HeaderInput is the resolved input reference, for example s3://videos/cam1.mjpeg.
 	// It is no URL to be decoded: the key is all that follows the bucket's slash.
 	HeaderInput = "x-headstart-input"

@@ -50,6 +50,9 @@ func (in *Ingress) Hints() http.Handler {
 			var refs reference.Inputs
 			if refs, err = taken(r.Header, f); err != nil {
 				in.config.Metrics.hint(hintRefused)
+			} else if !made(f, refs) {
+				in.config.Metrics.hint(hintRefused)
+				err = malformedHint()
 			} else {
 				err = in.hint(r.Context(), id, f, refs)
 			}
@@ -83,7 +86,7 @@ func (in *Ingress) Expect(m *nodeapi.Expect) {
 func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, refs reference.Inputs) error {
 	if !nodeapi.IsRequestID(id) || len(refs) == 0 {
 		in.config.Metrics.hint(hintRefused)
-		return problem.New(http.StatusBadRequest, "HintMalformed", "", "a hint names a request, a function with an input, and the input")
+		return malformedHint()
 	}
 	fetch := func() (inputs []*engine.Input) {
 		for _, name := range refs.Names() {
@@ -101,6 +104,11 @@ func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, ref
 	}
 	in.config.Metrics.hint(hintAccepted)
 	return nil
+}
+
+func malformedHint() *problem.Problem {
+	return problem.New(http.StatusBadRequest, "HintMalformed", "",
+		"a hint names a request, a function with an input, and an input that the function's annotation makes")
 }
 
 // add returns false for a hint that is not followed: the request itself will fetch.

@@ -111,10 +111,10 @@ func (in *Ingress) Signals(now time.Time) *nodeapi.Signals {
 	})
 }
 
-// Gateway serves the requests that the node's Envoy sends.
+// Gateway serves the requests that the node's own Envoy sends, and the daemon itself.
 func (in *Ingress) Gateway() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		in.serve(w, r, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
+		in.serve(w, r, nil, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
 	})
 }
 
@@ -122,7 +122,7 @@ func (in *Ingress) Gateway() http.Handler {
 func (in *Ingress) Peers() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		instance := r.Header.Get(filterapi.HeaderInstance)
-		in.serve(w, r, func(ctx context.Context, r *http.Request, p *parked) error {
+		in.serve(w, r, nil, func(ctx context.Context, r *http.Request, p *parked) error {
 			trace.SpanFromContext(ctx).SetAttributes(tracing.Instance.String(instance))
 			p.deadline = p.deadline.Add(-waitedElsewhere(r.Header))
 			p.tell = progressTo(w, r)

@@ -66,8 +66,9 @@ func (p *parked) inputs() []*engine.Input {
 // the last moment still has its whole request timeout, and the daemon the last word.
 const deliveryGrace = 2 * time.Second
 
-// serve parks one request, has answer answer it, and says what became of it.
-func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(context.Context, *http.Request, *parked) error) {
+// serve parks one request, has answer answer it, and says what became of it. keys are nil where
+// nobody else can have set a request's headers.
+func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, keys Keys, answer func(context.Context, *http.Request, *parked) error) {
 	began := time.Now()
 	defer in.crowd.enter(w)()
 	body := proxy.NewBody(w, r)
@@ -78,7 +79,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, answer func(con
 	defer span.End()
 	p := &parked{body: body, depth: depth(r.Header), tell: func(string) {}}
 	defer p.body.Leave()
-	err := in.park(ctx, r, p, began)
+	err := in.park(ctx, r, p, began, keys)
 	if err != nil {
 		err = in.verdict(r, err)
 	} else {
@@ -110,7 +111,7 @@ func whileThere(r *http.Request) (_ *http.Request, forget func()) {
 
 // park reads what the request is, and has its inputs fetched from now on. On error the
 // request holds nothing.
-func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began time.Time) error {
+func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began time.Time, keys Keys) error {
 	id := cmp.Or(r.Header.Get(filterapi.HeaderRequest), nodeapi.NewRequestID())
 	if !nodeapi.IsRequestID(id) {
 		return problem.New(
@@ -119,6 +120,12 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 		)
 	}
 	p.id = id
+	if keys != nil {
+		if err := checkKey(r.Header, keys); err != nil {
+			return err
+		}
+		r.Header.Del(filterapi.HeaderKey)
+	}
 	wait, cancel := in.waiting(ctx)
 	defer cancel()
 	f, err := in.config.Functions.get(wait, r.Header.Get(filterapi.HeaderFunction), r.Host)
@@ -127,7 +134,7 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	}
 	p.function, p.began, p.deadline = f, began, began.Add(f.GetReadyTimeout().AsDuration()+deliveryGrace)
 	span := trace.SpanFromContext(ctx)
-	refs, degraded, err := references(r, f)
+	refs, degraded, err := references(r, f, keys != nil)
 	if err != nil {
 		return err
 	}
@@ -146,29 +153,35 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 
 // references are those of the request's inputs, whatever the gateway has loaded: those that the
 // filter has named, and else what the templates make of the request. A filter that knows no inputs
-// with names has named the other.
-func references(r *http.Request, f *nodeapi.Function) (refs reference.Inputs, degraded string, err error) {
+// with names has named the other. routed: a route may have said what no template makes, or the filter
+// may not have heard of a new one yet, so the templates are asked again.
+func references(r *http.Request, f *nodeapi.Function, routed bool) (refs reference.Inputs, degraded string, err error) {
 	refs, err = taken(r.Header, f)
 	if err != nil || !f.TakesInput() {
 		return nil, "", err
 	}
-	filtered, templates := r.Header.Get(filterapi.HeaderRequest) != "", f.Templates()
-	if filtered || refs[""] != "" {
-		templates = templates.Named()
+	templates := f.Templates()
+	filtered := r.Header.Get(filterapi.HeaderRequest) != ""
+	if routed && !made(f, refs) {
+		refs, filtered = reference.Inputs{}, false
+	} else {
+		if filtered || refs[""] != "" {
+			templates = templates.Named()
+		}
+		if r.Header.Get(filterapi.HeaderInputs) != "" {
+			templates = templates.Unnamed()
+		}
 	}
-	if r.Header.Get(filterapi.HeaderInputs) != "" {
-		templates = templates.Unnamed()
-	}
-	made, err := source.Name(templates, r.URL.RequestURI(), r.Header)
+	named, err := source.Name(templates, r.URL.RequestURI(), r.Header)
 	switch {
 	case err != nil:
 		return nil, "", err
-	case len(made) > 0:
+	case len(named) > 0:
 		degraded = degradedNoHint
 	case !filtered && len(refs) == 0:
 		degraded = degradedNoReference
 	}
-	maps.Copy(refs, made)
+	maps.Copy(refs, named)
 	return refs, degraded, nil
 }
 

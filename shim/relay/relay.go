@@ -52,11 +52,13 @@ type Activity interface {
 	Seen(function string, active bool)
 }
 
-// Config is what a relay needs; all fields but Gateway, RouteFilter and StateFile must be set, and
+// Config is what a relay needs; all fields but Gateway, Keys, RouteFilter and StateFile must be set, and
 // Confirmed with Gateway.
 type Config struct {
 	// Gateway is the node's own; nil: its gateways are a mesh's.
 	Gateway Own
+	// Keys stand in the daemon's own endpoints of a mesh's clusters; nil: none do.
+	Keys Keys
 	// Confirmed hears that the own gateway has all that was said before Confirm. It must not block.
 	Confirmed func(id int64)
 	// RouteFilter picks endpoints per request, as gateways load it. The zero value: there is none.
@@ -227,6 +229,13 @@ func (r *Relay) serveEndpoints(added map[string]*discovery.Resource, removed []s
 		all[name] = res.GetResource()
 	}
 	if r.own == nil {
+		for name, a := range all {
+			keyed, err := r.keyed(name, a)
+			if err != nil {
+				return err
+			}
+			all[name] = keyed
+		}
 		r.gateways.set(resource.EndpointType, all, removed)
 		return nil
 	}

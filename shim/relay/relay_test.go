@@ -6,10 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -130,4 +133,60 @@ func TestNothingIsSaidWhileNothingIsKnown(t *testing.T) {
 	u.recv()
 	u.accepted(nil, assigned(t, fire, "1", "10.0.0.1"))
 	e.want(fire + " 10.0.0.1")
+}
+
+// keys are those of an hour.
+type keys struct{ hour string }
+
+func (k *keys) Of(function string) string { return function + " " + k.hour }
+
+// In a mesh, the daemon's own endpoint has what the daemon knows the function's requests by, and no
+// other has.
+func TestTheDaemonsEndpointHasTheFunctionsKey(t *testing.T) {
+	k := &keys{hour: "1"}
+	r := rigOf(t, Config{Keys: k})
+	up := r.controlPlane.accept(t)
+	up.recv()
+	up.accepted(nil, withDaemon(t, assigned(t, "default/fire:80", "1", "10.0.0.1")))
+	e := r.eds().subscribe("default/fire:80")
+	metadata := func() (got []string) {
+		t.Helper()
+		response, err := e.stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResponseNonce: response.GetNonce()})
+		var a endpoint.ClusterLoadAssignment
+		if err := response.GetResources()[0].GetResource().UnmarshalTo(&a); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range a.GetEndpoints() {
+			fields := l.GetLbEndpoints()[0].GetMetadata().GetFilterMetadata()["headstart"].GetFields()
+			got = append(got, fields["function"].GetStringValue()+"|"+fields["key"].GetStringValue())
+		}
+		return got
+	}
+	if diff := cmp.Diff([]string{"|", "default/fire|default/fire 1"}, metadata()); diff != "" {
+		t.Error(diff)
+	}
+	k.hour = "2"
+	if err := r.relay.Rekey(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"|", "default/fire|default/fire 2"}, metadata()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// withDaemon is an assignment with the daemon's socket below.
+func withDaemon(t *testing.T, res *discovery.Resource) *discovery.Resource {
+	t.Helper()
+	below, err := proto.Marshal(&endpoint.ClusterLoadAssignment{Endpoints: []*endpoint.LocalityLbEndpoints{{Priority: 2,
+		LbEndpoints: []*endpoint.LbEndpoint{{HostIdentifier: &endpoint.LbEndpoint_Endpoint{Endpoint: &endpoint.Endpoint{
+			Address: &core.Address{Address: &core.Address_Pipe{Pipe: &core.Pipe{Path: "/run/ingress.sock"}}}}}}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Resource.Value = append(res.Resource.Value, below...)
+	return res
 }

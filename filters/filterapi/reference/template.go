@@ -171,6 +171,36 @@ func (t Template) Expand(r Request) (ref string, ok bool, err error) {
 	return Reference{t.kind.Scheme, bucket, key}.String(), true, nil
 }
 
+// Makes tells whether some request can have the template make the reference.
+func (t Template) Makes(r Reference) bool {
+	return r.Scheme == t.kind.Scheme && (!t.bucket.isLiteral() || t.bucket.literal == r.Bucket) && t.makesKey(r.Key)
+}
+
+// makesKey goes through the parts with all places in the key where each of them may begin.
+func (t Template) makesKey(key string) bool {
+	begins := make([]bool, len(key)+1)
+	begins[0] = true
+	for _, p := range t.key {
+		next := make([]bool, len(key)+1)
+		within := false // a value that has begun goes on
+		for i := range begins {
+			if p.isLiteral() {
+				if begins[i] && strings.HasPrefix(key[i:], p.literal) {
+					next[i+len(p.literal)] = true
+				}
+				continue
+			}
+			within = within || begins[i]
+			next[i] = within
+			if i < len(key) && key[i] == '/' && p.field.from == fromPath && !t.route.whole(p.field.name) {
+				within = false
+			}
+		}
+		begins = next
+	}
+	return begins[len(key)]
+}
+
 // value is a part's text in a reference.
 func (t Template) value(p part, values []string, r Request) (string, error) {
 	text, problem := p.filtered(values[t.index(p.field)], r.Plain && p.field.from == fromHeader)

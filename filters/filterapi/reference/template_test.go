@@ -214,6 +214,65 @@ func TestExpand(t *testing.T) {
 	}
 }
 
+func TestMakes(t *testing.T) {
+	for _, c := range []struct {
+		template, ref string
+		want          bool
+	}{
+		{"s3://videos/{header.x-key}", "s3://videos/cam1/a.mjpeg", true},
+		{"s3://videos/{header.x-key}", "s3://secrets/cam1/a.mjpeg", false},
+		{"s3://videos/{header.x-key}", "redis://videos/cam1", false},
+		{"s3://{header.x-bucket}/{header.x-key}", "s3://secrets/a", true}, // any of the store's
+		{"s3://videos/a", "s3://videos/a", true},
+		{"s3://videos/a", "s3://videos/ab", false},
+		{"s3://videos/a", "s3://videos/b", false},
+		{"s3://videos/tenant-1/{header.x-key}", "s3://videos/tenant-2/a", false},
+		{"s3://videos/{header.x-a}/x/{header.x-b}.bin", "s3://videos/1/x/2/x/3.bin", true},
+		{"s3://videos/{header.x-a}/x/{header.x-b}.bin", "s3://videos/1/y/3.bin", false},
+		{"s3://videos/{header.x-a}.bin", "s3://videos/a.bin.txt", false},
+		{"/v1/{job} s3://videos/{path.job}/in", "s3://videos/7/in", true},
+		{"/v1/{job} s3://videos/{path.job}/in", "s3://videos/7/8/in", false},
+		{"/v1/{+job} s3://videos/{path.job}/in", "s3://videos/7/8/in", true},
+	} {
+		template, err := ParseTemplate(c.template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref, err := Parse(c.ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := template.Makes(ref); got != c.want {
+			t.Errorf("%s makes %s: %t", c.template, c.ref, got)
+		}
+	}
+}
+
+// What a template makes, it says that it makes.
+func TestWhatIsMadeIsKnown(t *testing.T) {
+	template, err := ParseTemplate("/{b} s3://{header.x-bucket}/{header.x-a}-{path.b}{header.x-a}/c{query.d|urldecode}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := rapid.StringMatching(`[a-c/.-]{0,6}`)
+	rapid.Check(t, func(t *rapid.T) {
+		headers := map[string]string{"x-bucket": "videos", "x-a": text.Draw(t, "a")}
+		r := having(headers)
+		r.Target = "/" + rapid.StringMatching(`[a-c.-]{1,6}`).Draw(t, "b") + "?d=" + text.Draw(t, "d")
+		made, ok, err := template.Expand(r)
+		if err != nil || !ok {
+			return
+		}
+		ref, err := Parse(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !template.Makes(ref) {
+			t.Fatalf("made %s", made)
+		}
+	})
+}
+
 func TestTemplatesTellTheirBucket(t *testing.T) {
 	for _, c := range []struct {
 		template, scheme, bucket string

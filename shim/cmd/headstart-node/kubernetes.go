@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 
@@ -14,7 +15,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/headstart-mesh/headstart/shim/gatekey"
 	"github.com/headstart-mesh/headstart/shim/identity"
+	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/mesh"
 	"github.com/headstart-mesh/headstart/shim/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
@@ -46,12 +49,17 @@ func openPods(ctx context.Context, c config, b below) (*platform, error) {
 			"the node's gateways pick no endpoint per request: weights alone say where requests go", "error", err,
 		)
 	}
+	keys, err := gatekey.Open(c.state("gateway-keys.json"))
+	if err != nil {
+		return nil, err
+	}
 	pods, err := sandboxes.OpenKubelet(b.sandboxes, b.functions.Lookup)
 	if err != nil {
 		return nil, err
 	}
 	p := &platform{sandboxes: pods.Set,
-		relay: b.newRelay(relay.Config{RouteFilter: filter, StateFile: c.state("endpoints.pb")})}
+		relay:   b.newRelay(relay.Config{RouteFilter: filter, StateFile: c.state("endpoints.pb"), Keys: keys}),
+		gateway: func(in *ingress.Ingress) http.Handler { return in.MeshGateway(keys) }}
 	p.join = func(parts node.Parts) node.Node { return node.NewCluster(parts, pods) }
 	p.awaitJob = func(ctx context.Context, sandbox string) error {
 		if !pods.SaysJob(sandbox) {
@@ -64,6 +72,7 @@ func openPods(ctx context.Context, c config, b below) (*platform, error) {
 			serveOTLP(ctx, g, c)
 		}
 		g.Go(func() error { pods.Run(ctx); return nil })
+		g.Go(func() error { keys.Run(ctx, p.relay.Rekey, b.log); return nil })
 	}
 	p.close = func() error { pods.Close(); return nil }
 	if c.meshCA == "" {

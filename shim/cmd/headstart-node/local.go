@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi/module"
+	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/relay"
@@ -66,6 +67,7 @@ func openLocal(ctx context.Context, c config, b below) (*platform, error) {
 	return &platform{
 		sandboxes: own.Set,
 		relay:     b.newRelay(relay.Config{Gateway: gateway, RouteFilter: filter, StateFile: c.state("gateway.pb")}),
+		gateway:   (*ingress.Ingress).Gateway,
 		awaitJob:  func(context.Context, string) error { return nil }, // its own are known before they are made
 		join:      func(p node.Parts) node.Node { return node.NewLocal(p, own, runtime, b.log) },
 		serve: func(ctx context.Context, g *errgroup.Group) {

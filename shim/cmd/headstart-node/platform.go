@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -51,6 +52,8 @@ type platform struct {
 	mesh ingress.Mesh
 	// relay stands between the control plane and the node's gateways.
 	relay *relay.Relay
+	// gateway serves what the node's gateways send.
+	gateway func(*ingress.Ingress) http.Handler
 	// awaitJob waits for the control plane's word of a sandbox that says it is a job's.
 	awaitJob func(ctx context.Context, sandbox string) error
 	// join makes the node.

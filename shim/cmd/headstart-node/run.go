@@ -137,7 +137,7 @@ func run(ctx context.Context, c config) (err error) {
 	shims := grpc.NewServer()
 	nodeapi.RegisterSandboxesServer(shims, platform.sandboxes)
 	var gateway net.Listener
-	serve.Go(g, noted(&gateway, c.gatewaySocket("ingress.sock")), overHTTP(requests.Gateway(), serve.H2C))
+	serve.Go(g, noted(&gateway, c.gatewaySocket("ingress.sock")), overHTTP(platform.gateway(requests), serve.H2C))
 	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(requests.Hints()))
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),

@@ -1,0 +1,50 @@
+package ingress
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// Keys tell which requests came through a function's own cluster of a gateway (shim/gatekey).
+type Keys interface {
+	Valid(function, key string) bool
+}
+
+// MeshGateway serves the requests that a mesh's gateways on the node send. Others write their routes:
+// so only the key says whose function a request is for, and only the function's templates what its
+// input may be.
+func (in *Ingress) MeshGateway(keys Keys) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		in.serve(w, r, keys, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
+	})
+}
+
+// checkKey is a *problem.Problem for a request that some route has made up.
+func checkKey(h http.Header, keys Keys) error {
+	if keys.Valid(h.Get(filterapi.HeaderFunction), h.Get(filterapi.HeaderKey)) {
+		return nil
+	}
+	return problem.New(http.StatusForbidden, "GatewayUnknown", filterapi.HeaderKey,
+		"the request did not come through the function's cluster: a route of its own leads to the node's daemon, or the "+
+			"EnvoyFilter headstart-gateways is older than the daemon; apply this version's")
+}
+
+// made tells whether the function's templates can make the references of its inputs.
+func made(f *nodeapi.Function, refs reference.Inputs) bool {
+	templates := f.Templates()
+	for name, ref := range refs {
+		t, err := reference.ParseTemplate(templates[name])
+		if err != nil { // of a kind that only a newer control plane knows, and no store here has
+			continue
+		}
+		if parsed, err := reference.Parse(ref); err != nil || !t.Makes(parsed) {
+			return false
+		}
+	}
+	return true
+}
