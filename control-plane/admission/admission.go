@@ -1,6 +1,7 @@
 // Package admission writes the ValidatingAdmissionPolicies that refuse wrong annotations
-// when they come to the API server of Kubernetes. The rules are CEL, made from the table
-// that policy.Parse checks by: there is no webhook to run, and none that could be away.
+// when they come to the API server of Kubernetes, and routes that speak as a gateway. The rules are CEL,
+// those of annotations made from the table that policy.Parse checks by: there is no webhook to run, and
+// none that could be away.
 package admission
 
 import (
@@ -78,40 +79,45 @@ func Policies(stores Stores) []Policy {
 	for _, k := range kinds {
 		all = append(all, k.policy(stores))
 	}
-	return all
+	return append(all, routes(), addresses())
 }
 
 func (k kind) policy(stores Stores) Policy {
 	// What Headstart cannot judge goes on as without it: the control plane looks again.
-	ignore := admissionv1.Ignore
+	return newPolicy(k.name, admissionv1.Ignore, []admissionv1.Rule{k.rule}, admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConditions: []admissionv1.MatchCondition{{Name: "an-annotation-of-headstart-changes", Expression: k.when}},
+		Variables:       k.variables(stores),
+		Validations: []admissionv1.Validation{{
+			Expression:        "variables.problems.size() == 0",
+			Message:           "an annotation of headstart.dev/ is wrong",
+			MessageExpression: "variables.problems.join('; and ')",
+		}},
+	})
+}
+
+// newPolicy completes the policy for new and changed objects of these kinds.
+func newPolicy(name string, failure admissionv1.FailurePolicyType, objects []admissionv1.Rule,
+	spec admissionv1.ValidatingAdmissionPolicySpec,
+) Policy {
 	exact := admissionv1.Equivalent
+	spec.FailurePolicy, spec.MatchConstraints = &failure, &admissionv1.MatchResources{MatchPolicy: &exact}
+	for _, o := range objects {
+		spec.MatchConstraints.ResourceRules = append(spec.MatchConstraints.ResourceRules,
+			admissionv1.NamedRuleWithOperations{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}, Rule: o,
+			}})
+	}
 	return Policy{
 		Policy: admissionv1.ValidatingAdmissionPolicy{
 			TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
-			ObjectMeta: metav1.ObjectMeta{Name: k.name},
-			Spec: admissionv1.ValidatingAdmissionPolicySpec{
-				FailurePolicy: &ignore,
-				MatchConstraints: &admissionv1.MatchResources{
-					MatchPolicy: &exact,
-					ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-						Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-						Rule:       k.rule,
-					}}},
-				},
-				MatchConditions: []admissionv1.MatchCondition{{Name: "an-annotation-of-headstart-changes", Expression: k.when}},
-				Variables:       k.variables(stores),
-				Validations: []admissionv1.Validation{{
-					Expression:        "variables.problems.size() == 0",
-					Message:           "an annotation of headstart.dev/ is wrong",
-					MessageExpression: "variables.problems.join('; and ')",
-				}},
-			},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       spec,
 		},
 		Binding: admissionv1.ValidatingAdmissionPolicyBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
-			ObjectMeta: metav1.ObjectMeta{Name: k.name},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-				PolicyName:        k.name,
+				PolicyName:        name,
 				ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 			},
 		},

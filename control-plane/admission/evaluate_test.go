@@ -3,6 +3,7 @@ package admission_test
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/google/cel-go/cel"
@@ -49,7 +50,11 @@ func compile(t testing.TB, p admissionv1.ValidatingAdmissionPolicy) *evaluator {
 		}
 		return prg
 	}
-	e := &evaluator{validation: program(p.Spec.Validations[0].Expression), message: program(p.Spec.Validations[0].MessageExpression)}
+	v := p.Spec.Validations[0]
+	if v.MessageExpression == "" {
+		v.MessageExpression = strconv.Quote(v.Message)
+	}
+	e := &evaluator{validation: program(v.Expression), message: program(v.MessageExpression)}
 	for _, c := range p.Spec.MatchConditions {
 		e.conditions = append(e.conditions, program(c.Expression))
 	}

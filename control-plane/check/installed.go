@@ -110,7 +110,7 @@ func lookRuntimeClass(ctx context.Context, l *look) Outcome {
 }
 
 // admissionNames are the policies; their bindings have the same names.
-var admissionNames = []string{"headstart-services", "headstart-knative-services", "headstart-pods"}
+var admissionNames = []string{"headstart-services", "headstart-knative-services", "headstart-pods", "headstart-routes", "headstart-addresses"}
 
 func lookAdmission(ctx context.Context, l *look) Outcome {
 	var missing, doubtful []Problem

@@ -92,7 +92,7 @@ func TestGatewayGoesWhereTheFunctionIs(t *testing.T) {
 	if got := b.get(forged...); got != "one" {
 		t.Errorf("a forged endpoint: %s", got)
 	}
-	if r, _ := one.request(); r.Header.Get("x-headstart-function") != "" || r.Header.Get("x-headstart-key") != "" || r.Header.Get("x-headstart-endpoint") != "any" {
+	if r, _ := one.request(); r.Header.Get("x-headstart-function") != "default/fire" || r.Header.Get("x-headstart-key") != "" || r.Header.Get("x-headstart-endpoint") != "any" {
 		t.Errorf("the instance gets %v", r.Header)
 	}
 

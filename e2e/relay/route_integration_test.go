@@ -118,6 +118,10 @@ func TestAMeshsGatewayPicksPerRequest(t *testing.T) {
 	p := newPicked(t, withRouteFilter)
 	p.startEnvoy(p.plugin())
 	p.settles("near")
+	r, _ := p.near.request()
+	if got := r.Header.Get("x-headstart-function"); got != "default/fire" {
+		t.Errorf("the instance is told of the function %q", got)
+	}
 	answer, err := client.Get(p.url)
 	if err != nil {
 		t.Fatal(err)

@@ -32,6 +32,7 @@ import (
 	// What the patches name by their types.
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/upstream_codec/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 
@@ -126,7 +127,7 @@ func TestPatchesAreWhatEnvoyReads(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{istio.GatewayCluster, "headstart-ingress", "headstart-hints"} {
+	for _, name := range []string{istio.GatewayCluster, "headstart-hints"} {
 		if !clusters[name] {
 			t.Errorf("there is no cluster %s", name)
 		}
