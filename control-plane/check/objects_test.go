@@ -122,6 +122,24 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: headstart-pods}
 spec: {policyName: headstart-pods, validationActions: [Deny]}
 ---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: headstart-routes}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: headstart-routes}
+spec: {policyName: headstart-routes, validationActions: [Deny]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: headstart-addresses}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: headstart-addresses}
+spec: {policyName: headstart-addresses, validationActions: [Deny]}
+---
 apiVersion: v1
 kind: Service
 metadata:

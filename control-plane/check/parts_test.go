@@ -20,7 +20,9 @@ func TestWhatIsSwitchedOff(t *testing.T) {
 	}
 	policies := gone("ValidatingAdmissionPolicy headstart-services", "ValidatingAdmissionPolicyBinding headstart-services",
 		"ValidatingAdmissionPolicy headstart-knative-services", "ValidatingAdmissionPolicyBinding headstart-knative-services",
-		"ValidatingAdmissionPolicy headstart-pods", "ValidatingAdmissionPolicyBinding headstart-pods")
+		"ValidatingAdmissionPolicy headstart-pods", "ValidatingAdmissionPolicyBinding headstart-pods",
+		"ValidatingAdmissionPolicy headstart-routes", "ValidatingAdmissionPolicyBinding headstart-routes",
+		"ValidatingAdmissionPolicy headstart-addresses", "ValidatingAdmissionPolicyBinding headstart-addresses")
 	for what, c := range map[string]struct {
 		part, id string
 		change   func(*testing.T, *cluster)
