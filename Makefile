@@ -76,6 +76,17 @@ soak: setup build
 	@$(GO) build -race $(BUILD) -o $(BIN)/headstart-node-race ./shim/cmd/headstart-node
 	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/soak -args -node $(BIN)/headstart-node-race -duration $(SOAK_DURATION) -seed $(SOAK_SEED)
 
+# How long each target is fuzzed. What is found is kept in the package's testdata/fuzz, and is a test from then on.
+FUZZ_TIME ?= 10m
+## fuzz: each fuzz target for a while, 11 hours in all; FUZZ_TIME=30s, FUZZ=FuzzSizeIn for one
+fuzz:
+	@for file in $$(git grep -lE '^func Fuzz$(patsubst Fuzz%,%,$(FUZZ))' -- '*_test.go'); do \
+		for target in $$(sed -nE 's/^func (Fuzz$(patsubst Fuzz%,%,$(FUZZ))[A-Za-z]*)\(.*/\1/p' $$file); do \
+			echo "· $$target in $$(dirname $$file), $(FUZZ_TIME)" >&2; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) ./$$(dirname $$file) || exit 1; \
+		done; \
+	done
+
 # Packages with tests that need a cluster's programs, or a cluster.
 CLUSTER_TESTS = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*cluster' control-plane e2e manifests shim)))
 # build.sh makes the programs that are missing, and prints where they are.
@@ -161,4 +172,4 @@ publish:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit soak test-cluster test-cluster-changed bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate publish clean
+.PHONY: FORCE help setup build demo test test-unit fuzz soak test-cluster test-cluster-changed bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate publish clean

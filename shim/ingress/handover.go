@@ -131,6 +131,9 @@ func handedBack(res *http.Response) error {
 	if err := json.NewDecoder(io.LimitReader(res.Body, problemLimit)).Decode(&p); err != nil {
 		return fmt.Errorf("reading why a request is handed back: %w", err)
 	}
+	if !problem.IsTitle(p.Title) {
+		return errors.New("a request is handed back without a reason")
+	}
 	p.Status = res.StatusCode // whatever it says
 	return undelivered{reported{&p}}
 }

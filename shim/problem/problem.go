@@ -41,6 +41,20 @@ func Of(err error) *Problem {
 	return New(http.StatusInternalServerError, "Internal", "", "the node could not handle the request; its log says why")
 }
 
+// titleMost is longer than any title, in bytes.
+const titleMost = 64
+
+// IsTitle tells whether a text that somebody else calls a title can be one: a word in CamelCase,
+// which metrics and URLs can have.
+func IsTitle(s string) bool {
+	for i, c := range []byte(s) {
+		if upper := 'A' <= c && c <= 'Z'; !upper && (i == 0 || c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= titleMost
+}
+
 // Write answers with err as problem details, for one function and request.
 func Write(w http.ResponseWriter, err error, function, request string) {
 	p := *Of(err)

@@ -3,7 +3,6 @@ package trigger
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -58,7 +57,7 @@ func (a *answer) outcome() outcome {
 		o.status = http.StatusOK // net/http's own default
 	}
 	var p problem.Problem
-	if len(a.kept) > 0 && o.status/100 != 2 && json.Unmarshal(a.kept, &p) == nil && p.Type == problemType+p.Title && !strings.ContainsAny(p.Title, " \n") {
+	if len(a.kept) > 0 && o.status/100 != 2 && json.Unmarshal(a.kept, &p) == nil && p.Type == problemType+p.Title && problem.IsTitle(p.Title) {
 		p.Status = o.status
 		o.failure = &p
 	}

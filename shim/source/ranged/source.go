@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -55,11 +56,11 @@ func (s Source) Stat(ctx context.Context, ref source.Reference) (found source.Ob
 // SizeIn returns the size of the whole object from an answer's Content-Range (RFC 9110, section
 // 14.4), which has to be the range from at up to end, or to the object's end.
 func SizeIn(contentRange string, at, end int64) (size int64, err error) {
-	var from, to int64
-	if _, err := fmt.Sscanf(contentRange, "bytes %d-%d/%d", &from, &to, &size); err != nil {
+	_, said, _ := strings.Cut(contentRange, "/")
+	if size, err = strconv.ParseInt(said, 10, 64); err != nil || size < 0 {
 		return 0, fmt.Errorf("content range %.60q", contentRange)
 	}
-	if size < 0 || from != at || to != min(end, size)-1 {
+	if contentRange != fmt.Sprintf("bytes %d-%d/%d", at, min(end, size)-1, size) {
 		return 0, fmt.Errorf("it answers range %d-%d with %.60q", at, end-1, contentRange)
 	}
 	return size, nil

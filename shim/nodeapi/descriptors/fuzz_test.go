@@ -1,0 +1,49 @@
+package descriptors
+
+import (
+	"net"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bytes without descriptors are no descriptors, whatever they say.
+func FuzzReceive(f *testing.F) {
+	f.Add([]byte{1})
+	f.Add([]byte{0})
+	f.Add([]byte{255, 1})
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		here, there := pair(t)
+		if _, err := there.Write(data); err != nil {
+			t.Skip(err) // more than the socket takes
+		}
+		_ = there.Close()
+		files, count, err := receive(here)
+		if len(files) != 0 || err == nil && (len(data) != 1 || count != int(data[0])) {
+			t.Errorf("%d files, %d, %v of %v", len(files), count, err, data)
+		}
+	})
+}
+
+// pair is a connection in one process.
+func pair(t *testing.T) (here, there *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := make([]*net.UnixConn, len(fds))
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "end")
+		c, err := net.FileConn(file)
+		_ = file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		ends[i] = c.(*net.UnixConn)
+	}
+	return ends[0], ends[1]
+}

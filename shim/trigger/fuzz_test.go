@@ -1,0 +1,35 @@
+package trigger
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// An answer's outcome is its own: a function can answer anything, also what looks like Headstart's words.
+func FuzzOutcome(f *testing.F) {
+	f.Add(503, "application/problem+json", []byte(`{"type":"https://headstart.dev/errors#InstanceGone","title":"InstanceGone","status":200}`))
+	f.Add(200, "application/problem+json", []byte(`{"type":"https://headstart.dev/errors#A B","title":"A B"}`))
+	f.Add(500, "text/plain", []byte(`no`))
+	f.Add(99, "application/problem+json", []byte(`null`))
+	f.Fuzz(func(t *testing.T, status int, contentType string, body []byte) {
+		a := newAnswer()
+		a.Header()["Content-Type"] = []string{contentType}
+		a.WriteHeader(status)
+		if n, err := a.Write(body); n != len(body) || err != nil {
+			t.Errorf("written %d of %d: %v", n, len(body), err)
+		}
+		o := a.outcome()
+		want := status
+		if status < http.StatusOK {
+			want = http.StatusOK
+		}
+		if o.status != want {
+			t.Errorf("%d is taken for %d", status, o.status)
+		}
+		if o.failure != nil && (o.failure.Status != o.status || !problem.IsTitle(o.failure.Title)) {
+			t.Errorf("%+v", o.failure)
+		}
+	})
+}
