@@ -215,26 +215,51 @@ func TestAnUpgradedConnectionPasses(t *testing.T) {
 	}
 	// One that the function answers with another protocol fails as a whole.
 	req = upgradeRequest(t, newID())
-	req.Header.Set("Upgrade", "chat")
+	req.URL.Path = "/other"
 	wantProblem(t, r.do(t, req), http.StatusBadGateway, "FunctionFailed", "")
+}
+
+// A request for any other protocol is an ordinary one: behind it, nobody would see what the function
+// is asked.
+func TestOnlyWebSocketsPass(t *testing.T) {
+	for name, asked := range map[string][]string{
+		"HTTP/2": {"h2c"}, "one of several": {"websocket, h2c"}, "several": {"websocket", "h2c"}, "nothing": {""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
+				if v := req.Header.Values("Upgrade"); len(v) != 0 {
+					t.Errorf("the function is asked for %q", v)
+				}
+				_, _ = io.WriteString(w, "ordinary")
+			})
+			req := upgradeRequest(t, newID())
+			req.Header["Upgrade"] = asked
+			if resp := r.do(t, req); resp.StatusCode != http.StatusOK || read(t, resp.Body) != "ordinary" {
+				t.Errorf("%d", resp.StatusCode)
+			}
+		})
+	}
 }
 
 func upgradeRequest(t *testing.T, id string) *http.Request {
 	t.Helper()
 	req := request(t, "GET", withoutInput, id, "", nil)
 	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", "echo")
+	req.Header.Set("Upgrade", "WebSocket")
 	return req
 }
 
-// upgrade is a function that speaks the protocol "echo".
+// upgrade is a function that takes a connection and says what it hears.
 func upgrade(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == "/refuse" {
 		http.Error(w, "no", http.StatusForbidden)
 		return
 	}
 	w.Header().Set("Connection", "Upgrade")
-	w.Header().Set("Upgrade", "echo")
+	w.Header().Set("Upgrade", "websocket")
+	if req.URL.Path == "/other" {
+		w.Header().Set("Upgrade", "chat")
+	}
 	w.WriteHeader(http.StatusSwitchingProtocols)
 	conn, buf, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -247,7 +272,7 @@ func upgrade(w http.ResponseWriter, req *http.Request) {
 func echoes(t *testing.T, resp *http.Response) {
 	t.Helper()
 	conn, ok := resp.Body.(io.ReadWriteCloser)
-	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "echo" || !ok {
+	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "websocket" || !ok {
 		t.Fatalf("%d, %v", resp.StatusCode, resp.Header)
 	}
 	for _, word := range []string{"ping", "pong"} {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
@@ -71,6 +72,7 @@ const deliveryGrace = 2 * time.Second
 func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, keys Keys, answer func(context.Context, *http.Request, *parked) error) {
 	began := time.Now()
 	defer in.crowd.enter(w)()
+	keepWebSocketOnly(r.Header)
 	body := proxy.NewBody(w, r)
 	r, forget := whileThere(r)
 	defer forget()
@@ -95,6 +97,15 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, keys Keys, answ
 	if err != nil {
 		span.SetStatus(codes.Error, problem.Of(err).Title)
 		in.fail(w, r, p, err)
+	}
+}
+
+// keepWebSocketOnly has a request be an ordinary one that asks for another protocol than WebSocket, as
+// a server may decide (RFC 9110, section 7.8): behind h2c, say, a function would see requests that
+// nobody here has looked at.
+func keepWebSocketOnly(h http.Header) {
+	if asked := h.Values("Upgrade"); len(asked) != 1 || !strings.EqualFold(asked[0], "websocket") {
+		h.Del("Upgrade")
 	}
 }
 
