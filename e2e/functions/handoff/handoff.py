@@ -26,7 +26,7 @@ def body(request):
 
 def file(request):
     """The input is a file, complete, for programs that seek or want a path."""
-    name = os.path.join(os.environ["HEADSTART_INPUT_DIR"], request.headers["x-headstart-request"])
+    name = os.path.join(os.environ["HEADSTART_INPUT_DIR"], os.path.basename(request.headers["x-headstart-request"]))
     with open(name, "rb") as f:
         return 200, digest(iter(lambda: f.read(65536), b""))
 
@@ -34,7 +34,7 @@ def file(request):
 def read(request):
     """The input, or a range of it, comes by the socket, each byte as soon as it is there."""
     daemon = Daemon()
-    daemon.request("GET", "/input/" + request.headers["x-headstart-request"])
+    daemon.request("GET", "/input/" + os.path.basename(request.headers["x-headstart-request"]))
     answer = daemon.getresponse()
     return answer.status, digest(iter(lambda: answer.read(65536), b""))
 

@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 )
@@ -46,7 +47,7 @@ func body(w http.ResponseWriter, r *http.Request) {
 
 // file: the input is a file, complete, for programs that seek or want a path.
 func file(w http.ResponseWriter, r *http.Request) {
-	f, err := os.Open(filepath.Join(os.Getenv("HEADSTART_INPUT_DIR"), r.Header.Get("x-headstart-request")))
+	f, err := os.Open(filepath.Join(os.Getenv("HEADSTART_INPUT_DIR"), filepath.Base(r.Header.Get("x-headstart-request"))))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -57,7 +58,7 @@ func file(w http.ResponseWriter, r *http.Request) {
 
 // read: the input, or a range of it, comes by the socket, each byte as soon as it is there.
 func read(w http.ResponseWriter, r *http.Request) {
-	resp, err := daemon.Get("http://headstart/input/" + r.Header.Get("x-headstart-request"))
+	resp, err := daemon.Get("http://headstart/input/" + path.Base(r.Header.Get("x-headstart-request")))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
