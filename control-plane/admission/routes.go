@@ -9,7 +9,7 @@ import (
 )
 
 // routes refuses routes that set what only gateways and daemons say. A gateway overwrites what counts
-// (manifests/istio/gateways.yaml); so nothing depends on this policy alone, and who tries hears of it.
+// (manifests/istio/keys.yaml); so nothing depends on this policy alone, and who tries hears of it.
 func routes() Policy {
 	istio := func(of string) string { // Istio's Headers, or none
 		return fmt.Sprintf("%[1]s.?headers.?request.?set.orValue({}).exists(k, %[2]s) || %[1]s.?headers.?request.?add.orValue({}).exists(k, %[2]s)",

@@ -94,7 +94,7 @@ func After() []Check {
 		{ID: "prefetch-filter", Name: "Prefetch filter", Needs: need, Anchor: anchorFilter, run: lookFilter,
 			Hint: "Apply manifests/istio/traffic-extension.yaml, or wasm-plugin.yaml for Istio before 1.30. Its configuration comes from the control plane."},
 		{ID: "envoy-filters", Name: "EnvoyFilters", Needs: need, Anchor: anchorMesh, run: lookEnvoyFilters,
-			Hint: "Apply manifests/istio/gateways.yaml. The others are the control plane's: its log says what Istio does not take."},
+			Hint: "Apply manifests/istio/gateways.yaml and keys.yaml. The others are the control plane's: its log says what Istio does not take."},
 		{ID: "functions", Name: "Functions", Needs: []string{idAdmin}, Anchor: anchorMesh, run: lookFunctions,
 			Hint: "`headstart status` shows the events of these functions."},
 	}

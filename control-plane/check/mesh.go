@@ -31,6 +31,7 @@ var gatewaySelectors = []string{gatewayLabel + "=true", "istio", "gateway.networ
 const (
 	filterName       = "headstart-prefetch"
 	gatewaysName     = "headstart-gateways"
+	keysName         = "headstart-keys"
 	routeFilterName  = "headstart.route"
 	generatedObjects = "app.kubernetes.io/managed-by=headstart,app.kubernetes.io/component=function"
 )
@@ -237,12 +238,16 @@ func lookEnvoyFilters(ctx context.Context, l *look) Outcome {
 	if !served {
 		return skip("Istio is not installed")
 	}
-	gateways, err := objects.Get[envoyFilter](ctx, l.Objects, objects.EnvoyFilters, l.MeshNamespace, gatewaysName)
-	if apierrors.IsNotFound(err) {
-		return l.lacking(ctx, partIstio, fail("namespace %s has no EnvoyFilter %s", l.MeshNamespace, gatewaysName))
-	}
-	if err != nil {
-		return unknown("EnvoyFilters", err)
+	var gateways envoyFilter
+	for _, name := range []string{keysName, gatewaysName} {
+		var err error
+		gateways, err = objects.Get[envoyFilter](ctx, l.Objects, objects.EnvoyFilters, l.MeshNamespace, name)
+		if apierrors.IsNotFound(err) {
+			return l.lacking(ctx, partIstio, fail("namespace %s has no EnvoyFilter %s", l.MeshNamespace, name))
+		}
+		if err != nil {
+			return unknown("EnvoyFilters", err)
+		}
 	}
 	all, err := objects.List[istioStatus](ctx, l.Objects, objects.EnvoyFilters, l.MeshNamespace, generatedObjects)
 	if err != nil {

@@ -201,6 +201,10 @@ spec:
 ---
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter
+metadata: {name: headstart-keys, namespace: istio-system}
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
 metadata: {name: headstart-gateways, namespace: istio-system}
 spec: {configPatches: [{patch: {value: {name: headstart-gateway}}}, {patch: {value: {name: headstart.route}}}]}
 ---

@@ -36,7 +36,7 @@ func TestWhatIsSwitchedOff(t *testing.T) {
 		"gateways":          {"istio", "gateways", gone("Pod gateway-1"), check.Skip},
 		"a gateway in part": {"istio", "gateways", func(t *testing.T, c *cluster) { gateway(t, c, "mount") }, check.Fail},
 		"filter":            {"istio", "prefetch-filter", gone("TrafficExtension headstart-prefetch"), check.Skip},
-		"EnvoyFilter":       {"istio", "envoy-filters", gone("EnvoyFilter headstart-gateways"), check.Skip},
+		"EnvoyFilter":       {"istio", "envoy-filters", gone("EnvoyFilter headstart-gateways", "EnvoyFilter headstart-keys"), check.Skip},
 		"no rights in Istio": {"istio", "functions", func(_ *testing.T, c *cluster) {
 			c.status.Mesh.Problems = []admin.MeshProblem{{Cause: "Forbidden"}, {Cause: "Missing"}}
 		}, check.Pass},

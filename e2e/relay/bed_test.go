@@ -256,9 +256,13 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	}
 	var g gateway
 	g.read(b.t, []byte(strings.NewReplacer("127.0.0.1", b.host, "20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers, "# ROUTES", b.routes, "# CLUSTERS", b.clusters).Replace(string(text))))
-	manifest, err := os.ReadFile("../../manifests/istio/gateways.yaml")
-	if err != nil {
-		b.t.Fatal(err)
+	var manifests [][]byte
+	for _, name := range []string{"gateways.yaml", "keys.yaml"} {
+		manifest, err := os.ReadFile(filepath.Join("../../manifests/istio", name))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		manifests = append(manifests, manifest)
 	}
 	functions, err := istio.Objects(istio.Config{}, []istio.Function{{Name: "default/fire", Input: b.input,
 		Service: istio.Service{Host: fireHost, Port: 80, Endpoints: at().Functions[0].AssignmentName()}}})
@@ -269,7 +273,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, object := range [][]byte{manifest, generated} {
+	for _, object := range append(manifests, generated) {
 		g.apply(b.t, bytes.ReplaceAll(object, []byte("/run/headstart/gateway"), []byte(b.dir)))
 	}
 	if b.collector != "" {

@@ -26,7 +26,6 @@ func bootstrap(n *node) object {
 			"match": object{"prefix": "/"},
 			"route": object{"cluster": name, "timeout": "0s", "retry_policy": object{"num_retries": 2,
 				"retry_on": "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes", "retriable_status_codes": []int{503}}},
-			"request_headers_to_add": []object{{"header": object{"key": "x-headstart-function", "value": functions + "/" + name}}},
 		}}})
 		clusters = append(clusters, object{"name": name, "type": "EDS", "connect_timeout": "10s",
 			"metadata": object{"filter_metadata": object{"headstart": object{"function": functions + "/" + name}}},
@@ -42,6 +41,14 @@ func bootstrap(n *node) object {
 		"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig", "common_config": object{
 			"log_name": "headstart", "transport_api_version": "V3", "grpc_service": object{"envoy_grpc": object{"cluster_name": "headstart-gateway"}}, "buffer_flush_interval": "0.2s",
 			"custom_tags": []object{{"tag": "headstart.function", "metadata": object{"kind": object{"cluster": object{}}, "metadata_key": object{"key": "headstart", "path": []object{{"key": "function"}}}}}}}}}
+	from := func(key, field string) object { // the daemon's own endpoint, as keys.yaml has it
+		return object{"append": object{"header": object{"key": key, "value": "%METADATA(UPSTREAM_HOST:headstart:" + field + ")%"}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}}
+	}
+	keys := []object{
+		{"name": "headstart-function", "typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+			"mutations": object{"request_mutations": []object{from("x-headstart-function", "function"), from("x-headstart-key", "key")}}}},
+		{"name": "envoy.filters.http.upstream_codec", "typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec"}},
+	}
 	return object{
 		"node": object{"id": n.name, "cluster": "gateways"},
 		"static_resources": object{"clusters": clusters, "listeners": []object{{"name": "gateway",
@@ -50,8 +57,9 @@ func bootstrap(n *node) object {
 				"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
 				"stat_prefix": "gateway", "route_config": object{"virtual_hosts": hosts},
 				"http_filters": []object{{"name": "envoy.filters.http.router", "typed_config": object{
-					"@type":                "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
-					"upstream_log_options": object{"flush_upstream_log_on_upstream_stream": true, "upstream_log_flush_interval": "1s"},
-					"upstream_log":         []object{report}}}}}}}}}}}},
+					"@type":                 "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+					"upstream_log_options":  object{"flush_upstream_log_on_upstream_stream": true, "upstream_log_flush_interval": "1s"},
+					"upstream_http_filters": keys,
+					"upstream_log":          []object{report}}}}}}}}}}}},
 	}
 }

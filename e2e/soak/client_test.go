@@ -13,12 +13,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/soak/plan"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/gatekey"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -92,6 +94,7 @@ func (r *run) request(id, function string) (header http.Header, body []byte) {
 		set("traceparent", r.traceparent()) // by which it is known again
 	} else {
 		set("x-headstart-function", "soak/"+function)
+		set("x-headstart-key", r.w.node(r.From).key("soak/"+function))
 		set("x-headstart-request", id)
 	}
 	if ref := r.reference(); ref != "" {
@@ -104,6 +107,15 @@ func (r *run) request(id, function string) (header http.Header, body []byte) {
 		return h, r.Own()
 	}
 	return h, nil
+}
+
+// key is what the daemon's own endpoint has for a function, which a gateway puts into requests.
+func (n *node) key(function string) string {
+	keys, err := gatekey.Open(filepath.Join(n.state, "gateway-keys.json"))
+	if err != nil {
+		return err.Error()
+	}
+	return keys.Of(function)
 }
 
 // path is what is asked for.

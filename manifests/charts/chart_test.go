@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "copy the files instead of comparing the
 
 // Helm packs only what is below the chart, so the mesh's objects are there a second time.
 func TestTheMeshsObjectsAreUpToDate(t *testing.T) {
-	for _, name := range []string{"gateways.yaml", "telemetry.yaml", "traffic-extension.yaml", "wasm-plugin.yaml"} {
+	for _, name := range []string{"gateways.yaml", "keys.yaml", "telemetry.yaml", "traffic-extension.yaml", "wasm-plugin.yaml"} {
 		want, err := os.ReadFile(filepath.Join("..", "istio", name))
 		if err != nil {
 			t.Fatal(err)

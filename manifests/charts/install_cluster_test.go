@@ -68,7 +68,7 @@ func (s *installed) objects(t *testing.T) []string {
 func TestInstallUpgradeUninstall(t *testing.T) {
 	s := install(t)
 	before := s.objects(t)
-	for _, want := range []string{"daemonset.apps/headstart-node", "deployment.apps/headstart-controlplane", "envoyfilter.networking.istio.io/headstart-gateways",
+	for _, want := range []string{"daemonset.apps/headstart-node", "deployment.apps/headstart-controlplane", "envoyfilter.networking.istio.io/headstart-gateways", "envoyfilter.networking.istio.io/headstart-keys",
 		"trafficextension.extensions.istio.io/headstart-prefetch", "telemetry.telemetry.istio.io/headstart", "runtimeclass.node.k8s.io/headstart"} {
 		if !slices.Contains(before, want) {
 			t.Errorf("%s is missing in %q", want, before)

@@ -67,9 +67,10 @@ func load(t *testing.T, file string, spec proto.Message) document {
 
 func gateways(t *testing.T) []*networking.EnvoyFilter_EnvoyConfigObjectPatch {
 	t.Helper()
-	var spec networking.EnvoyFilter
-	load(t, "gateways.yaml", &spec)
-	return spec.ConfigPatches
+	var base, keys networking.EnvoyFilter
+	load(t, "gateways.yaml", &base)
+	load(t, "keys.yaml", &keys)
+	return append(base.ConfigPatches, keys.ConfigPatches...)
 }
 
 func TestGatewaysWithoutOurSocketsStayAsTheyAre(t *testing.T) {
@@ -285,7 +286,7 @@ func TestEveryFileIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"gateways.yaml", "install.yaml", "local-gateways.yaml", "telemetry.yaml", "traffic-extension.yaml", "wasm-plugin.yaml"}, files); d != "" {
+	if d := cmp.Diff([]string{"gateways.yaml", "install.yaml", "keys.yaml", "local-gateways.yaml", "telemetry.yaml", "traffic-extension.yaml", "wasm-plugin.yaml"}, files); d != "" {
 		t.Error(d)
 	}
 }

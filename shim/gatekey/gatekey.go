@@ -3,7 +3,7 @@
 // In a mesh, routes are their namespaces' to write. A route can set any header, after all filters, and
 // with an address of its own it can send a request to the daemon's socket. A key stands only in the
 // endpoint that the daemon itself gives a function's cluster, and gateways put it into requests after
-// their routes (manifests/istio/gateways.yaml). It is good for that function, this node and some two
+// their routes (manifests/istio/keys.yaml). It is good for that function, this node and some two
 // hours: a route's response headers can tell an endpoint's metadata, and so the key of a function that
 // the route leads to, which gets its author nothing that the route does not.
 package gatekey

@@ -31,7 +31,7 @@ func checkKey(h http.Header, keys Keys) error {
 	}
 	return problem.New(http.StatusForbidden, "GatewayUnknown", filterapi.HeaderKey,
 		"the request did not come through the function's cluster: a route of its own leads to the node's daemon, or the "+
-			"EnvoyFilter headstart-gateways is older than the daemon; apply this version's")
+			"EnvoyFilter headstart-keys is missing; apply it")
 }
 
 // made tells whether the function's templates can make the references of its inputs.

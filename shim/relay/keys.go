@@ -12,7 +12,7 @@ import (
 )
 
 // An endpoint's metadata that gateways put into the headers of requests to it
-// (manifests/istio/gateways.yaml): filterapi.HeaderFunction and HeaderKey.
+// (manifests/istio/keys.yaml): filterapi.HeaderFunction and HeaderKey.
 const (
 	metadataNamespace = "headstart"
 	metadataFunction  = "function"

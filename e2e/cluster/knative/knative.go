@@ -12,9 +12,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/modcache"
 	"github.com/headstart-mesh/headstart/e2e/functions/ociimage"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
 // Namespace is Knative's own.
@@ -59,6 +61,9 @@ func Images(bin, dir string) ([]string, error) {
 // Kubectl runs kubectl with input as its standard input.
 type Kubectl func(ctx context.Context, input io.Reader, args ...string) error
 
+// establishTimeout bounds what the API server takes for new kinds of objects: seconds.
+const establishTimeout = time.Minute
+
 // Install applies the manifests of the modules that toolsDir (a Go module) pins, and
 // waits until Knative takes Services.
 func Install(ctx context.Context, kubectl Kubectl, toolsDir string) error {
@@ -82,7 +87,8 @@ func Install(ctx context.Context, kubectl Kubectl, toolsDir string) error {
 			return err
 		}
 		if step.then != nil {
-			if err := kubectl(ctx, nil, step.then...); err != nil {
+			// kubectl fails where an object has no status yet.
+			if err := testbed.Poll(ctx, establishTimeout, func(ctx context.Context) error { return kubectl(ctx, nil, step.then...) }); err != nil {
 				return err
 			}
 		}
