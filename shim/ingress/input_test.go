@@ -64,7 +64,7 @@ func TestAFunctionGetsItsInput(t *testing.T) {
 		"without a type":        {function: withInput, method: "POST", object: "bare", want: input, length: 16, file: input},
 		"none named":            {function: withInput, method: "POST", want: ""},
 		"not taking one":        {function: withoutInput, method: "POST", object: "some", want: ""},
-		"switching protocols":   {function: withInput, method: "GET", object: "some", edit: func(r *http.Request) { r.Header.Set("Connection", "upgrade"); r.Header.Set("Upgrade", "x") }, want: "", file: input},
+		"switching protocols":   {function: withInput, method: "GET", object: "some", edit: func(r *http.Request) { r.Header.Set("Connection", "upgrade"); r.Header.Set("Upgrade", "websocket") }, want: "", file: input},
 		"the client's own file": {function: withoutInput, method: "POST", edit: func(r *http.Request) { r.Header.Set("x-headstart-input-file", "/etc/passwd") }, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
