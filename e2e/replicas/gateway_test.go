@@ -26,6 +26,8 @@ func bootstrap(n *node) object {
 			"match": object{"prefix": "/"},
 			"route": object{"cluster": name, "timeout": "0s", "retry_policy": object{"num_retries": 2,
 				"retry_on": "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes", "retriable_status_codes": []int{503}}},
+			// What an older daemon goes by.
+			"request_headers_to_add": []object{{"header": object{"key": "x-headstart-function", "value": functions + "/" + name}}},
 		}}})
 		clusters = append(clusters, object{"name": name, "type": "EDS", "connect_timeout": "10s",
 			"metadata": object{"filter_metadata": object{"headstart": object{"function": functions + "/" + name}}},
