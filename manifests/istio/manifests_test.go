@@ -124,7 +124,7 @@ func TestPatchesAreWhatEnvoyReads(t *testing.T) {
 			case (&session.StatefulSession{}).ProtoReflect().Descriptor().FullName():
 				checkSession(t, f)
 			default:
-				checkLog(t, f)
+				checkRouter(t, f)
 			}
 		}
 	}
@@ -209,11 +209,34 @@ func TestTheRouteFilterHasAStandIn(t *testing.T) {
 	}
 }
 
-func checkLog(t *testing.T, f *hcm.HttpFilter) {
+// checkRouter looks at what a patch adds to the router: a log, or filters of which the last sends.
+func checkRouter(t *testing.T, f *hcm.HttpFilter) {
 	t.Helper()
 	var r router.Router
 	if err := f.GetTypedConfig().UnmarshalTo(&r); err != nil {
 		t.Fatal(err)
+	}
+	if err := r.ValidateAll(); err != nil {
+		t.Error(err)
+	}
+	if filters := r.GetUpstreamHttpFilters(); len(filters) > 0 {
+		var m headermutation.HeaderMutation
+		if err := filters[0].GetTypedConfig().UnmarshalTo(&m); err != nil {
+			t.Fatal(err)
+		}
+		var set []string
+		for _, change := range m.GetMutations().GetRequestMutations() {
+			if key := change.GetAppend().GetHeader().GetKey(); key != "" {
+				set = append(set, key)
+			}
+		}
+		if d := cmp.Diff([]string{filterapi.HeaderFunction, filterapi.HeaderKey}, set); d != "" {
+			t.Errorf("the daemon's endpoint says:\n%s", d)
+		}
+		if last := filters[len(filters)-1].GetName(); last != "envoy.filters.http.upstream_codec" {
+			t.Errorf("%s sends the request", last)
+		}
+		return
 	}
 	var als grpclog.HttpGrpcAccessLogConfig
 	if err := r.UpstreamLog[0].GetTypedConfig().UnmarshalTo(&als); err != nil {
