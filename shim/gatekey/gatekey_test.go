@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,14 +77,14 @@ func TestKeysOutliveRestartsAndRotate(t *testing.T) {
 			t.Error("a restarted daemon has another key")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		told := 0
+		var told atomic.Int32
 		var wg sync.WaitGroup
-		wg.Go(func() { k.Run(ctx, func() error { told++; return nil }, slog.New(slog.DiscardHandler)) })
+		wg.Go(func() { k.Run(ctx, func() error { told.Add(1); return nil }, slog.New(slog.DiscardHandler)) })
 		time.Sleep(life + time.Second)
 		synctest.Wait()
-		if told != 1 || k.Of("default/video") == old || !k.Valid("default/video", old) {
+		if told.Load() != 1 || k.Of("default/video") == old || !k.Valid("default/video", old) {
 			t.Errorf("after an hour: told %d times, the key is the same: %v, the last one counts: %v",
-				told, k.Of("default/video") == old, k.Valid("default/video", old))
+				told.Load(), k.Of("default/video") == old, k.Valid("default/video", old))
 		}
 		if first.Of("default/video") != k.Of("default/video") {
 			t.Error("two daemons of a node have different keys")

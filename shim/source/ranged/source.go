@@ -57,10 +57,10 @@ func (s Source) Stat(ctx context.Context, ref source.Reference) (found source.Ob
 // 14.4), which has to be the range from at up to end, or to the object's end.
 func SizeIn(contentRange string, at, end int64) (size int64, err error) {
 	_, said, _ := strings.Cut(contentRange, "/")
-	if size, err = strconv.ParseInt(said, 10, 64); err != nil || size < 0 {
+	if size, err = strconv.ParseInt(said, 10, 64); err != nil {
 		return 0, fmt.Errorf("content range %.60q", contentRange)
 	}
-	if contentRange != fmt.Sprintf("bytes %d-%d/%d", at, min(end, size)-1, size) {
+	if size < 0 || contentRange != fmt.Sprintf("bytes %d-%d/%d", at, min(end, size)-1, size) {
 		return 0, fmt.Errorf("it answers range %d-%d with %.60q", at, end-1, contentRange)
 	}
 	return size, nil
