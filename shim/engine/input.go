@@ -251,7 +251,8 @@ func (w *writer) WriteAt(p []byte, at int64) (int, error) {
 	if limit := w.input.request.Limit; at+int64(len(p)) > limit {
 		return 0, tooLarge(fmt.Sprintf("the input has more than the %d bytes that the function takes", limit))
 	}
+	w.input.received.Add(int64(len(p))) // before those who wait for the bytes can be done with them
 	n, err := w.input.entry.WriteAt(p, at)
-	w.input.received.Add(int64(n))
+	w.input.received.Add(int64(n - len(p)))
 	return n, err
 }
