@@ -15,9 +15,12 @@ func FuzzReceive(f *testing.F) {
 	f.Add([]byte{255, 1})
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1<<10 {
+			return // more says nothing else, and at some point is more than the socket takes
+		}
 		here, there := pair(t)
 		if _, err := there.Write(data); err != nil {
-			t.Skip(err) // more than the socket takes
+			t.Fatal(err)
 		}
 		_ = there.Close()
 		files, count, err := receive(here)
