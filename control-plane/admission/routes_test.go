@@ -38,20 +38,25 @@ func TestRoutesThatSpeakAsAGateway(t *testing.T) {
 		"VirtualService, underscores": `spec: {http: [{headers: {request: {add: {x_headstart_input: "s3://secret/a"}}}}]}`,
 		"VirtualService, one of the destinations": `spec: {http: [{route: [{destination: {host: a}},
 			{destination: {host: b}, headers: {request: {set: {x-headstart-key: k}}}}]}]}`,
-		"HTTPRoute, set":             `spec: {rules: [{filters: [{type: URLRewrite}, {type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-headstart-function, value: victim/g}]}}]}]}`,
-		"HTTPRoute, add":             `spec: {rules: [{filters: [{type: RequestHeaderModifier, requestHeaderModifier: {add: [{name: x-a}, {name: X-HEADSTART-INPUT}]}}]}]}`,
-		"HTTPRoute, of a backendRef": `spec: {rules: [{backendRefs: [{name: a, filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-headstart-function}]}}]}]}]}`,
+		"HTTPRoute, set": `spec: {rules: [{filters: [{type: URLRewrite},
+			{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-headstart-function, value: victim/g}]}}]}]}`,
+		"HTTPRoute, add": `spec: {rules: [{filters: [{type: RequestHeaderModifier,
+			requestHeaderModifier: {add: [{name: x-a}, {name: X-HEADSTART-INPUT}]}}]}]}`,
+		"HTTPRoute, of a backendRef": `spec: {rules: [{backendRefs: [{name: a,
+			filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-headstart-function}]}}]}]}]}`,
 	} {
 		if message := refused(t, "headstart-routes", object); !strings.Contains(message, "must not set or add headers that begin with x-headstart-") {
 			t.Errorf("%s: %q", name, message)
 		}
 	}
 	for name, object := range map[string]string{
-		"nothing":      `metadata: {name: a}`,
-		"no routes":    `spec: {hosts: [a]}`,
-		"other":        `spec: {http: [{headers: {request: {set: {x-key: a}, add: {x-b: c}, remove: [x-headstart-input]}, response: {set: {x-headstart: a}}}, route: [{}]}]}`,
-		"TCP":          `spec: {tcp: [{route: [{destination: {host: a}}]}]}`,
-		"an HTTPRoute": `spec: {rules: [{}, {filters: [{type: RequestRedirect}, {type: RequestHeaderModifier, requestHeaderModifier: {remove: [x-a], set: [{name: x-key, value: a}]}}], backendRefs: [{name: a}]}]}`,
+		"nothing":   `metadata: {name: a}`,
+		"no routes": `spec: {hosts: [a]}`,
+		"other": `spec: {http: [{headers: {request: {set: {x-key: a}, add: {x-b: c}, remove: [x-headstart-input]},
+			response: {set: {x-headstart: a}}}, route: [{}]}]}`,
+		"TCP": `spec: {tcp: [{route: [{destination: {host: a}}]}]}`,
+		"an HTTPRoute": `spec: {rules: [{}, {filters: [{type: RequestRedirect}, {type: RequestHeaderModifier,
+			requestHeaderModifier: {remove: [x-a], set: [{name: x-key, value: a}]}}], backendRefs: [{name: a}]}]}`,
 	} {
 		if message := refused(t, "headstart-routes", object); message != "" {
 			t.Errorf("%s: %q", name, message)

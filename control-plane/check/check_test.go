@@ -263,7 +263,9 @@ func TestAfterTheInstallation(t *testing.T) {
 			c.change(t, "TrafficExtension headstart-prefetch", "FAIL_CLOSE", "spec", "wasm", "failStrategy")
 		}},
 		"no EnvoyFilter": {"envoy-filters", check.Fail, "has no EnvoyFilter headstart-gateways", func(t *testing.T, c *cluster) { delete(c.objects, "EnvoyFilter headstart-gateways") }},
-		"no keys":        {"envoy-filters", check.Fail, "has no EnvoyFilter headstart-keys", func(t *testing.T, c *cluster) { delete(c.objects, "EnvoyFilter headstart-keys") }},
+		"no keys": {"envoy-filters", check.Fail, "has no EnvoyFilter headstart-keys", func(_ *testing.T, c *cluster) {
+			delete(c.objects, "EnvoyFilter headstart-keys")
+		}},
 		"an EnvoyFilter of before": {"envoy-filters", check.Warn, "headstart-gateways is of an older version, without the filter headstart.route", func(t *testing.T, c *cluster) {
 			c.change(t, "EnvoyFilter headstart-gateways", nil, "spec")
 		}},
