@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -44,7 +45,15 @@ func stateOf(t *testing.T, h http.Handler) state {
 // However many come, no more than its workers are held, and each has its time.
 func TestRequestsWaitForAWorker(t *testing.T) {
 	const workers, requests = 2, 10
-	h := serve(t, workers)
+	p, err := newPool(workers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	h := newHandler(p, "edge")
+	// No worker is free before all requests are in the queue: else what they wait for depends on
+	// when each of them comes.
+	first, second := <-p.free, <-p.free
 	var all sync.WaitGroup
 	for range requests {
 		all.Go(func() {
@@ -54,6 +63,11 @@ func TestRequestsWaitForAWorker(t *testing.T) {
 			}
 		})
 	}
+	for p.current().Queued < requests {
+		runtime.Gosched()
+	}
+	p.free <- first
+	p.free <- second
 	all.Wait()
 	s := stateOf(t, h)
 	want := state{Workers: workers, Served: requests}
