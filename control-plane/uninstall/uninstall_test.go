@@ -2,6 +2,8 @@ package uninstall_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -41,6 +43,8 @@ type cluster struct {
 	steps []string
 	// answer is the state of a node's init container.
 	answer func(node string) corev1.ContainerState
+	// orphaned says that no replica set makes the control plane's pods again any more.
+	orphaned bool
 }
 
 func deployment(namespace, name string, replicas int32) *appsv1.Deployment {
@@ -96,7 +100,8 @@ func (c *cluster) react(a kubetesting.Action) (bool, runtime.Object, error) {
 			return true, nil, err
 		}
 		if scale.Name == "headstart-controlplane" {
-			return true, scale, c.end("headstart-controlplane-n1", chartsGrace)
+			c.orphaned = true
+			return true, scale, errors.Join(c.end("headstart-controlplane-n1", chartsGrace), c.end("headstart-controlplane-n2", chartsGrace))
 		}
 		return true, scale, nil
 	case "create":
@@ -119,12 +124,28 @@ func (c *cluster) react(a kubetesting.Action) (bool, runtime.Object, error) {
 			}
 		}
 		return true, set, tracker.Add(set)
+	case "delete-collection":
+		if options := a.(kubetesting.DeleteCollectionActionImpl).DeleteOptions; *options.PropagationPolicy != metav1.DeletePropagationOrphan {
+			return true, nil, fmt.Errorf("%s are deleted with what they made", gvr.Resource)
+		}
+		c.steps = append(c.steps, "delete "+gvr.Resource)
+		c.orphaned = true
+		return true, nil, nil
 	case "delete":
 		a := a.(kubetesting.DeleteAction)
-		if gvr.Resource == "pods" {
+		switch gvr.Resource {
+		case "pods":
+			if !c.orphaned { // a replacement has started before anything else happens
+				if err := tracker.Add(pod("headstart-controlplane", "n2")); err != nil && !apierrors.IsAlreadyExists(err) {
+					return true, nil, err
+				}
+			}
 			return true, nil, c.end(a.GetName(), *a.GetDeleteOptions().GracePeriodSeconds)
-		}
-		if gvr.Resource != "daemonsets" {
+		case "deployments":
+			c.steps = append(c.steps, "delete "+a.GetName())
+			return false, nil, nil
+		case "daemonsets":
+		default:
 			return false, nil, nil
 		}
 		if _, err := tracker.Get(gvr, ns, a.GetName()); err != nil {
@@ -155,7 +176,8 @@ func (c *cluster) end(pod string, grace int64) error {
 	if p.DeletionGracePeriodSeconds != nil {
 		return nil
 	}
-	p.DeletionGracePeriodSeconds = &grace
+	now := metav1.Now()
+	p.DeletionGracePeriodSeconds, p.DeletionTimestamp = &grace, &now
 	time.AfterFunc(time.Duration(grace)*time.Second, func() { _ = c.Tracker().Delete(pods, ns, pod) }) // it may be gone already
 	return c.Tracker().Update(pods, p, ns)
 }
@@ -184,7 +206,8 @@ func TestWhatHeadstartHasMadeIsGone(t *testing.T) {
 		if took := time.Since(began); took > soon {
 			t.Errorf("it took %v", took)
 		}
-		want := []string{"scale fire", "scale headstart-controlplane", "leave the mesh", "delete headstart-node", "create headstart-uninstall", "delete headstart-uninstall"}
+		want := []string{"scale fire", "delete headstart-controlplane", "delete replicasets", "leave the mesh", "delete headstart-node",
+			"create headstart-uninstall", "delete headstart-uninstall"}
 		if !slices.Equal(c.steps, want) {
 			t.Errorf("got the steps %q, want %q", c.steps, want)
 		}

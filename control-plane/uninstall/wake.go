@@ -2,7 +2,6 @@ package uninstall
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -152,30 +151,40 @@ func selected(selectors []labels.Selector, of map[string]string) bool {
 }
 
 // stopControlPlane has it end, so that it does not write again what is removed. Its pods wait
-// before they end, until daemons have found those that come for them; here none come. They are
-// ended before the Deployment does so: a kubelet does not cut short a wait that has begun. What
-// takes their place meanwhile is gone before it starts.
+// before they end, until daemons have found those that come for them; here none come. A kubelet does
+// not cut short a wait that has begun, so the pods end by their own deletion, with a short grace. What
+// makes pods goes first and leaves them: a replacement that has just started would wait as well.
 func (u *Uninstaller) stopControlPlane(ctx context.Context) error {
-	err := await(ctx, func(ctx context.Context) (bool, string, error) {
-		pods, err := u.pods(ctx, controlPlane)
-		return true, "", errors.Join(err, all(pods, func(p *corev1.Pod) error { return u.hurry(ctx, p) }))
-	})
-	if err != nil {
-		return err
-	}
-	deployments := u.Client.AppsV1().Deployments(u.Namespace)
-	err = call(ctx, func(ctx context.Context) error {
-		_, err := deployments.UpdateScale(ctx, controlPlane, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: controlPlane, Namespace: u.Namespace}}, metav1.UpdateOptions{})
-		return err
+	orphan := metav1.DeletePropagationOrphan
+	leavePods := metav1.DeleteOptions{PropagationPolicy: &orphan}
+	err := call(ctx, func(ctx context.Context) error {
+		return u.Client.AppsV1().Deployments(u.Namespace).Delete(ctx, controlPlane, leavePods)
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("scaling deployment %s to zero: %w", controlPlane, err)
+		return fmt.Errorf("deleting deployment %s: %w", controlPlane, err)
 	}
-	return u.awaitNoPods(ctx, controlPlane)
+	err = call(ctx, func(ctx context.Context) error {
+		named := metav1.ListOptions{LabelSelector: nameLabel + "=" + controlPlane}
+		return u.Client.AppsV1().ReplicaSets(u.Namespace).DeleteCollection(ctx, leavePods, named)
+	})
+	if err != nil {
+		return fmt.Errorf("deleting the replica sets of deployment %s: %w", controlPlane, err)
+	}
+	return await(ctx, func(ctx context.Context) (bool, string, error) {
+		pods, err := u.pods(ctx, controlPlane)
+		if err != nil || len(pods) == 0 {
+			return true, "", err
+		}
+		left := fmt.Sprintf("%d pods are still there, such as %s", len(pods), pods[0].Name)
+		return false, left, all(pods, func(p *corev1.Pod) error { return u.hurry(ctx, p) })
+	})
 }
 
-// hurry has a pod end soon, in good order.
+// hurry has a pod end soon, in good order, unless it ends already.
 func (u *Uninstaller) hurry(ctx context.Context, p *corev1.Pod) error {
+	if p.DeletionTimestamp != nil {
+		return nil
+	}
 	err := call(ctx, func(ctx context.Context) error {
 		soon := int64(endSeconds)
 		return u.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &soon, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})

@@ -177,6 +177,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"headstart-uninstall", "delete", "apps", "daemonsets", namespace, "headstart-node", true},
 		{"headstart-uninstall", "delete", "apps", "daemonsets", namespace, "other", false},
 		{"headstart-uninstall", "delete", "", "pods", namespace, "headstart-controlplane-1", true},
+		{"headstart-uninstall", "delete", "apps", "deployments", namespace, "headstart-controlplane", true},
+		{"headstart-uninstall", "delete", "apps", "deployments", namespace, "other", false},
+		{"headstart-uninstall", "deletecollection", "apps", "replicasets", namespace, "", true},
+		{"headstart-uninstall", "deletecollection", "apps", "replicasets", "video", "", false},
 		{"headstart-uninstall", "delete", "", "pods", "video", "fire-1", false},
 		{"headstart-uninstall", "get", "", "secrets", namespace, "headstart-ca", false},
 	} {
