@@ -25,7 +25,7 @@ setup:
 ## build: all programs and the filters, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
 	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff \
-	e2e/functions/workflow e2e/functions/worker e2e/functions/reader e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing e2e/routing/cmd/bench-xds
+	e2e/functions/workflow e2e/functions/worker e2e/functions/reader e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing e2e/routing/cmd/bench-xds e2e/trust/cmd/trust
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/filters.wasm
 	@:
 
@@ -54,6 +54,12 @@ test: setup build test-unit
 	@echo "· tests with other programs" >&2
 	HEADSTART_NEIGHBOUR=$$(e2e/replicas/neighbour.sh $(CURDIR)/out/neighbour) && export HEADSTART_NEIGHBOUR && \
 	$(GO) test -count=1 -p 1 -timeout 10m -tags integration $(addprefix ./,$(INTEGRATION_TESTS))
+	@$(MAKE) --no-print-directory test-trust
+
+## test-trust: the tests that play an attacker, into out/trust.json; a part of `make test` (root)
+test-trust: setup build
+	@echo "· tests that play an attacker" >&2
+	@$(BIN)/trust
 
 # What starts no goroutine has nothing for the race detector to find, and takes five times as long
 # with it: filters, which have one thread each, and computations of many seconds.
@@ -172,4 +178,4 @@ publish:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-unit fuzz soak test-cluster test-cluster-changed bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate publish clean
+.PHONY: FORCE help setup build demo test test-trust test-unit fuzz soak test-cluster test-cluster-changed bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate publish clean

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs packages of tests on a cluster: first those that bring one up themselves or need its
-# programs only, then, one after the other on one cluster, those that share it. Needs root, and
-# `make setup build`.
+# programs only, then, one after the other on one cluster, those that share it; the attacks among them
+# count in out/trust.json. Needs root, and `make setup build`.
 #   e2e/cluster/test.sh [-short] PACKAGE...
 set -eu
 cd "$(dirname "$0")/../.."
@@ -32,7 +32,7 @@ export HEADSTART_CLUSTER_BIN HEADSTART_BIN
 if [ -n "$alone" ]; then
 	echo "· tests with the cluster's programs:$alone" >&2
 	# shellcheck disable=SC2086 # lists
-	go test $flags $alone
+	"$HEADSTART_BIN/trust" -part cluster-programs test $flags $alone
 fi
 [ -n "$shared" ] || exit 0
 echo "· tests on one cluster:$shared" >&2
@@ -42,4 +42,4 @@ trap 'exit 1' INT TERM
 trap down EXIT
 "$HEADSTART_BIN/cluster-cluster" up --detach >&2
 # shellcheck disable=SC2086 # lists
-go test $flags $shared
+"$HEADSTART_BIN/trust" -part cluster test $flags $shared

@@ -1,0 +1,180 @@
+// Package trust is what an attacker gets: nothing. It lists the tests that play one, runs them, and says
+// how many attacks were won.
+package trust
+
+// Role is the part that an attacker has taken over, or is.
+type Role string
+
+// Roles, from outside to inside.
+const (
+	Client           Role = "client"
+	RouteAuthor      Role = "route author"      // writes VirtualServices, HTTPRoutes, ServiceEntries
+	AnnotationAuthor Role = "annotation author" // writes Services, Knative Services and pods
+	Function         Role = "function"
+	Gateway          Role = "gateway"
+	Node             Role = "node"
+	Daemon           Role = "daemon"
+	ControlPlane     Role = "control plane"
+	Store            Role = "store"
+	Redis            Role = "Redis"
+)
+
+// Roles has them all.
+var Roles = []Role{Client, RouteAuthor, AnnotationAuthor, Function, Gateway, Node, Daemon, ControlPlane, Store, Redis}
+
+// Asset is what the attacker must not get.
+type Asset string
+
+// Assets of others than the attacker.
+const (
+	Speech      Asset = "speaking as the gateway"     // a request for a function that the gateway did not choose
+	Calls       Asset = "another's function"          // being answered by a function that does not allow it
+	Inputs      Asset = "another's input"             // reading what another request or version has
+	Objects     Asset = "objects of the store"        // those that the function's template or store does not allow
+	Requests    Asset = "another's request"           // its delivery, and its answer
+	Credentials Asset = "credentials"                 // of stores and daemons
+	Identity    Asset = "another's identity"          // a node's, the control plane's, a workload's
+	Rights      Asset = "rights in the cluster"       //
+	Host        Asset = "the node"                    // its files and its processes
+	Traffic     Asset = "the choice of instances"     // requests that should go elsewhere
+	Settings    Asset = "the gateway's configuration" //
+	Room        Asset = "room for others"             // memory, disk, connections, requests held
+	Record      Asset = "the operator's record"       // events, logs, traces, the terminal
+)
+
+// Tag is what a test is built with.
+type Tag string
+
+// Tags: tests without one need neither root nor other programs.
+const (
+	Integration Tag = "integration"
+	Cluster     Tag = "cluster"
+)
+
+// Attack is a test that plays one role against one asset.
+type Attack struct {
+	Role    Role
+	Asset   Asset
+	Package string // below the module
+	Test    string // TestX, or TestX/subtest
+	Tag     Tag
+}
+
+// Attacks are all of them. A test that plays several roles has several rows.
+var Attacks = []Attack{
+	{Client, Speech, "e2e/gateway", "TestClientHeaders", Integration},
+	{Client, Speech, "e2e/local", "TestClientsCannotSpeakForTheGateway", Integration},
+	{Client, Speech, "shim/ingress", "TestNoRequestIsHiddenInABody", ""},
+	{Client, Speech, "shim/ingress", "TestOnlyWebSocketsPass", ""},
+	{Client, Speech, "shim/ingress", "TestInternalHeadersStayInside", ""},
+	{Client, Speech, "shim/ingress", "TestOnlyPeersSayTheProtocol", ""},
+	{Client, Speech, "e2e/gateway", "TestRequestRefused", Integration},
+	{Client, Requests, "shim/ingress", "TestADuplicateIsRefused", ""},
+	{Client, Objects, "filters/prefetch", "TestMalformedReferenceIsAnsweredWithAProblem", ""},
+	{Client, Credentials, "e2e/local", "TestNoSecretIsTold", Integration},
+	{Client, Room, "e2e/gateway", "TestHeadersTooLarge", Integration},
+	{Client, Room, "shim/ingress", "TestABodyThatIsTooLarge", ""},
+	{Client, Room, "shim/ingress", "TestAsManyRequestsAsTheNodeHolds", ""},
+	{Client, Record, "control-plane/trace", "TestWaterfallFitsTheTerminalWhateverTheSpansSay", ""},
+
+	{RouteAuthor, Speech, "e2e/relay", "TestARouteCannotSpeakForAFunction", Integration},
+	{RouteAuthor, Speech, "e2e/cluster/meshtest", "TestARouteDoesNotSpeakForAFunction", Cluster},
+	{RouteAuthor, Speech, "shim/ingress", "TestARequestWithoutItsFunctionsKey", ""},
+	{RouteAuthor, Speech, "shim/gatekey", "TestAKeyIsOneFunctionsOnOneNode", ""},
+	{RouteAuthor, Speech, "shim/gatekey", "TestRequestsWithoutAKey", ""},
+	{RouteAuthor, Speech, "control-plane/admission", "TestRoutesThatSpeakAsAGateway", ""},
+	{RouteAuthor, Settings, "control-plane/admission", "TestEntriesThatLeadToSockets", ""},
+	{RouteAuthor, Objects, "shim/ingress", "TestARouteCannotNameAnInput", ""},
+
+	{AnnotationAuthor, Objects, "control-plane/admission", "TestStoresAreGrantedToNamespaces", ""},
+	{AnnotationAuthor, Objects, "control-plane/admission", "TestWithoutStoresNoInputIsAllowed", ""},
+	{AnnotationAuthor, Objects, "control-plane/knative", "TestStoresCountForTheirNamespacesOnly", ""},
+	{AnnotationAuthor, Objects, "control-plane/platform/kube", "TestAJobWithWrongAnnotationsIsRefused", ""},
+	{AnnotationAuthor, Objects, "shim/source/s3", "TestFetchStaysInItsBuckets", ""},
+	{AnnotationAuthor, Host, "shim/staging", "TestNamesLeadNowhereElse", ""},
+	{AnnotationAuthor, Host, "shim/sandboxes", "TestPodsThatAreRefused", ""},
+	{AnnotationAuthor, Room, "control-plane/admission", "TestTheAPIServerSurvivesHugeValues", Cluster},
+	{AnnotationAuthor, Room, "shim/sandboxes", "TestContainersAreLimited", ""},
+	{AnnotationAuthor, Record, "control-plane/event", "TestFunctionsCannotFillTheLog", ""},
+
+	{Function, Inputs, "shim/functionapi", "TestAnotherSandboxCannotReadIt", ""},
+	{Function, Calls, "shim/functionapi", "TestCallsThatAreRefused", ""},
+	{Function, Speech, "shim/functionapi", "TestACallSaysWhatAGatewayWould", ""},
+	{Function, Requests, "shim/ingress", "TestAFunctionCannotHandBack", ""},
+	{Function, Traffic, "shim/ingress", "TestLoadsThatProgramsReport", ""},
+	{Function, Host, "shim/sandboxes", "TestLinksOutOfTheTree", ""},
+	{Function, Room, "shim/functionapi", "TestTooManyCalls", ""},
+	{Function, Room, "shim/functionapi", "TestCallsHaveAnEndForLiars", ""},
+	{Function, Room, "shim/functionapi", "TestTooManyReads", ""},
+	{Function, Room, "shim/functionapi", "TestReadsShareTheNodesMemory", ""},
+	{Function, Room, "shim/functionapi", "TestAReadThatNobodyTakes", ""},
+	{Function, Room, "shim/buffer", "TestQuota", ""},
+	{Function, Room, "shim/engine", "TestOpenInputsAreLimited", ""},
+	{Function, Record, "control-plane/event", "TestAFunctionCannotFillTheLog", ""},
+
+	{Gateway, Objects, "shim/ingress", "TestAHintOfWhatNoTemplateMakes", ""},
+	{Gateway, Objects, "shim/ingress", "TestAHintMustBeWellFormed", ""},
+	{Gateway, Room, "shim/ingress", "TestHintsAreBounded", ""},
+	{Gateway, Room, "shim/relay", "TestHostilePeersAreRefused", ""},
+	{Gateway, Room, "shim/relay", "TestStreamsAreLimited", ""},
+	{Gateway, Room, "shim/relay", "TestEndpointsAreLimited", ""},
+	{Gateway, Record, "shim/relay", "TestRefusalsAreBounded", ""},
+	{Gateway, Record, "shim/ingress", "TestARefusalMustBeWellFormed", ""},
+
+	{Node, Identity, "control-plane/identity", "TestRefusals", ""},
+	{Node, Identity, "control-plane/identity", "TestNodesNeedTheirCertificate", ""},
+	{Node, Identity, "control-plane/nodes", "TestStrangersAreRefused", ""},
+	{Node, Identity, "control-plane/nodes", "TestANodesNameIsItsCertificates", ""},
+	{Node, Identity, "control-plane/coordinator", "TestADaemonSpeaksForItsOwnNodeOnly", ""},
+	{Node, Identity, "shim/nodeapi/peertls", "TestStrangersAreRefused", ""},
+	{Node, Identity, "shim/identity", "TestStrangersAreRefused", ""},
+	{Node, Identity, "shim/probe", "TestPeersThatAreNotAskedTwice", ""},
+	{Node, Rights, "manifests/charts", "TestAnInstallerLabelsItsOwnNodeOnly", Cluster},
+	{Node, Settings, "control-plane/xds", "TestMeshRefusesStrangers", ""},
+	{Node, Settings, "control-plane/platform/local", "TestWordsAboutAnothersInstancesCountForNothing", ""},
+	{Node, Traffic, "control-plane/routing", "TestHostileReportsDoNoHarm", ""},
+	{Node, Traffic, "control-plane/routing", "TestALyingNodeIsDoubted", ""},
+	{Node, Traffic, "control-plane/signals", "TestHostileReports", ""},
+	{Node, Traffic, "control-plane/topology", "TestHostileReportsDoNotCount", ""},
+	{Node, Traffic, "control-plane/topology", "TestLiarSpoilsItsOwnWaysOnly", ""},
+	{Node, Traffic, "control-plane/topology", "TestNobodyIsNextDoorToEverybodyByItsOwnWord", ""},
+	{Node, Room, "control-plane/signals", "TestFloods", ""},
+	{Node, Room, "control-plane/identity", "TestAFloodOfCalls", ""},
+	{Node, Room, "control-plane/identity", "TestOneAddressDoesNotKeepOthersOut", ""},
+	{Node, Room, "control-plane/identity", "TestMessagesHaveALimit", ""},
+	{Node, Room, "control-plane/xds", "TestMeshNamesAreLimited", ""},
+	{Node, Room, "control-plane/nodes", "TestASlowNodeIsCutOff", ""},
+	{Node, Record, "control-plane/nodes", "TestStoreProblems", ""},
+	{Node, Record, "control-plane/nodes", "TestRefusalsOfGateways", ""},
+
+	{Daemon, Host, "shim/runtime/spec", "TestApplyRefuses", ""},
+	{Daemon, Host, "shim/nodeapi/descriptors", "TestFetchFromOthers", ""},
+	{Daemon, Rights, "manifests/charts", "TestTheDaemonHasLittlePower", Cluster},
+	{Daemon, Credentials, "manifests/charts", "TestWhoMayDoWhat", Cluster},
+	{Daemon, Record, "control-plane/trace", "TestStoreBoundsATrace", ""},
+	{Daemon, Room, "control-plane/trace", "TestStoreBoundsItsMemory", ""},
+
+	{ControlPlane, Rights, "manifests/charts", "TestTheControlPlaneMayDoNoMore", Cluster},
+	{ControlPlane, Credentials, "manifests/charts", "TestWhoMayDoWhat", Cluster},
+	{ControlPlane, Identity, "shim/nodeapi/peertls", "TestClientRefusesTheWrongServer", ""},
+	{ControlPlane, Settings, "shim/relay", "TestWrongEndpointsAreRefused", ""},
+	{ControlPlane, Settings, "shim/relay", "TestWrongExpectationsAreRefused", ""},
+	{ControlPlane, Requests, "shim/mesh", "TestOnlyTheRightWorkloadGetsARequest", ""},
+	{ControlPlane, Room, "shim/relay", "TestTooManyAssignments", ""},
+
+	{Store, Inputs, "shim/engine", "TestNobodyGetsWhatIsOlderThanHisRequest", ""},
+	{Store, Inputs, "shim/source/ranged", "TestAnotherVersionIsAChange", ""},
+	{Store, Inputs, "shim/source/s3", "TestFetchComparesEntityTags", ""},
+	{Store, Credentials, "shim/source/http", "TestCredentials", ""},
+	{Store, Credentials, "shim/source/http", "TestFetchFails/redirect", ""},
+	{Store, Credentials, "shim/source/secret", "TestSecretsShowNothing", ""},
+	{Store, Room, "shim/source/http", "TestFetchFails/endless header", ""},
+	{Store, Room, "shim/buffer", "TestGrowthKeepsToTheLimit", ""},
+
+	{Redis, Inputs, "shim/buffer/remote", "TestServerLosesAChunk", ""},
+	{Redis, Inputs, "shim/source/redis", "TestRepliesThatAreNone", ""},
+	{Redis, Requests, "shim/trigger", "TestAPoisonedEntryIsADeadLetter", ""},
+	{Redis, Room, "shim/trigger/redis", "TestAnAnswerThatIsTooLarge", ""},
+	{Redis, Room, "shim/trigger", "TestAnEntryThatIsTooLarge", ""},
+	{Redis, Room, "shim/trigger/redis", "TestDeadLettersAreBounded", Integration},
+}
