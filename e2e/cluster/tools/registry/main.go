@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,8 +42,8 @@ func run(ctx context.Context, listen, dir string) error {
 	}
 	server := &http.Server{
 		Addr: listen,
-		Handler: registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)),
-			registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))),
+		Handler: wholeBlobs(registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)),
+			registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0)))),
 		ReadHeaderTimeout: headerTimeout,
 	}
 	unhook := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -51,4 +52,16 @@ func run(ctx context.Context, listen, dir string) error {
 		return err
 	}
 	return nil
+}
+
+// wholeBlobs answers ranges without an end with all of the blob, as RFC 9110, section 14.2, allows. The
+// registry answers them with 416. A containerd that was restarted amid a pull asks for such a range, and
+// does so again after each 416.
+func wholeBlobs(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.Header.Get("Range"), "-") {
+			r.Header.Del("Range")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
