@@ -138,6 +138,31 @@ func TestTrailersPassBothWays(t *testing.T) {
 	}
 }
 
+// A client names nothing of Headstart's after its body, either, whatever it announces.
+func TestNoTrailerIsOurs(t *testing.T) {
+	for name, head := range map[string]string{"announced": "Trailer: x-headstart-input-file, x-part\r\n", "not announced": "Trailer: x-part\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			got := make(chan http.Header, 1)
+			r := newRig(t, func(_ http.ResponseWriter, req *http.Request) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				got <- req.Trailer.Clone()
+			})
+			c, err := net.Dial("unix", serveUnix(t, r.Gateway()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nx-headstart-function: "+withoutInput+"\r\nTransfer-Encoding: chunked\r\n"+head+
+				"\r\n1\r\na\r\n0\r\nx-headstart-input-file: /etc/passwd\r\nx-part: 7\r\n\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if trailer := <-got; len(trailer) != 1 || trailer.Get("x-part") != "7" {
+				t.Errorf("the function gets %v", trailer)
+			}
+		})
+	}
+}
+
 // The body is asked for when the function wants it, and not when it does not.
 func TestExpectContinue(t *testing.T) {
 	r := newRig(t, func(w http.ResponseWriter, req *http.Request) {

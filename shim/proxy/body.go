@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 const (
@@ -72,12 +73,17 @@ type Body struct {
 	interrupted atomic.Bool
 }
 
+// ownHeaders begins the project's headers, in the canonical form of http.Header's keys.
+var ownHeaders = http.CanonicalHeaderKey(filterapi.HeaderPrefix)
+
 // NewBody is the body of a request that w answers.
 func NewBody(w http.ResponseWriter, r *http.Request) *Body {
 	b := &Body{of: r, to: w}
 	b.ended.Store(r.ContentLength == 0)
 	for name := range r.Trailer {
-		b.announced = append(b.announced, name)
+		if !strings.HasPrefix(name, ownHeaders) { // no gateway removes them, and what reads both may take one for a header
+			b.announced = append(b.announced, name)
+		}
 	}
 	return b
 }
@@ -329,10 +335,10 @@ func (s *sending) keep(taken []byte) {
 	}
 }
 
-// fill gives the trailers their values.
+// fill gives the trailers that were announced their values.
 func (s *sending) fill() {
-	if s.trailer != nil {
-		maps.Copy(s.trailer, s.body.of.Trailer)
+	for name := range s.trailer {
+		s.trailer[name] = s.body.of.Trailer[name]
 	}
 }
 
