@@ -84,12 +84,12 @@ soak: setup build
 
 # How long each target is fuzzed. What is found is kept in the package's testdata/fuzz, and is a test from then on.
 FUZZ_TIME ?= 10m
-## fuzz: each fuzz target for a while, 11 hours in all; FUZZ_TIME=30s, FUZZ=FuzzSizeIn for one
-fuzz:
+## fuzz: each fuzz target for a while, 12 hours in all; FUZZ_TIME=30s, FUZZ=FuzzSizeIn for one (root: one is of a real Envoy)
+fuzz: setup
 	@for file in $$(git grep -lE '^func Fuzz$(patsubst Fuzz%,%,$(FUZZ))' -- '*_test.go'); do \
 		for target in $$(sed -nE 's/^func (Fuzz$(patsubst Fuzz%,%,$(FUZZ))[A-Za-z]*)\(.*/\1/p' $$file); do \
 			echo "· $$target in $$(dirname $$file), $(FUZZ_TIME)" >&2; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) ./$$(dirname $$file) || exit 1; \
+			$(GO) test -tags integration -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) ./$$(dirname $$file) || exit 1; \
 		done; \
 	done
 
