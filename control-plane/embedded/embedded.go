@@ -233,8 +233,9 @@ func (p *Platform) startContainerd(ctx context.Context, n network.Node, run, sta
 	name := "containerd-" + n.Name
 	err := p.start(ctx, p.containerds, "", process.Spec{
 		Name: name, Path: "containerd", Args: []string{"--config", config}, Log: p.log(name), Restart: true, NetNS: n.Namespace,
-		// containerd finds the shim by its name, and passes the daemon's socket on to it.
-		Env:   append(os.Environ(), "PATH="+p.o.BinDir+":"+os.Getenv("PATH"), "HEADSTART_NODE_SOCKET="+filepath.Join(run, "node.sock")),
+		// containerd finds the shim by its name, and passes on to it where the daemon is.
+		Env: append(os.Environ(), "PATH="+p.o.BinDir+":"+os.Getenv("PATH"), "HEADSTART_NODE_SOCKET="+filepath.Join(run, "node.sock"),
+			"HEADSTART_ROOTS="+state+":"+run),
 		Ready: func(ctx context.Context) error { return containerd.WaitReady(ctx, paths.Socket) },
 	})
 	if err != nil { // it has ended, and has run nothing: by the socket it leaves if it was killed, Stop would ask it

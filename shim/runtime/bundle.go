@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/runtime/spec"
@@ -21,6 +22,7 @@ const (
 
 // bundle is a sandbox's directory with its OCI runtime specification.
 type bundle struct {
+	path   string
 	dir    *os.Root
 	config []byte
 	mode   fs.FileMode
@@ -33,7 +35,7 @@ func openBundle(dir string) (_ *bundle, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the bundle: %w", err)
 	}
-	b := &bundle{dir: root}
+	b := &bundle{path: dir, dir: root}
 	defer func() {
 		if err != nil {
 			root.Close()
@@ -66,27 +68,24 @@ func (b *bundle) read() error {
 	return err
 }
 
-// apply puts d into the bundle of a container, all of it or, with the reason why, nothing.
-func (b *bundle) apply(id string, d *nodeapi.DescribeResponse) *lapse {
+// apply puts d into the bundle of a container, all of it or, with the reason why, nothing. The caller
+// has to Unpin the bundle once runc has it.
+func (b *bundle) apply(at Node, id string, d *nodeapi.DescribeResponse) *lapse {
 	if b.facts.Pod != nil {
 		id = b.facts.Pod.SandboxID()
 	}
-	config, err := spec.Apply(b.config, nodeapi.SandboxDirectory(id), d)
+	sb := spec.Sandbox{
+		Directory: nodeapi.SandboxDirectory(id), Roots: at.Roots, Pins: filepath.Join(b.path, pinsName),
+	}
+	config, err := spec.Apply(b.config, sb, d)
 	if err != nil {
 		return &lapse{descriptionInvalid, err}
 	}
 	if bytes.Equal(config, b.config) {
 		return nil
 	}
-	// runc fails on a source that is not there, and the sandbox with it.
-	for _, m := range d.GetMounts() {
-		info, err := os.Lstat(m.GetSource())
-		switch {
-		case err != nil:
-			return &lapse{sourceMissing, fmt.Errorf("mount %q: %w", m.GetDestination(), err)}
-		case !info.IsDir(): // a link would lead out of the sandbox's own directories
-			return &lapse{descriptionInvalid, fmt.Errorf("mount %q: the source is no directory", m.GetDestination())}
-		}
+	if missed := b.pin(at.Binds, sb, d.GetMounts()); missed != nil {
+		return missed
 	}
 	if err := b.write(config); err != nil {
 		return &lapse{bundleUnwritable, fmt.Errorf("writing the bundle's specification: %w", err)}

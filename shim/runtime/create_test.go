@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/runtime"
 )
 
 const plain = `{"ociVersion":"1.0.2","process":{"env":["PATH=/bin"]}}`
@@ -32,17 +31,20 @@ func TestCreatePreparesTheBundle(t *testing.T) {
 	})
 	dir := bundle(t, plain)
 	inner := &runc{}
-	s := runtime.New(inner, socket, "test")
+	s := newService(inner, socket, "test")
 	ctx, hook := logged(t)
 	res, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: dir})
 	if err != nil || res.GetPid() != 7 {
 		t.Fatalf("Create = %v, %v, want runc's answer", res, err)
 	}
-	want := `{"mounts":[{"destination":"/headstart/input","type":"bind","source":"` + source +
-		`","options":["rbind","ro","nosuid","nodev","noexec"]}],"ociVersion":"1.0.2",` +
+	want := `{"mounts":[{"destination":"/headstart/input","type":"bind","source":"` + dir +
+		`/headstart/input","options":["bind","ro","nosuid","nodev","noexec"]}],"ociVersion":"1.0.2",` +
 		`"process":{"env":["PATH=/bin","HEADSTART_SANDBOX=a"]}}`
 	if diff := cmp.Diff(want, inner.config); diff != "" {
 		t.Errorf("config.json that runc saw (-want +got):\n%s", diff)
+	}
+	if inner.input != source {
+		t.Errorf("runc mounts %q, want %q", inner.input, source)
 	}
 	if n := len(hook.AllEntries()); n != 0 {
 		t.Errorf("%d log entries, want none", n)
@@ -114,8 +116,10 @@ func TestCreateWithoutTheDaemon(t *testing.T) {
 				Mounts: []*nodeapi.Mount{mount}, Env: map[string]string{"LD_PRELOAD": "/x.so"},
 			}))
 		}, "DescriptionInvalid"},
-		"describes what is not there":   {describes("/nonexistent/a", true), "MountSourceMissing"},
+		"describes what is not there":   {describes(own+"/gone", true), "MountSourceMissing"},
 		"describes what is the node's":  {describes("/etc", true), "DescriptionInvalid"},
+		"describes what is named alike": {describes("/etc/a", true), "DescriptionInvalid"},
+		"describes a way out and back":  {describes(own+"/link/a", true), "DescriptionInvalid"},
 		"describes another's":           {describes(ownDirectory(t, "b"), true), "DescriptionInvalid"},
 		"describes what can be written": {describes(own, false), "DescriptionInvalid"},
 		"describes a file":              {describes(own+"/file", true), "DescriptionInvalid"},
@@ -125,7 +129,7 @@ func TestCreateWithoutTheDaemon(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inner := &runc{}
-			s := runtime.New(inner, tt.socket(t), "test")
+			s := newService(inner, tt.socket(t), "test")
 			ctx, hook := logged(t)
 			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, plain)}); err != nil {
 				t.Fatalf("Create: %v", err)
@@ -143,7 +147,7 @@ func TestCreateWithoutTheDaemon(t *testing.T) {
 
 func TestCreateWithABrokenBundle(t *testing.T) {
 	inner := &runc{}
-	s := runtime.New(inner, daemonSocket(t, answer(nil)), "test")
+	s := newService(inner, daemonSocket(t, answer(nil)), "test")
 	for name, dir := range map[string]string{
 		"no bundle": "/nonexistent", "no config.json": directory(t), "no JSON": bundle(t, "{"),
 	} {
@@ -181,7 +185,7 @@ func TestCreateOfOthers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			asked = 0
 			inner := &runc{}
-			s := runtime.New(inner, socket, "test")
+			s := newService(inner, socket, "test")
 			ctx, hook := logged(t)
 			tt.r.Bundle = bundle(t, tt.config)
 			if _, err := s.Create(ctx, tt.r); err != nil {

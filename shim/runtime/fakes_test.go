@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/runtime"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,6 +46,21 @@ func bundle(t *testing.T, config string) string {
 	}
 	return dir
 }
+
+// newService is a service over inner on a node whose daemon has all temporary directories.
+func newService(inner taskAPI.TTRPCTaskService, socket, version string) *runtime.Service {
+	return runtime.New(inner, runtime.Node{Socket: socket, Roots: []string{os.TempDir()}, Binds: links{}}, version)
+}
+
+// links are bind mounts that need no root.
+type links struct{}
+
+func (links) Bind(dir *os.File, at string) error {
+	to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	return errors.Join(err, os.Remove(at), os.Symlink(to, at))
+}
+
+func (links) Unbind(string) error { return nil }
 
 // logged returns a context whose log lands in the hook.
 func logged(t *testing.T) (context.Context, *logtest.Hook) {
@@ -139,6 +155,7 @@ type runc struct {
 	taskAPI.TTRPCTaskService
 
 	config  string // the bundle's at Create
+	input   string // what is mounted as the input there
 	options *anypb.Any
 	killing sync.Mutex // two may be killing at the same time
 	calls   []string
@@ -151,6 +168,7 @@ func (r *runc) Create(_ context.Context, req *taskAPI.CreateTaskRequest) (*taskA
 		return nil, fmt.Errorf("reading the bundle: %w", err)
 	}
 	r.config, r.options = string(config), req.Options
+	r.input, _ = os.Readlink(filepath.Join(req.Bundle, "headstart/input")) // most have none
 	if req.ID == "broken" {
 		return nil, errRunc
 	}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
-	"github.com/headstart-mesh/headstart/shim/runtime"
 )
 
 // handing serves descriptors beside a daemon's socket, none for the container none.
@@ -94,7 +93,7 @@ func TestDescriptorsAreInherited(t *testing.T) {
 	handing(t, socket, "a session")
 	started := &starting{}
 	inner := &creating{runc: &runc{}}
-	s := runtime.New(inner, socket, "test")
+	s := newService(inner, socket, "test")
 	inner.monitor = s.Monitor(started)
 	dir := bundle(t, plain)
 	if _, err := s.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "a", Bundle: dir}); err != nil {
@@ -130,7 +129,7 @@ func TestDescriptorsThatAreMissing(t *testing.T) {
 			socket := daemonSocket(t, answer(&nodeapi.DescribeResponse{Descriptors: []string{"db"}}))
 			id := prepare(t, socket)
 			inner := &runc{}
-			s := runtime.New(inner, socket, "test")
+			s := newService(inner, socket, "test")
 			ctx, hook := logged(t)
 			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: id, Bundle: bundle(t, plain)}); err != nil {
 				t.Fatal(err)

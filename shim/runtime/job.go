@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -85,7 +87,7 @@ func (s *Service) awaitInput(ctx context.Context, id string) error {
 		return nil
 	}
 	log.G(ctx).WithError(err).WithField("sandbox", id).Warn("a job does not start")
-	why := status.Convert(errors.Unwrap(err)).Message() // the daemon's words
+	why := words(status.Convert(errors.Unwrap(err)).Message())
 	switch {
 	case w.over.Err() != nil:
 		why = "the container was ended while it waited for it"
@@ -95,4 +97,13 @@ func (s *Service) awaitInput(ctx context.Context, id string) error {
 		why = "the node's daemon is older than its shim"
 	}
 	return errgrpc.ToGRPC(fmt.Errorf("%w: the job's input: %s", errdefs.ErrFailedPrecondition, why))
+}
+
+// maxWords bounds what the daemon says to whoever ordered a container, in bytes. An event of Kubernetes
+// has 1024 for all of it, and containerd's protocol ends with a message of over 4 MiB.
+const maxWords = 512
+
+// words are the daemon's, as one line.
+func words(s string) string {
+	return strings.ToValidUTF8(strings.Join(strings.FieldsFunc(s[:min(len(s), maxWords)], unicode.IsControl), " "), "")
 }

@@ -38,7 +38,7 @@ func jobSocket(t *testing.T, stage func(context.Context, *nodeapi.StageRequest) 
 func created(t *testing.T, socket string) (*runtime.Service, *runc) {
 	t.Helper()
 	inner := &runc{}
-	s := runtime.New(inner, socket, "test")
+	s := newService(inner, socket, "test")
 	ctx, _ := logged(t)
 	if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, jobConfig)}); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestAJobNeedsTheDaemon(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := &runc{}
-			s := runtime.New(inner, daemonSocket(t, describe), "test")
+			s := newService(inner, daemonSocket(t, describe), "test")
 			ctx, _ := logged(t)
 			_, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, jobConfig)})
 			if status.Code(err) != codes.FailedPrecondition || strings.Contains(err.Error(), "/tmp") || len(inner.calls) != 0 {
@@ -156,7 +156,7 @@ func TestTheDaemonHearsOfAJob(t *testing.T) {
 		`{"process":{}}`: false,
 	} {
 		asked := make(chan bool, 1)
-		s := runtime.New(&runc{}, daemonSocket(t, func(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+		s := newService(&runc{}, daemonSocket(t, func(_ context.Context, r *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
 			asked <- r.GetJob()
 			return &nodeapi.DescribeResponse{}, nil
 		}), "test")

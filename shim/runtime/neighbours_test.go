@@ -11,7 +11,6 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/wiretest"
-	"github.com/headstart-mesh/headstart/shim/runtime"
 )
 
 // An update replaces the shim before the daemon, and a sandbox keeps its shim while daemons
@@ -38,7 +37,7 @@ func TestDaemonsOfOtherVersions(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			inner := &runc{}
-			s := runtime.New(
+			s := newService(
 				inner,
 				serve(t, func(g *grpc.Server) { g.RegisterService(&tt.serves, daemon{describe: answer(tt.says)}) }),
 				"test",
@@ -49,7 +48,7 @@ func TestDaemonsOfOtherVersions(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if !strings.Contains(inner.config, `"source":"`+source+`"`) || !strings.Contains(
+			if inner.input != source || !strings.Contains(
 				inner.config, `"HEADSTART_INPUT_DIR=/headstart/input"`,
 			) {
 				t.Errorf("runc saw %s, without what the daemon described", inner.config)

@@ -22,7 +22,21 @@ const (
 	SocketVariable = "HEADSTART_NODE_SOCKET"
 	// DefaultSocket is where the daemon listens if the variable is not set.
 	DefaultSocket = "/run/headstart/node.sock"
+	// RootsVariable names the environment variable with the daemon's directories, a colon between each
+	// two. It is of containerd's environment as well: the daemon cannot set it.
+	RootsVariable = "HEADSTART_ROOTS"
+	// DefaultRoots are those directories if the variable is not set.
+	DefaultRoots = "/var/lib/headstart:/run/headstart"
 )
+
+// Node is the node as its shims have it.
+type Node struct {
+	// Socket is the path of the daemon's.
+	Socket string
+	// Roots are the daemon's directories: what it names for a sandbox lies below one of them.
+	Roots []string
+	Binds Binds
+}
 
 const (
 	// describeTimeout is how long a sandbox waits for the daemon's answer. The daemon
@@ -61,11 +75,8 @@ type lapse struct {
 	cause  error
 }
 
-// node is the daemon of this node, by the path of its socket.
-type node struct{ socket string }
-
 // describe asks what belongs in a container's sandbox; nil means that it is none of ours.
-func (n node) describe(ctx context.Context, id string, of spec.Facts) (*nodeapi.DescribeResponse, *lapse) {
+func (n Node) describe(ctx context.Context, id string, of spec.Facts) (*nodeapi.DescribeResponse, *lapse) {
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
 	var d *nodeapi.DescribeResponse
@@ -88,11 +99,11 @@ func (n node) describe(ctx context.Context, id string, of spec.Facts) (*nodeapi.
 }
 
 // fetch returns the descriptors that a container was described with.
-func (n node) fetch(ctx context.Context, id string, d *nodeapi.DescribeResponse) ([]*os.File, *lapse) {
+func (n Node) fetch(ctx context.Context, id string, d *nodeapi.DescribeResponse) ([]*os.File, *lapse) {
 	if len(d.GetDescriptors()) == 0 {
 		return nil, nil
 	}
-	files, err := descriptors.Fetch(ctx, descriptors.Path(n.socket), id, len(d.GetDescriptors()))
+	files, err := descriptors.Fetch(ctx, descriptors.Path(n.Socket), id, len(d.GetDescriptors()))
 	if err != nil {
 		return nil, &lapse{descriptorsMissing, err}
 	}
@@ -100,7 +111,7 @@ func (n node) fetch(ctx context.Context, id string, d *nodeapi.DescribeResponse)
 }
 
 // gone says that the sandbox is no more.
-func (n node) gone(sandbox string, pod *nodeapi.Pod) error {
+func (n Node) gone(sandbox string, pod *nodeapi.Pod) error {
 	ctx, cancel := context.WithTimeout(context.Background(), goneTimeout)
 	defer cancel()
 	return n.call(func(c nodeapi.SandboxesClient) error {
@@ -111,7 +122,7 @@ func (n node) gone(sandbox string, pod *nodeapi.Pod) error {
 
 // stage returns when a job's input is in its sandbox. A daemon that is started again meanwhile
 // is asked again.
-func (n node) stage(ctx context.Context, sandbox string, pod *nodeapi.Pod) error {
+func (n Node) stage(ctx context.Context, sandbox string, pod *nodeapi.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, stageTimeout)
 	defer cancel()
 	for try := 1; ; try++ {
@@ -132,16 +143,16 @@ func (n node) stage(ctx context.Context, sandbox string, pod *nodeapi.Pod) error
 
 // call makes one call. The connection is for it alone: a sandbox asks once in its life,
 // and an open connection would cost memory for as long as it runs.
-func (n node) call(do func(nodeapi.SandboxesClient) error) error {
-	conn, err := grpc.NewClient("unix:"+n.socket,
+func (n Node) call(do func(nodeapi.SandboxesClient) error) error {
+	conn, err := grpc.NewClient("unix:"+n.Socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket's mode is 0600
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxDescription)))
 	if err != nil {
-		return fmt.Errorf("connecting to the daemon at %s: %w", n.socket, err)
+		return fmt.Errorf("connecting to the daemon at %s: %w", n.Socket, err)
 	}
 	defer conn.Close()
 	if err := do(nodeapi.NewSandboxesClient(conn)); err != nil {
-		return fmt.Errorf("asking the daemon at %s: %w", n.socket, err)
+		return fmt.Errorf("asking the daemon at %s: %w", n.Socket, err)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func TestRuncGetsItsOptions(t *testing.T) {
 			if tt.options != nil {
 				r.Options = sent(t, tt.options)
 			}
-			_, err := runtime.New(inner, filepath.Join(directory(t), "away"), "test").Create(ctx, r)
+			_, err := newService(inner, filepath.Join(directory(t), "away"), "test").Create(ctx, r)
 			if tt.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.fails) || !errdefs.IsInvalidArgument(errgrpc.ToNative(err)) || len(inner.calls) != 0 {
 					t.Errorf(

@@ -54,7 +54,7 @@ func TestContainersOfPods(t *testing.T) {
 				asked <- r
 				return &nodeapi.DescribeResponse{}, tt.answer
 			}}
-			s := runtime.New(&runc{}, serve(t, func(g *grpc.Server) { nodeapi.RegisterSandboxesServer(g, d) }), "test")
+			s := newService(&runc{}, serve(t, func(g *grpc.Server) { nodeapi.RegisterSandboxesServer(g, d) }), "test")
 			ctx, _ := logged(t)
 			if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{
 				ID: tt.id, Bundle: bundle(t, tt.config),
@@ -122,7 +122,7 @@ func TestAFunctionIsTakenOutBeforeItHearsOfItsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := &runc{}
-			s := runtime.New(inner, daemonSocket(t, func(context.Context, *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+			s := newService(inner, daemonSocket(t, func(context.Context, *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
 				return &nodeapi.DescribeResponse{}, tt.answer
 			}), "test")
 			ctx, _ := logged(t)
@@ -154,7 +154,7 @@ func TestAFunctionIsTakenOutBeforeItHearsOfItsEnd(t *testing.T) {
 // SIGKILL comes at once also to a program whose SIGTERM waits.
 func TestAFunctionIsKilledWhileItsEndWaits(t *testing.T) {
 	inner := &runc{}
-	s := runtime.New(inner, daemonSocket(t, answer(&nodeapi.DescribeResponse{})), "test")
+	s := newService(inner, daemonSocket(t, answer(&nodeapi.DescribeResponse{})), "test")
 	ctx, _ := logged(t)
 	if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, ofPod)}); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestTheEndIsToldInTheBackground(t *testing.T) {
 	gone := make(chan *nodeapi.GoneRequest) // nobody listens
 	d := daemon{gone: gone, describe: answer(&nodeapi.DescribeResponse{})}
 	socket := serve(t, func(g *grpc.Server) { nodeapi.RegisterSandboxesServer(g, d) })
-	s := runtime.New(&runc{}, socket, "test")
+	s := newService(&runc{}, socket, "test")
 	ctx, _ := logged(t)
 	if _, err := s.Create(ctx, &taskAPI.CreateTaskRequest{ID: "a", Bundle: bundle(t, ofPod)}); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ import (
 // Create prepares the bundle first, Create and Start become spans.
 type Service struct {
 	taskAPI.TTRPCTaskService
-	node    node
+	node    Node
 	version string
 
 	mu     sync.Mutex
@@ -55,10 +55,10 @@ type container struct {
 // tenths on a busy machine. Pods have 30 s to end by default.
 const withdrawal = time.Second
 
-// New returns a service over inner that asks the daemon on the unix socket at path
-// socket. version is the shim's own, for its spans. The caller has to Close it.
-func New(inner taskAPI.TTRPCTaskService, socket, version string) *Service {
-	return &Service{TTRPCTaskService: inner, node: node{socket}, version: version,
+// New returns a service over inner that asks the daemon of a node. version is the shim's own, for its
+// spans. The caller has to Close it.
+func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
+	return &Service{TTRPCTaskService: inner, node: at, version: version,
 		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting), files: make(map[string][]*os.File)}
 }
 
@@ -79,6 +79,11 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 		b = &bundle{}
 	} else {
 		defer b.Close()
+		defer func() {
+			if err := Unpin(s.node.Binds, r.Bundle); err != nil {
+				log.G(ctx).WithError(err).WithField("sandbox", r.ID).Warn("what runc has mounted stays in the bundle, too")
+			}
+		}()
 	}
 	if err := setOptions(r, b.facts.SystemdCgroup); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("%w: %w", errdefs.ErrInvalidArgument, err))
@@ -153,7 +158,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 	if missed != nil {
 		return description, missed
 	}
-	if missed := b.apply(r.ID, description); missed != nil {
+	if missed := b.apply(s.node, r.ID, description); missed != nil {
 		descriptors.CloseAll(files)
 		return description, missed
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -43,10 +44,10 @@ type trace struct {
 	ended    []sdktrace.ReadOnlySpan
 }
 
-// newTrace returns nil unless d names both a trace to continue and a place to send the
-// spans to.
+// newTrace returns nil unless d names both a trace to continue and a socket of this machine to send
+// the spans to: the daemon has no use of the shim's network, which is the node's.
 func newTrace(d *nodeapi.DescribeResponse, id, version string) *trace {
-	if d.GetOtlpTarget() == "" {
+	if !strings.HasPrefix(d.GetOtlpTarget(), "unix:/") {
 		return nil
 	}
 	parent := tracing.Continue(context.Background(), d.GetTraceparent())

@@ -102,7 +102,7 @@ func TestSpans(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := &collector{}
 			tt.d.OtlpTarget = c.target(t)
-			s := runtime.New(&runc{}, daemonSocket(t, answer(tt.d)), "1.2.3")
+			s := newService(&runc{}, daemonSocket(t, answer(tt.d)), "1.2.3")
 			run(t, s, tt.id, tt.start)
 			if err := s.Close(t.Context()); err != nil {
 				t.Fatal(err)
@@ -146,7 +146,7 @@ func run(t *testing.T, s *runtime.Service, id string, start bool) {
 func TestCollectorHoldsNothingUp(t *testing.T) {
 	c := &collector{hold: make(chan struct{})}
 	d := &nodeapi.DescribeResponse{Traceparent: traceparent, OtlpTarget: c.target(t)}
-	s := runtime.New(&runc{}, daemonSocket(t, answer(d)), "1.2.3")
+	s := newService(&runc{}, daemonSocket(t, answer(d)), "1.2.3")
 	run(t, s, "a", true)
 	close(c.hold)
 	if err := s.Close(t.Context()); err != nil {
@@ -164,7 +164,7 @@ func TestCollectorAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := &nodeapi.DescribeResponse{Traceparent: traceparent, OtlpTarget: target}
-			s := runtime.New(&runc{}, daemonSocket(t, answer(d)), "1.2.3")
+			s := newService(&runc{}, daemonSocket(t, answer(d)), "1.2.3")
 			run(t, s, "a", true)
 			if err := s.Close(context.Background()); err != nil {
 				t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 // containerd 1 and containerd 2 call the same service by different names.
 func TestBothVersionsAreServed(t *testing.T) {
 	inner := &runc{}
-	s := runtime.New(inner, filepath.Join(directory(t), "away"), "test")
+	s := newService(inner, filepath.Join(directory(t), "away"), "test")
 	client := dial(t, s)
 	ctx := t.Context()
 

@@ -40,8 +40,10 @@ func (a adapter) Start(ctx context.Context, p *bootapi.BootstrapParams) (*bootap
 
 // Stop cleans up after a shim that is dead, with its socket, which nobody else removes.
 func (a adapter) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
+	// Before containerd removes the bundle, the working directory, with all that is seen there.
+	unpinned := runtime.Unpin(runtime.Kernel{}, ".")
 	status, err := a.Shim.Stop(ctx, id)
-	if err != nil {
+	if err := errors.Join(err, unpinned); err != nil {
 		return status, err
 	}
 	// A pod's shim may live on without one of its containers.

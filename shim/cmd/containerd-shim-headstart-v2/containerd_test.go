@@ -106,7 +106,8 @@ func (n *node) start(t *testing.T) {
 	}
 	n.cmd = exec.Command(n.make.containerd, "-c", n.path("config.toml"))
 	n.cmd.Env = append(
-		os.Environ(), "PATH="+shimDir(t)+":"+os.Getenv("PATH"), runtime.SocketVariable+"="+n.path("node.sock"),
+		os.Environ(), "PATH="+n.path("bin")+":"+shimDir(t)+":"+os.Getenv("PATH"), runtime.SocketVariable+"="+n.path("node.sock"),
+		runtime.RootsVariable+"="+n.path("sandboxes")+":"+n.path("pods")+":"+n.path("memory"),
 	)
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
 	if err := n.cmd.Start(); err != nil {

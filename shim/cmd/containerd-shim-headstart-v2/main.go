@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -67,11 +68,11 @@ func newTask(ic *plugin.InitContext) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making runc's task service: %w", err)
 	}
-	socket := os.Getenv(runtime.SocketVariable)
-	if socket == "" {
-		socket = runtime.DefaultSocket
-	}
-	s := runtime.New(inner, socket, nodeapi.Version)
+	s := runtime.New(inner, runtime.Node{
+		Socket: cmp.Or(os.Getenv(runtime.SocketVariable), runtime.DefaultSocket),
+		Roots:  filepath.SplitList(cmp.Or(os.Getenv(runtime.RootsVariable), runtime.DefaultRoots)),
+		Binds:  runtime.Kernel{},
+	}, nodeapi.Version)
 	runc.Monitor = s.Monitor(runc.Monitor) // the one that runc's task service has set
 	sd.RegisterCallback(s.Close)
 	return s, nil

@@ -56,11 +56,28 @@ func Fetch(ctx context.Context, socket, container string, n int) (_ []*os.File, 
 	if err == nil && (count != n || len(files) != n) {
 		err = fmt.Errorf("%d descriptors, said to be %d, where %d were described", len(files), count, n)
 	}
+	for _, f := range files {
+		err = errors.Join(err, checkKind(f))
+	}
 	if err != nil {
 		CloseAll(files)
 		return nil, err
 	}
 	return files, nil
+}
+
+// checkKind allows what a program reads and writes. From a directory it would get to all that is around
+// that, and a device is the node's.
+func checkKind(f *os.File) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return fmt.Errorf("looking at a descriptor: %w", err)
+	}
+	switch stat.Mode & unix.S_IFMT {
+	case unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK:
+		return nil
+	}
+	return errors.New("a descriptor is neither a file nor a pipe nor a socket")
 }
 
 // receive also returns descriptors with an error.

@@ -114,11 +114,13 @@ func TestFetchOfWhatIsNotThere(t *testing.T) {
 		take  func(t *testing.T) ([]*os.File, error)
 		wants int
 	}{
-		"unknown":  {take: func(*testing.T) ([]*os.File, error) { return nil, errors.New("unknown") }, wants: 1},
-		"none":     {take: func(*testing.T) ([]*os.File, error) { return nil, nil }, wants: 1},
-		"fewer":    {take: func(t *testing.T) ([]*os.File, error) { return files(t, "a"), nil }, wants: 2},
-		"more":     {take: func(t *testing.T) ([]*os.File, error) { return files(t, "a", "b"), nil }, wants: 1},
-		"too many": {take: func(t *testing.T) ([]*os.File, error) { return files(t, many()...), nil }, wants: 17},
+		"unknown":                  {take: func(*testing.T) ([]*os.File, error) { return nil, errors.New("unknown") }, wants: 1},
+		"none":                     {take: func(*testing.T) ([]*os.File, error) { return nil, nil }, wants: 1},
+		"fewer":                    {take: func(t *testing.T) ([]*os.File, error) { return files(t, "a"), nil }, wants: 2},
+		"more":                     {take: func(t *testing.T) ([]*os.File, error) { return files(t, "a", "b"), nil }, wants: 1},
+		"too many":                 {take: func(t *testing.T) ([]*os.File, error) { return files(t, many()...), nil }, wants: 17},
+		"device":                   {take: opened(os.DevNull), wants: 1},
+		"a way out of the sandbox": {take: opened("/"), wants: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := open(t)
@@ -132,6 +134,13 @@ func TestFetchOfWhatIsNotThere(t *testing.T) {
 				t.Errorf("%d descriptors are open, %d were", after, before)
 			}
 		})
+	}
+}
+
+func opened(path string) func(*testing.T) ([]*os.File, error) {
+	return func(*testing.T) ([]*os.File, error) {
+		f, err := os.Open(path)
+		return []*os.File{f}, err
 	}
 }
 
@@ -179,15 +188,11 @@ func TestFetchFromOthers(t *testing.T) {
 }
 
 func send(t *testing.T, c *net.UnixConn, said []byte, n int) {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	defer null.Close()
+	file := files(t, "a")[0]
+	defer file.Close()
 	fds := make([]int, n)
 	for i := range fds {
-		fds[i] = int(null.Fd())
+		fds[i] = int(file.Fd())
 	}
 	if _, _, err := c.WriteMsgUnix(said, unix.UnixRights(fds...), nil); err != nil {
 		t.Error(err)

@@ -22,15 +22,15 @@ import (
 // takes no request of over 16 MiB, so it cannot have been asked for a larger one.
 const MaxConfig = 16 << 20
 
-// Apply returns config, the content of a bundle's config.json, with d's mounts and
-// environment, which names d's descriptors; directory is the base name of the sandbox's own directories. All or nothing:
-// if any part of d is not allowed, or config is not a specification, it returns an error and no specification. Applying the same d again
-// changes nothing; with an empty d, config is returned as it is.
+// Apply returns config, the content of a bundle's config.json, with d's mounts, which runc finds at the sandbox's
+// pins, and d's environment, which names d's descriptors. All or nothing: if any part of d is not allowed, or config is
+// not a specification, it returns an error and no specification. Applying the same d again changes nothing; with an
+// empty d, config is returned as it is.
 //
-// An environment variable replaces one of the same name. A mount whose destination the
-// specification uses for another source is refused: that mount is its owner's.
-func Apply(config []byte, directory string, d *nodeapi.DescribeResponse) ([]byte, error) {
-	if err := check(directory, d); err != nil {
+// An environment variable replaces one of the same name. A mount is refused where the specification has another one, or
+// one that it would hide: that mount is its owner's.
+func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, error) {
+	if err := sb.Check(d); err != nil {
 		return nil, fmt.Errorf("description: %w", err)
 	}
 	env := d.GetEnv()
@@ -48,7 +48,7 @@ func Apply(config []byte, directory string, d *nodeapi.DescribeResponse) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	if err := addMounts(spec, d.GetMounts()); err != nil {
+	if err := addMounts(spec, sb, d.GetMounts()); err != nil {
 		return nil, err
 	}
 	if err := addEnv(spec, env); err != nil {
@@ -83,17 +83,17 @@ type mount struct {
 }
 
 // bind returns m for the specification. What the daemon puts into a sandbox is data to read:
-// no device, no setuid bit and no program in it works.
-func bind(m *nodeapi.Mount) mount {
+// no device, no setuid bit and no program in it works, and no mount below it is there.
+func (sb Sandbox) bind(m *nodeapi.Mount) mount {
 	return mount{
-		Destination: m.GetDestination(), Type: "bind", Source: m.GetSource(),
-		Options: []string{"rbind", "ro", "nosuid", "nodev", "noexec"},
+		Destination: m.GetDestination(), Type: "bind", Source: sb.Pin(m),
+		Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"},
 	}
 }
 
 // addMounts appends, because runc mounts in the order of the list: ours come to lie on
 // top of a mount of one of their parents.
-func addMounts(spec object, add []*nodeapi.Mount) error {
+func addMounts(spec object, sb Sandbox, add []*nodeapi.Mount) error {
 	if len(add) == 0 {
 		return nil
 	}
@@ -110,16 +110,18 @@ func addMounts(spec object, add []*nodeapi.Mount) error {
 		sources[path.Clean(m.Destination)] = m.Source
 	}
 	for _, m := range add {
-		source, taken := sources[m.GetDestination()]
-		if taken && source != m.GetSource() {
-			return fmt.Errorf("mount %q: the specification has a mount of its own there", m.GetDestination())
-		}
-		if taken {
+		own := sb.bind(m)
+		if sources[own.Destination] == own.Source {
 			continue
 		}
-		raw, err := json.Marshal(bind(m))
+		for taken := range sources {
+			if strings.HasPrefix(taken+"/", own.Destination+"/") {
+				return fmt.Errorf("mount %q: the specification has a mount of its own there", own.Destination)
+			}
+		}
+		raw, err := json.Marshal(own)
 		if err != nil {
-			return fmt.Errorf("mount %q: %w", m.GetDestination(), err)
+			return fmt.Errorf("mount %q: %w", own.Destination, err)
 		}
 		mounts = append(mounts, raw)
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
+// own is the sandbox a, on a node with two roots.
+var own = Sandbox{Directory: "a", Roots: []string{"/run/headstart", "/s"}, Pins: "/bundle/headstart"}
+
 // input is what a daemon describes for a sandbox with an input.
 func input() *nodeapi.DescribeResponse {
 	return &nodeapi.DescribeResponse{
@@ -20,7 +23,7 @@ func input() *nodeapi.DescribeResponse {
 }
 
 func TestApply(t *testing.T) {
-	const bound = `{"destination":"/headstart/input","type":"bind","source":"/run/headstart/s/a","options":["rbind","ro","nosuid","nodev","noexec"]}`
+	const bound = `{"destination":"/headstart/input","type":"bind","source":"/bundle/headstart/input","options":["bind","ro","nosuid","nodev","noexec"]}`
 	tests := map[string]struct {
 		config string
 		d      *nodeapi.DescribeResponse
@@ -50,8 +53,8 @@ func TestApply(t *testing.T) {
 			d: &nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{
 				{Source: "/s/a/b", Destination: "/headstart/b", ReadOnly: true},
 			}},
-			want: `{"mounts":[{"destination":"/headstart/b","type":"bind","source":"/s/a/b",
-				"options":["rbind","ro","nosuid","nodev","noexec"]}]}`,
+			want: `{"mounts":[{"destination":"/headstart/b","type":"bind","source":"/bundle/headstart/b",
+				"options":["bind","ro","nosuid","nodev","noexec"]}]}`,
 		},
 		"descriptors are named": {
 			config: `{"process":{"env":["HEADSTART_DESCRIPTORS=x"]}}`,
@@ -61,9 +64,9 @@ func TestApply(t *testing.T) {
 			want: `{"process":{"env":["HEADSTART_A=1","HEADSTART_DESCRIPTORS=db:cache-1"]}}`,
 		},
 		"mount that is there already": {
-			config: `{"mounts":[{"destination":"/headstart/input/","source":"/run/headstart/s/a"}]}`,
+			config: `{"mounts":[{"destination":"/headstart/input/","source":"/bundle/headstart/input"}]}`,
 			d:      &nodeapi.DescribeResponse{Mounts: input().GetMounts()},
-			want:   `{"mounts":[{"destination":"/headstart/input/","source":"/run/headstart/s/a"}]}`,
+			want:   `{"mounts":[{"destination":"/headstart/input/","source":"/bundle/headstart/input"}]}`,
 		},
 		"what no type here knows stays": {
 			config: `{"future":{"n":12345678901234567890.10,"a":[null,{}]},"process":{"later":1e400,"env":["A=\ud800"]},
@@ -75,14 +78,14 @@ func TestApply(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Apply([]byte(tt.config), "a", tt.d)
+			got, err := Apply([]byte(tt.config), own, tt.d)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(value(t, []byte(tt.want)), value(t, got)); diff != "" {
 				t.Errorf("specification (-want +got):\n%s", diff)
 			}
-			again, err := Apply(got, "a", tt.d)
+			again, err := Apply(got, own, tt.d)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +105,8 @@ func TestApplyRefuses(t *testing.T) {
 	env := func(name, value string) *nodeapi.DescribeResponse {
 		return &nodeapi.DescribeResponse{Env: map[string]string{name: value}}
 	}
-	writable := mount("/a", "/headstart/a")
+	long := strings.Repeat("a", maxValue)
+	writable := mount("/s/a", "/headstart/a")
 	writable.Mounts[0].ReadOnly = false
 	many := &nodeapi.DescribeResponse{}
 	for range maxMounts + 1 {
@@ -117,26 +121,37 @@ func TestApplyRefuses(t *testing.T) {
 		d      *nodeapi.DescribeResponse
 		want   string
 	}{
-		"destination elsewhere":    {`{}`, mount("/a", "/etc"), "not below /headstart/"},
-		"destination is the root":  {`{}`, mount("/a", "/headstart"), "not below /headstart/"},
-		"destination beside":       {`{}`, mount("/a", "/headstart2/x"), "not below /headstart/"},
-		"destination climbs":       {`{}`, mount("/a", "/headstart/../etc"), "shortest form"},
-		"destination with slash":   {`{}`, mount("/a", "/headstart/input/"), "shortest form"},
-		"destination relative":     {`{}`, mount("/a", "headstart/input"), "not absolute"},
-		"destination empty":        {`{}`, mount("/a", ""), "not absolute"},
-		"destination with NUL":     {`{}`, mount("/a", "/headstart/a\x00b"), "control character"},
-		"destination too long":     {`{}`, mount("/a", "/headstart/"+strings.Repeat("a", maxPath)), "more than 4095"},
+		"destination elsewhere":    {`{}`, mount("/s/a", "/etc"), "destination: does not match"},
+		"destination is the root":  {`{}`, mount("/s/a", "/headstart"), "destination: does not match"},
+		"destination is the root/": {`{}`, mount("/s/a", "/headstart/"), "destination: does not match"},
+		"destination beside":       {`{}`, mount("/s/a", "/headstart2/x"), "destination: does not match"},
+		"destination climbs":       {`{}`, mount("/s/a", "/headstart/../etc"), "destination: does not match"},
+		"destination is above":     {`{}`, mount("/s/a", "/headstart/.."), "destination: does not match"},
+		"destination with slash":   {`{}`, mount("/s/a", "/headstart/input/"), "destination: does not match"},
+		"destination in another":   {`{}`, mount("/s/a", "/headstart/input/x"), "destination: does not match"},
+		"destination relative":     {`{}`, mount("/s/a", "headstart/input"), "destination: does not match"},
+		"destination empty":        {`{}`, mount("/s/a", ""), "destination: does not match"},
+		"destination with NUL":     {`{}`, mount("/s/a", "/headstart/a\x00b"), "destination: does not match"},
+		"destination with newline": {`{}`, mount("/s/a", "/headstart/a\n"), "destination: does not match"},
+		"destination not of UTF-8": {`{}`, mount("/s/a", "/headstart/a\xff"), "destination: does not match"},
+		"destination too long":     {`{}`, mount("/s/a", "/headstart/"+strings.Repeat("a", 64)), "destination: does not match"},
 		"writable":                 {`{}`, writable, "not read-only"},
 		"source is the node's":     {`{}`, mount("/", "/headstart/a"), "not a directory of the sandbox's own"},
+		"source is a root":         {`{}`, mount("/s", "/headstart/a"), "not a directory of the sandbox's own"},
+		"source is named alike":    {`{}`, mount("/etc/a", "/headstart/a"), "not a directory of the sandbox's own"},
 		"source is another's":      {`{}`, mount("/s/b/input", "/headstart/a"), "not a directory of the sandbox's own"},
-		"source is too deep":       {`{}`, mount("/a/b/c", "/headstart/a"), "not a directory of the sandbox's own"},
-		"source begins alike":      {`{}`, mount("/a-1/input", "/headstart/a"), "not a directory of the sandbox's own"},
-		"source relative":          {`{}`, mount("a", "/headstart/a"), "source: not absolute"},
-		"source climbs":            {`{}`, mount("/a/../b", "/headstart/a"), "source: not in its shortest form"},
+		"source is too deep":       {`{}`, mount("/s/a/b/c", "/headstart/a"), "not a directory of the sandbox's own"},
+		"source begins alike":      {`{}`, mount("/s/a-1/input", "/headstart/a"), "not a directory of the sandbox's own"},
+		"source of another root":   {`{}`, mount("/s-1/a/input", "/headstart/a"), "not a directory of the sandbox's own"},
+		"source relative":          {`{}`, mount("s/a", "/headstart/a"), "source: not absolute"},
+		"source climbs":            {`{}`, mount("/s/a/..", "/headstart/a"), "source: not in its shortest form"},
+		"source with NUL":          {`{}`, mount("/s/a/\x00", "/headstart/a"), "source: holds a control character"},
+		"source too long":          {`{}`, mount("/s/a/"+strings.Repeat("a", maxPath), "/headstart/a"), "more than 4095"},
 		"destination twice":        {`{}`, &nodeapi.DescribeResponse{Mounts: append(input().Mounts, input().Mounts...)}, "named twice"},
 		"mount is null":            {`{}`, &nodeapi.DescribeResponse{Mounts: []*nodeapi.Mount{nil}}, "not absolute"},
 		"too many mounts":          {`{}`, many, "65 mounts"},
 		"mount of the owner's":     {`{"mounts":[{"destination":"/headstart//input","source":"/own"}]}`, input(), "a mount of its own"},
+		"mount in the owner's way": {`{"mounts":[{"destination":"/headstart/input/own"}]}`, input(), "a mount of its own"},
 		"other variable":           {`{}`, env("LD_PRELOAD", "/x.so"), "does not match"},
 		"variable in lower case":   {`{}`, env("HEADSTART_a", ""), "does not match"},
 		"variable with equal sign": {`{}`, env("HEADSTART_A=B", ""), "does not match"},
@@ -145,6 +160,7 @@ func TestApplyRefuses(t *testing.T) {
 		"value too long":           {`{}`, env("HEADSTART_A", strings.Repeat("a", maxValue+1)), "value of 32769 bytes"},
 		"value with NUL":           {`{}`, env("HEADSTART_A", "a\x00"), "holds a NUL"},
 		"too many variables":       {`{}`, manyEnv, "65 environment variables"},
+		"too much in variables":    {`{}`, &nodeapi.DescribeResponse{Env: map[string]string{"HEADSTART_A": long, "HEADSTART_B": long}}, "environment of"},
 		"descriptor's name":        {`{}`, &nodeapi.DescribeResponse{Descriptors: []string{"a:b"}}, "does not match"},
 		"descriptor without one":   {`{}`, &nodeapi.DescribeResponse{Descriptors: []string{""}}, "does not match"},
 		"descriptor twice":         {`{}`, &nodeapi.DescribeResponse{Descriptors: []string{"a", "a"}}, "named twice"},
@@ -160,7 +176,7 @@ func TestApplyRefuses(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Apply([]byte(tt.config), "a", tt.d)
+			got, err := Apply([]byte(tt.config), own, tt.d)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
@@ -173,7 +189,7 @@ func TestApplyRefuses(t *testing.T) {
 
 func TestErrorsHoldNoValues(t *testing.T) {
 	const secret = "s3cret"
-	_, err := Apply([]byte(`{}`), "a", &nodeapi.DescribeResponse{
+	_, err := Apply([]byte(`{}`), own, &nodeapi.DescribeResponse{
 		Env: map[string]string{"HEADSTART_A": secret + "\x00"},
 	})
 	if err == nil || strings.Contains(err.Error(), secret) {

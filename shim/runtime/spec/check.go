@@ -27,7 +27,13 @@ const (
 	// string of the environment (MAX_ARG_STRLEN, execve(2)), in bytes.
 	maxName  = 128
 	maxValue = 32 << 10
+	// maxEnvironment bounds all variables together, in bytes. The kernel takes 128 KiB of arguments and
+	// environment from any program (ARG_MAX), and the image has some of its own.
+	maxEnvironment = 64 << 10
 )
+
+// destination is one name below Root: no mount lies in another one, or above all of them.
+var destination = regexp.MustCompile(`^` + Root + `[a-z][a-z0-9-]{0,62}$`)
 
 // descriptorsVariable names the descriptors that the program inherits, from the first one (3) on.
 const descriptorsVariable = "HEADSTART_DESCRIPTORS"
@@ -39,9 +45,37 @@ var descriptorName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 // LD_PRELOAD, whatever the daemon says.
 var envName = regexp.MustCompile(`^HEADSTART_[A-Z0-9_]*$`)
 
-// check tells whether d may be applied to the specification of the sandbox with that directory, a
-// base name. Its errors name the mount or the variable, never a variable's value.
-func check(directory string, d *nodeapi.DescribeResponse) error {
+// Sandbox is what the shim knows of a sandbox without its daemon.
+type Sandbox struct {
+	// Directory is the base name of the sandbox's own directories.
+	Directory string
+	// Roots are the daemon's directories on the node.
+	Roots []string
+	// Pins is the directory in which runc finds the mounts' sources, by the last names of their
+	// destinations. The daemon cannot write there.
+	Pins string
+}
+
+// Within returns the root that a source lies below, and the names that lead there from the root, if it is
+// a directory of the sandbox's own, or one in it.
+func (sb Sandbox) Within(source string) (root string, names []string, ok bool) {
+	for _, root := range sb.Roots {
+		if rest, below := strings.CutPrefix(source, root+"/"); below {
+			names := strings.Split(rest, "/")
+			return root, names, slices.Contains(names[max(0, len(names)-2):], sb.Directory)
+		}
+	}
+	return "", nil, false
+}
+
+// Pin is where runc finds a mount's source.
+func (sb Sandbox) Pin(m *nodeapi.Mount) string {
+	return path.Join(sb.Pins, path.Base(m.GetDestination()))
+}
+
+// Check tells whether d may be applied to the sandbox's specification. Its errors name the mount or
+// the variable, never a variable's value.
+func (sb Sandbox) Check(d *nodeapi.DescribeResponse) error {
 	if n := len(d.GetMounts()); n > maxMounts {
 		return fmt.Errorf("%d mounts, more than %d", n, maxMounts)
 	}
@@ -50,7 +84,7 @@ func check(directory string, d *nodeapi.DescribeResponse) error {
 	}
 	seen := make(map[string]bool, len(d.GetMounts()))
 	for _, m := range d.GetMounts() {
-		if err := checkMount(directory, m); err != nil {
+		if err := sb.checkMount(m); err != nil {
 			return fmt.Errorf("mount %.100q: %w", m.GetDestination(), err)
 		}
 		if seen[m.GetDestination()] {
@@ -66,28 +100,30 @@ func check(directory string, d *nodeapi.DescribeResponse) error {
 			return fmt.Errorf("descriptor %.100q: named twice, or does not match %s", name, descriptorName)
 		}
 	}
+	total := 0
 	for name, value := range d.GetEnv() {
 		if err := checkVariable(name, value); err != nil {
 			return fmt.Errorf("environment variable %.100q: %w", name, err)
 		}
+		total += len(name) + len(value)
+	}
+	if total > maxEnvironment {
+		return fmt.Errorf("environment of %d bytes, more than %d", total, maxEnvironment)
 	}
 	return nil
 }
 
-// checkMount allows what a sandbox has of its own, to read: a directory of its name, or one in it.
-// So no sandbox sees what is another's or the node's, whatever the daemon says.
-func checkMount(directory string, m *nodeapi.Mount) error {
+// checkMount allows what a sandbox has of its own, to read. So no sandbox sees what is another's or
+// the node's, whatever the daemon says.
+func (sb Sandbox) checkMount(m *nodeapi.Mount) error {
 	if err := checkPath(m.GetSource()); err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
-	if s := m.GetSource(); path.Base(s) != directory && path.Base(path.Dir(s)) != directory {
+	if _, _, ok := sb.Within(m.GetSource()); !ok {
 		return errors.New("source: not a directory of the sandbox's own")
 	}
-	if err := checkPath(m.GetDestination()); err != nil {
-		return fmt.Errorf("destination: %w", err)
-	}
-	if !strings.HasPrefix(m.GetDestination(), Root) {
-		return fmt.Errorf("destination: not below %s", Root)
+	if !destination.MatchString(m.GetDestination()) {
+		return fmt.Errorf("destination: does not match %s", destination)
 	}
 	if !m.GetReadOnly() {
 		return errors.New("not read-only")

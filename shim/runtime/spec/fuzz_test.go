@@ -15,28 +15,31 @@ import (
 // FuzzApply holds for every specification and description: either an error, or a
 // specification that differs only below /headstart/ and in HEADSTART_ variables.
 func FuzzApply(f *testing.F) {
-	f.Add([]byte(`{"process":{"env":["A=1","HEADSTART_X=0"]},"mounts":[{"destination":"/proc"}]}`), "/a", "/headstart/input", "HEADSTART_X", "1")
-	f.Add([]byte(`{"process":{},"mounts":null,"root":{"path":"rootfs"}}`), "/a", "/headstart/../etc", "PATH", "/x")
-	f.Add([]byte(`{"process":{"Env":["HEADSTART_X=0"]},"Mounts":[]}`), "/a/b", "/headstart/a\n", "HEADSTART_", "")
+	f.Add([]byte(`{"process":{"env":["A=1","HEADSTART_X=0"]},"mounts":[{"destination":"/proc"}]}`), "/s/a", "/headstart/input", "HEADSTART_X", "1")
+	f.Add([]byte(`{"process":{},"mounts":null,"root":{"path":"rootfs"}}`), "/s/a", "/headstart/../etc", "PATH", "/x")
+	f.Add([]byte(`{"process":{"Env":["HEADSTART_X=0"]},"Mounts":[]}`), "/s/a/b", "/headstart/a\n", "HEADSTART_", "")
 	f.Fuzz(func(t *testing.T, config []byte, source, destination, name, val string) {
 		d := &nodeapi.DescribeResponse{
 			Mounts: []*nodeapi.Mount{{Source: source, Destination: destination, ReadOnly: true}},
 			Env:    map[string]string{name: val},
 		}
-		got, err := Apply(config, "a", d)
+		got, err := Apply(config, own, d)
 		if err != nil {
 			return
 		}
-		if !strings.HasPrefix(path.Clean(destination), "/headstart/") || !strings.HasPrefix(name, "HEADSTART_") {
+		if path.Dir(path.Clean(destination)) != "/headstart" || !strings.HasPrefix(name, "HEADSTART_") {
 			t.Fatalf("accepted mount %q, variable %q", destination, name)
 		}
-		if !strings.HasSuffix(source, "/a") && !strings.HasSuffix(path.Dir(source), "/a") {
+		if !strings.HasPrefix(source, "/s/") && !strings.HasPrefix(source, "/run/headstart/") || path.Clean(source) != source {
+			t.Fatalf("accepted %q, which is not the daemon's", source)
+		}
+		if path.Base(source) != "a" && path.Base(path.Dir(source)) != "a" {
 			t.Fatalf("accepted %q of another sandbox", source)
 		}
 		if diff := cmp.Diff(others(value(t, config)), others(value(t, got)), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("changed what is not ours (-before +after):\n%s", diff)
 		}
-		again, err := Apply(got, "a", d)
+		again, err := Apply(got, own, d)
 		if err != nil {
 			t.Fatalf("applying again: %v", err)
 		}

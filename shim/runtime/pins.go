@@ -1,0 +1,116 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/runtime/spec"
+)
+
+// pinsName is the directory in a bundle where runc finds the mounts' sources. runc knows sources by
+// their paths alone, and the daemon may make anything else of its own paths until runc mounts them: so runc is told of
+// paths that are not the daemon's.
+const pinsName = "headstart"
+
+// Binds makes bind mounts.
+type Binds interface {
+	// Bind shows an open directory, read-only and without what is mounted in it, at the path of an
+	// empty one.
+	Bind(dir *os.File, at string) error
+	// Unbind undoes it. Of a directory that shows no other, nothing is undone.
+	Unbind(at string) error
+}
+
+// Kernel makes them for everybody on the node to see.
+type Kernel struct{}
+
+// Bind implements Binds.
+func (Kernel) Bind(dir *os.File, at string) error {
+	if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(int(dir.Fd())), at, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mounting a directory of the sandbox's own: %w", err)
+	}
+	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); err != nil {
+		return fmt.Errorf("making the mount read-only: %w", err)
+	}
+	return nil
+}
+
+// Unbind implements Binds.
+func (Kernel) Unbind(at string) error {
+	err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && !errors.Is(err, unix.EINVAL) { // it is no mount
+		return fmt.Errorf("taking a mount back: %w", err)
+	}
+	return nil
+}
+
+// openWithin opens a directory below a root, by the names that lead there. The daemon may write from the root on:
+// from there on no link is followed. (openat2 would do it at once, from Linux 5.6 on.)
+func openWithin(root string, names []string) (*os.File, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	fd, err := unix.Open(root, flags, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: root, Err: err}
+	}
+	for _, name := range names {
+		next, err := unix.Openat(fd, name, flags|unix.O_NOFOLLOW, 0)
+		_ = unix.Close(fd) // nothing was written by it
+		if err != nil {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+		fd = next
+	}
+	return os.NewFile(uintptr(fd), root), nil
+}
+
+// pin shows the mounts' sources to runc, all of them or, with the reason why, some, until unpin.
+func (b *bundle) pin(binds Binds, sb spec.Sandbox, mounts []*nodeapi.Mount) *lapse {
+	for _, m := range mounts {
+		if missed := b.pinOne(binds, sb, m); missed != nil {
+			missed.cause = fmt.Errorf("mount %q: %w", m.GetDestination(), missed.cause)
+			return missed
+		}
+	}
+	return nil
+}
+
+func (b *bundle) pinOne(binds Binds, sb spec.Sandbox, m *nodeapi.Mount) *lapse {
+	root, names, _ := sb.Within(m.GetSource()) // it was checked
+	dir, err := openWithin(root, names)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &lapse{sourceMissing, err}
+	case err != nil: // a file, or a link, which would lead out of the sandbox's own directories
+		return &lapse{descriptionInvalid, err}
+	}
+	defer dir.Close()
+	at := sb.Pin(m)
+	if err := errors.Join(os.MkdirAll(at, 0o700), binds.Bind(dir, at)); err != nil {
+		return &lapse{bundleUnwritable, err}
+	}
+	return nil
+}
+
+// Unpin takes back what the bundle at path dir shows to runc; what runc has mounted stays. It is
+// also for what a shim that was killed has left.
+func Unpin(binds Binds, dir string) error {
+	pins := filepath.Join(dir, pinsName)
+	all, err := os.ReadDir(pins)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range all {
+		at := filepath.Join(pins, e.Name())
+		// Removed only when it shows nothing any more, and then it is empty.
+		err = errors.Join(err, binds.Unbind(at), os.Remove(at))
+	}
+	return errors.Join(err, os.Remove(pins))
+}
