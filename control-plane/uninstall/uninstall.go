@@ -30,6 +30,7 @@ const (
 const (
 	controlPlane = "headstart-controlplane"
 	daemons      = "headstart-node"
+	installers   = "headstart-installer"
 	// nameLabel is the label that finds the pods of each by its name.
 	nameLabel = "app.kubernetes.io/name"
 )
@@ -62,7 +63,7 @@ func (u *Uninstaller) Run(ctx context.Context) error {
 		{"stopping the control plane", u.stopControlPlane},
 		{"giving functions an instance that became idle meanwhile", u.wakeAgain},
 		{"removing functions from the mesh", u.Mesh.Remove},
-		{"stopping the nodes' daemons", u.stopDaemons},
+		{"stopping the nodes' daemons and installers", u.stopDaemons},
 		{"taking Headstart off the nodes", u.cleanNodes},
 	} {
 		u.Log.Info(step.does)

@@ -72,6 +72,7 @@ func newCluster(t *testing.T) *cluster {
 	c.Clientset = fake.NewClientset(
 		deployment(ns, "headstart-controlplane", 1), pod("headstart-controlplane", "n1"),
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "headstart-node"}}, pod("headstart-node", "n1"), pod("headstart-node", "n2"),
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "headstart-installer"}}, pod("headstart-installer", "n1"), pod("headstart-installer", "n2"),
 		deployment("video", "fire", 0), service("video", "fire", asks),
 		deployment("video", "busy", 1), service("video", "busy", asks),
 		deployment("video", "other", 0), service("video", "other", nil),
@@ -206,8 +207,8 @@ func TestWhatHeadstartHasMadeIsGone(t *testing.T) {
 		if took := time.Since(began); took > soon {
 			t.Errorf("it took %v", took)
 		}
-		want := []string{"scale fire", "delete headstart-controlplane", "delete replicasets", "leave the mesh", "delete headstart-node",
-			"create headstart-uninstall", "delete headstart-uninstall"}
+		want := []string{"scale fire", "delete headstart-controlplane", "delete replicasets", "leave the mesh",
+			"delete headstart-installer", "delete headstart-node", "create headstart-uninstall", "delete headstart-uninstall"}
 		if !slices.Equal(c.steps, want) {
 			t.Errorf("got the steps %q, want %q", c.steps, want)
 		}

@@ -215,8 +215,13 @@ func (u *Uninstaller) pods(ctx context.Context, name string) ([]corev1.Pod, erro
 	return pods.Items, nil
 }
 
-// stopDaemons ends them on all nodes.
-func (u *Uninstaller) stopDaemons(ctx context.Context) error { return u.remove(ctx, daemons) }
+// stopDaemons ends them on all nodes, and what would install again.
+func (u *Uninstaller) stopDaemons(ctx context.Context) error {
+	if err := u.remove(ctx, installers); err != nil {
+		return err
+	}
+	return u.remove(ctx, daemons)
+}
 
 // remove deletes a DaemonSet with its pods.
 func (u *Uninstaller) remove(ctx context.Context, name string) error {

@@ -138,44 +138,67 @@ func TestTheControlPlaneTakesTheStores(t *testing.T) {
 	}
 }
 
-// Only the installer has power over the node; the daemon has neither capabilities beyond
-// one, nor credentials for the API server.
-func TestTheDaemonHasLittlePower(t *testing.T) {
-	out := must(t, values, "helm", "template", "headstart", "-n", namespace, "-f", "-")
-	text, err := json.Marshal(document(t, out, "DaemonSet", "headstart-node"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var set struct {
-		Spec struct {
-			Template struct {
-				Spec struct {
-					AutomountServiceAccountToken bool
-					Containers                   []struct {
-						SecurityContext struct {
-							AllowPrivilegeEscalation, ReadOnlyRootFilesystem, Privileged bool
-							Capabilities                                                 struct{ Drop, Add []string }
-						}
-						VolumeMounts []struct{ Name, MountPath string }
+// daemonSet is what a rendered DaemonSet may do.
+type daemonSet struct {
+	Spec struct {
+		Template struct {
+			Spec struct {
+				HostPID, HostNetwork, HostIPC bool
+				ServiceAccountName            string
+				AutomountServiceAccountToken  bool
+				InitContainers, Containers    []struct {
+					SecurityContext struct {
+						AllowPrivilegeEscalation, ReadOnlyRootFilesystem, Privileged, RunAsNonRoot bool
+						Capabilities                                                               struct{ Drop, Add []string }
 					}
+					VolumeMounts []struct{ Name, MountPath string }
+				}
+				Volumes []struct {
+					Name     string
+					HostPath *struct{ Path string }
 				}
 			}
 		}
 	}
+}
+
+func daemonSetOf(t *testing.T, rendered, name string) (set daemonSet) {
+	t.Helper()
+	text, err := json.Marshal(document(t, rendered, "DaemonSet", name))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := json.Unmarshal(text, &set); err != nil {
 		t.Fatal(err)
 	}
-	pod := set.Spec.Template.Spec
-	c := pod.Containers[0]
-	s := c.SecurityContext
-	if pod.AutomountServiceAccountToken || s.AllowPrivilegeEscalation || s.Privileged || !s.ReadOnlyRootFilesystem ||
+	return set
+}
+
+// Only the installer has power over the node. The daemon sees none of the node's processes and files but its
+// own, and has neither capabilities beyond one, nor credentials for the API server.
+func TestAttackOfTheDaemonOnItsNode(t *testing.T) {
+	out := must(t, values, "helm", "template", "headstart", "-n", namespace, "-f", "-")
+	pod := daemonSetOf(t, out, "headstart-node").Spec.Template.Spec
+	if pod.HostPID || pod.HostNetwork || pod.HostIPC || pod.AutomountServiceAccountToken || pod.ServiceAccountName != "headstart-node" || len(pod.InitContainers) > 0 {
+		t.Errorf("the daemon's pod has more of the node than it needs: %+v", pod)
+	}
+	s := pod.Containers[0].SecurityContext
+	if s.AllowPrivilegeEscalation || s.Privileged || !s.ReadOnlyRootFilesystem ||
 		strings.Join(s.Capabilities.Drop, " ") != "ALL" || strings.Join(s.Capabilities.Add, " ") != "CHOWN" {
 		t.Errorf("the daemon may do more than it needs: %+v", s)
 	}
-	for _, m := range c.VolumeMounts {
-		if m.Name == "host" || m.Name == "api-access" {
-			t.Errorf("the daemon has %s at %s", m.Name, m.MountPath)
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil && v.HostPath.Path != "/run/headstart" && v.HostPath.Path != "/var/lib/headstart" || v.Name == "api-access" {
+			t.Errorf("the daemon has %s", v.Name)
 		}
+	}
+	if strings.Contains(out, "kind: ServiceAccount, name: headstart-node,") {
+		t.Error("the daemon's account has rights")
+	}
+	// What stays in the installer's pod has nothing of the node.
+	waits := daemonSetOf(t, out, "headstart-installer").Spec.Template.Spec.Containers[0]
+	if s := waits.SecurityContext; s.Privileged || s.AllowPrivilegeEscalation || !s.RunAsNonRoot || len(s.Capabilities.Add) > 0 || len(waits.VolumeMounts) > 0 {
+		t.Errorf("what waits may do more than wait: %+v", waits)
 	}
 }
 
@@ -183,8 +206,9 @@ func TestTheDaemonHasLittlePower(t *testing.T) {
 // the label off in any case.
 func TestUninstallingNeedsNoInstaller(t *testing.T) {
 	out := must(t, "", "helm", "template", "headstart", "-n", namespace, "--set", "installer.enabled=false")
-	document(t, out, "ClusterRole", "headstart-node")
-	document(t, out, "ClusterRoleBinding", "headstart-node")
+	document(t, out, "ClusterRole", "headstart-installer")
+	document(t, out, "ClusterRoleBinding", "headstart-installer")
+	document(t, out, "ServiceAccount", "headstart-installer")
 }
 
 // granted has one line for each thing that rules allow.

@@ -68,7 +68,7 @@ func (s *installed) objects(t *testing.T) []string {
 func TestInstallUpgradeUninstall(t *testing.T) {
 	s := install(t)
 	before := s.objects(t)
-	for _, want := range []string{"daemonset.apps/headstart-node", "deployment.apps/headstart-controlplane", "envoyfilter.networking.istio.io/headstart-gateways", "envoyfilter.networking.istio.io/headstart-keys",
+	for _, want := range []string{"daemonset.apps/headstart-node", "daemonset.apps/headstart-installer", "deployment.apps/headstart-controlplane", "envoyfilter.networking.istio.io/headstart-gateways", "envoyfilter.networking.istio.io/headstart-keys",
 		"trafficextension.extensions.istio.io/headstart-prefetch", "telemetry.telemetry.istio.io/headstart", "runtimeclass.node.k8s.io/headstart"} {
 		if !slices.Contains(before, want) {
 			t.Errorf("%s is missing in %q", want, before)
@@ -115,7 +115,7 @@ func TestAnInstallerLabelsItsOwnNodeOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	client := s.as(t, "headstart-node", "n1")
+	client := s.as(t, "headstart-installer", "n1")
 	patch := func(node, patch string) error {
 		_, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
@@ -170,11 +170,15 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"headstart-controlplane", "create", "authentication.k8s.io", "tokenreviews", "", "", true},
 		{"headstart-controlplane", "create", "networking.istio.io", "envoyfilters", "istio-system", "", true},
 		{"headstart-controlplane", "create", "networking.istio.io", "envoyfilters", "video", "", false},
-		{"headstart-node", "patch", "", "nodes", "", "n1", true},
+		{"headstart-installer", "patch", "", "nodes", "", "n1", true},
+		{"headstart-installer", "get", "", "secrets", namespace, "default-s3", false},
+		{"headstart-node", "patch", "", "nodes", "", "n1", false},
+		{"headstart-node", "create", "", "events", "default", "", false},
 		{"headstart-node", "list", "", "pods", "", "", false},
 		{"headstart-node", "get", "", "secrets", namespace, "default-s3", false},
 		{"headstart-uninstall", "create", "apps", "daemonsets", namespace, "", true},
 		{"headstart-uninstall", "delete", "apps", "daemonsets", namespace, "headstart-node", true},
+		{"headstart-uninstall", "delete", "apps", "daemonsets", namespace, "headstart-installer", true},
 		{"headstart-uninstall", "delete", "apps", "daemonsets", namespace, "other", false},
 		{"headstart-uninstall", "delete", "", "pods", namespace, "headstart-controlplane-1", true},
 		{"headstart-uninstall", "delete", "apps", "deployments", namespace, "headstart-controlplane", true},

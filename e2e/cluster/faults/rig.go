@@ -215,7 +215,7 @@ func (r *rig) rolledOut(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, what := range [][3]string{
 		{"deployment", gatewayName, meshNamespace}, {"deployment", "istiod", meshNamespace},
-		{"daemonset", "headstart-node", world.System}, {"deployment", "headstart-controlplane", world.System},
+		{"daemonset", "headstart-node", world.System}, {"daemonset", "headstart-installer", world.System}, {"deployment", "headstart-controlplane", world.System},
 		{"deployment", hot, world.Functions}, {"deployment", ordinary, world.Functions}, {"deployment", odd, world.Functions},
 	} {
 		g.Go(func() error {

@@ -64,7 +64,7 @@ root there, and the node's process ids (hostPID: true).`,
 		&o.restart, "restart", restartAuto,
 		"auto: restart containerd when its configuration has changed; never: leave the restart to you",
 	)
-	root.AddCommand(installCommand(&o), uninstallCommand(&o), statusCommand(&o))
+	root.AddCommand(installCommand(&o), uninstallCommand(&o), statusCommand(&o), waitCommand())
 	return root
 }
 
@@ -120,7 +120,7 @@ func statusCommand(o *options) *cobra.Command {
 					return err
 				}
 				if !s.Sound() {
-					return errors.New("the node is not as an installation leaves it; run the installer again (delete the node's headstart-node pod)")
+					return errors.New("the node is not as an installation leaves it; run the installer again (delete the node's headstart-installer pod)")
 				}
 				return nil
 			})
@@ -128,6 +128,16 @@ func statusCommand(o *options) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json")
 	return cmd
+}
+
+// waitCommand is what the installer's pod does once the node is done: DaemonSets have no pods that end.
+func waitCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "wait",
+		Short: "Do nothing until SIGTERM",
+		Args:  cobra.NoArgs,
+		Run:   func(cmd *cobra.Command, _ []string) { <-cmd.Context().Done() },
+	}
 }
 
 // run makes the installer that the flags describe, and has it do something.

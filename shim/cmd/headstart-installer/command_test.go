@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -80,6 +81,24 @@ func TestErrorsSayWhichFlagHelps(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// The installer's pod stays until it is told to end.
+func TestWait(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := command()
+	cmd.SetArgs([]string{"wait"})
+	done := make(chan error)
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	select {
+	case err := <-done:
+		t.Fatalf("it ends by itself: %v", err)
+	default:
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

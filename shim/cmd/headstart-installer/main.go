@@ -1,6 +1,5 @@
 // headstart-installer puts Headstart's shim and its containerd runtime on a node of
-// Kubernetes, and takes them off again. It runs as an init container of the node's
-// daemon.
+// Kubernetes, and takes them off again. It runs as an init container of a DaemonSet of its own.
 package main
 
 import (

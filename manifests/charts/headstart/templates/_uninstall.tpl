@@ -16,10 +16,11 @@ spec:
         app.kubernetes.io/name: headstart-uninstall
         sidecar.istio.io/inject: "false"
     spec:
-      serviceAccountName: headstart-node
+      serviceAccountName: headstart-installer
       automountServiceAccountToken: false
       {{- include "headstart.pullSecrets" . | nindent 6 }}
       priorityClassName: {{ .Values.node.priorityClassName }}
+      # As the installer: containerd has to be restarted. These pods are there for as long as that takes.
       hostPID: true
       initContainers:
         - name: uninstall
