@@ -108,11 +108,12 @@ func (e *redisEntry) validate(check checker) {
 
 type httpEntry struct {
 	Hosts             []string `json:"hosts"`
+	PrivateAddresses  bool     `json:"privateAddresses"`
 	CredentialsSecret string   `json:"credentialsSecret"`
 }
 
 func (e *httpEntry) fill(s *Store) {
-	s.Kind, s.Buckets, s.Secret = KindHTTP, e.Hosts, e.CredentialsSecret
+	s.Kind, s.Buckets, s.Secret, s.Public = KindHTTP, e.Hosts, e.CredentialsSecret, !e.PrivateAddresses
 }
 
 func (e *httpEntry) validate(check checker) {

@@ -38,6 +38,8 @@ type Store struct {
 	// TLS and Database are Redis'.
 	TLS      bool
 	Database int
+	// Public: hosts that are names must not resolve to private addresses. Only kind http has it.
+	Public bool
 	// Buckets are what functions may read: buckets, keyspaces of Redis, or hosts.
 	Buckets []string
 	// Secret is the name of the secret that holds the credentials; empty: none are needed.
@@ -64,7 +66,7 @@ func (s Store) Schemes() []string {
 // Message returns the store as nodes are told of it.
 func (s Store) Message() *nodeapi.Store {
 	return &nodeapi.Store{Name: s.Name, Kind: s.Kind, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle,
-		Tls: s.TLS, Database: int32(s.Database), Buckets: s.Buckets, Secret: s.Secret}
+		Tls: s.TLS, Database: int32(s.Database), PublicAddresses: s.Public, Buckets: s.Buckets, Secret: s.Secret}
 }
 
 // Grants reports whether the functions of the namespace may use the store.

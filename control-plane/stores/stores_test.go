@@ -41,7 +41,7 @@ const valid = `
 - name: cache
   redis: {address: "10.0.0.7:6379", keyspaces: [cache]}
 - name: models
-  http: {hosts: [models.example.com, "10.0.0.7:8080"], credentialsSecret: models}
+  http: {hosts: [models.example.com, "10.0.0.7:8080"], credentialsSecret: models, privateAddresses: true}
 - name: web
   http: {hosts: [www.example.com]}
 `
@@ -52,7 +52,7 @@ var want = stores.Stores{
 	{Name: "jobs", Kind: "redis", Endpoint: "redis.example.com:6379", TLS: true, Database: 3, Buckets: []string{"jobs", "Frames_1"}, Secret: "jobs"},
 	{Name: "cache", Kind: "redis", Endpoint: "10.0.0.7:6379", Buckets: []string{"cache"}},
 	{Name: "models", Kind: "http", Buckets: []string{"models.example.com", "10.0.0.7:8080"}, Secret: "models"},
-	{Name: "web", Kind: "http", Buckets: []string{"www.example.com"}},
+	{Name: "web", Kind: "http", Public: true, Buckets: []string{"www.example.com"}},
 }
 
 func TestLoad(t *testing.T) {

@@ -39,7 +39,7 @@ stores:
     redis: {address: "redis.example.com:6379", tls: true, db: 1, keyspaces: [jobs, Frames_1], credentialsSecret: jobs}
   - name: web
     namespaces: [video]
-    http: {hosts: [www.example.com, "10.0.0.1:8080"]}
+    http: {hosts: [www.example.com, "10.0.0.1:8080"], privateAddresses: true}
 `
 
 // program runs one of the cluster's programs; its standard error is part of the answer

@@ -27,7 +27,9 @@ const (
 	ReasonPeerUnreachable Reason = "PeerUnreachable"
 	ReasonRelayFailed     Reason = "RelayFailed"
 	ReasonStoreForbidden  Reason = "StoreForbidden"
-	ReasonStoreTimeout    Reason = "StoreTimeout"
+	// ReasonStoreAddressRefused: a store's host is at an address where no store may be.
+	ReasonStoreAddressRefused Reason = "StoreAddressRefused"
+	ReasonStoreTimeout        Reason = "StoreTimeout"
 )
 
 // Fault says what a failure speaks against.

@@ -50,7 +50,7 @@ func (o *observed) observe(err error) error {
 	switch reason := problem.ReasonOf(err); {
 	case err == nil, reason == problem.ReasonInputNotFound:
 		o.refusal.Store(nil)
-	case reason == problem.ReasonStoreForbidden:
+	case reason == problem.ReasonStoreForbidden, reason == problem.ReasonStoreAddressRefused:
 		o.refusal.Store(&problem.Of(err).Detail)
 	}
 	return err

@@ -107,7 +107,8 @@ func newSource(c *nodeapi.Store, credentials func(context.Context) (secret.Secre
 		return redis.New(redis.Config{Store: c.GetName(), Address: c.GetEndpoint(), TLS: c.GetTls(),
 			Database: int(c.GetDatabase()), Buckets: c.GetBuckets(), Credentials: credentials})
 	case source.SchemeHTTP:
-		return http.New(http.Config{Store: c.GetName(), Buckets: c.GetBuckets(), Credentials: credentials})
+		return http.New(http.Config{Store: c.GetName(), Buckets: c.GetBuckets(), Credentials: credentials,
+			Public: c.GetPublicAddresses()})
 	}
 	return nil, fmt.Errorf("its kind %.20q is none that this node knows", c.GetKind())
 }

@@ -57,7 +57,7 @@ func (s *Stores) client(name string, ref source.Reference) (*goredis.Client, err
 	}
 	if st.streams == nil {
 		c := st.config
-		server := redis.Server{Address: c.GetEndpoint(), TLS: c.GetTls(), Database: int(c.GetDatabase())}
+		server := redis.Server{Store: name, Address: c.GetEndpoint(), TLS: c.GetTls(), Database: int(c.GetDatabase())}
 		if st.credentials != nil {
 			server.Credentials = func(ctx context.Context) (user, password string, err error) {
 				loaded, err := st.credentials(ctx)

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/address"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
 	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
@@ -58,6 +59,8 @@ type Config struct {
 	// Buckets are the only ones that references may name: host or host:port, as references
 	// write it.
 	Buckets []string
+	// Public: hosts that are names must not resolve to private addresses.
+	Public bool
 	// Credentials is called for each request to the store, so that a changed secret counts
 	// from the next one on. nil: the hosts need none. With credentials only https is
 	// allowed.
@@ -76,7 +79,7 @@ func New(cfg Config) (*Source, error) {
 	if len(cfg.Buckets) == 0 {
 		return nil, fmt.Errorf("store %q: buckets are required", cfg.Store)
 	}
-	s := &Source{config: cfg, transport: ranged.Transport()} // https trusts the system's authorities
+	s := &Source{config: cfg, transport: ranged.Transport(address.Rule{Store: cfg.Store, Public: cfg.Public})} // https trusts the system's authorities
 	s.Source = ranged.Source{
 		Fetcher: ranged.New(cfg.Store, Part),
 		Schemes: []string{source.SchemeHTTP, source.SchemeHTTPS}, Buckets: slices.Clone(cfg.Buckets),

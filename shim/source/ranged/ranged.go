@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/address"
 )
 
 // Design point: a link between edge and cloud with 25-50 ms of round trip and
@@ -75,16 +76,25 @@ const (
 	probesMost = 2
 )
 
-// Dialer returns what connects to a store.
-func Dialer() *net.Dialer {
-	return &net.Dialer{Timeout: Stall, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeEvery, Count: probesMost}}
+// Dialer returns what connects to a store's host.
+func Dialer(allowed address.Rule) *net.Dialer {
+	return &net.Dialer{Timeout: Stall, ControlContext: allowed.Control,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: probeAfter, Interval: probeEvery, Count: probesMost}}
 }
 
 // Transport returns the connections to a store that speaks HTTP. It has no proxy from the
 // environment, and HTTP/1.1: HTTP/2 would put all parts on one connection with one congestion window.
-func Transport() *http.Transport {
+// Of allowed the host is the one that is asked.
+func Transport(allowed address.Rule) *http.Transport {
 	return &http.Transport{
-		DialContext:            Dialer().DialContext,
+		DialContext: func(ctx context.Context, network, to string) (net.Conn, error) {
+			rule := allowed
+			var err error
+			if rule.Host, _, err = net.SplitHostPort(to); err != nil {
+				return nil, err
+			}
+			return Dialer(rule).DialContext(ctx, network, to)
+		},
 		TLSHandshakeTimeout:    Stall,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		MaxIdleConnsPerHost:    Slots,

@@ -21,6 +21,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/address"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
 	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 )
@@ -66,7 +67,7 @@ func TestKeptConnectionsAreProbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c, err := ranged.Dialer().DialContext(t.Context(), "tcp", l.Addr().String())
+	c, err := ranged.Dialer(address.Rule{Host: "127.0.0.1"}).DialContext(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/address"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
 	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
@@ -120,10 +121,12 @@ type lines struct {
 }
 
 func newLines(cfg Config) *lines {
-	dial := ranged.Dialer().DialContext
+	host, _, _ := net.SplitHostPort(cfg.Address) // which New has checked
+	plain := ranged.Dialer(address.Rule{Store: cfg.Store, Host: host})
+	dial := plain.DialContext
 	if cfg.TLS {
 		conf := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.roots}
-		dial = (&tls.Dialer{NetDialer: ranged.Dialer(), Config: conf}).DialContext
+		dial = (&tls.Dialer{NetDialer: plain, Config: conf}).DialContext
 	}
 	return &lines{config: cfg, dialer: func(ctx context.Context) (net.Conn, error) {
 		return dial(ctx, "tcp", cfg.Address)

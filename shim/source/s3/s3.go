@@ -14,6 +14,7 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/source/address"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
 	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
@@ -78,7 +79,7 @@ func New(cfg Config) (*Source, error) {
 		}
 		options.BaseEndpoint = &cfg.Endpoint
 	}
-	s := &Source{store: cfg.Store, transport: ranged.Transport()}
+	s := &Source{store: cfg.Store, transport: ranged.Transport(address.Rule{Store: cfg.Store})}
 	s.Source = ranged.Source{
 		Fetcher: ranged.New(cfg.Store, Part),
 		Schemes: []string{source.SchemeS3}, Buckets: slices.Clone(cfg.Buckets),

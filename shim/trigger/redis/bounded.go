@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headstart-mesh/headstart/shim/trigger"
 )
 
@@ -19,13 +17,15 @@ var errTooMuch = errors.New("the server's answer is larger than a node takes")
 // headMost is as much of the line that a value begins with as its length needs, in bytes.
 const headMost = 32
 
-// bound has the connections of a client end with errTooMuch before an answer that is larger than
+// dialer makes a connection.
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// bound has connections end with errTooMuch before an answer that is larger than
 // trigger.TakeMost. The client itself reads whatever the server says, and makes room for each value
 // before the first byte of it.
-func bound(o *redis.Options) {
-	dial := redis.NewDialer(o)
-	o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := dial(ctx, network, address)
+func bound(connect dialer) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := connect(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}

@@ -3,8 +3,12 @@ package redis
 import (
 	"context"
 	"crypto/tls"
+	"net"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headstart-mesh/headstart/shim/source/address"
+	"github.com/headstart-mesh/headstart/shim/source/ranged"
 )
 
 // connections is how many a client may have: each stream has one that waits. Few are kept
@@ -16,6 +20,8 @@ const (
 
 // Server is where streams are, as the operator allows it.
 type Server struct {
+	// Store is the store's name in messages.
+	Store string
 	// Address is host:port.
 	Address string
 	// TLS is spoken with the system's authorities.
@@ -32,9 +38,12 @@ type Server struct {
 func (s Server) NewClient() *redis.Client {
 	o := &redis.Options{Addr: s.Address, DB: s.Database, CredentialsProviderContext: s.Credentials,
 		MaxRetries: -1, PoolSize: connections, MaxIdleConns: idleConnections, Protocol: 2, DisableIdentity: true}
+	host, _, _ := net.SplitHostPort(s.Address) // what has none cannot be dialled either
+	plain := ranged.Dialer(address.Rule{Store: s.Store, Host: host})
+	o.Dialer = bound(plain.DialContext)
 	if s.TLS {
 		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		o.Dialer = bound((&tls.Dialer{NetDialer: plain, Config: o.TLSConfig}).DialContext)
 	}
-	bound(o)
 	return redis.NewClient(o)
 }

@@ -55,7 +55,7 @@ func start(t *testing.T) *server {
 	}
 	s := &server{dir: dir}
 	o := &goredis.Options{Network: "unix", Addr: filepath.Join(dir, "redis.sock"), MaxRetries: -1, Protocol: 2, DialTimeout: patience}
-	redis.Bound(o)
+	o.Dialer = redis.Bound(goredis.NewDialer(o))
 	s.client = goredis.NewClient(o)
 	s.run(t)
 	t.Cleanup(func() {
