@@ -45,7 +45,7 @@ var replies = []struct {
 	{when: `(response.code >= 400 && response.code < 500 || response.code == 501)`, reason: "RequestRefused",
 		detail: "the gateway refused the request: %RESPONSE_CODE_DETAILS%"},
 	{when: `response.code >= 500`, reason: "GatewayFailed",
-		detail: "the gateway failed before it delivered the request: %RESPONSE_CODE_DETAILS%"},
+		detail: "the gateway failed before it delivered the request"},
 }
 
 // noProblem is true of what Envoy itself answers: only a filter's problem has a type by then.

@@ -452,3 +452,22 @@ func TestAMalformedBodyIsNotTheFunctionsFailure(t *testing.T) {
 		t.Errorf("the operator is told %v", told)
 	}
 }
+
+// A stranger who makes a request fail learns the title, and nothing of the store, the object or the node.
+// The operator's log has all of it.
+func TestAttackStrangerReadsTheOperatorsDetails(t *testing.T) {
+	r := newNode(t, nil)
+	inside := []string{"10.0.0.7", "tenant-b", "edge"}
+	ref := r.put("tenant-b/1", "", []byte("input"))
+	r.store.Before = func(context.Context, source.Reference, int64) error {
+		return source.Unavailable("edge", "connecting to 10.0.0.7:9000 for tenant-b/1 failed")
+	}
+	resp := call(r.Gateway(), request(t, "GET", withInput, newID(), ref, nil))
+	body := read(t, resp.Body)
+	if !strings.Contains(body, "StoreUnavailable") || slices.ContainsFunc(inside, func(s string) bool { return strings.Contains(body, s) }) {
+		t.Errorf("a stranger is told %s", body)
+	}
+	if log := r.logs.String(); slices.ContainsFunc(inside, func(s string) bool { return !strings.Contains(log, s) }) {
+		t.Errorf("the log has only %s", log)
+	}
+}

@@ -249,9 +249,9 @@ func (in *Ingress) verdict(r *http.Request, err error) error {
 	return err
 }
 
-// brokenOff is a ResponseWriter of this process, that can be told what no connection can: why an
-// answer ends early.
-type brokenOff interface{ BrokeOff(why error) }
+// confidant is a ResponseWriter of this process that no caller is behind: it is told all of why a
+// request fails, ahead of what a caller would get.
+type confidant interface{ Failed(why error) }
 
 // fail is the one place where a request's failure is told: to the caller, the log and
 // the operator.
@@ -271,12 +271,12 @@ func (in *Ingress) fail(w http.ResponseWriter, r *http.Request, p *parked, err e
 			})
 		}
 	}
+	if told, is := w.(confidant); is {
+		told.Failed(err)
+	}
 	if proxy.IsBroken(err) {
 		// The server would wait for more of a body that pauses, before it lets go.
 		p.body.Interrupt()
-		if told, is := w.(brokenOff); is {
-			told.BrokeOff(err)
-		}
 		panic(http.ErrAbortHandler) // the only way to tell the gateway that the answer is not whole
 	}
 	if p.id != "" {

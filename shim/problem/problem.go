@@ -10,8 +10,8 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
-// Problem is an error with words for the function's owner. It never holds a secret
-// or a path of the node.
+// Problem is an error with words for the operator and the function's owner. It never holds a secret
+// or a path of the node. Write tells a caller less.
 type Problem = filterapi.Problem
 
 // New returns a problem; status is an HTTP status, field may be empty.
@@ -55,12 +55,38 @@ func IsTitle(s string) bool {
 	return s != "" && len(s) <= titleMost
 }
 
-// Write answers with err as problem details, for one function and request.
-func Write(w http.ResponseWriter, err error, function, request string) {
+// open are the titles whose details a caller gets: those of what the caller itself has sent, and of what
+// may simply be sent again. All others may speak of stores, objects, nodes, other callers and the
+// function's program, and any stranger may be the caller.
+var open = map[Reason]bool{
+	ReasonDaemonStopping: true, ReasonInstanceGone: true,
+	ReasonDuplicateRequest: true, filterapi.ReasonInputReferenceMalformed: true, "RequestIDMalformed": true,
+	"HintMalformed": true, "RefusalMalformed": true,
+	// of the function's own socket
+	"EndpointUnknown": true, "MethodNotAllowed": true, "RequestUnknown": true, "NoInput": true, "RangeNotSatisfiable": true,
+	"CallMalformed": true, "CallNotAllowed": true, "InputNotTaken": true, "CallDepthExceeded": true,
+	"TooManyReads": true, "TooManyCalls": true,
+}
+
+// ForCaller is as much of a problem as a caller gets, for one function and request. The rest is in the
+// function's event, the log and the trace.
+func ForCaller(err error, function, request string) *Problem {
 	p := *Of(err)
 	p.Function, p.Request = function, request
+	if !open[Reason(p.Title)] {
+		p.Detail = "the details are for the operator, in `headstart status` and the node's log"
+		if request != "" {
+			p.Detail += ", by this request's id"
+		}
+	}
+	return &p
+}
+
+// Write answers with err as problem details, for one function and request.
+func Write(w http.ResponseWriter, err error, function, request string) {
+	p := ForCaller(err, function, request)
 	w.Header().Set("Content-Type", filterapi.ProblemContentType)
 	w.WriteHeader(p.Status)
 	// The caller is gone if this fails; there is nobody left to tell.
-	_ = json.NewEncoder(w).Encode(&p)
+	_ = json.NewEncoder(w).Encode(p)
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
+// forOperator stands in an answer for details that no caller gets.
+const forOperator = "the details are for the operator, in `headstart status` and the node's log"
+
 // RFC 9457: the media type, the standard members, extensions beside them.
 func TestWrite(t *testing.T) {
 	p := problem.New(http.StatusGatewayTimeout, "ReadyTimeout", "headstart.dev/ready-timeout", `not ready <within> "60s"`)
@@ -25,14 +28,17 @@ func TestWrite(t *testing.T) {
 		want              map[string]any
 	}{
 		"everything": {err: p, function: "default/fire", request: "0af7651916cd43dd8448eb211c80319c", status: 504, want: map[string]any{
-			"type": "https://headstart.dev/errors#ReadyTimeout", "title": "ReadyTimeout", "status": 504.0, "detail": `not ready <within> "60s"`,
+			"type": "https://headstart.dev/errors#ReadyTimeout", "title": "ReadyTimeout", "status": 504.0, "detail": forOperator + ", by this request's id",
 			"function": "default/fire", "field": "headstart.dev/ready-timeout", "request": "0af7651916cd43dd8448eb211c80319c"}},
 		"wrapped": {err: fmt.Errorf("delivering: %w", errors.Join(fs.ErrClosed, p)), status: 504, want: map[string]any{
-			"type": "https://headstart.dev/errors#ReadyTimeout", "title": "ReadyTimeout", "status": 504.0, "detail": `not ready <within> "60s"`,
+			"type": "https://headstart.dev/errors#ReadyTimeout", "title": "ReadyTimeout", "status": 504.0, "detail": forOperator,
 			"field": "headstart.dev/ready-timeout"}},
 		"nobody's": {err: errors.New("opening /var/lib/headstart/secret: denied"), function: "default/fire", status: 500, want: map[string]any{
 			"type": "https://headstart.dev/errors#Internal", "title": "Internal", "status": 500.0, "function": "default/fire",
-			"detail": "the node could not handle the request; its log says why"}},
+			"detail": forOperator}},
+		"the caller's own": {err: problem.New(http.StatusConflict, problem.ReasonDuplicateRequest, "x-headstart-request", `<this> "one" is under way`),
+			status: 409, want: map[string]any{"type": "https://headstart.dev/errors#DuplicateRequest", "title": "DuplicateRequest", "status": 409.0,
+				"detail": `<this> "one" is under way`, "field": "x-headstart-request"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := httptest.NewRecorder()

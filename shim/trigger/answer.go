@@ -20,7 +20,7 @@ type answer struct {
 	header http.Header
 	status int // 0: none yet
 	kept   []byte
-	broken *problem.Problem // nil: it is whole, or nobody has said why not
+	failed *problem.Problem // as this node says it; nil: another one says it, or it has not failed
 }
 
 func newAnswer() *answer { return &answer{header: http.Header{}} }
@@ -47,14 +47,18 @@ func (a *answer) Write(p []byte) (int, error) {
 // Flush implements http.Flusher: there is nothing that could wait.
 func (a *answer) Flush() {}
 
-// BrokeOff takes why the answer ends early: ingress says it, ahead of its panic.
-func (a *answer) BrokeOff(why error) { a.broken = problem.Of(why) }
+// Failed takes why there is no answer, or why it ends early: ingress says it, ahead of its panic.
+func (a *answer) Failed(why error) { a.failed = problem.Of(why) }
 
 // outcome is what the whole answer says.
 func (a *answer) outcome() outcome {
 	o := outcome{status: a.status}
 	if o.status == 0 {
 		o.status = http.StatusOK // net/http's own default
+	}
+	if a.failed != nil {
+		o.failure = a.failed
+		return o
 	}
 	var p problem.Problem
 	if len(a.kept) > 0 && o.status/100 != 2 && json.Unmarshal(a.kept, &p) == nil && p.Type == problemType+p.Title && problem.IsTitle(p.Title) {

@@ -122,8 +122,8 @@ func (d *delivery) request(ctx context.Context, f *nodeapi.Function, id string, 
 func served(h http.Handler, a *answer, r *http.Request) (broken *problem.Problem) {
 	defer func() {
 		switch e := recover(); {
-		case e == http.ErrAbortHandler && a.broken != nil:
-			broken = a.broken
+		case e == http.ErrAbortHandler && a.failed != nil:
+			broken = a.failed
 		case e == http.ErrAbortHandler:
 			broken = problem.New(
 				http.StatusBadGateway, problem.ReasonFunctionFailed, "", "the function's answer broke off",
