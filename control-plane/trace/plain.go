@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"net/netip"
+	"slices"
+	"strings"
 
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
@@ -17,8 +19,16 @@ type plain struct {
 	next collectorpb.TraceServiceServer
 }
 
-// Plain returns a collector for next that has all gateways name the endpoint that was picked in
-// the same words. Those of a mesh can only repeat a header, and that is in base64.
+// urls are the attributes that may have a query, where some put tokens: OpenTelemetry's, of now and
+// before, and Envoy's.
+var urls = []string{"http.url", "http.target", "url.full", "http.request.header.referer", "http.referer"}
+
+// urlQuery is a query alone.
+const urlQuery = "url.query"
+
+// Plain returns a collector for next that has all gateways say the same in the same words. Those of a
+// mesh can only repeat a header of the endpoint that was picked, and that is in base64. Their spans have
+// URLs with the query, which Istio cannot leave out, and no span here has.
 func Plain(next collectorpb.TraceServiceServer) collectorpb.TraceServiceServer {
 	return &plain{next: next}
 }
@@ -28,10 +38,29 @@ func (p *plain) Export(ctx context.Context, req *collectorpb.ExportTraceServiceR
 		for _, scope := range resource.GetScopeSpans() {
 			for _, span := range scope.GetSpans() {
 				nameEndpoint(span.GetAttributes())
+				span.Name, _, _ = strings.Cut(span.GetName(), "?")
+				withoutQueries(span.GetAttributes())
+				for _, event := range span.GetEvents() {
+					withoutQueries(event.GetAttributes())
+				}
 			}
 		}
 	}
 	return p.next.Export(ctx, req)
+}
+
+func withoutQueries(attributes []*commonpb.KeyValue) {
+	for _, kv := range attributes {
+		text, is := kv.GetValue().GetValue().(*commonpb.AnyValue_StringValue)
+		switch {
+		case kv.GetKey() == urlQuery:
+			kv.Value = nil
+		case slices.Contains(urls, kv.GetKey()) && is:
+			text.StringValue, _, _ = strings.Cut(text.StringValue, "?")
+		case slices.Contains(urls, kv.GetKey()): // a list, as of headers
+			kv.Value = nil
+		}
+	}
 }
 
 // nameEndpoint leaves alone what names none.

@@ -2,9 +2,12 @@ package trace_test
 
 import (
 	"encoding/base64"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 )
@@ -31,5 +34,26 @@ func TestPickedEndpointsArePlain(t *testing.T) {
 				t.Errorf("attributes (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// Istio's gateways send URLs as clients sent them. What a client's query has is nowhere in a trace, and
+// nowhere where traces are forwarded to.
+func TestAttackReadsTokensOfQueriesInTraces(t *testing.T) {
+	const token = "hunter2"
+	store, sent := trace.NewStore(), otlp(1, 1, "GET /a?token="+token,
+		attribute("http.url", text("https://fire.example.com/a?token="+token)), attribute("url.full", text("https://fire.example.com/a?token="+token)),
+		attribute("http.target", text("/a?token="+token)), attribute("url.query", text("token="+token)), attribute("url.path", text("/a")),
+		attribute("http.referer", text("https://example.com/?token="+token)))
+	sent.Events = []*tracepb.Span_Event{{Attributes: []*commonpb.KeyValue{attribute("url.full", text("https://fire.example.com/?token="+token))}}}
+	export(t, trace.Plain(store), sent)
+	if s := sent.String(); strings.Contains(s, token) {
+		t.Errorf("the span is passed on as %s", s)
+	}
+	kept, _ := store.Get(number(1))
+	want := map[string]any{"http.url": "https://fire.example.com/a", "url.full": "https://fire.example.com/a", "http.target": "/a", "url.path": "/a",
+		"url.query": nil, "http.referer": "https://example.com/"}
+	if d := cmp.Diff(want, kept.Spans[0].Attributes); d != "" {
+		t.Errorf("attributes (-want +got):\n%s", d)
 	}
 }
