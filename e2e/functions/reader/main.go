@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 )
 
@@ -53,7 +54,8 @@ func serve(c net.Conn, protocol string) error {
 		return err
 	}
 	status := http.StatusOK
-	body, err := digest(r.Header.Get("x-headstart-input-file"))
+	// Whoever reaches the port can send the header: it names a file of the directory, and no other.
+	body, err := digest(filepath.Join(os.Getenv("HEADSTART_INPUT_DIR"), filepath.Base(r.Header.Get("x-headstart-input-file"))))
 	if err != nil {
 		status, body = http.StatusInternalServerError, err.Error()
 	}

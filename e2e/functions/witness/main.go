@@ -98,7 +98,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	rep := report.Report{Method: r.Method, Proto: r.Proto, Path: r.URL.RequestURI(), Host: r.Host, Header: r.Header, UID: os.Getuid()}
 	rep.Body = digest(r.Body)
 	if name := r.Header.Get("x-headstart-input-file"); name != "" {
-		rep.File = file(name)
+		rep.File = file(filepath.Join(inputDir, filepath.Base(name))) // the header may be anybody's
 	}
 	rep.Inputs = named(r.Header.Get("x-headstart-request"))
 	entries, err := os.ReadDir(inputDir)
@@ -120,10 +120,13 @@ func answer(w http.ResponseWriter, r *http.Request) {
 
 // named are the inputs of a request that have names.
 func named(request string) map[string]report.Content {
-	found, _ := filepath.Glob(filepath.Join(os.Getenv("HEADSTART_INPUTS_DIR"), "*", request)) // the pattern is fine
-	inputs := make(map[string]report.Content, len(found))
-	for _, path := range found {
-		inputs[filepath.Base(filepath.Dir(path))] = file(path)
+	dir, inputs := os.Getenv("HEADSTART_INPUTS_DIR"), map[string]report.Content{}
+	names, _ := os.ReadDir(dir) // or there are none
+	for _, name := range names {
+		path := filepath.Join(dir, name.Name(), filepath.Base(request)) // the header may be anybody's
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			inputs[name.Name()] = file(path)
+		}
 	}
 	return inputs
 }
