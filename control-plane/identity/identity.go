@@ -7,8 +7,8 @@
 //
 //	store := identity.NewSecretStore(client, namespace)        // client-go's
 //	authority, err := identity.Open(ctx, store, namespace)
-//	nodes := grpc.NewServer(grpc.Creds(credentials.NewTLS(authority.ServerTLS())))  // :7443
-//	first := grpc.NewServer(authority.IdentityOptions()...)                         // :7444
+//	nodes := serve.NewGRPC(grpc.Creds(credentials.NewTLS(authority.ServerTLS())))  // :7443
+//	first := serve.NewGRPC(authority.IdentityOptions()...)                         // :7444
 //	nodeapi.RegisterIdentityServer(first, authority.Server(identity.NewCluster(client, namespace), log))
 //
 // A daemon dials :7444 with the authority of ConfigMap headstart-ca and ServerName

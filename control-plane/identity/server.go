@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
 const (
@@ -177,5 +178,5 @@ func caller(ctx context.Context) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
-	return addressOf(p.Addr)
+	return serve.AddressOf(p.Addr)
 }

@@ -29,6 +29,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/identity"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	nodeserve "github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
 const token = "a-token-of-a-daemon"
@@ -92,12 +93,12 @@ type identityServer struct {
 
 func serve(t *testing.T, a *identity.Authority, c identity.Cluster) identityServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := nodeserve.TCP("127.0.0.1:0", nodeserve.Strangers)()
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := &journal{}
-	s := grpc.NewServer(a.IdentityOptions()...)
+	s := nodeserve.NewGRPC(a.IdentityOptions()...)
 	nodeapi.RegisterIdentityServer(s, a.Server(c, slog.New(slog.NewTextHandler(log, nil))))
 	var wg sync.WaitGroup
 	wg.Go(func() {

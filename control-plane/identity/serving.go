@@ -22,8 +22,6 @@ const (
 	identityHeaderMost = 32 << 10
 	// identityStreamsMost bounds the calls at a time on one connection; a daemon makes one.
 	identityStreamsMost = 4
-	// identityHandshake bounds a connection's start.
-	identityHandshake = 10 * time.Second
 	// identityIdle closes connections that nobody needs: a daemon comes twice a day.
 	identityIdle = 30 * time.Second
 	// identityAge ends connections that are never idle, such as those of a call that never
@@ -50,15 +48,14 @@ func (a *Authority) IdentityTLS() *tls.Config {
 	}
 }
 
-// IdentityOptions are those of Identity's gRPC server: IdentityTLS, and limits, on
-// connections too, since everybody in the cluster may connect to it.
+// IdentityOptions are those of Identity's gRPC server: IdentityTLS, and limits, since everybody in the
+// cluster may connect to it.
 func (a *Authority) IdentityOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(limit(credentials.NewTLS(a.IdentityTLS()))),
+		grpc.Creds(credentials.NewTLS(a.IdentityTLS())),
 		grpc.MaxRecvMsgSize(identityMessageMost),
 		grpc.MaxHeaderListSize(identityHeaderMost),
 		grpc.MaxConcurrentStreams(identityStreamsMost),
-		grpc.ConnectionTimeout(identityHandshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: identityIdle, MaxConnectionAge: identityAge, MaxConnectionAgeGrace: reviewTimeout,
 		}),

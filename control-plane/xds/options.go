@@ -22,6 +22,9 @@ const window = 64 << 10
 // connected all that time.
 const silence = 25 * time.Second
 
+// idleMost is how long a connection without any stream stays.
+const idleMost = 3 * time.Minute
+
 // ServerOptions are what a gRPC server for nodes needs: pings, so that a node that
 // fell silent counts as disconnected, and leave for theirs, which are more frequent than
 // gRPC by itself would bear.
@@ -30,7 +33,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.ReadBufferSize(readBuffer),
 		grpc.InitialWindowSize(window),
 		grpc.InitialConnWindowSize(window),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: silence}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleMost, Time: pingEvery, Timeout: silence}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery / 2, PermitWithoutStream: true}),
 	}
 }

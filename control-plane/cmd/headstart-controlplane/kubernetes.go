@@ -62,7 +62,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 
 	// Traces: everybody's spans come here, the control plane's own too.
-	traces, err := collect(ctx, g, c.otlpForward, serve.TCP(c.otlpListen), log)
+	traces, err := collect(ctx, g, c.otlpForward, serve.TCP(c.otlpListen, serve.Parties), log)
 	if err != nil {
 		return err
 	}
@@ -101,17 +101,17 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	g.Go(func() error { cp.Survey.Run(ctx); return nil })
 
 	// The ways in.
-	mutual := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(authority.ServerTLS())), grpc.WaitForHandlers(true))...)
+	mutual := serve.NewGRPC(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(authority.ServerTLS())), grpc.WaitForHandlers(true))...)
 	defer cp.Nodes.Wait()
 	nodeapi.RegisterControlPlaneServer(mutual, cp.Nodes)
 	cp.Gateways.Register(mutual)
-	serve.Go(g, serve.TCP(c.listen), serve.GRPC(ctx, mutual))
-	newcomers := grpc.NewServer(authority.IdentityOptions()...)
+	serve.Go(g, serve.TCP(c.listen, serve.Parties), serve.GRPC(ctx, mutual))
+	newcomers := serve.NewGRPC(authority.IdentityOptions()...)
 	nodeapi.RegisterIdentityServer(newcomers, authority.Server(identity.NewCluster(clients.Kubernetes, c.namespace), log))
-	serve.Go(g, serve.TCP(c.identityListen), serve.GRPC(ctx, newcomers))
-	serve.Go(g, serve.TCP(c.adminListen), serve.HTTP(ctx, admin.Handler(cp), shutdownTimeout, log))
+	serve.Go(g, serve.TCP(c.identityListen, serve.Strangers), serve.GRPC(ctx, newcomers))
+	serve.Go(g, serve.TCP(c.adminListen, serve.Own), serve.HTTP(ctx, admin.Handler(cp), shutdownTimeout, log))
 	if c.metrics != "" {
-		serve.Go(g, serve.TCP(c.metrics), serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
+		serve.Go(g, serve.TCP(c.metrics, serve.Strangers), serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
 	}
 	log.Info("control plane is up", "platform", c.platform, "listen", c.listen, "version", nodeapi.Version)
 	return g.Wait()

@@ -76,14 +76,14 @@ func runLocal(ctx context.Context, c config) (err error) {
 	}
 
 	// The ways in.
-	server := grpc.NewServer(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(serverTLS)), grpc.WaitForHandlers(true))...)
+	server := serve.NewGRPC(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(serverTLS)), grpc.WaitForHandlers(true))...)
 	defer cp.Nodes.Wait()
 	nodeapi.RegisterControlPlaneServer(server, cp.Nodes)
 	cp.Gateways.Register(server)
-	serve.Go(g, serve.TCP(c.listen), serve.GRPC(ctx, server))
+	serve.Go(g, serve.TCP(c.listen, serve.Parties), serve.GRPC(ctx, server))
 	serve.Go(g, serve.Unix(c.socket("admin.sock")), serve.HTTP(ctx, admin.Handler(cp), shutdownTimeout, log))
 	if c.metrics != "" {
-		serve.Go(g, serve.TCP(c.metrics), serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
+		serve.Go(g, serve.TCP(c.metrics, serve.Strangers), serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
 	}
 	g.Go(func() error { cp.Platform.Run(ctx); return nil })
 	g.Go(func() error { cp.Run(ctx); return nil })
@@ -109,7 +109,7 @@ func collect(ctx context.Context, g *errgroup.Group, target string, listen serve
 		})
 		sink = forward
 	}
-	server := grpc.NewServer(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: collectorAge, MaxConnectionAgeGrace: collectorAge}))
+	server := serve.NewGRPC(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: collectorAge, MaxConnectionAgeGrace: collectorAge}))
 	collectorpb.RegisterTraceServiceServer(server, trace.Plain(sink))
 	serve.Go(g, listen, serve.GRPC(ctx, server))
 	return store, nil

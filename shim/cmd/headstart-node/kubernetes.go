@@ -108,7 +108,7 @@ func serveOTLP(ctx context.Context, g *errgroup.Group, c config) {
 		g.Go(func() error { return fmt.Errorf("--otlp %q: %w", c.otlp, err) })
 		return
 	}
-	shims := grpc.NewServer()
+	shims := serve.NewGRPC()
 	coltracepb.RegisterTraceServiceServer(shims, node.Spans{Collector: coltracepb.NewTraceServiceClient(conn)})
 	take := serve.GRPC(ctx, shims)
 	serve.Go(

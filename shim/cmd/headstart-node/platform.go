@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
@@ -91,7 +90,7 @@ func (b below) newRelay(r relay.Config) *relay.Relay {
 
 // serveRelay has the relay follow the control plane, and the node's gateways ask it.
 func serveRelay(ctx context.Context, g *errgroup.Group, c config, r *relay.Relay) {
-	gateways := grpc.NewServer(relay.ServerOptions()...)
+	gateways := serve.NewGRPC(relay.ServerOptions()...)
 	r.Register(gateways)
 	serve.Go(g, c.gatewaySocket("gateway.sock"), serve.GRPC(ctx, gateways))
 	g.Go(func() error { r.Run(ctx); return nil })

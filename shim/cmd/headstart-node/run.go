@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
@@ -134,18 +133,18 @@ func run(ctx context.Context, c config) (err error) {
 	overHTTP := func(h http.Handler, options ...func(*http.Server)) serve.Server {
 		return serve.HTTP(ctx, h, shutdownTimeout, log, options...)
 	}
-	shims := grpc.NewServer()
+	shims := serve.NewGRPC()
 	nodeapi.RegisterSandboxesServer(shims, platform.sandboxes)
 	var gateway net.Listener
-	serve.Go(g, noted(&gateway, c.gatewaySocket("ingress.sock")), overHTTP(platform.gateway(requests), serve.H2C))
-	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(requests.Hints()))
+	serve.Go(g, noted(&gateway, c.gatewaySocket("ingress.sock")), overHTTP(platform.gateway(requests), serve.H2C, serve.ForGateways))
+	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(requests.Hints(), serve.ForGateways))
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
 		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
 	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server)),
 		overHTTP(requests.Peers(), probe.NewResponder(prober.Plan.Point).Register))
 	if c.metricsListen != "" {
-		serve.Go(g, serve.TCP(c.metricsListen), overHTTP(serve.Metrics(registry)))
+		serve.Go(g, serve.TCP(c.metricsListen, serve.Strangers), overHTTP(serve.Metrics(registry)))
 	}
 	g.Go(func() error { sockets.Run(ctx, requests.Gateway()); return nil })
 	serveRelay(ctx, g, c, platform.relay)

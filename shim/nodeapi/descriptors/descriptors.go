@@ -138,12 +138,20 @@ func Serve(ctx context.Context, take Take, log *slog.Logger) func(net.Listener) 
 			}
 			serving.Go(func() {
 				defer conn.Close()
-				if err := answer(conn.(*net.UnixConn), take); err != nil {
+				if err := answer(unixOf(conn), take); err != nil {
 					log.Warn("a container does not get its descriptors", "error", err)
 				}
 			})
 		}
 	}
+}
+
+// unixOf is the connection of a listener, which may count it.
+func unixOf(c net.Conn) *net.UnixConn {
+	if counted, is := c.(interface{ NetConn() net.Conn }); is {
+		return unixOf(counted.NetConn())
+	}
+	return c.(*net.UnixConn)
 }
 
 func answer(c *net.UnixConn, take Take) error {

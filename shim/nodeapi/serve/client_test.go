@@ -39,7 +39,7 @@ func listeners(t *testing.T) map[string]func() (net.Listener, func() (net.Conn, 
 			}
 		},
 		"one of a limited number": func() (net.Listener, func() (net.Conn, error)) {
-			l := serve.Limit(must(serve.TCP("127.0.0.1:0")()), 1)
+			l := must(serve.TCP("127.0.0.1:0", serve.Crowd{All: 1})())
 			return l, func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
 		},
 	}
@@ -140,11 +140,10 @@ func TestNobodyToLeave(t *testing.T) {
 // As many connections as there are places are open; the next one has its turn when one is closed,
 // and nobody waits for that at the end.
 func TestLimit(t *testing.T) {
-	l, err := serve.TCP("127.0.0.1:0")()
+	limited, err := serve.TCP("127.0.0.1:0", serve.Crowd{All: 2})()
 	if err != nil {
 		t.Fatal(err)
 	}
-	limited := serve.Limit(l, 2)
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {
@@ -158,7 +157,7 @@ func TestLimit(t *testing.T) {
 		}
 	}()
 	for range 3 {
-		c, err := net.Dial("tcp", l.Addr().String())
+		c, err := net.Dial("tcp", limited.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}

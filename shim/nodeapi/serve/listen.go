@@ -39,7 +39,7 @@ func unix(path string, mode fs.FileMode, uid int) Listen {
 		if err != nil {
 			return nil, fmt.Errorf("listening: %w", err)
 		}
-		u := &unixListener{UnixListener: l.(*net.UnixListener), path: path}
+		u := &unixListener{Listener: Limit(l, Own), path: path}
 		if err := u.show(next, mode, uid); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
@@ -49,7 +49,7 @@ func unix(path string, mode fs.FileMode, uid int) Listen {
 
 // unixListener is there by its path until it is closed, or another has the path.
 type unixListener struct {
-	*net.UnixListener
+	net.Listener
 	path string
 	file fs.FileInfo
 }
@@ -78,7 +78,7 @@ func (u *unixListener) Close() error {
 	if !TakenOver(u) {
 		_ = os.Remove(u.path) // whoever is next replaces it
 	}
-	return u.UnixListener.Close()
+	return u.Listener.Close()
 }
 
 // TakenOver tells whether another process has the path of a listener of Unix, so that no
@@ -106,25 +106,25 @@ func checkSocket(path string) error {
 	return nil
 }
 
-// TCP listens on address, which is host:port.
-func TCP(address string) Listen {
+// TCP listens on address, which is host:port, for at most so many connections.
+func TCP(address string, most Crowd) Listen {
 	return func() (net.Listener, error) {
 		l, err := net.Listen("tcp", address)
 		if err != nil {
 			return nil, fmt.Errorf("listening: %w", err)
 		}
-		return l, nil
+		return Limit(l, most), nil
 	}
 }
 
-// TLS listens on address, which is host:port, for TLS. Those that read much are woken for many
-// packets at a time.
+// TLS listens on address, which is host:port, for peers by mutual TLS. Those that read much are woken
+// for many packets at a time.
 func TLS(address string, conf *tls.Config) Listen {
 	return func() (net.Listener, error) {
-		l, err := TCP(address)()
+		l, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("listening: %w", err)
 		}
-		return tls.NewListener(coalesce.Listener(l), conf), nil
+		return welcome(coalesce.Listener(l), conf), nil
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 )
 
 const (
@@ -23,6 +24,17 @@ const (
 	// headLimit bounds a request's headers, in bytes: twice what the gateway takes from
 	// its clients, since it adds some.
 	headLimit = 64 << 10
+	// idleTimeout closes connections that nobody uses. It is longer than the clients of Headstart keep
+	// theirs, so that none is closed under a request.
+	idleTimeout = 3 * time.Minute
+	// gatewayIdle is that of gateways, which keep an idle connection for an hour unless they are told
+	// otherwise.
+	gatewayIdle = 65 * time.Minute
+	// scrapeTimeout bounds a scrape of metrics, of which a caller may read nothing.
+	scrapeTimeout = 30 * time.Second
+	// streamsMost is how many calls a connection of gRPC may have under way: a node has some streams,
+	// and a gateway some reports.
+	streamsMost = 256
 	// streamWindow is how much of a body that nobody reads a stream of HTTP/2 may bring, in
 	// bytes: as much as the gateway holds of it.
 	streamWindow = 256 << 10
@@ -51,6 +63,19 @@ func H2C(s *http.Server) {
 	s.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: streamWindow}
 }
 
+// ForGateways is for servers whose clients are gateways.
+func ForGateways(s *http.Server) { s.IdleTimeout = gatewayIdle }
+
+// NewGRPC returns a server with the limits of all, and with these options.
+func NewGRPC(options ...grpc.ServerOption) *grpc.Server {
+	return grpc.NewServer(append([]grpc.ServerOption{
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.MaxConcurrentStreams(streamsMost),
+		grpc.MaxHeaderListSize(headLimit),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}),
+	}, options...)...)
+}
+
 // HTTP serves h until ctx ends. Requests under way, those on hijacked connections among
 // them, then get grace to end by themselves. After that their contexts end, their
 // connections are closed, and h is waited for.
@@ -71,6 +96,7 @@ func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Lo
 			ConnContext:       WithConnection,
 			ReadHeaderTimeout: headTimeout,
 			MaxHeaderBytes:    headLimit,
+			IdleTimeout:       idleTimeout,
 			ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		}
 		for _, set := range options {
@@ -130,5 +156,9 @@ func Bounded(ctx context.Context, limit time.Duration, step func(context.Context
 func Metrics(g prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		end, c := time.Now().Add(scrapeTimeout), http.NewResponseController(w)
+		_, _ = c.SetReadDeadline(end), c.SetWriteDeadline(end) // a test's recorder has none
+		mux.ServeHTTP(w, r)
+	})
 }
