@@ -62,7 +62,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 
 	// Traces: everybody's spans come here, the control plane's own too.
-	traces, err := collect(ctx, g, c.otlpForward, serve.TCP(c.otlpListen, serve.Parties), log)
+	traces, err := collect(ctx, g, c.otlpForward, serve.TCP(c.otlpListen, serve.Parties), authority.ServerTLS(), log)
 	if err != nil {
 		return err
 	}

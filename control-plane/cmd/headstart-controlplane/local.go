@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -57,7 +58,7 @@ func runLocal(ctx context.Context, c config) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 
 	// Traces: everybody's spans come here, the control plane's own too.
-	traces, err := collect(ctx, g, c.otlpForward, serve.Unix(c.socket("otlp.sock")), log)
+	traces, err := collect(ctx, g, c.otlpForward, serve.Unix(c.socket("otlp.sock")), nil, log)
 	if err != nil {
 		return err
 	}
@@ -93,8 +94,8 @@ func runLocal(ctx context.Context, c config) (err error) {
 }
 
 // collect serves the embedded trace collector, which forwards to target unless that is
-// empty.
-func collect(ctx context.Context, g *errgroup.Group, target string, listen serve.Listen, log *slog.Logger) (*trace.Store, error) {
+// empty. By mutual callers may say which node they are; nil: none does.
+func collect(ctx context.Context, g *errgroup.Group, target string, listen serve.Listen, mutual *tls.Config, log *slog.Logger) (*trace.Store, error) {
 	store := trace.NewStore()
 	var sink collectorpb.TraceServiceServer = store
 	if target != "" {
@@ -109,8 +110,14 @@ func collect(ctx context.Context, g *errgroup.Group, target string, listen serve
 		})
 		sink = forward
 	}
-	server := serve.NewGRPC(grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: collectorAge, MaxConnectionAgeGrace: collectorAge}))
-	collectorpb.RegisterTraceServiceServer(server, trace.Plain(sink))
+	options := []grpc.ServerOption{
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: collectorAge, MaxConnectionAgeGrace: collectorAge}),
+	}
+	if mutual != nil {
+		options = append(options, grpc.Creds(trace.Credentials(credentials.NewTLS(mutual))))
+	}
+	server := serve.NewGRPC(options...)
+	collectorpb.RegisterTraceServiceServer(server, trace.Nodes(trace.Plain(sink)))
 	serve.Go(g, listen, serve.GRPC(ctx, server))
 	return store, nil
 }

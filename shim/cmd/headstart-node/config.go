@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/headstart-mesh/headstart/shim/buffer/remote"
 	"github.com/headstart-mesh/headstart/shim/inputs"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -27,6 +30,7 @@ type config struct {
 	peerListen, metricsListen    string
 	inputs                       inputs.Config
 	otlp, logLevel               string
+	otlpMutualTLS                bool
 	routeFilter                  string
 
 	// Of the local platform.
@@ -203,6 +207,14 @@ func (c config) gateway(name string) string {
 
 func (c config) gatewaySocket(name string) serve.Listen {
 	return serve.UnixFor(c.gateway(name), c.gatewayUID)
+}
+
+// otlpCredentials are for connections to --otlp.
+func (c config) otlpCredentials(me party) grpc.DialOption {
+	if c.otlpMutualTLS {
+		return grpc.WithTransportCredentials(me.controlPlane)
+	}
+	return grpc.WithTransportCredentials(insecure.NewCredentials())
 }
 
 const otlpSocket = "otlp.sock"

@@ -13,7 +13,6 @@ import (
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/headstart-mesh/headstart/shim/gatekey"
 	"github.com/headstart-mesh/headstart/shim/identity"
@@ -69,7 +68,7 @@ func openPods(ctx context.Context, c config, b below) (*platform, error) {
 	}
 	p.serve = func(ctx context.Context, g *errgroup.Group) {
 		if c.otlp != "" {
-			serveOTLP(ctx, g, c)
+			serveOTLP(ctx, g, c, b.otlp)
 		}
 		g.Go(func() error { pods.Run(ctx); return nil })
 		g.Go(func() error { keys.Run(ctx, p.relay.Rekey, b.log); return nil })
@@ -102,8 +101,8 @@ func makeOpen(dir string) error {
 }
 
 // serveOTLP takes the shims' spans on otlp.sock until ctx ends.
-func serveOTLP(ctx context.Context, g *errgroup.Group, c config) {
-	conn, err := grpc.NewClient(c.otlp, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func serveOTLP(ctx context.Context, g *errgroup.Group, c config, with grpc.DialOption) {
+	conn, err := grpc.NewClient(c.otlp, with)
 	if err != nil {
 		g.Go(func() error { return fmt.Errorf("--otlp %q: %w", c.otlp, err) })
 		return

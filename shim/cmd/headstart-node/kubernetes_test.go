@@ -167,7 +167,7 @@ func startDaemon(t *testing.T, cp *cluster, in func(string) string, otlp string)
 	c := config{platform: platformKubernetes, stateDir: in("state"), runDir: in("run"), secretsDir: in("none"),
 		controlPlane: cp.serve(cp.tls(tls.RequireAndVerifyClientCert)), controlName: "headstart-controlplane", ca: in("ca"),
 		identity: cp.serve(cp.tls(tls.NoClientCert)), token: in("token"), nodeName: "edge-1", peerListen: fmt.Sprint("127.0.0.1:", porttest.Free(t)),
-		inputs: inputs.Config{Disk: 1 << 20}, gatewayUID: os.Getuid(), otlp: otlp, logLevel: "warn"}
+		inputs: inputs.Config{Disk: 1 << 20}, gatewayUID: os.Getuid(), otlp: otlp, otlpMutualTLS: true, logLevel: "warn"}
 	go func() { ended <- run(ctx, c) }()
 	return func() {
 		t.Helper()
@@ -255,7 +255,7 @@ func TestANodeOfACluster(t *testing.T) {
 	cp := newCluster(t, strings.TrimPrefix(function.URL, "http://"))
 	in := daemonDir(t, cp)
 	ctx := t.Context()
-	stop := startDaemon(t, cp, in, cp.serve())
+	stop := startDaemon(t, cp, in, cp.serve(cp.tls(tls.RequireAndVerifyClientCert)))
 	defer stop()
 	if name, want := <-cp.names, "edge-1 "+in("run/gateway/ingress.sock"); name != want {
 		t.Errorf("registered as %s, want %s", name, want)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
@@ -65,6 +66,7 @@ type platform struct {
 // below is what a platform stands on.
 type below struct {
 	node      string // its name
+	otlp      grpc.DialOption
 	functions *ingress.Functions
 	uplink    *uplink.Uplink
 	jobs      *job.Set

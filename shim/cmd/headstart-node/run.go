@@ -53,7 +53,11 @@ func run(ctx context.Context, c config) (err error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	early := context.AfterFunc(asked, stop)
-	stopTracing, err := tracing.Start(ctx, tracing.ServiceNode, nodeapi.Version, c.otlp)
+	me, err := c.party(log)
+	if err != nil {
+		return err
+	}
+	stopTracing, err := tracing.Start(ctx, tracing.ServiceNode, nodeapi.Version, c.otlp, c.otlpCredentials(me))
 	if err != nil {
 		return err
 	}
@@ -80,10 +84,6 @@ func run(ctx context.Context, c config) (err error) {
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control planes. They are told of the instances from their adoption on.
-	me, err := c.party(log)
-	if err != nil {
-		return err
-	}
 	up := uplink.New(uplink.NewNames(c.controlPlane, c.controlPlaneAny, me.controlPlane), log)
 	registry.MustRegister(uplink.NewCollector(up))
 
@@ -95,7 +95,7 @@ func run(ctx context.Context, c config) (err error) {
 		Metrics: functionapi.NewMetrics(registry), Log: log})
 	jobs := job.New(job.Config{Engine: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
-	platform, err = c.open(ctx, below{node: me.name, functions: functions, uplink: up, jobs: jobs, registry: registry,
+	platform, err = c.open(ctx, below{node: me.name, otlp: c.otlpCredentials(me), functions: functions, uplink: up, jobs: jobs, registry: registry,
 		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
 			Providers: []sandboxes.Provider{sockets}, Jobs: jobs, OTLP: c.shimsOTLP(), Log: log}, log: log})
 	if err != nil {
