@@ -73,7 +73,8 @@ func Nodes(next collectorpb.TraceServiceServer) collectorpb.TraceServiceServer {
 	return &nodes{next: next}
 }
 
-func (n *nodes) Export(ctx context.Context, req *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
+func (n *nodes) Export(ctx context.Context, req *collectorpb.ExportTraceServiceRequest,
+) (*collectorpb.ExportTraceServiceResponse, error) {
 	node, err := peertls.Peer(ctx)
 	if err != nil {
 		return n.next.Export(ctx, req)

@@ -57,14 +57,16 @@ func collectorFor(t *testing.T) (store *trace.Store, as func(name string) collec
 
 // claim is a span of a trace, by its number.
 func claim(t uint64, service string, attributes ...*commonpb.KeyValue) *tracepb.ResourceSpans {
-	return &tracepb.ResourceSpans{Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{attribute("service.name", text(service))}},
+	name := []*commonpb.KeyValue{attribute("service.name", text(service))}
+	return &tracepb.ResourceSpans{Resource: &resourcepb.Resource{Attributes: name},
 		ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{otlp(t, t, service, attributes...)}}}}
 }
 
 // send has a caller send spans, and returns how many are refused.
 func send(t *testing.T, c collectorpb.TraceServiceClient, spans ...*tracepb.ResourceSpans) int64 {
 	t.Helper()
-	answer, err := c.Export(t.Context(), &collectorpb.ExportTraceServiceRequest{ResourceSpans: spans}, grpc.WaitForReady(true))
+	request := &collectorpb.ExportTraceServiceRequest{ResourceSpans: spans}
+	answer, err := c.Export(t.Context(), request, grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,12 +91,14 @@ func services(s *trace.Store) (all []string) {
 func TestAttackNodeSendsSpansOfOthers(t *testing.T) {
 	store, as := collectorFor(t)
 	edge := as("edge-1")
-	if n := send(t, edge, claim(1, "headstart-node", attribute("headstart.node", text("edge-1"))), claim(2, "containerd-shim-headstart")); n != 0 {
+	of := func(node string) *commonpb.KeyValue { return attribute("headstart.node", text(node)) }
+	n := send(t, edge, claim(1, "headstart-node", of("edge-1")), claim(2, "containerd-shim-headstart"))
+	if n != 0 {
 		t.Errorf("%d of its own are refused", n)
 	}
-	if n := send(t, edge,
-		claim(3, "headstart-node", attribute("headstart.node", text("edge-2"))), claim(4, "headstart-controlplane"), claim(5, "headstart-gateway"), claim(6, ""),
-	); n != 4 {
+	n = send(t, edge, claim(3, "headstart-node", of("edge-2")), claim(4, "headstart-controlplane"),
+		claim(5, "headstart-gateway"), claim(6, ""))
+	if n != 4 {
 		t.Errorf("%d of 4 of others are refused", n)
 	}
 	if kept := services(store); !slices.Equal(kept, []string{"containerd-shim-headstart", "headstart-node"}) {

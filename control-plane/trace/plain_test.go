@@ -41,18 +41,21 @@ func TestPickedEndpointsArePlain(t *testing.T) {
 // nowhere where traces are forwarded to.
 func TestAttackReadsTokensOfQueriesInTraces(t *testing.T) {
 	const token = "hunter2"
+	full := text("https://fire.example.com/a?token=" + token)
 	store, sent := trace.NewStore(), otlp(1, 1, "GET /a?token="+token,
-		attribute("http.url", text("https://fire.example.com/a?token="+token)), attribute("url.full", text("https://fire.example.com/a?token="+token)),
-		attribute("http.target", text("/a?token="+token)), attribute("url.query", text("token="+token)), attribute("url.path", text("/a")),
+		attribute("http.url", full), attribute("url.full", text(full.GetStringValue())), attribute("url.path", text("/a")),
+		attribute("http.target", text("/a?token="+token)), attribute("url.query", text("token="+token)),
 		attribute("http.referer", text("https://example.com/?token="+token)))
-	sent.Events = []*tracepb.Span_Event{{Attributes: []*commonpb.KeyValue{attribute("url.full", text("https://fire.example.com/?token="+token))}}}
+	sent.Events = []*tracepb.Span_Event{{
+		Attributes: []*commonpb.KeyValue{attribute("url.full", text(full.GetStringValue()))},
+	}}
 	export(t, trace.Plain(store), sent)
 	if s := sent.String(); strings.Contains(s, token) {
 		t.Errorf("the span is passed on as %s", s)
 	}
 	kept, _ := store.Get(number(1))
-	want := map[string]any{"http.url": "https://fire.example.com/a", "url.full": "https://fire.example.com/a", "http.target": "/a", "url.path": "/a",
-		"url.query": nil, "http.referer": "https://example.com/"}
+	want := map[string]any{"http.url": "https://fire.example.com/a", "url.full": "https://fire.example.com/a",
+		"http.target": "/a", "url.path": "/a", "url.query": nil, "http.referer": "https://example.com/"}
 	if d := cmp.Diff(want, kept.Spans[0].Attributes); d != "" {
 		t.Errorf("attributes (-want +got):\n%s", d)
 	}

@@ -155,7 +155,8 @@ func (s *Server) serve(sb *sandbox) {
 	s.serving.Go(func() {
 		defer s.release(sb)
 		defer stop()
-		err := serve.HTTP(ctx, h, grace, s.config.Log, serve.H2C, limits)(serve.Limit(sb.listener, serve.Crowd{All: ConnectionsLimit}))
+		limited := serve.Limit(sb.listener, serve.Crowd{All: ConnectionsLimit})
+		err := serve.HTTP(ctx, h, grace, s.config.Log, serve.H2C, limits)(limited)
 		if err != nil {
 			s.config.Log.Error("a function's socket is not served any more", "instance", sb.id, "error", err)
 		}

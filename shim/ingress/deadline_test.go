@@ -105,7 +105,8 @@ func TestOneDeadlineBeforeTheDelivery(t *testing.T) {
 				if waited := time.Since(began); waited != c.waited {
 					t.Errorf("it waited %v, want %v", waited, c.waited)
 				}
-				if logged := r.logs.String(); c.title == "StoreTimeout" && !strings.Contains(logged, "headstart.dev/ready-timeout") {
+				logged := r.logs.String()
+				if c.title == "StoreTimeout" && !strings.Contains(logged, "headstart.dev/ready-timeout") {
 					t.Errorf("the log does not say what bounds the wait: %s", logged)
 				}
 				want := []string{c.title}

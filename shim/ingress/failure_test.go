@@ -464,10 +464,15 @@ func TestAttackStrangerReadsTheOperatorsDetails(t *testing.T) {
 	}
 	resp := call(r.Gateway(), request(t, "GET", withInput, newID(), ref, nil))
 	body := read(t, resp.Body)
-	if !strings.Contains(body, "StoreUnavailable") || slices.ContainsFunc(inside, func(s string) bool { return strings.Contains(body, s) }) {
+	if !strings.Contains(body, "StoreUnavailable") {
 		t.Errorf("a stranger is told %s", body)
 	}
-	if log := r.logs.String(); slices.ContainsFunc(inside, func(s string) bool { return !strings.Contains(log, s) }) {
-		t.Errorf("the log has only %s", log)
+	for _, detail := range inside {
+		if strings.Contains(body, detail) {
+			t.Errorf("a stranger is told %s", body)
+		}
+		if log := r.logs.String(); !strings.Contains(log, detail) {
+			t.Errorf("the log has only %s", log)
+		}
 	}
 }

@@ -198,7 +198,8 @@ func TestAPeerThatFails(t *testing.T) {
 		p := newPair(t, nil)
 		p.bind("127.0.0.1:1", true)
 		prob := wantProblem(t, p.gateway.do(t, request(t, "GET", withoutInput, newID(), "", nil)), http.StatusBadGateway, "PeerUnreachable", "")
-		if strings.Contains(prob.Detail, "edge-2") || !strings.Contains(p.gateway.logs.String(), "edge-2") || !slices.Equal(p.gateway.cp.told(), []string{"PeerUnreachable"}) {
+		if strings.Contains(prob.Detail, "edge-2") || !strings.Contains(p.gateway.logs.String(), "edge-2") ||
+			!slices.Equal(p.gateway.cp.told(), []string{"PeerUnreachable"}) {
 			t.Errorf("%s; the operator is told %v", prob.Detail, p.gateway.cp.told())
 		}
 	})

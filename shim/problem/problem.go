@@ -63,8 +63,9 @@ var open = map[Reason]bool{
 	ReasonDuplicateRequest: true, filterapi.ReasonInputReferenceMalformed: true, "RequestIDMalformed": true,
 	"HintMalformed": true, "RefusalMalformed": true,
 	// of the function's own socket
-	"EndpointUnknown": true, "MethodNotAllowed": true, "RequestUnknown": true, "NoInput": true, "RangeNotSatisfiable": true,
-	"CallMalformed": true, "CallNotAllowed": true, "InputNotTaken": true, "CallDepthExceeded": true,
+	"EndpointUnknown": true, "MethodNotAllowed": true, "RequestUnknown": true, "NoInput": true,
+	"RangeNotSatisfiable": true,
+	"CallMalformed":       true, "CallNotAllowed": true, "InputNotTaken": true, "CallDepthExceeded": true,
 	"TooManyReads": true, "TooManyCalls": true,
 }
 

@@ -60,7 +60,8 @@ func answerName(c net.Conn, addresses []string) error {
 		case a.Is4() && m.Questions[0].Type == dnsmessage.TypeA:
 			m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: a.As4()}})
 		case a.Is6() && m.Questions[0].Type == dnsmessage.TypeAAAA:
-			m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
+			body := &dnsmessage.AAAAResource{AAAA: a.As16()}
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: body})
 		}
 	}
 	said, err := m.AppendPack(size[:])
@@ -106,7 +107,8 @@ func stranger(port string) []*nodeapi.Store {
 }
 
 var strangers = map[string]string{ // a store's reference, without its port
-	"web": "http://models.example.com:PORT/latest/credentials", "open": "http://files.example.com:PORT/latest/credentials",
+	"web":  "http://models.example.com:PORT/latest/credentials",
+	"open": "http://files.example.com:PORT/latest/credentials",
 	"edge": "s3://videos/latest/credentials", "jobs": "redis://jobs/latest",
 }
 
@@ -153,9 +155,8 @@ func TestAttackStoresNameResolvesToTheNodeOrItsMetadata(t *testing.T) {
 			for store, ref := range strangers {
 				got, err := fetchFrom(t, s, store, strings.ReplaceAll(ref, "PORT", port))
 				p := problem.Of(err)
-				if p.Title != "StoreAddressRefused" || got != "" || !slices.ContainsFunc(addresses, func(a string) bool {
-					return strings.Contains(p.Detail, strings.TrimPrefix(a, "::ffff:"))
-				}) {
+				says := func(a string) bool { return strings.Contains(p.Detail, strings.TrimPrefix(a, "::ffff:")) }
+				if p.Title != "StoreAddressRefused" || got != "" || !slices.ContainsFunc(addresses, says) {
 					t.Errorf("%s: %q, %v", store, got, err)
 				}
 			}
@@ -180,7 +181,9 @@ func TestAttackStoresNameResolvesToAPrivateAddress(t *testing.T) {
 	s, _ := newStores(t)
 	s.Set(stranger("9"))
 	_, err := fetchFrom(t, s, "web", strings.ReplaceAll(strangers["web"], "PORT", "9"))
-	if p := problem.Of(err); p.Title != "StoreAddressRefused" || !strings.Contains(p.Detail, "10.255.255.1") || !strings.Contains(p.Detail, "http.privateAddresses") {
+	p := problem.Of(err)
+	if p.Title != "StoreAddressRefused" || !strings.Contains(p.Detail, "10.255.255.1") ||
+		!strings.Contains(p.Detail, "http.privateAddresses") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -101,7 +101,8 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	g.Go(func() error { cp.Survey.Run(ctx); return nil })
 
 	// The ways in.
-	mutual := serve.NewGRPC(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(authority.ServerTLS())), grpc.WaitForHandlers(true))...)
+	mutual := serve.NewGRPC(append(xds.ServerOptions(),
+		grpc.Creds(credentials.NewTLS(authority.ServerTLS())), grpc.WaitForHandlers(true))...)
 	defer cp.Nodes.Wait()
 	nodeapi.RegisterControlPlaneServer(mutual, cp.Nodes)
 	cp.Gateways.Register(mutual)
@@ -111,7 +112,8 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	serve.Go(g, serve.TCP(c.identityListen, serve.Strangers), serve.GRPC(ctx, newcomers))
 	serve.Go(g, serve.TCP(c.adminListen, serve.Own), serve.HTTP(ctx, admin.Handler(cp), shutdownTimeout, log))
 	if c.metrics != "" {
-		serve.Go(g, serve.TCP(c.metrics, serve.Strangers), serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
+		serve.Go(g, serve.TCP(c.metrics, serve.Strangers),
+			serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
 	}
 	log.Info("control plane is up", "platform", c.platform, "listen", c.listen, "version", nodeapi.Version)
 	return g.Wait()

@@ -77,14 +77,16 @@ func runLocal(ctx context.Context, c config) (err error) {
 	}
 
 	// The ways in.
-	server := serve.NewGRPC(append(xds.ServerOptions(), grpc.Creds(credentials.NewTLS(serverTLS)), grpc.WaitForHandlers(true))...)
+	server := serve.NewGRPC(append(xds.ServerOptions(),
+		grpc.Creds(credentials.NewTLS(serverTLS)), grpc.WaitForHandlers(true))...)
 	defer cp.Nodes.Wait()
 	nodeapi.RegisterControlPlaneServer(server, cp.Nodes)
 	cp.Gateways.Register(server)
 	serve.Go(g, serve.TCP(c.listen, serve.Parties), serve.GRPC(ctx, server))
 	serve.Go(g, serve.Unix(c.socket("admin.sock")), serve.HTTP(ctx, admin.Handler(cp), shutdownTimeout, log))
 	if c.metrics != "" {
-		serve.Go(g, serve.TCP(c.metrics, serve.Strangers), serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
+		serve.Go(g, serve.TCP(c.metrics, serve.Strangers),
+			serve.HTTP(ctx, serve.Metrics(registry), shutdownTimeout, log))
 	}
 	g.Go(func() error { cp.Platform.Run(ctx); return nil })
 	g.Go(func() error { cp.Run(ctx); return nil })
@@ -95,7 +97,9 @@ func runLocal(ctx context.Context, c config) (err error) {
 
 // collect serves the embedded trace collector, which forwards to target unless that is
 // empty. By mutual callers may say which node they are; nil: none does.
-func collect(ctx context.Context, g *errgroup.Group, target string, listen serve.Listen, mutual *tls.Config, log *slog.Logger) (*trace.Store, error) {
+func collect(
+	ctx context.Context, g *errgroup.Group, target string, listen serve.Listen, mutual *tls.Config, log *slog.Logger,
+) (*trace.Store, error) {
 	store := trace.NewStore()
 	var sink collectorpb.TraceServiceServer = store
 	if target != "" {
@@ -110,9 +114,8 @@ func collect(ctx context.Context, g *errgroup.Group, target string, listen serve
 		})
 		sink = forward
 	}
-	options := []grpc.ServerOption{
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: collectorAge, MaxConnectionAgeGrace: collectorAge}),
-	}
+	age := keepalive.ServerParameters{MaxConnectionAge: collectorAge, MaxConnectionAgeGrace: collectorAge}
+	options := []grpc.ServerOption{grpc.KeepaliveParams(age)}
 	if mutual != nil {
 		options = append(options, grpc.Creds(trace.Credentials(credentials.NewTLS(mutual))))
 	}

@@ -18,8 +18,8 @@ func TestAttackHeaderNamesAFileElsewhere(t *testing.T) {
 	if err := os.Mkdir(inputs, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range map[string]string{filepath.Join(dir, "secret"): secret, filepath.Join(inputs, "request"): "input"} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+	for name, content := range map[string]string{"secret": secret, "input/request": "input"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

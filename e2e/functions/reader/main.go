@@ -55,7 +55,8 @@ func serve(c net.Conn, protocol string) error {
 	}
 	status := http.StatusOK
 	// Whoever reaches the port can send the header: it names a file of the directory, and no other.
-	body, err := digest(filepath.Join(os.Getenv("HEADSTART_INPUT_DIR"), filepath.Base(r.Header.Get("x-headstart-input-file"))))
+	name := filepath.Base(r.Header.Get("x-headstart-input-file"))
+	body, err := digest(filepath.Join(os.Getenv("HEADSTART_INPUT_DIR"), name))
 	if err != nil {
 		status, body = http.StatusInternalServerError, err.Error()
 	}

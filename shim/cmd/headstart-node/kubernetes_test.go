@@ -167,7 +167,8 @@ func startDaemon(t *testing.T, cp *cluster, in func(string) string, otlp string)
 	c := config{platform: platformKubernetes, stateDir: in("state"), runDir: in("run"), secretsDir: in("none"),
 		controlPlane: cp.serve(cp.tls(tls.RequireAndVerifyClientCert)), controlName: "headstart-controlplane", ca: in("ca"),
 		identity: cp.serve(cp.tls(tls.NoClientCert)), token: in("token"), nodeName: "edge-1", peerListen: fmt.Sprint("127.0.0.1:", porttest.Free(t)),
-		inputs: inputs.Config{Disk: 1 << 20}, gatewayUID: os.Getuid(), otlp: otlp, otlpMutualTLS: true, logLevel: "warn"}
+		inputs: inputs.Config{Disk: 1 << 20}, gatewayUID: os.Getuid(),
+		otlp: otlp, otlpMutualTLS: true, logLevel: "warn"}
 	go func() { ended <- run(ctx, c) }()
 	return func() {
 		t.Helper()

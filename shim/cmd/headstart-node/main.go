@@ -137,7 +137,10 @@ func (c *config) bind(f *pflag.FlagSet) {
 		"inputs that one function may have in the buffer at a time",
 	)
 	f.StringVar(&c.otlp, "otlp", "", "gRPC target that takes traces (OTLP), for example unix:/run/headstart/otlp.sock; empty for none")
-	f.BoolVar(&c.otlpMutualTLS, "otlp-mutual-tls", false, "send traces by mutual TLS, with this node's certificate, to a control plane at --otlp")
+	f.BoolVar(
+		&c.otlpMutualTLS, "otlp-mutual-tls", false,
+		"send traces by mutual TLS, with this node's certificate, to a control plane at --otlp",
+	)
 	f.StringVar(&c.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&c.nodeName, "node-name", os.Getenv("NODE_NAME"), "kubernetes: the name of this node; by default NODE_NAME of the environment")
 	f.StringVar(&c.podIP, "pod-ip", os.Getenv("POD_IP"), "kubernetes: the pod's address, of IPv4 or IPv6; by default POD_IP of the environment")

@@ -95,7 +95,8 @@ func run(ctx context.Context, c config) (err error) {
 		Metrics: functionapi.NewMetrics(registry), Log: log})
 	jobs := job.New(job.Config{Engine: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
-	platform, err = c.open(ctx, below{node: me.name, otlp: c.otlpCredentials(me), functions: functions, uplink: up, jobs: jobs, registry: registry,
+	platform, err = c.open(ctx, below{node: me.name, otlp: c.otlpCredentials(me), functions: functions,
+		uplink: up, jobs: jobs, registry: registry,
 		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
 			Providers: []sandboxes.Provider{sockets}, Jobs: jobs, OTLP: c.shimsOTLP(), Log: log}, log: log})
 	if err != nil {
@@ -136,7 +137,8 @@ func run(ctx context.Context, c config) (err error) {
 	shims := serve.NewGRPC()
 	nodeapi.RegisterSandboxesServer(shims, platform.sandboxes)
 	var gateway net.Listener
-	serve.Go(g, noted(&gateway, c.gatewaySocket("ingress.sock")), overHTTP(platform.gateway(requests), serve.H2C, serve.ForGateways))
+	serve.Go(g, noted(&gateway, c.gatewaySocket("ingress.sock")),
+		overHTTP(platform.gateway(requests), serve.H2C, serve.ForGateways))
 	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(requests.Hints(), serve.ForGateways))
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),

@@ -51,7 +51,8 @@ func doors(t *testing.T) map[string]door {
 	overHTTP := func(scheme string, most int, listen serve.Listen) door {
 		l := opened(t, listen)
 		serving(t, l, hello)
-		return door{l.Addr().String(), func() error { return get(scheme, l.Addr().String(), peertls.ClientFor(client, "127.0.0.1")) }, most}
+		address, conf := l.Addr().String(), peertls.ClientFor(client, "127.0.0.1")
+		return door{address, func() error { return get(scheme, address, conf) }, most}
 	}
 	overGRPC := func(own, callers credentials.TransportCredentials) door {
 		l := opened(t, serve.TCP("127.0.0.1:0", serve.Parties))
@@ -69,10 +70,11 @@ func doors(t *testing.T) map[string]door {
 		return door{l.Addr().String(), func() error { return check(l.Addr().String(), callers) }, serve.Parties.Each}
 	}
 	return map[string]door{
-		"HTTP":                   overHTTP("http", serve.Strangers.Each, serve.TCP("127.0.0.1:0", serve.Strangers)),
-		"HTTP by mutual TLS":     overHTTP("https", serve.Newcomers.Each, serve.TLS("127.0.0.1:0", server)),
-		"gRPC":                   overGRPC(insecure.NewCredentials(), insecure.NewCredentials()),
-		"gRPC by mutual TLS":     overGRPC(credentials.NewTLS(server), credentials.NewTLS(peertls.ClientFor(client, "127.0.0.1"))),
+		"HTTP":               overHTTP("http", serve.Strangers.Each, serve.TCP("127.0.0.1:0", serve.Strangers)),
+		"HTTP by mutual TLS": overHTTP("https", serve.Newcomers.Each, serve.TLS("127.0.0.1:0", server)),
+		"gRPC":               overGRPC(insecure.NewCredentials(), insecure.NewCredentials()),
+		"gRPC by mutual TLS": overGRPC(credentials.NewTLS(server),
+			credentials.NewTLS(peertls.ClientFor(client, "127.0.0.1"))),
 		"HTTP with three places": overHTTP("http", 2, serve.TCP("127.0.0.1:0", serve.Crowd{All: 3, Each: 2})),
 	}
 }

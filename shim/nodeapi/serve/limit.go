@@ -37,7 +37,8 @@ const peersEach = 8192
 // Limit has at most as many connections of l open at a time as the crowd has. netutil.LimitListener
 // knows no addresses, and hides what OnLeft needs.
 func Limit(l net.Listener, most Crowd) net.Listener {
-	return &limited{Listener: l, places: make(chan struct{}, most.All), callers: callers{most: most.Each}, closed: make(chan struct{})}
+	return &limited{Listener: l, places: make(chan struct{}, most.All), callers: callers{most: most.Each},
+		closed: make(chan struct{})}
 }
 
 type limited struct {

@@ -41,18 +41,21 @@ const (
 // Start sets up the process's OpenTelemetry tracing: W3C trace context, and spans of
 // the named service sent as OTLP over gRPC to target, such as
 // unix:/run/headstart/otlp.sock or host:port. The connection is not encrypted: target
-// is a socket of this machine or of a collector beside it, unless with has other credentials. With an empty target trace
+// is a socket of this machine or of a collector beside it, unless with has other
+// credentials. With an empty target trace
 // context still travels, but no spans are recorded.
 //
 // A target that cannot be reached is no error: spans wait for it for exportTimeout, and are
 // dropped then. shutdown sends what is left, within farewell, and closes the connection.
-func Start(ctx context.Context, service, version, target string, with ...grpc.DialOption) (shutdown func(context.Context) error, err error) {
+func Start(ctx context.Context, service, version, target string, with ...grpc.DialOption,
+) (shutdown func(context.Context) error, err error) {
 	// No baggage: what a client puts there has no business on the node's own calls.
 	otel.SetTextMapPropagator(propagation.TraceContext{})
 	if target == "" {
 		return func(context.Context) error { return nil }, nil
 	}
-	conn, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, with...)...)
+	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
+	conn, err := grpc.NewClient(target, append([]grpc.DialOption{plain}, with...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the trace collector %q: %w", target, err)
 	}

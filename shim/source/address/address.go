@@ -37,7 +37,8 @@ var (
 	// credentials to everybody who asks from there.
 	unusable = class{prefixes(
 		"169.254.0.0/16", "fe80::/10", // link-local (RFC 3927, RFC 4291)
-		"fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", // other metadata: AWS, Alibaba, Azure, Oracle
+		// other metadata, of AWS, Alibaba, Azure and Oracle:
+		"fd00:ec2::/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",
 		"0.0.0.0/8", "::/128", // the machine itself, on Linux
 		"224.0.0.0/4", "ff00::/8", // multicast
 	), "link-local or special", ""}

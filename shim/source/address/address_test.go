@@ -62,7 +62,8 @@ func TestAddressesOfStores(t *testing.T) {
 // localhost is the operator's word for the machine; no other name is.
 func TestLocalhost(t *testing.T) {
 	for host, want := range map[string]bool{
-		"localhost": true, "videos.localhost": true, "localhost.example.com": false, "notlocalhost": false, "127.0.0.1": true, "10.0.0.1": false,
+		"localhost": true, "videos.localhost": true, "localhost.example.com": false,
+		"notlocalhost": false, "127.0.0.1": true, "10.0.0.1": false,
 	} {
 		if got := (Rule{Host: host, Public: true}).refuses(netip.MustParseAddr("127.0.0.1")) == nil; got != want {
 			t.Errorf("%s: %t", host, got)

@@ -79,7 +79,8 @@ func New(cfg Config) (*Source, error) {
 	if len(cfg.Buckets) == 0 {
 		return nil, fmt.Errorf("store %q: buckets are required", cfg.Store)
 	}
-	s := &Source{config: cfg, transport: ranged.Transport(address.Rule{Store: cfg.Store, Public: cfg.Public})} // https trusts the system's authorities
+	transport := ranged.Transport(address.Rule{Store: cfg.Store, Public: cfg.Public})
+	s := &Source{config: cfg, transport: transport} // https trusts the system's authorities
 	s.Source = ranged.Source{
 		Fetcher: ranged.New(cfg.Store, Part),
 		Schemes: []string{source.SchemeHTTP, source.SchemeHTTPS}, Buckets: slices.Clone(cfg.Buckets),
