@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -101,6 +102,8 @@ func (c *chain) startEnvoy(t testing.TB, dir string, bootstrap []byte) {
 		t.Fatal(err)
 	}
 	envoy := exec.Command(programtest.Path(t, "envoy"), "-c", path, "--concurrency", "1", "--disable-hot-restart", "--log-level", "error")
+	// The fuzzing's own processes are killed now and then, and what they have started has their pipes.
+	envoy.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := envoy.Start(); err != nil {
 		t.Fatal(err)
 	}
