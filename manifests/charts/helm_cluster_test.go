@@ -138,6 +138,8 @@ func TestTheControlPlaneTakesTheStores(t *testing.T) {
 	}
 }
 
+type volumeMount struct{ Name, MountPath, SubPath string }
+
 // daemonSet is what a rendered DaemonSet may do.
 type daemonSet struct {
 	Spec struct {
@@ -151,7 +153,7 @@ type daemonSet struct {
 						AllowPrivilegeEscalation, ReadOnlyRootFilesystem, Privileged, RunAsNonRoot bool
 						Capabilities                                                               struct{ Drop, Add []string }
 					}
-					VolumeMounts []struct{ Name, MountPath string }
+					VolumeMounts []volumeMount
 				}
 				Volumes []struct {
 					Name     string
@@ -191,6 +193,12 @@ func TestAttackOfTheDaemonOnItsNode(t *testing.T) {
 		if v.HostPath != nil && v.HostPath.Path != "/run/headstart" && v.HostPath.Path != "/var/lib/headstart" || v.Name == "api-access" {
 			t.Errorf("the daemon has %s", v.Name)
 		}
+	}
+	// What the kubelet mounts for gateways stays a directory.
+	if !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m volumeMount) bool {
+		return m == volumeMount{Name: "run", MountPath: "/run/headstart/gateway", SubPath: "gateway"}
+	}) {
+		t.Error("the daemon may put a link in place of the gateways' directory")
 	}
 	if strings.Contains(out, "kind: ServiceAccount, name: headstart-node,") {
 		t.Error("the daemon's account has rights")
