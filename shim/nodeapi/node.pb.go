@@ -405,6 +405,7 @@ type ControlMessage struct {
 	//	*ControlMessage_Neighbours
 	//	*ControlMessage_InCharge
 	//	*ControlMessage_Confirm
+	//	*ControlMessage_Keys
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -546,6 +547,15 @@ func (x *ControlMessage) GetConfirm() *Confirm {
 	return nil
 }
 
+func (x *ControlMessage) GetKeys() *Keys {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Keys); ok {
+			return x.Keys
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -594,6 +604,10 @@ type ControlMessage_Confirm struct {
 	Confirm *Confirm `protobuf:"bytes,81,opt,name=confirm,proto3,oneof"`
 }
 
+type ControlMessage_Keys struct {
+	Keys *Keys `protobuf:"bytes,120,opt,name=keys,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -615,6 +629,8 @@ func (*ControlMessage_Neighbours) isControlMessage_Kind() {}
 func (*ControlMessage_InCharge) isControlMessage_Kind() {}
 
 func (*ControlMessage_Confirm) isControlMessage_Kind() {}
+
+func (*ControlMessage_Keys) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -749,7 +765,12 @@ type Activate struct {
 	// Resolved input reference, empty for none.
 	Input string `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
 	// Those of the inputs with names, by these.
-	Inputs        map[string]string `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Inputs map[string]string `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// namespace/name of the function that makes the request by its socket; empty: another client.
+	Caller string `protobuf:"bytes,120,opt,name=caller,proto3" json:"caller,omitempty"`
+	// True when the daemon hands Bound.capability over with the request; the target hears that of
+	// others by Expect.
+	HandsOver     bool `protobuf:"varint,121,opt,name=hands_over,json=handsOver,proto3" json:"hands_over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +838,20 @@ func (x *Activate) GetInputs() map[string]string {
 		return x.Inputs
 	}
 	return nil
+}
+
+func (x *Activate) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *Activate) GetHandsOver() bool {
+	if x != nil {
+		return x.HandsOver
+	}
+	return false
 }
 
 type InstanceStatus struct {
@@ -2817,7 +2852,9 @@ type Expect struct {
 	Input       string                 `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
 	Traceparent string                 `protobuf:"bytes,5,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// References of the inputs with names, by these.
-	Inputs        map[string]string `protobuf:"bytes,6,rep,name=inputs,proto3" json:"inputs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Inputs map[string]string `protobuf:"bytes,6,rep,name=inputs,proto3" json:"inputs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// As Bound's, of a request whose node does not hand it over.
+	Capability    string `protobuf:"bytes,120,opt,name=capability,proto3" json:"capability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2894,6 +2931,13 @@ func (x *Expect) GetInputs() map[string]string {
 	return nil
 }
 
+func (x *Expect) GetCapability() string {
+	if x != nil {
+		return x.Capability
+	}
+	return ""
+}
+
 // Bound answers Activate: where the request is to go.
 type Bound struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2909,7 +2953,10 @@ type Bound struct {
 	// activator). Then instance, node and peer_address are empty.
 	RelayAddress string `protobuf:"bytes,6,opt,name=relay_address,json=relayAddress,proto3" json:"relay_address,omitempty"`
 	// Headers that the relay needs to know the function by.
-	RelayHeaders  map[string]string `protobuf:"bytes,7,rep,name=relay_headers,json=relayHeaders,proto3" json:"relay_headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	RelayHeaders map[string]string `protobuf:"bytes,7,rep,name=relay_headers,json=relayHeaders,proto3" json:"relay_headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The control plane's signature on this binding, with which the target takes the request over
+	// (shim/nodeapi/capability).
+	Capability    string `protobuf:"bytes,120,opt,name=capability,proto3" json:"capability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2993,6 +3040,59 @@ func (x *Bound) GetRelayHeaders() map[string]string {
 	return nil
 }
 
+func (x *Bound) GetCapability() string {
+	if x != nil {
+		return x.Capability
+	}
+	return ""
+}
+
+// Keys are those that this control plane's capabilities may be signed by; it replaces the keys before.
+type Keys struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ed25519 (RFC 8032), 32 bytes each.
+	Keys          [][]byte `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Keys) Reset() {
+	*x = Keys{}
+	mi := &file_node_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Keys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Keys) ProtoMessage() {}
+
+func (x *Keys) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Keys.ProtoReflect.Descriptor instead.
+func (*Keys) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Keys) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 // Refused answers Activate when no instance can be had.
 type Refused struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3007,7 +3107,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3119,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3132,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Refused) GetRequest() string {
@@ -3083,7 +3183,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3195,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3208,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -3146,7 +3246,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3258,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3271,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -3212,7 +3312,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3324,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3337,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -3262,7 +3362,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3274,7 +3374,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3287,7 +3387,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 type StageRequest struct {
@@ -3300,7 +3400,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3312,7 +3412,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3325,7 +3425,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -3350,7 +3450,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3462,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3475,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 type DescribeResponse struct {
@@ -3394,7 +3494,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3506,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3519,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -3469,7 +3569,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3481,7 +3581,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3494,7 +3594,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Mount) GetSource() string {
@@ -3541,7 +3641,7 @@ const file_node_proto_rawDesc = "" +
 	"\x10gateway_refusals\x18\b \x01(\v2\".headstart.node.v1.GatewayRefusalsH\x00R\x0fgatewayRefusals\x12I\n" +
 	"\x0estore_problems\x18\x14 \x01(\v2 .headstart.node.v1.StoreProblemsH\x00R\rstoreProblems\x12<\n" +
 	"\tconfirmed\x18\x15 \x01(\v2\x1c.headstart.node.v1.ConfirmedH\x00R\tconfirmedB\x06\n" +
-	"\x04kind\"\x94\x05\n" +
+	"\x04kind\"\xc3\x05\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -3555,7 +3655,8 @@ const file_node_proto_rawDesc = "" +
 	"neighbours\x18\t \x01(\v2\x1d.headstart.node.v1.NeighboursH\x00R\n" +
 	"neighbours\x12:\n" +
 	"\tin_charge\x18P \x01(\v2\x1b.headstart.node.v1.InChargeH\x00R\binCharge\x126\n" +
-	"\aconfirm\x18Q \x01(\v2\x1a.headstart.node.v1.ConfirmH\x00R\aconfirmB\x06\n" +
+	"\aconfirm\x18Q \x01(\v2\x1a.headstart.node.v1.ConfirmH\x00R\aconfirm\x12-\n" +
+	"\x04keys\x18x \x01(\v2\x17.headstart.node.v1.KeysH\x00R\x04keysB\x06\n" +
 	"\x04kind\"\xc7\x02\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
@@ -3567,13 +3668,16 @@ const file_node_proto_rawDesc = "" +
 	"\aprocess\x18\x06 \x01(\tR\aprocess\x12\x1a\n" +
 	"\btriggers\x18\a \x01(\bR\btriggers\x12\x16\n" +
 	"\x06probes\x18\b \x01(\bR\x06probes\x12'\n" +
-	"\x0fgateway_address\x18\t \x01(\tR\x0egatewayAddress\"\xf4\x01\n" +
+	"\x0fgateway_address\x18\t \x01(\tR\x0egatewayAddress\"\xab\x02\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x14\n" +
 	"\x05input\x18\x04 \x01(\tR\x05input\x12?\n" +
-	"\x06inputs\x18\x05 \x03(\v2'.headstart.node.v1.Activate.InputsEntryR\x06inputs\x1a9\n" +
+	"\x06inputs\x18\x05 \x03(\v2'.headstart.node.v1.Activate.InputsEntryR\x06inputs\x12\x16\n" +
+	"\x06caller\x18x \x01(\tR\x06caller\x12\x1d\n" +
+	"\n" +
+	"hands_over\x18y \x01(\bR\thandsOver\x1a9\n" +
 	"\vInputsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x98\x02\n" +
@@ -3749,17 +3853,20 @@ const file_node_proto_rawDesc = "" +
 	"\x03job\x18\x04 \x01(\v2\x16.headstart.node.v1.JobR\x03job\"O\n" +
 	"\fStopInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
-	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x8c\x02\n" +
+	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\xac\x02\n" +
 	"\x06Expect\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x1a\n" +
 	"\binstance\x18\x03 \x01(\tR\binstance\x12\x14\n" +
 	"\x05input\x18\x04 \x01(\tR\x05input\x12 \n" +
 	"\vtraceparent\x18\x05 \x01(\tR\vtraceparent\x12=\n" +
-	"\x06inputs\x18\x06 \x03(\v2%.headstart.node.v1.Expect.InputsEntryR\x06inputs\x1a9\n" +
+	"\x06inputs\x18\x06 \x03(\v2%.headstart.node.v1.Expect.InputsEntryR\x06inputs\x12\x1e\n" +
+	"\n" +
+	"capability\x18x \x01(\tR\n" +
+	"capability\x1a9\n" +
 	"\vInputsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbf\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdf\x02\n" +
 	"\x05Bound\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x12\n" +
@@ -3767,10 +3874,15 @@ const file_node_proto_rawDesc = "" +
 	"\fpeer_address\x18\x04 \x01(\tR\vpeerAddress\x12\x12\n" +
 	"\x04cold\x18\x05 \x01(\bR\x04cold\x12#\n" +
 	"\rrelay_address\x18\x06 \x01(\tR\frelayAddress\x12O\n" +
-	"\rrelay_headers\x18\a \x03(\v2*.headstart.node.v1.Bound.RelayHeadersEntryR\frelayHeaders\x1a?\n" +
+	"\rrelay_headers\x18\a \x03(\v2*.headstart.node.v1.Bound.RelayHeadersEntryR\frelayHeaders\x12\x1e\n" +
+	"\n" +
+	"capability\x18x \x01(\tR\n" +
+	"capability\x1a?\n" +
 	"\x11RelayHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1a\n" +
+	"\x04Keys\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\"\x83\x01\n" +
 	"\aRefused\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\x05R\x06status\x12\x16\n" +
@@ -3836,7 +3948,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -3875,27 +3987,28 @@ var file_node_proto_goTypes = []any{
 	(*StopInstance)(nil),          // 34: headstart.node.v1.StopInstance
 	(*Expect)(nil),                // 35: headstart.node.v1.Expect
 	(*Bound)(nil),                 // 36: headstart.node.v1.Bound
-	(*Refused)(nil),               // 37: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 38: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 39: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 40: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 41: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 42: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 43: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 44: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 45: headstart.node.v1.Mount
-	nil,                           // 46: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 47: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 48: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 49: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 50: headstart.node.v1.Function.EnvEntry
-	nil,                           // 51: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 52: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 53: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 54: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 55: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(*Keys)(nil),                  // 37: headstart.node.v1.Keys
+	(*Refused)(nil),               // 38: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 39: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 40: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 41: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 42: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 43: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 44: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 45: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 46: headstart.node.v1.Mount
+	nil,                           // 47: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 48: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 49: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 50: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 51: headstart.node.v1.Function.EnvEntry
+	nil,                           // 52: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 53: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 54: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 55: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 56: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -3913,65 +4026,66 @@ var file_node_proto_depIdxs = []int32{
 	34, // 12: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
 	35, // 13: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
 	36, // 14: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	37, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	38, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	8,  // 16: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
 	31, // 17: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	12, // 18: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
 	14, // 19: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
 	15, // 20: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	7,  // 21: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	46, // 22: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
-	0,  // 23: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 24: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 25: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	56, // 26: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	37, // 27: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	47, // 28: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	57, // 29: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	13, // 30: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	17, // 31: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	19, // 32: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	56, // 33: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	23, // 34: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	21, // 35: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	22, // 36: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	48, // 37: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	49, // 38: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	25, // 39: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	27, // 40: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	29, // 41: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	30, // 42: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	50, // 43: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	56, // 44: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	56, // 45: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	51, // 46: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	32, // 47: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	52, // 48: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	29, // 49: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 50: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	56, // 51: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	53, // 52: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	54, // 53: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	39, // 54: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	39, // 55: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	39, // 56: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	45, // 57: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	55, // 58: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 59: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 60: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	38, // 61: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	40, // 62: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	42, // 63: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 64: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 65: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	44, // 66: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	41, // 67: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	43, // 68: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	64, // [64:69] is the sub-list for method output_type
-	59, // [59:64] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	37, // 21: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	7,  // 22: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	47, // 23: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	0,  // 24: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 25: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	9,  // 26: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	57, // 27: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	38, // 28: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	48, // 29: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	58, // 30: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	13, // 31: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	17, // 32: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	19, // 33: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	57, // 34: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	23, // 35: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	21, // 36: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	22, // 37: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	49, // 38: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	50, // 39: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	25, // 40: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	27, // 41: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	29, // 42: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	30, // 43: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	51, // 44: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	57, // 45: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	57, // 46: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	52, // 47: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	32, // 48: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	53, // 49: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	29, // 50: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 51: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	57, // 52: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	54, // 53: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	55, // 54: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	40, // 55: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	40, // 56: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	40, // 57: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	46, // 58: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	56, // 59: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 60: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 61: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	39, // 62: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	41, // 63: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	43, // 64: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 65: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 66: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	45, // 67: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	42, // 68: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	44, // 69: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	65, // [65:70] is the sub-list for method output_type
+	60, // [60:65] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -4003,6 +4117,7 @@ func file_node_proto_init() {
 		(*ControlMessage_Neighbours)(nil),
 		(*ControlMessage_InCharge)(nil),
 		(*ControlMessage_Confirm)(nil),
+		(*ControlMessage_Keys)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4010,7 +4125,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   55,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
