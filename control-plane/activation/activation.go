@@ -4,6 +4,7 @@ package activation
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,7 +17,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
@@ -26,6 +30,8 @@ const (
 	// control plane. It leaves most of the 15 s after which the node gives up to the rest.
 	awayTimeout = 8 * time.Second
 	awayPoll    = 100 * time.Millisecond
+
+	reasonCallerUnknown = "CallerUnknown"
 )
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/control-plane/activation")
@@ -41,17 +47,25 @@ type Nodes interface {
 	Connected() map[string]*nodeapi.Register
 }
 
-// Activator binds requests.
-type Activator struct {
-	placer Placer
-	nodes  Nodes
-	log    *slog.Logger
-	total  *prometheus.CounterVec
+// Callers knows which functions run where.
+type Callers interface {
+	// Runs tells whether the node has an instance of the function.
+	Runs(node, function string) bool
 }
 
-// New returns an activator and registers its metrics.
-func New(p Placer, n Nodes, r prometheus.Registerer, log *slog.Logger) *Activator {
-	a := &Activator{placer: p, nodes: n, log: log, total: prometheus.NewCounterVec(prometheus.CounterOpts{
+// Activator binds requests.
+type Activator struct {
+	placer  Placer
+	callers Callers
+	key     ed25519.PrivateKey
+	nodes   Nodes
+	log     *slog.Logger
+	total   *prometheus.CounterVec
+}
+
+// New returns an activator and registers its metrics. key signs capabilities; nil: there are none.
+func New(p Placer, c Callers, n Nodes, key ed25519.PrivateKey, r prometheus.Registerer, log *slog.Logger) *Activator {
+	a := &Activator{placer: p, callers: c, key: key, nodes: n, log: log, total: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "headstart_activations_total", Help: "Requests that were bound to an instance, or refused, by the outcome."}, []string{"function", "outcome"})}
 	r.MustRegister(a.total)
 	return a
@@ -91,6 +105,10 @@ func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activa
 // place has the platform choose an instance and binds the request to it. It is chosen anew
 // while nobody can take the request there.
 func (a *Activator) place(ctx context.Context, node string, m *nodeapi.Activate) (in platform.Instance, bound *nodeapi.Bound, err error) {
+	if caller := m.GetCaller(); caller != "" && !a.callers.Runs(node, caller) {
+		return in, nil, &platform.Refusal{Status: http.StatusForbidden, Reason: reasonCallerUnknown, Field: filterapi.HeaderCaller,
+			Message: fmt.Sprintf("node %s calls for %s, and has no instance of that", node, caller)}
+	}
 	until := time.Now().Add(awayTimeout)
 	for {
 		in, err = a.placer.Activate(ctx, platform.Request{ID: m.GetRequest(), Function: m.GetFunction(), Node: node})
@@ -124,8 +142,8 @@ func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate)
 	target, connected := a.nodes.Connected()[in.Node]
 	switch {
 	case connected:
-		bound.PeerAddress = target.GetPeerAddress()
-		a.expect(in, m)
+		bound.PeerAddress, bound.Capability = target.GetPeerAddress(), a.sign(in, node, m)
+		a.expect(in, m, bound.GetCapability())
 		return bound, nil
 	case in.Phase == platform.Ready && in.MeshSNI == "":
 		// Nobody over there can take the request, but the instance itself can.
@@ -135,14 +153,28 @@ func (a *Activator) bind(in platform.Instance, node string, m *nodeapi.Activate)
 		Message: fmt.Sprintf("the function's instance is on node %s, whose headstart-node is not connected; see that it runs there", in.Node)})
 }
 
-// expect has the target begin before the request itself gets there.
-func (a *Activator) expect(in platform.Instance, m *nodeapi.Activate) {
-	if m.GetInput() == "" && len(m.GetInputs()) == 0 {
+// sign returns the capability by which node hands the request over.
+func (a *Activator) sign(in platform.Instance, node string, m *nodeapi.Activate) string {
+	if a.key == nil {
+		return ""
+	}
+	return capability.Sign(a.key, capability.Binding{Request: m.GetRequest(), Function: m.GetFunction(), Instance: in.ID,
+		Input: m.GetInput(), Inputs: reference.NewInputs("", m.GetInputs()).String(), Source: node, Target: in.Node,
+		Caller: m.GetCaller()}, time.Now().Add(capability.Life))
+}
+
+// expect has the target begin before the request itself gets there, and know the capability that the
+// request's node does not hand over.
+func (a *Activator) expect(in platform.Instance, m *nodeapi.Activate, signed string) {
+	if m.GetHandsOver() {
+		signed = ""
+	}
+	if m.GetInput() == "" && len(m.GetInputs()) == 0 && signed == "" {
 		return
 	}
 	err := a.nodes.Send(in.Node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Expect{Expect: &nodeapi.Expect{
 		Request: m.GetRequest(), Function: m.GetFunction(), Instance: in.ID, Input: m.GetInput(), Inputs: m.GetInputs(),
-		Traceparent: m.GetTraceparent()}}})
+		Traceparent: m.GetTraceparent(), Capability: signed}}})
 	if err != nil {
 		a.log.Warn(
 			"a node could not be informed of a coming request; it learns of it with the request itself", "node",
@@ -152,10 +184,10 @@ func (a *Activator) expect(in platform.Instance, m *nodeapi.Activate) {
 }
 
 // known keeps names that may be no function's out of the metrics' labels: the platform
-// knows the function if it refuses it for another reason.
+// knows the function if it refuses it for another reason, and has been asked.
 func known(function string, err error) string {
 	var r *platform.Refusal
-	if !errors.As(err, &r) || r.Status == http.StatusNotFound {
+	if !errors.As(err, &r) || r.Status == http.StatusNotFound || r.Reason == reasonCallerUnknown {
 		return ""
 	}
 	return function

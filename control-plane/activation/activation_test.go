@@ -2,6 +2,7 @@ package activation_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,6 +30,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/activation"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 )
 
 var spans = tracetest.NewInMemoryExporter()
@@ -64,6 +66,10 @@ func (w *world) Activate(ctx context.Context, r platform.Request) (platform.Inst
 	return w.instance, w.err
 }
 
+func (w *world) Runs(node, function string) bool {
+	return node == "edge" && function == "default/caller"
+}
+
 func (w *world) Send(node string, m *nodeapi.ControlMessage) error {
 	w.order = append(w.order, "told "+node)
 	if w.away {
@@ -86,7 +92,7 @@ func activate(t *testing.T, w *world) (*nodeapi.ControlMessage, *prometheus.Regi
 	t.Helper()
 	spans.Reset()
 	r := prometheus.NewRegistry()
-	a := activation.New(w, w, r, slog.New(slog.DiscardHandler))
+	a := activation.New(w, w, w, nil, r, slog.New(slog.DiscardHandler))
 	return a.Activate(t.Context(), "edge", message("default/fire")), r
 }
 
@@ -189,7 +195,7 @@ func TestAnotherNodeIsToldAllOfIt(t *testing.T) {
 
 func TestWithoutAnInputThereIsNothingToExpect(t *testing.T) {
 	w := &world{instance: platform.Instance{ID: "fire-1", Node: "cloud", Phase: platform.Starting}}
-	a := activation.New(w, w, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	a := activation.New(w, w, w, nil, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	m := message("default/fire")
 	m.Input, m.Inputs = "", nil
 	a.Activate(t.Context(), "edge", m)
@@ -252,7 +258,7 @@ func TestThePlacementSpan(t *testing.T) {
 
 func TestARequestWithoutATrace(t *testing.T) {
 	w := &world{instance: platform.Instance{ID: "fire-1", Node: "edge"}}
-	a := activation.New(w, w, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	a := activation.New(w, w, w, nil, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	m := message("default/fire")
 	for _, m.Traceparent = range []string{"", "00-0-0-01", strings.Repeat("x", 1000)} {
 		if got := a.Activate(t.Context(), "edge", m); got.GetBound() == nil {
@@ -267,7 +273,7 @@ func TestARequestWithoutATrace(t *testing.T) {
 func TestMetricsCountOutcomes(t *testing.T) {
 	w := &world{}
 	r := prometheus.NewRegistry()
-	a := activation.New(w, w, r, slog.New(slog.DiscardHandler))
+	a := activation.New(w, w, w, nil, r, slog.New(slog.DiscardHandler))
 	for _, phase := range []platform.Phase{platform.Starting, platform.Starting, platform.Ready} {
 		w.instance = platform.Instance{ID: "fire-1", Node: "edge", Phase: phase}
 		a.Activate(t.Context(), "edge", message("default/fire"))
@@ -293,5 +299,63 @@ headstart_activations_total{function="default/fire",outcome="NoNode"} 1
 	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if d := cmp.Diff(want, page.Body.String()); d != "" {
 		t.Error(d)
+	}
+}
+
+// signing returns a control plane's key, and an activator that signs by it.
+func signing(t *testing.T, w *world) (ed25519.PublicKey, *activation.Activator) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return public, activation.New(w, w, w, private, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+}
+
+// The request's node hands it over with a signature on all that it is bound to. An older daemon does
+// not: the instance's node learns of the signature at once.
+func TestABindingToAnotherNodeIsSigned(t *testing.T) {
+	for _, handsOver := range []bool{true, false} {
+		w := &world{instance: platform.Instance{ID: "fire-1", Node: "cloud", Phase: platform.Starting}}
+		key, a := signing(t, w)
+		m := message("default/fire")
+		m.Caller, m.HandsOver = "default/caller", handsOver
+		token := a.Activate(t.Context(), "edge", m).GetBound().GetCapability()
+		expires, _, err := capability.Verify([]ed25519.PublicKey{key}, capability.Binding{Request: requestID,
+			Function: "default/fire", Instance: "fire-1", Input: "s3://videos/a.mjpeg", Inputs: "mask=s3://masks/a",
+			Source: "edge", Target: "cloud", Caller: "default/caller"}, token)
+		if left := time.Until(expires); err != nil || left <= 0 || left > capability.Life {
+			t.Errorf("%q: %v, expires in %v", token, err, left)
+		}
+		announced := w.sent[0].GetExpect().GetCapability()
+		if handsOver && announced != "" || !handsOver && announced != token {
+			t.Errorf("the daemon hands it over: %v; announced is %q", handsOver, announced)
+		}
+		m.Input, m.Inputs = "", nil
+		if a.Activate(t.Context(), "edge", m); handsOver && len(w.sent) != 1 || !handsOver && len(w.sent) != 2 {
+			t.Errorf("the daemon hands it over: %v; without an input, the other node is told %v", handsOver, w.sent)
+		}
+	}
+}
+
+func TestABindingToTheRequestsNodeNeedsNoSignature(t *testing.T) {
+	w := &world{instance: platform.Instance{ID: "fire-1", Node: "edge", Phase: platform.Ready}}
+	_, a := signing(t, w)
+	if got := a.Activate(t.Context(), "edge", message("default/fire")).GetBound(); got.GetCapability() != "" {
+		t.Errorf("bound as %v", got)
+	}
+}
+
+// A node calls for a function that runs elsewhere. Nothing is placed, and nothing grows by the names.
+func TestAttackANodeClaimsACaller(t *testing.T) {
+	w := &world{instance: platform.Instance{ID: "fire-1", Node: "cloud", Phase: platform.Ready}}
+	_, a := signing(t, w)
+	for node, caller := range map[string]string{"edge": "bank/ledger", "cloud": "default/caller"} {
+		m := message("default/fire")
+		m.Caller = caller
+		got := a.Activate(t.Context(), node, m).GetRefused()
+		if got.GetStatus() != http.StatusForbidden || got.GetReason() != "CallerUnknown" || got.GetField() != "x-headstart-caller" || len(w.order) != 0 {
+			t.Errorf("node %s calls for %s: %v, %v", node, caller, got, w.order)
+		}
 	}
 }

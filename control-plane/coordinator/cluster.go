@@ -55,7 +55,7 @@ func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluste
 	c := &Cluster{common: newCommon(parts, gateways), config: config, told: map[string]*nodeapi.Instances{}}
 	c.known, c.published = c.distancesKnown, c.tellOthers
 	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, InCharge: config.InCharge}, c.events, parts.Log)
-	c.begin(c.Platform, c, parts.Metrics)
+	c.begin(c.Platform, c, parts)
 	return c
 }
 

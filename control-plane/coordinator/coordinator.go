@@ -5,6 +5,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -42,6 +43,8 @@ type Platform interface {
 	// Load is what all daemons of the node have in their hands together.
 	Load(node string, inFlight map[string]int32)
 	Event(function string, e event.Event)
+	// Runs tells whether the node has an instance of the function.
+	Runs(node, function string) bool
 }
 
 // common is what needs to know the platform by Platform only.
@@ -70,8 +73,10 @@ type common struct {
 
 // Parts are what a coordinator is made of on each platform.
 type Parts struct {
-	Stores  stores.Stores
-	Traces  *trace.Store
+	Stores stores.Stores
+	Traces *trace.Store
+	// Key signs what requests are bound to; nil: nothing is signed.
+	Key     ed25519.PrivateKey
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
 }
@@ -81,15 +86,18 @@ func newCommon(p Parts, gateways xds.Config) *common {
 	gateways.Verify = verifyNode
 	c := &common{Nodes: daemons, Survey: survey.New(daemons, p.Metrics, p.Log), Gateways: xds.New(gateways, p.Log),
 		triggers: trigger.NewTeller(daemons), events: &event.Log{}, stores: p.Stores, traces: p.Traces, log: p.Log}
+	if p.Key != nil {
+		daemons.SetKeys(&nodeapi.Keys{Keys: [][]byte{p.Key.Public().(ed25519.PublicKey)}})
+	}
 	c.planner = routing.New(c.Survey, p.Metrics)
 	daemons.SetObserver(c.Survey)
 	return c
 }
 
 // begin takes the platform, and has h hear the nodes.
-func (c *common) begin(p Platform, h nodes.Handler, metrics prometheus.Registerer) {
+func (c *common) begin(p Platform, h nodes.Handler, parts Parts) {
 	c.platform = p
-	c.activator = activation.New(p, c.Nodes, metrics, c.log)
+	c.activator = activation.New(p, p, c.Nodes, parts.Key, parts.Metrics, c.log)
 	c.Nodes.SetHandler(h)
 }
 

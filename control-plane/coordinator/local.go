@@ -52,7 +52,7 @@ func NewLocal(config LocalConfig, parts Parts) (_ *Local, err error) {
 	); err != nil {
 		return nil, err
 	}
-	c.begin(c.Platform, c, parts.Metrics)
+	c.begin(c.Platform, c, parts)
 	c.tellNodes()
 	return c, nil
 }

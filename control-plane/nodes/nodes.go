@@ -68,6 +68,7 @@ type Server struct {
 	joined    map[string][]*stream // those that messages can be sent by, by node; the newest last
 	functions *nodeapi.Functions
 	inCharge  bool
+	keys      *nodeapi.Keys // nil: its capabilities are not signed
 }
 
 // process is one daemon of a node.
@@ -231,9 +232,12 @@ func (s *Server) join(st *stream) {
 	s.mu.Lock()
 	st.since = time.Now()
 	s.joined[st.node] = append(s.joined[st.node], st)
-	st.outbox <- &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}} // there is room: it is the first
+	if s.keys != nil { // first: with functions, the node takes requests over
+		_ = st.send(keys(s.keys))
+	}
+	st.outbox <- &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}} // there is room: it is the second
 	if s.inCharge {
-		_ = st.send(inCharge(true)) // the second
+		_ = st.send(inCharge(true)) // the third
 	}
 	s.mu.Unlock()
 	s.log.Info("node joined", "node", st.node, "version", st.register.GetVersion(), "process", st.name, "instances", len(st.register.GetInstances()))
@@ -335,6 +339,23 @@ func (s *Server) SetFunctions(f *nodeapi.Functions) {
 			_ = st.send(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: f}})
 		}
 	}
+}
+
+// SetKeys tells all nodes, and those that join later, which keys this control plane's capabilities may
+// be signed by. A new key is told before it signs, and an old one until its last capability has expired.
+func (s *Server) SetKeys(k *nodeapi.Keys) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys = k
+	for _, of := range s.joined {
+		for _, st := range of {
+			_ = st.send(keys(k)) // as above
+		}
+	}
+}
+
+func keys(k *nodeapi.Keys) *nodeapi.ControlMessage {
+	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Keys{Keys: k}}
 }
 
 // SetInCharge tells all nodes, and those that join later, whether this control plane is the one

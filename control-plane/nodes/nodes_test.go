@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/pki"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
@@ -558,6 +559,23 @@ func TestNodesAreToldWhoIsInCharge(t *testing.T) {
 	for _, n := range []*node{early, late} {
 		if m := n.receive(); m.GetInCharge() == nil || m.GetInCharge().GetHeld() {
 			t.Errorf("told %v", m)
+		}
+	}
+}
+
+// Before a node has functions for which it takes requests over, it knows what those are signed by.
+func TestNodesAreToldTheKeysFirst(t *testing.T) {
+	cp := serve(t)
+	early := cp.connect(t, "early", "v1")
+	early.wantFunctions()
+	keys := &nodeapi.Keys{Keys: [][]byte{[]byte("one"), []byte("two")}}
+	cp.SetKeys(keys)
+	for name, n := range map[string]*node{"early": early, "late": cp.connect(t, "late", "v1")} {
+		if got := n.receive().GetKeys(); !proto.Equal(got, keys) {
+			t.Errorf("%s is told %v", name, got)
+		}
+		if name == "late" {
+			n.wantFunctions()
 		}
 	}
 }

@@ -4,6 +4,7 @@ package soak
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -28,7 +29,9 @@ import (
 
 	"github.com/headstart-mesh/headstart/e2e/soak/plan"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 )
@@ -43,7 +46,8 @@ type controlPlane struct {
 	nodeapi.UnimplementedControlPlaneServer
 	w                   *world
 	ca                  *peertlstest.Authority
-	authority           string // its file
+	key                 ed25519.PrivateKey // of capabilities
+	authority           string             // its file
 	address, identity   string
 	placements, serving sync.WaitGroup
 	over                context.Context
@@ -65,6 +69,10 @@ type session struct {
 func newControlPlane(w *world) *controlPlane {
 	w.t.Helper()
 	c := &controlPlane{w: w, ca: peertlstest.New(w.t), nodes: map[string]*session{"edge": {}, "cloud": {}}, authority: filepath.Join(w.dir, "ca.pem")}
+	var err error
+	if _, c.key, err = ed25519.GenerateKey(nil); err != nil {
+		w.t.Fatal(err)
+	}
 	var cancel context.CancelFunc
 	c.over, cancel = context.WithCancel(context.Background())
 	w.t.Cleanup(func() { cancel(); c.placements.Wait(); c.serving.Wait() })
@@ -132,6 +140,7 @@ func (c *controlPlane) register(name string, stream nodeapi.ControlPlane_Connect
 	s := c.nodes[name]
 	s.stream, s.load = stream, nil
 	c.mu.Unlock()
+	c.say(name, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Keys{Keys: &nodeapi.Keys{Keys: [][]byte{c.key.Public().(ed25519.PublicKey)}}}})
 	c.say(name, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: &nodeapi.Functions{Functions: functions(), Stores: c.w.stores()}}})
 	c.tell(name)
 	c.say(name, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Triggers{Triggers: &nodeapi.Triggers{Triggers: triggers()}}})
@@ -277,6 +286,9 @@ func (c *controlPlane) place(asker string, a *nodeapi.Activate) {
 	bound := &nodeapi.Bound{Request: a.GetRequest(), Instance: fmt.Sprintf("soak_%06d-%d_u", r.Number, placed), Node: on.name, Cold: r.Start > 0}
 	if on.name != asker {
 		bound.PeerAddress = on.peer
+		bound.Capability = capability.Sign(c.key, capability.Binding{Request: a.GetRequest(), Function: a.GetFunction(),
+			Instance: bound.GetInstance(), Input: a.GetInput(), Inputs: reference.NewInputs("", a.GetInputs()).String(),
+			Source: asker, Target: on.name, Caller: a.GetCaller()}, time.Now().Add(capability.Life))
 	}
 	answer := func() { c.say(asker, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Bound{Bound: bound}}) }
 	if r.Fault == plan.InstanceGone && placed == 1 {

@@ -54,8 +54,8 @@ const (
 	HeaderField  = "x-headstart-field"
 )
 
-// Headers between daemons, which no gateway sets. HeaderUndelivered and HeaderDepth are seen
-// outside of them, too.
+// Headers between daemons, which no gateway sets. HeaderUndelivered, HeaderDepth and HeaderCaller are
+// seen outside of them, too.
 const (
 	// HeaderInstance names the target of a request that is handed over, and HeaderProtocol what
 	// the function speaks.
@@ -68,6 +68,11 @@ const (
 	// HeaderUndelivered is on an answer to a daemon that handed over a request, which nobody
 	// got.
 	HeaderUndelivered = "x-headstart-undelivered"
+	// HeaderCapability is the control plane's signature on the binding of a request that is handed
+	// over.
+	HeaderCapability = "x-headstart-capability"
+	// HeaderCaller is namespace/name of the function that has made the request by its socket.
+	HeaderCaller = "x-headstart-caller"
 	// HeaderProgress asks and tells how far a request is that was handed over.
 	HeaderProgress = "x-headstart-progress"
 )

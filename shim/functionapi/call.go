@@ -129,6 +129,9 @@ func (h *handler) request(r *http.Request, id string, t target, o origin) (*http
 	out.Header.Set(filterapi.HeaderRequest, id)
 	out.Header.Set(filterapi.HeaderFunction, f.GetName())
 	out.Header.Set(filterapi.HeaderDepth, strconv.Itoa(depth+1))
+	if caller := h.server.config.Caller(h.sandbox.id); caller != "" { // after clean: nobody says so himself
+		out.Header.Set(filterapi.HeaderCaller, caller)
+	}
 	if ref := refs[""]; ref != "" {
 		out.Header.Set(filterapi.HeaderInput, ref)
 	}

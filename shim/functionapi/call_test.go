@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -109,6 +110,7 @@ func TestACallSaysWhatAGatewayWould(t *testing.T) {
 	_ = body(t, resp)
 	h := <-got
 	for name, want := range map[string]string{"x-headstart-function": "default/video", "x-headstart-input": "s3://videos/camera/1", "x-headstart-depth": "4", "authorization": "mine",
+		"x-headstart-caller":   "default/fire",
 		"x-headstart-endpoint": "", "x-headstart-instance": "", "x_key": "", "x-envoy-a": "", "x-forwarded-for": "", "forwarded": ""} {
 		if v := h.Get(name); v != want {
 			t.Errorf("%s is %q, want %q", name, v, want)
@@ -215,6 +217,20 @@ func TestCallsHaveAnEndForLiars(t *testing.T) {
 	r.begin("fire-1", id(0), nil, 0)
 	if resp := r.ask("fire-1", http.MethodPost, "/call/fire", nil, "x-headstart-request", id(0)); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Error(resp.Status)
+	}
+}
+
+// Who calls is known by the socket alone.
+func TestAttackAFunctionClaimsToBeAnother(t *testing.T) {
+	got := make(chan []string, 1)
+	r := newRig(t, func(_ http.ResponseWriter, req *http.Request) { got <- req.Header.Values("x-headstart-caller") })
+	for sandbox, want := range map[string][]string{"fire-1": {"default/fire"}, "fire-2": nil} {
+		for _, name := range []string{"x-headstart-caller", "X_Headstart_Caller"} {
+			_ = body(t, r.ask(sandbox, http.MethodPost, "/call/fire", nil, name, "bank/ledger"))
+			if caller := <-got; !slices.Equal(caller, want) {
+				t.Errorf("%s calls with %s, as %q", sandbox, name, caller)
+			}
+		}
 	}
 }
 

@@ -54,6 +54,9 @@ var errEnded = errors.New("the sockets are closed: the daemon is being stopped")
 type Config struct {
 	// Function returns a function by its name, or a *problem.Problem if there is none.
 	Function func(ctx context.Context, name string) (*nodeapi.Function, error)
+	// Caller is the name of the function whose instance a sandbox is, empty if it is none's. nil: of no
+	// sandbox that is known.
+	Caller func(sandbox string) string
 	// Job waits until the node has heard of the job whose sandbox it is, if it is a job's. Its
 	// error is the *problem.Problem for which that has no input. nil: of all jobs it has heard.
 	Job func(ctx context.Context, sandbox string) error
@@ -82,6 +85,9 @@ type Server struct {
 
 // New returns a server without sockets. It answers nobody before Run.
 func New(c Config) *Server {
+	if c.Caller == nil {
+		c.Caller = func(string) string { return "" }
+	}
 	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}}, large: make(chan struct{}, roomsLarge), sandboxes: map[string]*sandbox{}}
 }
 

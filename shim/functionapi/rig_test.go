@@ -77,7 +77,7 @@ func newRig(t *testing.T, calls http.HandlerFunc) *rig {
 func next(t *testing.T, dir string, succeeds bool, calls http.HandlerFunc) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: dir, registry: prometheus.NewRegistry()}
-	r.Server = functionapi.New(functionapi.Config{Function: r.function, Job: r.awaitJob, Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
+	r.Server = functionapi.New(functionapi.Config{Function: r.function, Caller: callerOf, Job: r.awaitJob, Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
 	for id, namespace := range namespaces {
 		path := filepath.Join(dir, id)
 		if err := os.MkdirAll(path, 0o755); err != nil {
@@ -105,6 +105,14 @@ func (r *rig) open(id, namespace string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// callerOf knows one of the sandboxes as a function's.
+func callerOf(sandbox string) string {
+	if sandbox == "fire-1" {
+		return "default/fire"
+	}
+	return ""
 }
 
 func (r *rig) function(_ context.Context, name string) (*nodeapi.Function, error) {

@@ -281,7 +281,7 @@ func TestAnInputThatIsNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := buffer.New(buffer.Quota{}, buffer.Tier{Name: "redis", Limit: bufferLimit, Medium: hidden{files}})
-	r := newNodeOver(t, http.DefaultTransport, buf, state)
+	r := newNodeOver(t, "edge-1", http.DefaultTransport, buf, state)
 	var got seen
 	r.instances.run(t, see(t, &r, &got))
 	r.gateway = unixClient(t, serveUnix(t, r.Gateway()))

@@ -153,7 +153,7 @@ func TestTheDeadlineIsThatOfACopyToo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newNodeOver(t, nil, buffer.New(buffer.Quota{}, buffer.Tier{Name: "redis", Limit: bufferLimit, Medium: buffertest.Mute{}},
+		r := newNodeOver(t, "edge-1", nil, buffer.New(buffer.Quota{}, buffer.Tier{Name: "redis", Limit: bufferLimit, Medium: buffertest.Mute{}},
 			buffer.Tier{Name: "disk", Limit: bufferLimit, Medium: disk}), state)
 		r.change(func(f *nodeapi.Function) { f.ReadyTimeout = durationpb.New(readyTimeout) })
 		r.instances.ready = readyNowhere

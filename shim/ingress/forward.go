@@ -116,6 +116,7 @@ func (in *Ingress) send(ctx context.Context, w http.ResponseWriter, r *http.Requ
 			}
 			out.Header.Set(filterapi.HeaderRequest, p.id)
 			setDepth(out.Header, p.depth)
+			setOrNone(out.Header, filterapi.HeaderCaller, p.caller)
 			tracing.Inject(phases.ctx, out.Header)
 			if slices.Contains(to.files, "") {
 				out.Header.Set(filterapi.HeaderInputFile, staging.Path("", p.id))

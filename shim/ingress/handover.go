@@ -74,20 +74,16 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 		Body:  p.body,
 		Paced: true,
 		Prepare: func(out *http.Request) {
-			out.URL.Scheme, out.URL.Host = "https", bound.GetPeerAddress()
+			out.URL.Scheme, out.URL.Host = "https", proxy.PeerHost(bound.GetNode(), bound.GetPeerAddress())
 			// Set anew: a client's Connection header can name any of them for removal.
 			out.Header.Set(filterapi.HeaderRequest, p.id)
 			out.Header.Set(filterapi.HeaderFunction, p.function.GetName())
 			out.Header.Set(filterapi.HeaderInstance, bound.GetInstance())
 			out.Header.Set(filterapi.HeaderWaited, strconv.FormatInt(time.Since(p.began).Milliseconds(), 10))
-			for header, ref := range map[string]string{
-				filterapi.HeaderInput: refs[""], filterapi.HeaderInputs: refs.String(),
-			} {
-				out.Header.Del(header)
-				if ref != "" {
-					out.Header.Set(header, ref)
-				}
-			}
+			setOrNone(out.Header, filterapi.HeaderInput, refs[""])
+			setOrNone(out.Header, filterapi.HeaderInputs, refs.String())
+			setOrNone(out.Header, filterapi.HeaderCaller, p.caller)
+			setOrNone(out.Header, filterapi.HeaderCapability, bound.GetCapability())
 			setDepth(out.Header, p.depth)
 			out.Header.Del(filterapi.HeaderProtocol)
 			if speaksH2(r) {
@@ -108,6 +104,14 @@ func (in *Ingress) handOver(ctx context.Context, w http.ResponseWriter, r *http.
 		},
 		Explain: func(err error, midway bool) error { return unlessDelivered(err, explain(err, midway)) },
 	})
+}
+
+// setOrNone sets a header, or has none of it.
+func setOrNone(h http.Header, name, value string) {
+	h.Del(name)
+	if value != "" {
+		h.Set(name, value)
+	}
 }
 
 // waitedElsewhere is for how long a request that is handed over has waited before, which the other

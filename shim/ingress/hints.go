@@ -68,6 +68,10 @@ func (in *Ingress) Hints() http.Handler {
 // Expect is a hint from the control plane: a request parked on another node is bound
 // to an instance here, and its input may start to flow before it arrives.
 func (in *Ingress) Expect(m *nodeapi.Expect) {
+	in.announced.add(m, time.Now())
+	if m.GetCapability() != "" && m.GetInput() == "" && len(m.GetInputs()) == 0 {
+		return // there is no more to it
+	}
 	var err error = unknown()
 	if f := in.config.Functions.Lookup(m.GetFunction()); f != nil {
 		refs := f.Taken(reference.NewInputs(m.GetInput(), m.GetInputs()))

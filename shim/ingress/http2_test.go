@@ -2,7 +2,6 @@ package ingress_test
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
@@ -126,17 +124,9 @@ func TestAFunctionInTheMeshThatSpeaksHTTP2(t *testing.T) {
 
 // Another node's daemon learns what the function speaks.
 func TestAFunctionOfAnotherNodeThatSpeaksHTTP2(t *testing.T) {
-	there := newRig(t, nil)
-	there.instances.runH2(t, grpcLike(t))
-	peer := httptest.NewTLSServer(there.Peers())
-	t.Cleanup(peer.Close)
-	toPeer := peer.Client().Transport.(*http.Transport)
-	toPeer.TLSClientConfig = &tls.Config{RootCAs: toPeer.TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS13}
-	here := newNode(t, toPeer)
-	here.cp.activate = func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error) {
-		return &nodeapi.Bound{Instance: target, Node: "edge-2", PeerAddress: peer.Listener.Addr().String()}, nil
-	}
-	resp := do(t, gatewayH2(t, here.Gateway()), request(t, "POST", withoutInput, newID(), "", io.MultiReader(strings.NewReader("message"))))
+	p := newPair(t, nil)
+	p.target.instances.runH2(t, grpcLike(t))
+	resp := do(t, gatewayH2(t, p.gateway.Gateway()), request(t, "POST", withoutInput, newID(), "", io.MultiReader(strings.NewReader("message"))))
 	if got := read(t, resp.Body); got != "message" || resp.Trailer.Get("Grpc-Status") != "0" {
 		t.Errorf("%d %q, trailers %v", resp.StatusCode, got, resp.Trailer)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
@@ -78,6 +79,9 @@ type Ingress struct {
 	held   held
 	crowd  crowd
 	tally  *tally
+	// capabilities are of requests that other nodes hand over; announced are those that come ahead of them.
+	capabilities capability.Verifier
+	announced    announced
 	// By what the other side speaks.
 	functionSide, relaySide proxy.Transports
 	pause                   time.Duration // the first between two placements of a request
@@ -111,10 +115,15 @@ func (in *Ingress) Signals(now time.Time) *nodeapi.Signals {
 	})
 }
 
-// Gateway serves the requests that the node's own Envoy sends, and the daemon itself.
+// Gateway serves the requests that the node's own Envoy sends, and the daemon itself: nobody else can
+// have set their headers.
 func (in *Ingress) Gateway() http.Handler {
+	own := func(r *http.Request, p *parked) error {
+		p.caller = r.Header.Get(filterapi.HeaderCaller)
+		return nil
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		in.serve(w, r, nil, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
+		in.serve(w, r, entrance{admit: own}, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
 	})
 }
 
@@ -122,7 +131,7 @@ func (in *Ingress) Gateway() http.Handler {
 func (in *Ingress) Peers() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		instance := r.Header.Get(filterapi.HeaderInstance)
-		in.serve(w, r, nil, func(ctx context.Context, r *http.Request, p *parked) error {
+		in.serve(w, r, entrance{admit: in.checkBound}, func(ctx context.Context, r *http.Request, p *parked) error {
 			trace.SpanFromContext(ctx).SetAttributes(tracing.Instance.String(instance))
 			p.deadline = p.deadline.Add(-waitedElsewhere(r.Header))
 			p.tell = progressTo(w, r)

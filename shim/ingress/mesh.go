@@ -19,14 +19,16 @@ type Keys interface {
 // so only the key says whose function a request is for, and only the function's templates what its
 // input may be.
 func (in *Ingress) MeshGateway(keys Keys) http.Handler {
+	admit := func(r *http.Request, _ *parked) error { return checkKey(r.Header, keys) }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		in.serve(w, r, keys, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
+		in.serve(w, r, entrance{routed: true, admit: admit}, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
 	})
 }
 
 // checkKey is a *problem.Problem for a request that some route has made up.
 func checkKey(h http.Header, keys Keys) error {
 	if keys.Valid(h.Get(filterapi.HeaderFunction), h.Get(filterapi.HeaderKey)) {
+		h.Del(filterapi.HeaderKey)
 		return nil
 	}
 	return problem.New(http.StatusForbidden, "GatewayUnknown", filterapi.HeaderKey,

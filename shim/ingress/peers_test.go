@@ -2,6 +2,7 @@ package ingress_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -19,7 +20,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
@@ -32,8 +35,10 @@ var localhost = net.IPv4(127, 0, 0, 1)
 
 // pair is a gateway's node and the node that has the instance.
 type pair struct {
+	ca              *peertlstest.Authority
 	gateway, target *rig
-	server          *httptest.Server // the target's
+	key             ed25519.PrivateKey // the control plane's
+	server          *httptest.Server   // the target's
 	// parked gets a value when the gateway's node has heard that the target has a request.
 	parked chan struct{}
 }
@@ -59,8 +64,10 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	t.Helper()
 	ca := peertlstest.New(t)
 	serverTLS, _ := ca.Load(t, "edge-2", localhost)
-	_, clientTLS := ca.Load(t, "edge-1", localhost)
-	p := &pair{target: newNode(t, http.DefaultTransport), parked: make(chan struct{}, 1)}
+	p := &pair{
+		ca: ca, target: newNodeNamed(t, "edge-2", http.DefaultTransport), key: newKey(t), parked: make(chan struct{}, 1),
+	}
+	p.target.Trust([]ed25519.PublicKey{p.key.Public().(ed25519.PublicKey)})
 	if function != nil {
 		p.target.instances.run(t, function)
 	}
@@ -76,14 +83,40 @@ func newPair(t *testing.T, function http.HandlerFunc) *pair {
 	s.Start()
 	t.Cleanup(s.Close)
 	p.server = s
-	transport := proxy.NewPeerTransport(
-		func(host string) (*tls.Config, error) { return peertls.ClientFor(clientTLS, host), nil }, nil,
-	)
-	t.Cleanup(transport.CloseIdleConnections)
-	p.gateway = newNode(t, p.hearing(transport))
+	p.gateway = newNode(t, p.hearing(p.peers(t, "edge-1")))
+	p.gateway.cp.sign = func(a *nodeapi.Activate, b *nodeapi.Bound) string {
+		return capability.Sign(p.key, binding(a, b), time.Now().Add(capability.Life))
+	}
 	p.gateway.gateway = unixClient(t, serveUnix(t, p.gateway.Gateway()))
 	p.bind(l.Addr().String(), true)
 	return p
+}
+
+// peers sends requests to other nodes with the certificate of that one.
+func (p *pair) peers(t *testing.T, node string) *http.Transport {
+	t.Helper()
+	_, conf := p.ca.Load(t, node, localhost)
+	transport := proxy.NewPeerTransport(
+		func(host string) (*tls.Config, error) { return peertls.ClientFor(conf, host), nil }, nil,
+	)
+	t.Cleanup(transport.CloseIdleConnections)
+	return transport
+}
+
+func newKey(t testing.TB) ed25519.PrivateKey {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// binding is what a control plane signs of a request that is parked on edge-1.
+func binding(a *nodeapi.Activate, b *nodeapi.Bound) capability.Binding {
+	return capability.Binding{Request: a.GetRequest(), Function: a.GetFunction(), Instance: b.GetInstance(),
+		Input: a.GetInput(), Inputs: reference.NewInputs("", a.GetInputs()).String(), Source: "edge-1",
+		Target: b.GetNode(), Caller: a.GetCaller()}
 }
 
 func (p *pair) bind(address string, cold bool) {

@@ -45,6 +45,7 @@ type parked struct {
 	body     *proxy.Body
 	received *engine.Input // the body on its way into the buffer; nil: it does not go there
 	depth    int           // of calls of functions by functions
+	caller   string        // the function that makes the request, as far as that is certain; empty: none is known to
 	// tell has the daemon that handed the request over know how far it is.
 	tell  func(progress string)
 	began time.Time
@@ -67,9 +68,18 @@ func (p *parked) inputs() []*engine.Input {
 // the last moment still has its whole request timeout, and the daemon the last word.
 const deliveryGrace = 2 * time.Second
 
-// serve parks one request, has answer answer it, and says what became of it. keys are nil where
-// nobody else can have set a request's headers.
-func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, keys Keys, answer func(context.Context, *http.Request, *parked) error) {
+// entrance is one of the ways in.
+type entrance struct {
+	// admit refuses requests of others than the way is for, and learns who the caller is.
+	admit func(*http.Request, *parked) error
+	// routed: a route that Headstart has not written may have named the input.
+	routed bool
+}
+
+// serve parks one request, has answer answer it, and says what became of it.
+func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, by entrance,
+	answer func(context.Context, *http.Request, *parked) error,
+) {
 	began := time.Now()
 	defer in.crowd.enter(w)()
 	keepWebSocketOnly(r.Header)
@@ -81,7 +91,7 @@ func (in *Ingress) serve(w http.ResponseWriter, r *http.Request, keys Keys, answ
 	defer span.End()
 	p := &parked{body: body, depth: depth(r.Header), tell: func(string) {}}
 	defer p.body.Leave()
-	err := in.park(ctx, r, p, began, keys)
+	err := in.park(ctx, r, p, began, by)
 	if err != nil {
 		err = in.verdict(r, err)
 	} else {
@@ -122,7 +132,7 @@ func whileThere(r *http.Request) (_ *http.Request, forget func()) {
 
 // park reads what the request is, and has its inputs fetched from now on. On error the
 // request holds nothing.
-func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began time.Time, keys Keys) error {
+func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began time.Time, by entrance) error {
 	id := cmp.Or(r.Header.Get(filterapi.HeaderRequest), nodeapi.NewRequestID())
 	if !nodeapi.IsRequestID(id) {
 		return problem.New(
@@ -131,11 +141,8 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 		)
 	}
 	p.id = id
-	if keys != nil {
-		if err := checkKey(r.Header, keys); err != nil {
-			return err
-		}
-		r.Header.Del(filterapi.HeaderKey)
+	if err := by.admit(r, p); err != nil {
+		return err
 	}
 	wait, cancel := in.waiting(ctx)
 	defer cancel()
@@ -145,7 +152,7 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	}
 	p.function, p.began, p.deadline = f, began, began.Add(f.GetReadyTimeout().AsDuration()+deliveryGrace)
 	span := trace.SpanFromContext(ctx)
-	refs, degraded, err := references(r, f, keys != nil)
+	refs, degraded, err := references(r, f, by.routed)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -91,17 +92,22 @@ func newRig(t *testing.T, function http.HandlerFunc) *rig {
 
 func newNode(t *testing.T, peers http.RoundTripper) *rig {
 	t.Helper()
+	return newNodeNamed(t, "edge-1", peers)
+}
+
+func newNodeNamed(t *testing.T, node string, peers http.RoundTripper) *rig {
+	t.Helper()
 	state := t.TempDir()
 	buf, err := buffer.Open(filepath.Join(state, "buffer"), bufferLimit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newNodeOver(t, peers, buf, state)
+	return newNodeOver(t, node, peers, buf, state)
 }
 
 // newNodeOver is a node that has its inputs in the buffer, which it closes, and its
 // sandboxes' files below state.
-func newNodeOver(t *testing.T, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
+func newNodeOver(t *testing.T, node string, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
 	t.Helper()
 	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
 		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), named: filepath.Join(state, "inputs"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
@@ -129,7 +135,7 @@ func newNodeOver(t *testing.T, peers http.RoundTripper, buf *buffer.Buffer, stat
 		{Name: withoutInput, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
-	r.Ingress = ingress.New(ingress.Config{Node: "edge-1", Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Engine: e, Peers: peers,
+	r.Ingress = ingress.New(ingress.Config{Node: node, Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Engine: e, Peers: peers,
 		Mesh: r.mesh, Deliveries: r.deliveries, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
 	r.Hasten()
 	t.Cleanup(func() {
@@ -294,6 +300,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 // controlPlane binds each request to the instance target, unless activate says else.
 type controlPlane struct {
 	activate func(context.Context, *nodeapi.Activate) (*nodeapi.Bound, error)
+	sign     func(*nodeapi.Activate, *nodeapi.Bound) string // nil: an older one
 
 	mu     sync.Mutex
 	asked  []*nodeapi.Activate
@@ -306,7 +313,12 @@ func (c *controlPlane) Activate(ctx context.Context, a *nodeapi.Activate) (*node
 	c.asked = append(c.asked, a)
 	c.mu.Unlock()
 	if c.activate != nil {
-		return c.activate(ctx, a)
+		bound, err := c.activate(ctx, a)
+		if err == nil && c.sign != nil && bound.GetPeerAddress() != "" {
+			bound = proto.CloneOf(bound)
+			bound.Capability = c.sign(a, bound)
+		}
+		return bound, err
 	}
 	return &nodeapi.Bound{Request: a.GetRequest(), Instance: target, Node: "edge-1", Cold: true}, nil
 }

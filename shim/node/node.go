@@ -4,6 +4,7 @@
 package node
 
 import (
+	"crypto/ed25519"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
@@ -49,6 +50,15 @@ func (c common) Functions(m *nodeapi.Functions) {
 
 // Expect implements uplink.Handler.
 func (c common) Expect(m *nodeapi.Expect) { c.parts.Ingress.Expect(m) }
+
+// Keys implements uplink.Handler.
+func (c common) Keys(m *nodeapi.Keys) {
+	var keys []ed25519.PublicKey
+	for _, key := range m.GetKeys() {
+		keys = append(keys, key)
+	}
+	c.parts.Ingress.Trust(keys)
+}
 
 // Confirm implements uplink.Handler.
 func (c common) Confirm(m *nodeapi.Confirm) { c.parts.Relay.Confirm(m.GetId()) }

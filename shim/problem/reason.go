@@ -23,6 +23,7 @@ const (
 	// ReasonInstanceGone and ReasonInstanceStopped: the instance ended before it got the request.
 	ReasonInstanceGone    Reason = "InstanceGone"
 	ReasonInstanceStopped Reason = "InstanceStopped"
+	ReasonNotBound        Reason = "NotBound"
 	ReasonPeerFailed      Reason = "PeerFailed"
 	ReasonPeerUnreachable Reason = "PeerUnreachable"
 	ReasonRelayFailed     Reason = "RelayFailed"
@@ -60,6 +61,7 @@ var faults = map[Reason]Fault{
 	ReasonDaemonStopping:   FaultNobody,
 	ReasonDuplicateRequest: FaultNobody,
 	ReasonFunctionUnknown:  FaultNobody,
+	ReasonNotBound:         FaultNobody,
 	ReasonInstanceGone:     FaultNobody,
 	ReasonInstanceStopped:  FaultNobody,
 	ReasonPeerUnreachable:  FaultNobody,

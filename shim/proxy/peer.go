@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
 
 const (
@@ -23,8 +26,45 @@ const (
 	lastWords = 2 * time.Second
 )
 
-// NewPeerTransport returns a transport to other nodes' daemons, which have their address
-// in their certificate. client returns the configuration for one connection to a host: a
+// nodeMark is between a node's name, in which it cannot be (RFC 1123), and its address.
+const nodeMark = "~"
+
+// PeerHost is the host of a URL that leads to a node's daemon at an address (host:port). It names both,
+// so that a connection of before is used for that node alone, whoever has its address now.
+func PeerHost(node, address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address // nobody can dial it
+	}
+	return net.JoinHostPort(node+nodeMark+host, port)
+}
+
+func splitPeerHost(address string) (node, host, port string, err error) {
+	host, port, err = net.SplitHostPort(address)
+	if err != nil {
+		return "", "", "", err
+	}
+	node, host, named := strings.Cut(host, nodeMark)
+	if !named {
+		return "", "", "", fmt.Errorf("%s names no node", address)
+	}
+	return node, host, port, nil
+}
+
+// isNode refuses all certificates but the node's: another one may have its address by now.
+func isNode(conf *tls.Config, node string) *tls.Config {
+	conf = conf.Clone()
+	conf.VerifyConnection = func(s tls.ConnectionState) error {
+		if name, err := peertls.PeerName(s); err != nil || name != node {
+			return fmt.Errorf("node %s was to be reached, and the certificate is of %q", node, name)
+		}
+		return nil
+	}
+	return conf
+}
+
+// NewPeerTransport returns a transport to other nodes' daemons, by URLs with a PeerHost. They have their
+// name and address in their certificate. client returns the configuration for one connection to a host: a
 // node's certificate may be renewed between two. opened hears of each connection, and closed
 // is called when that ends; it may be nil.
 func NewPeerTransport(client func(host string) (*tls.Config, error), opened func(*tls.Conn) (closed func()),
@@ -37,7 +77,7 @@ func NewPeerTransport(client func(host string) (*tls.Config, error), opened func
 	t := Plain()
 	t.IdleConnTimeout = peerIdle
 	t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		host, _, err := net.SplitHostPort(address)
+		node, host, port, err := splitPeerHost(address)
 		if err != nil {
 			return nil, fmt.Errorf("dialing a peer: %w", err)
 		}
@@ -47,7 +87,7 @@ func NewPeerTransport(client func(host string) (*tls.Config, error), opened func
 		}
 		ctx, cancel := context.WithTimeout(ctx, 2*peerDialTimeout) // the handshake's, too
 		defer cancel()
-		c, err := (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, network, address)
+		c, err := (&tls.Dialer{NetDialer: dialer, Config: isNode(conf, node)}).DialContext(ctx, network, net.JoinHostPort(host, port))
 		if err != nil {
 			// Nobody gets a request by a connection that is not secured, either: its node may
 			// have died meanwhile, or another one may have its address now.

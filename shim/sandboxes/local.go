@@ -45,7 +45,6 @@ type Local struct {
 type run struct {
 	*instance
 	port int32
-	job  bool // it runs once and takes no requests
 	// life ends with a stopRequest, or with the set, which the program survives.
 	life context.Context
 	stop context.CancelCauseFunc
@@ -160,7 +159,8 @@ func checkPort(port int32) error {
 
 // addRun makes a sandbox known; the caller holds mu, or the set alone.
 func (l *Local) addRun(id, function string, port int32, job bool) *run {
-	in := &run{instance: l.add(id, function), port: port, job: job}
+	in := &run{instance: l.add(id, function), port: port}
+	in.job = job
 	in.life, in.stop = context.WithCancelCause(l.ctx)
 	l.runs[id] = in
 	return in

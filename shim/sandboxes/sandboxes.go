@@ -83,6 +83,8 @@ type Set struct {
 // instance is a sandbox that takes requests, or will.
 type instance struct {
 	id, function string
+	// job: it runs once and takes no requests, and is no function's.
+	job bool
 
 	// Guarded by the set's mu.
 	at      Endpoint
@@ -206,6 +208,17 @@ func (s *Set) find(ctx context.Context, id string) (*instance, error) {
 		}
 		return nil, s.announced.Next(), nil
 	})
+}
+
+// Function is the name of the function whose instance it is, empty if it is none's.
+func (s *Set) Function(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.instances[id]
+	if in == nil || in.job {
+		return ""
+	}
+	return in.function
 }
 
 // Inputs is where the instance sees its inputs, nil when it does not: then requests carry their

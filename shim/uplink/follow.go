@@ -1,7 +1,9 @@
 package uplink
 
 import (
+	"bytes"
 	"context"
+	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -31,6 +33,8 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 		u.refused(s, k.Refused)
 	case *nodeapi.ControlMessage_InCharge:
 		s.takes(k.InCharge.GetHeld())
+	case *nodeapi.ControlMessage_Keys:
+		s.said.keys = k.Keys
 	default:
 		news := said{functions: m.GetFunctions(), instances: m.GetInstances(), triggers: m.GetTriggers(), neighbours: m.GetNeighbours()}
 		s.said.add(news)
@@ -42,9 +46,37 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 		u.doubt()
 	}
 	u.mu.Lock()
+	came := !s.up
 	s.up = true
 	u.mu.Unlock()
+	if came || m.GetKeys() != nil {
+		u.tellKeys()
+	}
 	u.choose()
+}
+
+// tellKeys says which keys count: those of all control planes that are there, as any of them may have
+// bound a request; none while one of them has told none, as its bindings have no capabilities. While
+// no control plane is there, the keys of before count. The caller holds handling.
+func (u *Uplink) tellKeys() {
+	u.mu.Lock()
+	var all [][]byte
+	there, bare := false, false
+	for _, s := range u.streams {
+		if !s.up {
+			continue
+		}
+		there, bare = true, bare || len(s.said.keys.GetKeys()) == 0
+		all = append(all, s.said.keys.GetKeys()...)
+	}
+	u.mu.Unlock()
+	if bare {
+		all = nil
+	}
+	if there {
+		slices.SortFunc(all, bytes.Compare)
+		u.handler.Keys(&nodeapi.Keys{Keys: slices.CompactFunc(all, bytes.Equal)})
+	}
 }
 
 // takes says whether the control plane is in charge.

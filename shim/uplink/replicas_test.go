@@ -3,6 +3,7 @@ package uplink_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -318,4 +319,60 @@ func TestTheSpareAddress(t *testing.T) {
 	if n := r.Connected(); n != 1 {
 		t.Errorf("%d are connected", n)
 	}
+}
+
+func (s *stream) keys(all ...string) {
+	m := &nodeapi.Keys{}
+	for _, key := range all {
+		m.Keys = append(m.Keys, []byte(key))
+	}
+	s.say(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Keys{Keys: m}})
+}
+
+// trusts wants these keys to count by the time that the handler has heard a word.
+func (r *rig) trusts(s *stream, want ...string) {
+	r.t.Helper()
+	s.expect("all before")
+	r.hears("expect all before")
+	r.handler.mu.Lock()
+	defer r.handler.mu.Unlock()
+	if !slices.Equal(r.handler.keys, want) {
+		r.t.Errorf("the keys %q count, want %q", r.handler.keys, want)
+	}
+}
+
+// Any control plane may bind a request, so the keys of all count together. While one has none, as an
+// older one, none count: what it binds is not signed.
+func TestKeysOfAllControlPlanesCount(t *testing.T) {
+	w := newTwo(t)
+	w.a.keys("shared", "old")
+	w.trusts(w.a, "old", "shared")
+	w.b.functions(1) // the older one speaks
+	w.trusts(w.b)
+	w.b.end <- errors.New("it is updated")
+	w.b = w.comes(w.second)
+	w.trusts(w.a, "old", "shared")
+	w.b.keys("next", "shared")
+	w.trusts(w.b, "next", "old", "shared")
+	w.a.keys("shared")
+	w.trusts(w.a, "next", "shared")
+}
+
+// A daemon that loses its control planes goes on asking for what they have signed.
+func TestKeysOutliveTheStream(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	s := r.comes(r.cp)
+	s.keys("one")
+	r.trusts(s, "one")
+	s.end <- errors.New("it restarts")
+	s = r.comes(r.cp)
+	r.handler.mu.Lock()
+	keys, told := r.handler.keys, r.handler.told
+	r.handler.mu.Unlock()
+	if !slices.Equal(keys, []string{"one"}) || told != 1 {
+		t.Errorf("without a control plane the keys %q count, told %d times", keys, told)
+	}
+	s.keys("two")
+	r.trusts(s, "two")
 }

@@ -280,7 +280,22 @@ func (s *stream) say(m *nodeapi.ControlMessage) {
 }
 
 // handler tells what it was called with.
-type handler struct{ calls chan string }
+type handler struct {
+	calls chan string
+
+	mu   sync.Mutex
+	keys []string // as told last
+	told int      // how often
+}
+
+func (h *handler) Keys(m *nodeapi.Keys) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keys, h.told = nil, h.told+1
+	for _, key := range m.GetKeys() {
+		h.keys = append(h.keys, string(key))
+	}
+}
 
 func (h *handler) Functions(f *nodeapi.Functions) {
 	h.calls <- "functions " + strconv.Itoa(len(f.GetFunctions()))

@@ -58,6 +58,8 @@ type said struct {
 	instances  *nodeapi.Instances
 	triggers   *nodeapi.Triggers
 	neighbours *nodeapi.Neighbours
+	// keys count together with those of the others, whichever is followed.
+	keys *nodeapi.Keys
 }
 
 // newStream is told what no other control plane was told before it; the caller holds mu.
@@ -118,6 +120,7 @@ func (s *stream) down() (gone bool) {
 	s.u.mu.Lock()
 	s.up, s.state, s.charge, gone = false, sound, 0, s.gone
 	s.u.mu.Unlock()
+	s.u.tellKeys()
 	s.u.choose()
 	signal(s.u.broken)
 	return gone

@@ -38,6 +38,9 @@ type Handler interface {
 	Instances(*nodeapi.Instances)
 	Triggers(*nodeapi.Triggers)
 	Neighbours(*nodeapi.Neighbours)
+	// Keys are those that capabilities are to be signed by; empty: none are to be asked for. It may be
+	// called again with the same.
+	Keys(*nodeapi.Keys)
 	// Confirm is to be answered by Confirmed.
 	Confirm(*nodeapi.Confirm)
 }

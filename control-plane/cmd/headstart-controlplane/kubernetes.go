@@ -59,6 +59,10 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
+	key, err := authority.SigningKey()
+	if err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 
 	// Traces: everybody's spans come here, the control plane's own too.
@@ -85,7 +89,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	registry.MustRegister(inCharge(turn))
 	cp := coordinator.NewCluster(clients, coordinator.ClusterConfig{InCharge: turn.Held,
 		Mesh: istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)},
-		coordinator.Parts{Stores: allowed, Traces: traces, Metrics: registry, Log: log})
+		coordinator.Parts{Stores: allowed, Traces: traces, Key: key, Metrics: registry, Log: log})
 
 	// A state that is not known yet is told to nobody: hot functions would look cold.
 	g.Go(func() error { cp.Platform.Run(ctx); return nil })

@@ -20,6 +20,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/coordinator"
+	"github.com/headstart-mesh/headstart/control-plane/identity"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -55,6 +56,10 @@ func runLocal(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
+	key, err := identity.SigningKey(serverTLS.Certificates[0].PrivateKey)
+	if err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 
 	// Traces: everybody's spans come here, the control plane's own too.
@@ -71,7 +76,7 @@ func runLocal(ctx context.Context, c config) (err error) {
 	// Nodes and gateways -> platform -> nodes and gateways.
 	cp, err := coordinator.NewLocal(
 		coordinator.LocalConfig{StateDir: c.stateDir, RunDir: c.runDir, LargestInput: c.largestInput},
-		coordinator.Parts{Stores: allowed, Traces: traces, Metrics: registry, Log: log})
+		coordinator.Parts{Stores: allowed, Traces: traces, Key: key, Metrics: registry, Log: log})
 	if err != nil {
 		return err
 	}

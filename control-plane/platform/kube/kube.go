@@ -92,6 +92,22 @@ func (p *Platform) State() platform.State {
 	return s
 }
 
+// Runs tells whether the node has a pod of the function.
+func (p *Platform) Runs(node, function string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.functions[function]
+	if f == nil {
+		return false
+	}
+	for _, in := range f.instances {
+		if in.Node == node {
+			return true
+		}
+	}
+	return false
+}
+
 // Watch implements platform.Platform.
 func (p *Platform) Watch(ctx context.Context) <-chan struct{} { return p.watchers.Watch(ctx) }
 

@@ -96,6 +96,18 @@ func (p *Platform) State() platform.State {
 	return s
 }
 
+// Runs tells whether the node has an instance of the function.
+func (p *Platform) Runs(node, function string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, in := range p.instances {
+		if in.Node == node && in.Function == function {
+			return true
+		}
+	}
+	return false
+}
+
 // Watch implements platform.Platform.
 func (p *Platform) Watch(ctx context.Context) <-chan struct{} { return p.watchers.Watch(ctx) }
 

@@ -92,6 +92,7 @@ func run(ctx context.Context, c config) (err error) {
 	var platform *platform
 	sockets := functionapi.New(functionapi.Config{Function: functions.Get, Succeeds: kept.Succeeds,
 		Job:     func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
+		Caller:  func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
 		Metrics: functionapi.NewMetrics(registry), Log: log})
 	jobs := job.New(job.Config{Engine: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
