@@ -65,8 +65,9 @@ type Activator struct {
 
 // New returns an activator and registers its metrics. key signs capabilities; nil: there are none.
 func New(p Placer, c Callers, n Nodes, key ed25519.PrivateKey, r prometheus.Registerer, log *slog.Logger) *Activator {
-	a := &Activator{placer: p, callers: c, key: key, nodes: n, log: log, total: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "headstart_activations_total", Help: "Requests that were bound to an instance, or refused, by the outcome."}, []string{"function", "outcome"})}
+	a := &Activator{placer: p, callers: c, key: key, nodes: n, log: log}
+	a.total = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "headstart_activations_total",
+		Help: "Requests that were bound to an instance, or refused, by the outcome."}, []string{"function", "outcome"})
 	r.MustRegister(a.total)
 	return a
 }
@@ -106,8 +107,8 @@ func (a *Activator) Activate(ctx context.Context, node string, m *nodeapi.Activa
 // while nobody can take the request there.
 func (a *Activator) place(ctx context.Context, node string, m *nodeapi.Activate) (in platform.Instance, bound *nodeapi.Bound, err error) {
 	if caller := m.GetCaller(); caller != "" && !a.callers.Runs(node, caller) {
-		return in, nil, &platform.Refusal{Status: http.StatusForbidden, Reason: reasonCallerUnknown, Field: filterapi.HeaderCaller,
-			Message: fmt.Sprintf("node %s calls for %s, and has no instance of that", node, caller)}
+		return in, nil, &platform.Refusal{Status: http.StatusForbidden, Reason: reasonCallerUnknown,
+			Field: filterapi.HeaderCaller, Message: fmt.Sprintf("node %s calls for %s, and has no instance of that", node, caller)}
 	}
 	until := time.Now().Add(awayTimeout)
 	for {

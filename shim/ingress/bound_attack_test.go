@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/proxy"
@@ -234,8 +235,7 @@ func TestARequestThatAnOlderControlPlaneHasBound(t *testing.T) {
 // A request that the target does not take over is placed again: its control plane may be about to
 // tell the key.
 func TestARequestIsPlacedAgainUntilItsKeyIsKnown(t *testing.T) {
-	var p *pair
-	p = newPair(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") })
+	p := newPair(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") })
 	known := []ed25519.PublicKey{p.key.Public().(ed25519.PublicKey)}
 	p.target.Trust([]ed25519.PublicKey{newKey(t).Public().(ed25519.PublicKey)})
 	sign := p.gateway.cp.sign
@@ -252,31 +252,33 @@ func TestARequestIsPlacedAgainUntilItsKeyIsKnown(t *testing.T) {
 	}
 }
 
-// The function learns who calls, wherever the call comes in, and from nobody else.
+// The function learns who calls, wherever it runs.
 func TestAFunctionLearnsItsCaller(t *testing.T) {
-	const caller = "default/caller"
-	for name, c := range map[string]struct {
-		by   func(*testing.T, *rig) http.Handler
-		want []string
-	}{
-		"a call by the daemon itself": {func(_ *testing.T, r *rig) http.Handler { return r.Gateway() }, []string{caller}},
-		"a route in a mesh":           {func(_ *testing.T, r *rig) http.Handler { return r.MeshGateway(anyKey{}) }, nil},
+	seesCaller(t, (*ingress.Ingress).Gateway, "default/caller")
+}
+
+// A route in a mesh sets headers after all filters.
+func TestAttackARouteClaimsACaller(t *testing.T) {
+	seesCaller(t, func(in *ingress.Ingress) http.Handler { return in.MeshGateway(anyKey{}) })
+}
+
+// seesCaller has a request come in that names its caller, and wants the function to see that.
+func seesCaller(t *testing.T, by func(*ingress.Ingress) http.Handler, want ...string) {
+	t.Helper()
+	for where, node := range map[string]func(*testing.T, http.HandlerFunc) *rig{
+		"here":            newRig,
+		"on another node": func(t *testing.T, f http.HandlerFunc) *rig { return newPair(t, f).gateway },
 	} {
-		for where, node := range map[string]func(*testing.T, http.HandlerFunc) (here, there *rig){
-			"here":            func(t *testing.T, f http.HandlerFunc) (*rig, *rig) { r := newRig(t, f); return r, r },
-			"on another node": func(t *testing.T, f http.HandlerFunc) (*rig, *rig) { p := newPair(t, f); return p.gateway, p.target },
-		} {
-			t.Run(name+", "+where, func(t *testing.T) {
-				var got []string
-				r, _ := node(t, func(_ http.ResponseWriter, req *http.Request) { got = req.Header.Values("x-headstart-caller") })
-				req := request(t, "GET", withoutInput, newID(), "", nil)
-				req.Header.Set("x-headstart-caller", caller)
-				resp := do(t, unixClient(t, serveUnix(t, c.by(t, r))), req)
-				if resp.StatusCode != http.StatusOK || !slices.Equal(got, c.want) {
-					t.Errorf("answered %d; the function saw %q", resp.StatusCode, got)
-				}
-			})
-		}
+		t.Run(where, func(t *testing.T) {
+			var got []string
+			r := node(t, func(_ http.ResponseWriter, req *http.Request) { got = req.Header.Values("x-headstart-caller") })
+			req := request(t, "GET", withoutInput, newID(), "", nil)
+			req.Header.Set("x-headstart-caller", "default/caller")
+			resp := do(t, unixClient(t, serveUnix(t, by(r.Ingress))), req)
+			if resp.StatusCode != http.StatusOK || !slices.Equal(got, want) {
+				t.Errorf("answered %d; the function saw %q", resp.StatusCode, got)
+			}
+		})
 	}
 }
 

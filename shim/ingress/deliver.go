@@ -33,7 +33,8 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 		refs := p.stored.references()
 		bound, err = in.config.ControlPlane.Activate(ctx, &nodeapi.Activate{Request: p.id,
 			Function:    p.function.GetName(),
-			Traceparent: tracing.Traceparent(ctx), Input: refs[""], Inputs: refs.Named(), Caller: p.caller, HandsOver: true})
+			Traceparent: tracing.Traceparent(ctx), Input: refs[""], Inputs: refs.Named(),
+			Caller: p.caller, HandsOver: true})
 		return err
 	})
 	err := g.Wait()

@@ -79,7 +79,7 @@ type Ingress struct {
 	held   held
 	crowd  crowd
 	tally  *tally
-	// capabilities are of requests that other nodes hand over; announced are those that come ahead of them.
+	// capabilities are of requests that other nodes hand over; announced are those that come ahead.
 	capabilities capability.Verifier
 	announced    announced
 	// By what the other side speaks.
@@ -123,7 +123,9 @@ func (in *Ingress) Gateway() http.Handler {
 		return nil
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		in.serve(w, r, entrance{admit: own}, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
+		in.serve(w, r, entrance{admit: own}, func(ctx context.Context, r *http.Request, p *parked) error {
+			return in.place(ctx, w, r, p)
+		})
 	})
 }
 

@@ -21,7 +21,9 @@ type Keys interface {
 func (in *Ingress) MeshGateway(keys Keys) http.Handler {
 	admit := func(r *http.Request, _ *parked) error { return checkKey(r.Header, keys) }
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		in.serve(w, r, entrance{routed: true, admit: admit}, func(ctx context.Context, r *http.Request, p *parked) error { return in.place(ctx, w, r, p) })
+		in.serve(w, r, entrance{routed: true, admit: admit}, func(ctx context.Context, r *http.Request, p *parked) error {
+			return in.place(ctx, w, r, p)
+		})
 	})
 }
 

@@ -97,7 +97,9 @@ func (p *pair) peers(t *testing.T, node string) *http.Transport {
 	t.Helper()
 	_, conf := p.ca.Load(t, node, localhost)
 	transport := proxy.NewPeerTransport(
-		func(host string) (*tls.Config, error) { return peertls.ClientFor(conf, host), nil }, nil,
+		func(node, host string) (*tls.Config, error) {
+			return peertls.Named(peertls.ClientFor(conf, host), node), nil
+		}, nil,
 	)
 	t.Cleanup(transport.CloseIdleConnections)
 	return transport

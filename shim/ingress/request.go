@@ -45,7 +45,7 @@ type parked struct {
 	body     *proxy.Body
 	received *engine.Input // the body on its way into the buffer; nil: it does not go there
 	depth    int           // of calls of functions by functions
-	caller   string        // the function that makes the request, as far as that is certain; empty: none is known to
+	caller   string        // the function that makes the request, if that is certain
 	// tell has the daemon that handed the request over know how far it is.
 	tell  func(progress string)
 	began time.Time

@@ -67,3 +67,8 @@ func ChunksTaken() int { return len(chunksTaken) }
 
 // NewPeerConn is a connection to another node's daemon.
 func NewPeerConn(c *tls.Conn) net.Conn { return newPeerConn(c, func() {}) }
+
+// SplitPeerHost reads what PeerHost has written.
+func SplitPeerHost(address string) (node, host, port string, err error) {
+	return splitPeerHost(address)
+}

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
 
 const (
@@ -51,23 +49,11 @@ func splitPeerHost(address string) (node, host, port string, err error) {
 	return node, host, port, nil
 }
 
-// isNode refuses all certificates but the node's: another one may have its address by now.
-func isNode(conf *tls.Config, node string) *tls.Config {
-	conf = conf.Clone()
-	conf.VerifyConnection = func(s tls.ConnectionState) error {
-		if name, err := peertls.PeerName(s); err != nil || name != node {
-			return fmt.Errorf("node %s was to be reached, and the certificate is of %q", node, name)
-		}
-		return nil
-	}
-	return conf
-}
-
-// NewPeerTransport returns a transport to other nodes' daemons, by URLs with a PeerHost. They have their
-// name and address in their certificate. client returns the configuration for one connection to a host: a
-// node's certificate may be renewed between two. opened hears of each connection, and closed
-// is called when that ends; it may be nil.
-func NewPeerTransport(client func(host string) (*tls.Config, error), opened func(*tls.Conn) (closed func()),
+// NewPeerTransport returns a transport to other nodes' daemons, by URLs with a PeerHost. They have
+// their name and address in their certificate. client returns the configuration for one connection
+// to a node at a host: certificates may be renewed between two. opened hears of each connection, and
+// closed is called when that ends; it may be nil.
+func NewPeerTransport(client func(node, host string) (*tls.Config, error), opened func(*tls.Conn) (closed func()),
 ) *http.Transport {
 	if opened == nil {
 		opened = func(*tls.Conn) func() { return func() {} }
@@ -81,13 +67,13 @@ func NewPeerTransport(client func(host string) (*tls.Config, error), opened func
 		if err != nil {
 			return nil, fmt.Errorf("dialing a peer: %w", err)
 		}
-		conf, err := client(host)
+		conf, err := client(node, host)
 		if err != nil {
 			return nil, fmt.Errorf("dialing a peer: %w", err)
 		}
 		ctx, cancel := context.WithTimeout(ctx, 2*peerDialTimeout) // the handshake's, too
 		defer cancel()
-		c, err := (&tls.Dialer{NetDialer: dialer, Config: isNode(conf, node)}).DialContext(ctx, network, net.JoinHostPort(host, port))
+		c, err := (&tls.Dialer{NetDialer: dialer, Config: conf}).DialContext(ctx, network, net.JoinHostPort(host, port))
 		if err != nil {
 			// Nobody gets a request by a connection that is not secured, either: its node may
 			// have died meanwhile, or another one may have its address now.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -91,4 +92,23 @@ func TestWhoHasFailed(t *testing.T) {
 		})
 	}
 	http.DefaultClient.CloseIdleConnections() // the test's own
+}
+
+// A host of a peer's URL names its node and address, for whatever address.
+func TestAPeersHost(t *testing.T) {
+	for address, want := range map[string][3]string{
+		"10.0.0.1:9461": {"edge-1", "10.0.0.1", "9461"}, "[fd00::1]:9461": {"edge-1", "fd00::1", "9461"},
+	} {
+		u := &url.URL{Scheme: "https", Host: proxy.PeerHost("edge-1", address)}
+		// As net/http's transport has it dialed.
+		node, host, port, err := proxy.SplitPeerHost(net.JoinHostPort(u.Hostname(), u.Port()))
+		if got := [3]string{node, host, port}; err != nil || got != want {
+			t.Errorf("%s is %q, %v", address, got, err)
+		}
+	}
+	for _, address := range []string{"10.0.0.1", "10.0.0.1:9461"} { // the second without a node
+		if _, _, _, err := proxy.SplitPeerHost(address); err == nil {
+			t.Errorf("%s is a peer's", address)
+		}
+	}
 }

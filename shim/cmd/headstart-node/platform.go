@@ -14,6 +14,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/node"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/relay"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
@@ -36,6 +37,15 @@ type party struct {
 	controlPlane credentials.TransportCredentials
 	// run keeps it up to date until its context ends.
 	run func(context.Context)
+}
+
+// peer is the configuration for one connection to a node's daemon.
+func (p party) peer(node, host string) (*tls.Config, error) {
+	conf, err := p.client(host)
+	if err != nil {
+		return nil, err
+	}
+	return peertls.Named(conf, node), nil
 }
 
 func (c config) party(log *slog.Logger) (party, error) {

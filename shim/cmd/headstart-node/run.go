@@ -107,7 +107,7 @@ func run(ctx context.Context, c config) (err error) {
 
 	// Requests: from gateways, other nodes and streams.
 	traffic := probe.NewTraffic()
-	peers := proxy.NewPeerTransport(me.client, traffic.Opened)
+	peers := proxy.NewPeerTransport(me.peer, traffic.Opened)
 	defer peers.CloseIdleConnections()
 	requests := ingress.New(ingress.Config{Node: me.name, Functions: functions, ControlPlane: up,
 		Instances: platform.sandboxes, Engine: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: sockets,

@@ -54,6 +54,19 @@ func ClientFor(client *tls.Config, name string) *tls.Config {
 	return c
 }
 
+// Named returns client for dialing the peer whose certificate has that common name. ClientFor says at which
+// address a peer is, and another one may have that by now.
+func Named(client *tls.Config, name string) *tls.Config {
+	c := client.Clone()
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		if got, err := PeerName(s); err != nil || got != name {
+			return fmt.Errorf("%s was to be reached, and the certificate is of %q", name, got)
+		}
+		return nil
+	}
+	return c
+}
+
 // ErrNoPeer says that a connection has no verified certificate with a name.
 var ErrNoPeer = errors.New("connection has no verified peer")
 

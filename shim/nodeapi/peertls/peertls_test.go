@@ -115,6 +115,13 @@ func TestClientRefusesTheWrongServer(t *testing.T) {
 	if _, _, err := handshake(t, foreign, peertls.ClientFor(client, "controlplane")); !errors.As(err, &unknown) {
 		t.Errorf("server of another authority: %v", err)
 	}
+	if _, _, err := handshake(t, named, peertls.Named(peertls.ClientFor(client, "edge-2"), "edge-2")); err != nil {
+		t.Errorf("server of the common name: %v", err)
+	}
+	other := peertls.Named(peertls.ClientFor(client, "edge-2"), "edge-3")
+	if _, _, err := handshake(t, named, other); err == nil || !strings.Contains(err.Error(), `the certificate is of "edge-2"`) {
+		t.Errorf("server of another common name: %v", err)
+	}
 	if _, _, err := handshake(t, named, client); err == nil {
 		t.Error("dialed without a name")
 	}
