@@ -48,7 +48,11 @@ func (b Buffer) check() error {
 // quota.
 const quotaShare = 4
 
-// largest is how many bytes one input can have: it is in one place, within its function's quota.
+// namespaceShare is what a namespace leaves to others of each place, as a part of it.
+const namespaceShare = 5
+
+// largest is how many bytes one input can have: it is in one place, within its function's quota and its
+// namespace's share.
 func (b Buffer) largest() int64 {
 	places := []int64{b.Disk, b.Memory}
 	if b.Redis != "" {
@@ -62,7 +66,8 @@ func (b Buffer) largest() int64 {
 	if quota == 0 {
 		quota = all - all/quotaShare
 	}
-	return min(quota, slices.Max(places))
+	place := slices.Max(places)
+	return min(quota, place-(place+namespaceShare-1)/namespaceShare)
 }
 
 // args are the daemon's flags.

@@ -23,9 +23,9 @@ func TestTheDaemonsHearOfTheBuffer(t *testing.T) {
 func TestTheLargestInputIsInOnePlaceAndWithinTheQuota(t *testing.T) {
 	for want, b := range map[int64]Buffer{
 		3072: {Disk: 4096},
-		4096: {Disk: 4096, Memory: 2048},
+		3276: {Disk: 4096, Memory: 2048},
 		1024: {Disk: 4096, Memory: 2048, Quota: 1024},
-		5000: {Disk: 4096, Redis: "redis://10.0.0.9:6379/1", RedisLimit: 5000},
+		4000: {Disk: 4096, Redis: "redis://10.0.0.9:6379/1", RedisLimit: 5000},
 	} {
 		if got := b.largest(); got != want {
 			t.Errorf("%+v: %d, want %d", b, got, want)

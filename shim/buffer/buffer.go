@@ -1,5 +1,5 @@
 // Package buffer keeps inputs while they arrive and until the last reader is done: in
-// memory, on disk or in a Redis, bounded in bytes, and shared fairly between functions.
+// memory, on disk or in a Redis, bounded in bytes, and shared fairly between functions and namespaces.
 package buffer
 
 import (
@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"regexp"
 	"sync"
+
+	"github.com/headstart-mesh/headstart/shim/fair"
 )
 
 // Unknown is the size of an entry that nobody knows before all of it is there.
@@ -37,7 +39,7 @@ type Buffer struct {
 func New(quota Quota, tiers ...Tier) *Buffer {
 	b := &Buffer{quota: quota, entries: map[string]*Entry{}, functions: map[string]*usage{}}
 	for i, t := range tiers {
-		b.tiers = append(b.tiers, &tier{Tier: t, index: i})
+		b.tiers = append(b.tiers, &tier{Tier: t, index: i, share: fair.NewShare(t.Limit)})
 	}
 	return b
 }

@@ -71,23 +71,23 @@ func (e *Entry) grow(end int64) error {
 		want = max(need, step)
 	}
 	var last *tier
+	err := error(noRoom(need))
 	if n := len(e.parts); n > 0 {
 		last = e.parts[n-1].tier
-		if err := e.enlarge(&e.parts[n-1], e.id, need, want); !isNoRoom(err) {
+		if err = e.enlarge(&e.parts[n-1], e.id, need, want); !isNoRoom(err) {
 			return err
 		}
 	}
 	for _, t := range e.buffer.after(last) {
 		next := part{tier: t, from: has}
-		err := e.enlarge(&next, e.id, need, want)
-		if err == nil {
+		if err = e.enlarge(&next, e.id, need, want); err == nil {
 			e.parts = append(e.parts, next)
 		}
 		if !isNoRoom(err) {
 			return err
 		}
 	}
-	return noRoom(need)
+	return err // of the last tier
 }
 
 // enlarge makes room for more bytes in a part, and the part itself, under the name id, if

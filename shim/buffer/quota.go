@@ -12,6 +12,8 @@ type Quota struct {
 	Bytes int64
 	// Entries are those at a time.
 	Entries int
+	// Fair has namespaces share each tier, too (shim/fair).
+	Fair bool
 }
 
 // usage is what a function has of the buffer.

@@ -2,8 +2,11 @@ package buffer
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math"
+
+	"github.com/headstart-mesh/headstart/shim/fair"
 )
 
 // Medium is where a tier has the bytes of its entries. Its methods may be called at the same
@@ -54,7 +57,7 @@ type TierUsage struct {
 type tier struct {
 	Tier
 	index   int
-	used    int64
+	share   *fair.Share
 	entries int
 }
 
@@ -71,7 +74,7 @@ func (b *Buffer) Tiers() []TierUsage {
 	defer b.mu.Unlock()
 	all := make([]TierUsage, 0, len(b.tiers))
 	for _, t := range b.tiers {
-		all = append(all, TierUsage{Name: t.Name, Used: t.used, Limit: t.Limit, Entries: t.entries})
+		all = append(all, TierUsage{Name: t.Name, Used: t.share.Used(), Limit: t.Limit, Entries: t.entries})
 	}
 	return all
 }
@@ -109,6 +112,9 @@ func (b *Buffer) most(size int64) int64 {
 	var most int64
 	for _, t := range b.tiers {
 		room := min(t.Limit, t.largest())
+		if b.quota.Fair {
+			room = min(room, fair.Most(t.Limit))
+		}
 		if size == Unknown {
 			most += room
 		} else {
@@ -130,7 +136,7 @@ func (b *Buffer) take(function string, t *tier, has, need, want int64) (int64, e
 	if b.entries == nil || u == nil {
 		return 0, errClosed
 	}
-	free := min(t.Limit-t.used, t.largest()-has)
+	free := min(t.Limit-t.share.Used(), t.largest()-has)
 	if need > free {
 		return 0, noRoom(need)
 	}
@@ -138,8 +144,14 @@ func (b *Buffer) take(function string, t *tier, has, need, want int64) (int64, e
 	if need > left {
 		return 0, overQuota(quotaDetail(u, need))
 	}
+	if b.quota.Fair {
+		free = min(free, t.share.Left(function))
+	}
+	if need > free {
+		return 0, Full(fmt.Sprintf("the node's input buffer (%s) has no room for %d bytes: it holds %s", t.Name, need, t.share.Full(function, "bytes")))
+	}
 	room := min(want, free, left)
-	t.used += room
+	t.share.Add(function, room)
 	u.bytes += room
 	return room, nil
 }
@@ -148,7 +160,7 @@ func (b *Buffer) take(function string, t *tier, has, need, want int64) (int64, e
 func (b *Buffer) giveBack(function string, t *tier, room int64, entries int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.used -= room
+	t.share.Return(function, room)
 	t.entries -= entries
 	if u := b.functions[function]; u != nil {
 		u.bytes -= room

@@ -178,6 +178,41 @@ func TestTooSmall(t *testing.T) {
 	create(t, b, id(2), 20).Release()
 }
 
+// A namespace, as many functions as it has, leaves others room in each tier.
+func TestAttackInputsOfANamespaceLeaveOthersTheBuffer(t *testing.T) {
+	b, _, _ := tiered(t, buffer.Quota{Fair: true}, 100, 100, 100)
+	n := 0
+	fill := func(namespace string, by int64) (err error) {
+		for err == nil {
+			n++
+			_, err = b.Create(fmt.Sprintf("%032x", n), fmt.Sprintf("%s/f%d", namespace, n), by)
+		}
+		return err
+	}
+	err := fill("flood", 10)
+	if p := problem.Of(err); p.Title != "BufferFull" || !strings.Contains(p.Detail, "of namespace flood") {
+		t.Errorf("beyond its share it gets %v", err)
+	}
+	if got := usage(b); got != "80/8 80/8" {
+		t.Errorf("it has %s", got)
+	}
+	grows := create(t, b, id(1<<20), buffer.Unknown)
+	write(t, grows, strings.Repeat("x", 16), 0)
+	if got := usage(b); got != "96/9 80/8" {
+		t.Errorf("an input of unknown size of another makes it %s", got)
+	}
+	grows.Release()
+	if err := fill("small", 10); problem.Of(err).Title != "BufferFull" {
+		t.Errorf("beyond its share another gets %v", err)
+	}
+	if got := usage(b); got != "90/9 90/9" {
+		t.Errorf("with another there are %s", got)
+	}
+	if _, err := b.Create(id(1<<21), function, 81); problem.Of(err).Title != "BufferTooSmall" {
+		t.Errorf("more than a namespace ever gets gives %v", err)
+	}
+}
+
 // A function that has its share gets no more, and the others get theirs.
 func TestQuota(t *testing.T) {
 	b, _, _ := tiered(t, buffer.Quota{Bytes: 12, Entries: 3}, 10, 10, 20)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
@@ -75,6 +76,7 @@ type Engine struct {
 	closed bool
 	inputs map[key]*Input // those with owners
 	count  map[string]int // how many of them a function has
+	shares *fair.Share    // and namespaces
 	// leaders are those whose fetches others may share. They have owners or sharers.
 	leaders map[object]*Input
 }
@@ -104,7 +106,7 @@ var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "
 func New(sources func(store string) (source.Source, error), buf *buffer.Buffer, observe func(Outcome)) *Engine {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Engine{sources: sources, buffer: buf, observe: observe, ctx: ctx, cancel: cancel,
-		inputs: map[key]*Input{}, count: map[string]int{}, leaders: map[object]*Input{}}
+		inputs: map[key]*Input{}, count: map[string]int{}, shares: fair.NewShare(maxInputs), leaders: map[object]*Input{}}
 }
 
 // Fetch returns the request's input, of which the caller becomes an owner: it must call
@@ -124,25 +126,29 @@ func (e *Engine) Fetch(ctx context.Context, r Request) *Input {
 	if err := e.room(r.Function); err != nil {
 		return refused(r, err)
 	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancelCause(fair.For(context.WithoutCancel(ctx), r.Function))
 	late := time.AfterFunc(longest, func() { cancel(context.DeadlineExceeded) })
 	i := e.start(ctx, func() { late.Stop(); cancel(nil) }, r, e.fetch)
 	i.late = late
 	return i
 }
 
-// room tells why there can be no other input of the function, nil if there can. The caller
-// holds the lock.
+// room takes room for another input of the function, or tells why there is none. The caller holds
+// the lock.
 func (e *Engine) room(function string) error {
 	switch {
 	case e.closed:
 		return errClosed
-	case len(e.inputs) == maxInputs:
-		return problem.New(http.StatusServiceUnavailable, "TooManyInputs", "", fmt.Sprintf("the node holds %d inputs already", maxInputs))
 	case e.count[function] == maxOfFunction:
-		return problem.New(http.StatusServiceUnavailable, "TooManyInputs", "", fmt.Sprintf("the node holds %d inputs of the function already", maxOfFunction))
+		return tooManyInputs(fmt.Sprintf("the node holds %d inputs of the function already", maxOfFunction))
+	case !e.shares.Take(function, 1):
+		return tooManyInputs("the node holds " + e.shares.Full(function, "inputs"))
 	}
 	return nil
+}
+
+func tooManyInputs(detail string) error {
+	return problem.New(http.StatusServiceUnavailable, "TooManyInputs", "", detail)
 }
 
 // start has an input brought by bring. Its context is cancelled by the input's last owner, by
@@ -174,6 +180,7 @@ func (e *Engine) leave(i *Input) (last bool, needless *Input) {
 		return false, nil
 	}
 	delete(e.inputs, i.request.key())
+	e.shares.Return(i.request.Function, 1)
 	if e.count[i.request.Function]--; e.count[i.request.Function] == 0 {
 		delete(e.count, i.request.Function)
 	}

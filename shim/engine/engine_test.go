@@ -282,8 +282,9 @@ func TestTime(t *testing.T) {
 	})
 }
 
-// A node has so many inputs at a time, and no function more than three quarters of them.
-func TestOpenInputsAreLimited(t *testing.T) {
+// A node has so many inputs at a time, no function more than three quarters of them, and no namespace, as
+// many functions as it has, so many that others find no room.
+func TestAttackInputsOfANamespaceLeaveOthersRoom(t *testing.T) {
 	n := start(t)
 	n.store.Put(object, "", nil)
 	var open []*engine.Input
@@ -297,7 +298,8 @@ func TestOpenInputsAreLimited(t *testing.T) {
 		open = open[:to] // what is refused needs no release
 	}
 	fetch("default/f", 768)
-	fetch("default/other", 1024)
+	fetch("default/other", 819)
+	fetch("other/f", 819+164)
 	for _, i := range open {
 		i.Release()
 	}

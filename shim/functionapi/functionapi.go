@@ -10,11 +10,11 @@ import (
 	"net/http"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
@@ -72,8 +72,8 @@ type Config struct {
 type Server struct {
 	config     Config
 	deliveries deliveries
-	reads      atomic.Int64  // under way
-	large      chan struct{} // has one for each of them that has a large room
+	reads      *fair.Places // under way
+	large      *fair.Places // has one for each of them that has a large room
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
@@ -88,7 +88,8 @@ func New(c Config) *Server {
 	if c.Caller == nil {
 		c.Caller = func(string) string { return "" }
 	}
-	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}}, large: make(chan struct{}, roomsLarge), sandboxes: map[string]*sandbox{}}
+	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}}, reads: fair.NewPlaces(ReadsOfNode),
+		large: fair.NewPlaces(roomsLarge), sandboxes: map[string]*sandbox{}}
 }
 
 // Begin implements sandboxes.Deliveries.

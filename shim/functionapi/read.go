@@ -65,19 +65,25 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request, which string) {
 
 // enter counts a read until leave is called, also one that is too many.
 func (h *handler) enter() (leave func(), full error) {
-	here, all := h.sandbox.reads.Add(1), h.server.reads.Add(1)
-	leave = func() { h.sandbox.reads.Add(-1); h.server.reads.Add(-1) }
+	here := h.sandbox.reads.Add(1) <= ReadsLimit
+	leaveNode, why := h.server.reads.Try(h.sandbox.namespace, "reads")
+	leave = func() {
+		h.sandbox.reads.Add(-1)
+		if leaveNode != nil {
+			leaveNode()
+		}
+	}
 	switch {
-	case here > ReadsLimit:
-		return leave, tooManyReads("sandbox", ReadsLimit)
-	case all > ReadsOfNode:
-		return leave, tooManyReads("node", ReadsOfNode)
+	case !here:
+		return leave, tooManyReads(fmt.Sprintf("the sandbox has %d reads under way already", ReadsLimit))
+	case leaveNode == nil:
+		return leave, tooManyReads("the node has " + why)
 	}
 	return leave, nil
 }
 
-func tooManyReads(who string, limit int) error {
-	return problem.New(http.StatusServiceUnavailable, "TooManyReads", "", fmt.Sprintf("the %s has %d reads under way already", who, limit))
+func tooManyReads(detail string) error {
+	return problem.New(http.StatusServiceUnavailable, "TooManyReads", "", detail)
 }
 
 // find returns the request's delivery, nil if the sandbox works on no such request.
@@ -175,7 +181,7 @@ func (h *handler) send(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return 0, nil
 	}
 	defer untaken(ctx, w)()
-	room, leave := h.server.room(r)
+	room, leave := h.server.room(r, h.sandbox.namespace)
 	defer leave()
 	n, err = pass(w, from, p.length, room)
 	if err != nil {

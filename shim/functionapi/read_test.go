@@ -17,6 +17,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
@@ -372,44 +373,43 @@ func TestTooManyReads(t *testing.T) {
 	until(t, "one may read again", func() bool { return get().StatusCode == http.StatusOK })
 }
 
-// All sandboxes of a node together have so many reads at a time, and few of these have much of the
-// node's memory: what is read and not taken is not to cost others theirs.
-func TestReadsShareTheNodesMemory(t *testing.T) {
+// A namespace's sandboxes together have so many reads at a time, and few of these have much of the node's
+// memory: what is read and not taken is not to cost others theirs.
+func TestAttackReadsOfANamespaceLeaveOthersTheirs(t *testing.T) {
 	r := newRig(t, nil)
-	var clients []*http.Client
-	begin := func(n int) (in *counted, get func() *http.Response) {
-		sandbox := []string{"fire-1", "fire-2", "web-1"}[n%3]
-		if len(clients) <= n%3 {
-			clients = append(clients, r.client2(sandbox))
+	clients := map[string]*http.Client{}
+	n := 0
+	get := func(sandbox string) (room int64, resp *http.Response) {
+		t.Helper()
+		n++
+		if clients[sandbox] == nil {
+			clients[sandbox] = r.client2(sandbox)
 		}
-		in = &counted{input: unsized()}
+		in := &counted{input: unsized()}
 		in.come("0")
 		r.begin(sandbox, id(n), in, 0)
-		return in, func() *http.Response {
-			t.Helper()
-			resp, err := clients[n%3].Get("http://headstart/input/" + id(n))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { resp.Body.Close() })
-			return resp
+		resp, err := clients[sandbox].Get("http://headstart/input/" + id(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return in.room.Load(), resp
+	}
+	served := func(sandbox string, want int64) {
+		t.Helper()
+		if room, resp := get(sandbox); resp.StatusCode != http.StatusOK || room != want {
+			t.Fatalf("read %d of %s has a room of %d bytes, want %d: %s", n, sandbox, room, want, resp.Status)
 		}
 	}
-	for n := range functionapi.ReadsOfNode {
-		in, get := begin(n)
-		if resp := get(); resp.StatusCode != http.StatusOK {
-			t.Fatalf("%d reads: %s", n, resp.Status)
-		}
-		want := int64(functionapi.RoomSmall)
-		if n < functionapi.RoomsLarge {
-			want = functionapi.RoomLarge
-		}
-		if got := in.room.Load(); got != want {
-			t.Fatalf("read %d has a room of %d bytes, want %d", n, got, want)
-		}
+	for range fair.Most(functionapi.RoomsLarge) {
+		served("fire-1", functionapi.RoomLarge)
 	}
-	_, get := begin(functionapi.ReadsOfNode)
-	wantProblem(t, get(), http.StatusServiceUnavailable, "TooManyReads", "")
+	for i := range fair.Most(functionapi.ReadsOfNode) - fair.Most(functionapi.RoomsLarge) {
+		served([]string{"fire-1", "fire-2"}[i%2], functionapi.RoomSmall)
+	}
+	_, full := get("fire-2")
+	wantProblem(t, full, http.StatusServiceUnavailable, "TooManyReads", "")
+	served("web-1", functionapi.RoomLarge)
 }
 
 func FuzzParseRange(f *testing.F) {

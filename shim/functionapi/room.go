@@ -29,16 +29,15 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(serve.WithConnection(ctx, c), connection{}, c)
 }
 
-// room is for what a read passes on, until leave is called.
-func (s *Server) room(r *http.Request) (room []byte, leave func()) {
-	select {
-	case s.large <- struct{}{}:
-		keep(r, sendLarge)
-		return make([]byte, roomLarge), func() { <-s.large }
-	default:
+// room is for what a read of a namespace's sandbox passes on, until leave is called.
+func (s *Server) room(r *http.Request, namespace string) (room []byte, leave func()) {
+	leave, _ = s.large.Try(namespace, "reads")
+	if leave == nil {
 		keep(r, sendSmall)
 		return make([]byte, roomSmall), func() {}
 	}
+	keep(r, sendLarge)
+	return make([]byte, roomLarge), leave
 }
 
 // keep has the kernel keep so many bytes of the answers on the request's connection.

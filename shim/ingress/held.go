@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -19,20 +20,22 @@ const (
 	heldOfFunction = heldMost - heldMost/4
 )
 
-// held are the requests in the node's hands. Its zero value has none.
+// held are the requests in the node's hands.
 type held struct {
-	mu  sync.Mutex
-	ids map[string]string // their functions
-	of  map[string]int    // how many a function has
+	mu    sync.Mutex
+	ids   map[string]string // their functions
+	of    map[string]int    // how many a function has
+	share *fair.Share
+}
+
+func newHeld() *held {
+	return &held{ids: map[string]string{}, of: map[string]int{}, share: fair.NewShare(heldMost)}
 }
 
 // take takes a request into the node's hands, if it may be there.
 func (h *held) take(id, function string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ids == nil {
-		h.ids, h.of = map[string]string{}, map[string]int{}
-	}
 	switch _, taken := h.ids[id]; {
 	case taken:
 		// Two requests under one id would share an input and its file, which goes with the
@@ -41,10 +44,10 @@ func (h *held) take(id, function string) error {
 			http.StatusConflict, problem.ReasonDuplicateRequest, filterapi.HeaderRequest,
 			"the node holds a request with this id already",
 		)
-	case len(h.ids) == heldMost:
-		return tooMany(fmt.Sprintf("the node holds %d requests already", heldMost))
 	case h.of[function] == heldOfFunction:
 		return tooMany(fmt.Sprintf("the node holds %d requests of the function already", heldOfFunction))
+	case !h.share.Take(function, 1):
+		return tooMany("the node holds " + h.share.Full(function, "requests"))
 	}
 	h.ids[id] = function
 	h.of[function]++
@@ -61,6 +64,7 @@ func (h *held) drop(id string) {
 	defer h.mu.Unlock()
 	function := h.ids[id]
 	delete(h.ids, id)
+	h.share.Return(function, 1)
 	if h.of[function]--; h.of[function] == 0 {
 		delete(h.of, function)
 	}

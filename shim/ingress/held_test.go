@@ -2,47 +2,65 @@ package ingress_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/ingress"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
-// However many requests come, a node holds so many at a time, and of one function three
-// quarters of them; when one has ended there is room for another.
-func TestAsManyRequestsAsTheNodeHolds(t *testing.T) {
+// However many requests come for a function, it has three quarters of those that a node holds. However
+// many functions a namespace has, it leaves others room; when one has ended there is room for another.
+func TestAttackRequestsOfANamespaceLeaveOthersRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newNode(t, nil)
 		r.cp.activate = noPlacement
+		plain := func(name string) *nodeapi.Function {
+			return &nodeapi.Function{Name: name, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)}
+		}
+		functions := []*nodeapi.Function{plain("small/one")}
+		for n := range 100 {
+			functions = append(functions, plain(fmt.Sprintf("flood/f%d", n)))
+		}
+		r.functions.Set(functions)
 		gateway := r.Gateway()
 		var waiting sync.WaitGroup
-		park := func(function string, n int) {
-			for range n {
+		park := func(n int64, function func(n int64) string) {
+			for i := range n {
 				waiting.Go(func() {
-					wantProblem(t, call(gateway, request(t, "POST", function, newID(), "", nil)), http.StatusGatewayTimeout, "ActivationTimeout", "")
+					wantProblem(t, call(gateway, request(t, "POST", function(i), newID(), "", nil)), http.StatusGatewayTimeout, "ActivationTimeout", "")
 				})
 			}
 			synctest.Wait()
 		}
-		full := func(function string) {
+		one := func(name string) func(int64) string { return func(int64) string { return name } }
+		full := func(function, whose string) {
 			t.Helper()
 			resp := call(gateway, request(t, "POST", function, newID(), "", nil))
 			if resp.Header.Get("x-headstart-undelivered") != "TooManyInFlight" {
 				t.Errorf("another node is not told that nobody got it: %v", resp.Header)
 			}
-			wantProblem(t, resp, http.StatusServiceUnavailable, "TooManyInFlight", "")
+			if p := wantProblem(t, resp, http.StatusServiceUnavailable, "TooManyInFlight", ""); !strings.Contains(p.Detail, whose) {
+				t.Errorf("it does not say whose limit it is: %s", p.Detail)
+			}
 		}
-		park(withoutInput, ingress.HeldOfFunction)
-		full(withoutInput)
-		park(withInput, ingress.HeldMost-ingress.HeldOfFunction)
-		full(withBody)
+		park(ingress.HeldOfFunction, one("flood/f0"))
+		full("flood/f0", "of the function")
+		park(fair.Most(ingress.HeldMost)-ingress.HeldOfFunction, func(n int64) string { return fmt.Sprintf("flood/f%d", 1+n%99) })
+		full("flood/f1", "of namespace flood")
+		park(100, one("small/one"))
 		waiting.Wait()
-		park(withoutInput, 1)
+		park(1, one("flood/f0"))
 		waiting.Wait()
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
@@ -26,12 +27,18 @@ const (
 type hints struct {
 	mu     sync.Mutex
 	open   map[string]*hint
+	share  *fair.Share
 	closed bool
 }
 
 type hint struct {
-	inputs []*engine.Input
-	timer  *time.Timer
+	function string
+	inputs   []*engine.Input
+	timer    *time.Timer
+}
+
+func newHints() *hints {
+	return &hints{open: map[string]*hint{}, share: fair.NewShare(hintsOpen)}
 }
 
 // Hints serves what filters tell, headers without a body: hints, and the requests that
@@ -98,7 +105,7 @@ func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, ref
 		}
 		return inputs
 	}
-	if !in.hints.add(id, fetch) {
+	if !in.hints.add(id, f.GetName(), fetch) {
 		in.config.Metrics.hint(hintDropped)
 		in.config.Log.Debug(
 			"a hint is dropped: too many are open, or the daemon is being stopped", "function", f.GetName(), "request",
@@ -116,16 +123,16 @@ func malformedHint() *problem.Problem {
 }
 
 // add returns false for a hint that is not followed: the request itself will fetch.
-func (h *hints) add(id string, fetch func() []*engine.Input) bool {
+func (h *hints) add(id, function string, fetch func() []*engine.Input) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open[id] != nil {
 		return true
 	}
-	if len(h.open) >= hintsOpen || h.closed {
+	if h.closed || !h.share.Take(function, 1) {
 		return false
 	}
-	h.open[id] = &hint{inputs: fetch(), timer: time.AfterFunc(hintLife, func() { h.drop(id) })}
+	h.open[id] = &hint{function: function, inputs: fetch(), timer: time.AfterFunc(hintLife, func() { h.drop(id) })}
 	return true
 }
 
@@ -143,6 +150,7 @@ func (h *hints) release(id string) {
 		return
 	}
 	delete(h.open, id)
+	h.share.Return(o.function, 1)
 	o.timer.Stop()
 	for _, input := range o.inputs {
 		input.Release()

@@ -11,7 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/headstart-mesh/headstart/shim/engine"
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -140,20 +143,27 @@ func TestAHintWithoutRequestIsForgotten(t *testing.T) {
 	}
 }
 
-// Hints are no way to fill the node: beyond a bound they are taken and not followed,
-// and requests find room beside them.
-func TestHintsAreBounded(t *testing.T) {
+// Hints are no way to fill the node: beyond a bound they are taken and not followed, other namespaces
+// have theirs, and requests find room beside them.
+func TestAttackHintsOfANamespaceLeaveOthersTheirs(t *testing.T) {
 	var got seen
 	var r *rig
 	r = newRig(t, see(t, &r, &got))
 	ref := r.put("some", "", []byte("input"))
-	for n := range ingress.HintsOpen + 100 {
+	with := func(name string) *nodeapi.Function {
+		return &nodeapi.Function{Name: name, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)}
+	}
+	r.functions.Set([]*nodeapi.Function{with(withInput), with("other/video")})
+	open := int(fair.Most(ingress.HintsOpen))
+	for n := range open + 100 {
 		if resp := call(r.Hints(), hint(withInput, newID(), ref)); resp.StatusCode != http.StatusAccepted {
 			t.Fatalf("hint %d is answered %d", n, resp.StatusCode)
 		}
 	}
+	call(r.Hints(), hint("other/video", newID(), ref))
+	open++
 	for _, want := range []string{
-		fmt.Sprintf(`headstart_hints_total{result="accepted"} %d`, ingress.HintsOpen),
+		fmt.Sprintf(`headstart_hints_total{result="accepted"} %d`, open),
 		`headstart_hints_total{result="dropped"} 100`,
 		`headstart_hints_total{result="refused"} 0`,
 	} {
@@ -161,12 +171,12 @@ func TestHintsAreBounded(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", want, got)
 		}
 	}
-	eventually(t, "the fetches have ended", func() bool { return len(r.outcomes) == ingress.HintsOpen })
+	eventually(t, "the fetches have ended", func() bool { return len(r.outcomes) == open })
 	r.do(t, request(t, "POST", withInput, newID(), ref, nil))
 	if got.body != "input" {
 		t.Errorf("a request beside them got %+v", got)
 	}
-	if want := int64(ingress.HintsOpen * len("input")); r.buffer.Used() > want+5 {
+	if want := int64(open * len("input")); r.buffer.Used() > want+5 {
 		t.Errorf("%d bytes are buffered, hints may take %d", r.buffer.Used(), want)
 	}
 }

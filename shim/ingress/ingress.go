@@ -75,8 +75,8 @@ type Config struct {
 // Ingress parks and delivers requests.
 type Ingress struct {
 	config Config
-	hints  hints
-	held   held
+	hints  *hints
+	held   *held
 	crowd  crowd
 	tally  *tally
 	// capabilities are of requests that other nodes hand over; announced are those that come ahead.
@@ -93,7 +93,7 @@ type Ingress struct {
 // New returns the ingress of a node.
 func New(c Config) *Ingress {
 	stopping, stop := context.WithCancel(context.Background())
-	return &Ingress{config: c, hints: hints{open: map[string]*hint{}}, tally: newTally(time.Now()),
+	return &Ingress{config: c, hints: newHints(), held: newHeld(), tally: newTally(time.Now()),
 		functionSide: proxy.NewTransports(functionDialTimeout), relaySide: proxy.NewTransports(relayDialTimeout),
 		pause: pauseFirst, stopping: stopping, stop: stop}
 }

@@ -248,6 +248,7 @@ func randomName() string {
 // quota is what one function may have of the tiers.
 func (c Config) quota(tiers []buffer.Tier) buffer.Quota {
 	q := c.Quota
+	q.Fair = true
 	if q.Bytes == 0 {
 		var all int64
 		for _, t := range tiers {

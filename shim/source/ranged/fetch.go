@@ -72,13 +72,12 @@ func (f *fetch) claim() (at int64, ok bool) {
 // help is others by a connection that all fetches share, for a part at a time.
 func (f *fetch) help(ctx context.Context) error {
 	for {
-		select {
-		case f.helpers <- struct{}{}:
-		case <-f.claimed.Done():
+		leave, err := f.helpers.Wait(f.claimed)
+		if err != nil { // nothing is left to claim
 			return nil
 		}
 		more, err := f.helpOnce(ctx)
-		<-f.helpers
+		leave()
 		if !more || err != nil {
 			return err
 		}
@@ -102,14 +101,13 @@ func (f *fetch) read(ctx context.Context, at int64) error {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = firstPause, longestPause
 	for {
-		select {
-		case f.slots <- struct{}{}:
-		case <-ctx.Done():
+		leave, err := f.slots.Wait(ctx)
+		if err != nil {
 			return source.Ended(ctx, f.store, f.ref)
 		}
 		asked := time.Now()
 		n, err := f.attempt(ctx, at, end)
-		<-f.slots
+		leave()
 		at += n
 		var again *againError
 		if !errors.As(err, &again) {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/address"
 )
@@ -25,13 +26,16 @@ const (
 	// fill the link three doublings earlier than one, and a lost packet halves an eighth of
 	// the rate. An object of fewer parts uses as many as it has parts, and the first one
 	// alone until the store has told the size. Each object has one connection to itself, the
-	// others are of all objects together: three times eight that begin at once lose so many
+	// others are of all objects together, and namespaces share them fairly: three times eight that begin at once lose so many
 	// packets in the link's queue that half of its rate is left.
 	Connections = 8
 
-	// Slots is how many parts of all objects of a store are read at the same time. It
-	// bounds sockets and buffers: what waits for a slot holds neither.
-	Slots = 64
+	// Slots is how many parts of all objects of a store are read at the same time, of which one
+	// namespace has 64. It bounds sockets and buffers: what waits for a slot holds neither.
+	Slots = 80
+	// Helpers is how many connections there are that all objects share, of which one namespace has
+	// Connections but the object's own.
+	Helpers = 9
 
 	// block is the size of the buffer between body and writer, in bytes: what a socket
 	// has ready at once on this link.
@@ -143,15 +147,15 @@ func (e *againError) Error() string { return e.final.Error() }
 type Fetcher struct {
 	store string
 	part  int64
-	slots chan struct{}
+	slots *fair.Places
 	// helpers has one for each connection that reads a part beside an object's own.
-	helpers chan struct{}
+	helpers *fair.Places
 }
 
 // New returns a fetcher for the store of that name, which asks for at most part bytes at
 // once.
 func New(store string, part int64) *Fetcher {
-	return &Fetcher{store: store, part: part, slots: make(chan struct{}, Slots), helpers: make(chan struct{}, Connections-1)}
+	return &Fetcher{store: store, part: part, slots: fair.NewPlaces(Slots), helpers: fair.NewPlaces(Helpers)}
 }
 
 // Fetch reads an object as source.Source says.

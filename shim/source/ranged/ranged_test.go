@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/address"
@@ -206,6 +207,45 @@ func TestFetchesShareConnections(t *testing.T) {
 		if most := most.Load(); most < fetches || most > fetches+ranged.Connections {
 			t.Errorf("%d parts are read at the same time", most)
 		}
+	})
+}
+
+// However many fetches a namespace has, of objects of which nothing comes, another one's fetch has a
+// connection at once, and one of those that all share.
+func TestAttackFetchesOfANamespaceLeaveOthersConnections(t *testing.T) {
+	const size = 10 * part
+	text := strings.Repeat("x", size)
+	synctest.Test(t, func(t *testing.T) {
+		f := ranged.New("edge", part)
+		flood, end := context.WithCancel(t.Context())
+		var floods sync.WaitGroup
+		for n := range 3 * ranged.Slots {
+			floods.Go(func() {
+				o := &object{open: func(ctx context.Context, _, _ int64, known *source.Object) (ranged.Answer, error) {
+					if known == nil {
+						return ranged.Answer{Object: source.Object{Size: size, Version: "v"}, Body: body(text[:part])}, nil
+					}
+					<-ctx.Done()
+					return ranged.Answer{}, ctx.Err()
+				}}
+				ctx := fair.For(flood, fmt.Sprintf("flood/f%d", n))
+				if err := f.Fetch(ctx, ref, o, (&sourcetest.Sink{}).Begin); err == nil {
+					t.Error("what does not come is there")
+				}
+			})
+		}
+		synctest.Wait()
+		s, begun := &sourcetest.Sink{}, time.Now()
+		o := &object{open: func(_ context.Context, at, end int64, _ *source.Object) (ranged.Answer, error) {
+			time.Sleep(time.Second)
+			return ranged.Answer{Object: source.Object{Size: size, Version: "v"}, From: at, Body: body(text[at:min(end, size)])}, nil
+		}}
+		err := f.Fetch(fair.For(t.Context(), "small/one"), ref, o, s.Begin)
+		if took := time.Since(begun); err != nil || string(s.Content) != text || took > 6*time.Second {
+			t.Errorf("%d bytes after %v, %v", len(s.Content), took, err)
+		}
+		end()
+		floods.Wait()
 	})
 }
 

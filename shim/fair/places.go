@@ -1,0 +1,116 @@
+package fair
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// caller is the key of whom a context's work is for.
+type caller struct{}
+
+// For says that what is done with the context is done for a function.
+func For(ctx context.Context, function string) context.Context {
+	return context.WithValue(ctx, caller{}, Namespace(function))
+}
+
+// Of is the namespace for which something is done; empty if nobody has said it.
+func Of(ctx context.Context) string {
+	namespace, _ := ctx.Value(caller{}).(string)
+	return namespace
+}
+
+// Places are a Share for those that do not have a lock of their own, or wait. Its methods may be called
+// at the same time.
+type Places struct {
+	mu      sync.Mutex
+	share   *Share
+	waiting map[string][]chan struct{}
+	// next are the namespaces that wait: the one that was served longest ago is first.
+	next []string
+}
+
+// NewPlaces returns limit places, which are all free.
+func NewPlaces(limit int64) *Places {
+	return &Places{share: NewShare(limit), waiting: map[string][]chan struct{}{}}
+}
+
+// Try takes a place for a function's namespace, which has it until leave is called. If it may have none,
+// leave is nil, and why is what Share.Full says.
+func (p *Places) Try(function, what string) (leave func(), why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.share.Take(function, 1) {
+		return nil, p.share.Full(function, what)
+	}
+	return func() { p.leave(function) }, ""
+}
+
+// Wait waits for a place for the namespace of ctx, which has it until leave is called. Of those that
+// wait, the one is served next whose namespace has the fewest places.
+func (p *Places) Wait(ctx context.Context) (leave func(), err error) {
+	namespace, served := Of(ctx), make(chan struct{})
+	p.mu.Lock()
+	if len(p.waiting[namespace]) == 0 {
+		p.next = append(p.next, namespace)
+	}
+	p.waiting[namespace] = append(p.waiting[namespace], served)
+	p.serve()
+	p.mu.Unlock()
+	select {
+	case <-served:
+		return func() { p.leave(namespace) }, nil
+	case <-ctx.Done():
+	}
+	if !p.forget(namespace, served) { // it was served just now
+		p.leave(namespace)
+	}
+	return nil, context.Cause(ctx)
+}
+
+func (p *Places) leave(function string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.share.Return(function, 1)
+	p.serve()
+}
+
+// forget takes out one that waits. It is false for one that was served.
+func (p *Places) forget(namespace string, served chan struct{}) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.waiting[namespace], served)
+	if i >= 0 {
+		p.pop(namespace, i)
+	}
+	return i >= 0
+}
+
+// pop takes the one at i out of a namespace's queue; the caller holds mu.
+func (p *Places) pop(namespace string, i int) {
+	p.waiting[namespace] = slices.Delete(p.waiting[namespace], i, i+1)
+	if len(p.waiting[namespace]) == 0 {
+		delete(p.waiting, namespace)
+		p.next = slices.DeleteFunc(p.next, func(n string) bool { return n == namespace })
+	}
+}
+
+// serve gives away what is free; the caller holds mu.
+func (p *Places) serve() {
+	for {
+		first := -1
+		for i, namespace := range p.next {
+			if p.share.Left(namespace) > 0 && (first < 0 || p.share.Has(namespace) < p.share.Has(p.next[first])) {
+				first = i
+			}
+		}
+		if first < 0 {
+			return
+		}
+		namespace := p.next[first]
+		p.share.Take(namespace, 1)
+		p.next = append(slices.Delete(p.next, first, first+1), namespace)
+		close(p.waiting[namespace][0])
+		p.pop(namespace, 0)
+	}
+}

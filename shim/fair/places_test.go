@@ -1,0 +1,98 @@
+package fair_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/shim/fair"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// wait waits for a place, and notes who got one.
+func wait(t *testing.T, places *fair.Places, function string, got chan string, leave chan func()) {
+	t.Helper()
+	go func() {
+		l, err := places.Wait(fair.For(t.Context(), function))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- fair.Namespace(function)
+		leave <- l
+	}()
+	synctest.Wait()
+}
+
+// A namespace with many that wait does not keep another one waiting: that is served first, until it has
+// as much.
+func TestPlacesGoAround(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := fair.NewPlaces(9)
+		got, leave := make(chan string, 100), make(chan func(), 100)
+		for n := range 20 {
+			wait(t, places, fmt.Sprintf("flood/f%d", n), got, leave)
+		}
+		if len(got) != 7 {
+			t.Fatalf("alone it has %d places", len(got))
+		}
+		for range 6 {
+			wait(t, places, "small/one", got, leave)
+		}
+		if len(got) != 8 {
+			t.Errorf("who comes late is the %d.", len(got))
+		}
+		for range 8 {
+			<-got
+		}
+		var order string
+		for len(leave) > 0 {
+			(<-leave)()
+			synctest.Wait()
+			for len(got) > 0 {
+				order += (<-got)[:1]
+			}
+		}
+		if order[:3] != "sss" || len(order) != 13+5 {
+			t.Errorf("places go to %s", order)
+		}
+	})
+}
+
+// Who does not wait any more takes no place, also when it was served at that moment.
+func TestWhoLeavesTakesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := fair.NewPlaces(2) // one of a namespace
+		leave, err := places.Wait(fair.For(t.Context(), "a/f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(fair.For(t.Context(), "a/g"))
+		left := make(chan error)
+		go func() { _, err := places.Wait(ctx); left <- err }()
+		synctest.Wait()
+		why := errors.New("enough")
+		cancel(why)
+		if err := <-left; !errors.Is(err, why) {
+			t.Error(err)
+		}
+		go func() {
+			l, err := places.Wait(ctx)
+			if err == nil {
+				l()
+			}
+			left <- err
+		}()
+		leave()
+		<-left
+		leave, err = places.Wait(fair.For(t.Context(), "a/h"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave()
+	})
+}
