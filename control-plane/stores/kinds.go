@@ -22,6 +22,7 @@ const kindNames = "s3, redis and http"
 type entry struct {
 	Name       string      `json:"name"`
 	Namespaces []string    `json:"namespaces"`
+	Shared     []string    `json:"shared"`
 	S3         *s3Entry    `json:"s3"`
 	Redis      *redisEntry `json:"redis"`
 	HTTP       *httpEntry  `json:"http"`
@@ -50,7 +51,7 @@ func (e entry) kinds() (all []kind) {
 
 // store returns the entry with its defaults; one without a kind is not valid.
 func (e entry) store() Store {
-	s := Store{Name: e.Name, Namespaces: e.Namespaces}
+	s := Store{Name: e.Name, Namespaces: e.Namespaces, Shared: e.Shared}
 	for _, k := range e.kinds() {
 		k.fill(&s)
 	}

@@ -42,6 +42,8 @@ type Store struct {
 	Public bool
 	// Buckets are what functions may read: buckets, keyspaces of Redis, or hosts.
 	Buckets []string
+	// Shared are those of them in which namespaces share fetches.
+	Shared []string
 	// Secret is the name of the secret that holds the credentials; empty: none are needed.
 	Secret string
 	// Namespaces are those whose functions may use the store; empty: all.
@@ -66,7 +68,7 @@ func (s Store) Schemes() []string {
 // Message returns the store as nodes are told of it.
 func (s Store) Message() *nodeapi.Store {
 	return &nodeapi.Store{Name: s.Name, Kind: s.Kind, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle,
-		Tls: s.TLS, Database: int32(s.Database), PublicAddresses: s.Public, Buckets: s.Buckets, Secret: s.Secret}
+		Tls: s.TLS, Database: int32(s.Database), PublicAddresses: s.Public, Buckets: s.Buckets, Shared: s.Shared, Secret: s.Secret}
 }
 
 // Grants reports whether the functions of the namespace may use the store.

@@ -20,6 +20,7 @@ import (
 const valid = `
 - name: default
   namespaces: [video, default]
+  shared: [models.v2]
   s3:
     endpoint: http://10.88.0.2:9000
     pathStyle: true
@@ -47,7 +48,7 @@ const valid = `
 `
 
 var want = stores.Stores{
-	{Name: "default", Kind: "s3", Endpoint: "http://10.88.0.2:9000", Region: "us-east-1", PathStyle: true, Buckets: []string{"videos", "models.v2"}, Secret: "default-s3", Namespaces: []string{"video", "default"}},
+	{Name: "default", Kind: "s3", Endpoint: "http://10.88.0.2:9000", Region: "us-east-1", PathStyle: true, Buckets: []string{"videos", "models.v2"}, Shared: []string{"models.v2"}, Secret: "default-s3", Namespaces: []string{"video", "default"}},
 	{Name: "archive", Kind: "s3", Endpoint: "https://s3.eu-central-1.amazonaws.com", Region: "eu-central-1", Buckets: []string{"old"}, Secret: "archive"},
 	{Name: "jobs", Kind: "redis", Endpoint: "redis.example.com:6379", TLS: true, Database: 3, Buckets: []string{"jobs", "Frames_1"}, Secret: "jobs"},
 	{Name: "cache", Kind: "redis", Endpoint: "10.0.0.7:6379", Buckets: []string{"cache"}},
@@ -145,6 +146,7 @@ func TestParseRefusesAField(t *testing.T) {
 			`[1].s3.buckets[0]: "xn--videos" must not begin with xn--, which is reserved; write it like videos`,
 		},
 		{"[video, default]", "[video, '*']", `[0].namespaces[1]: "*" is not a DNS label; name a namespace: ` + label},
+		{"shared: [models.v2]", "shared: [old]", `[0].shared[0]: "old" is no bucket of the store; name one of the store's buckets, keyspaces or hosts`},
 		{"credentialsSecret: archive", "credentialsSecret: ../../etc/passwd", `[1].s3.credentialsSecret: "../../etc/passwd" is not a DNS label; name the secret that holds the credentials: ` + label},
 		{"redis.example.com:6379", "redis.example.com", `[2].redis.address: "redis.example.com" has no port; write it like redis.example.com:6379`},
 		{"redis.example.com:6379", "''", `[2].redis.address: is missing; write it like redis.example.com:6379`},

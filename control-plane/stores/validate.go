@@ -43,6 +43,11 @@ func (e entry) validate(at string) field.Errors {
 	for _, k := range kinds {
 		k.validate(check)
 	}
+	for i, bucket := range e.Shared {
+		if len(kinds) == 1 && !e.store().Allows(bucket) {
+			check(fmt.Sprintf(".shared[%d]", i), bucket, "is no bucket of the store", "name one of the store's buckets, keyspaces or hosts")
+		}
+	}
 	switch {
 	case len(kinds) == 0:
 		check("."+KindS3, "", "is missing", "say where the store is, by one of "+kindNames)

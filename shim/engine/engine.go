@@ -65,6 +65,7 @@ type Outcome struct {
 // Engine runs fetches. Its methods may be called at the same time.
 type Engine struct {
 	sources func(store string) (source.Source, error)
+	shared  func(store, bucket string) bool
 	buffer  *buffer.Buffer
 	observe func(Outcome)
 
@@ -101,11 +102,16 @@ func (r Request) explained(err error) error {
 
 var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "the node takes no more inputs")
 
-// New returns an engine. sources finds a store by its name; observe is told of each
-// fetch when it has ended, from the fetch's goroutine.
-func New(sources func(store string) (source.Source, error), buf *buffer.Buffer, observe func(Outcome)) *Engine {
+// New returns an engine. sources finds a store by its name; shared tells in which buckets namespaces
+// share fetches, nil for none; observe is told of each fetch when it has ended, from the fetch's goroutine.
+func New(sources func(store string) (source.Source, error), shared func(store, bucket string) bool,
+	buf *buffer.Buffer, observe func(Outcome),
+) *Engine {
+	if shared == nil {
+		shared = func(string, string) bool { return false }
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Engine{sources: sources, buffer: buf, observe: observe, ctx: ctx, cancel: cancel,
+	return &Engine{sources: sources, shared: shared, buffer: buf, observe: observe, ctx: ctx, cancel: cancel,
 		inputs: map[key]*Input{}, count: map[string]int{}, shares: fair.NewShare(maxInputs), leaders: map[object]*Input{}}
 }
 
@@ -192,8 +198,8 @@ func (e *Engine) leave(i *Input) (last bool, needless *Input) {
 	if holder.owners+holder.sharers > 0 {
 		return true, nil
 	}
-	if e.leaders[holder.object()] == holder {
-		delete(e.leaders, holder.object())
+	if e.leaders[holder.object] == holder {
+		delete(e.leaders, holder.object)
 	}
 	return true, holder
 }

@@ -380,7 +380,7 @@ func startOver(t *testing.T, buf *buffer.Buffer) *node {
 			return nil, problem.New(http.StatusBadGateway, "StoreUnknown", filterapi.AnnotationStore, "no such store")
 		}
 		return n.store, nil
-	}, buf, func(o engine.Outcome) { n.outcomes <- o })
+	}, func(_, bucket string) bool { return bucket == "shared" }, buf, func(o engine.Outcome) { n.outcomes <- o })
 	t.Cleanup(func() {
 		if err := n.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -31,6 +31,7 @@ type Input struct {
 	// Guarded by the engine's lock.
 	owners  int
 	sharers int         // inputs of other requests that have this one's entry
+	object  object      // what it is of, once it has come to lead or to share
 	leader  *Input      // whose entry and end this one has, if it has not its own; written once
 	late    *time.Timer // ends the fetch, if that takes too long
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
@@ -13,8 +14,10 @@ import (
 // being fetched. Who has not heard by then fetches for himself.
 const checkTime = 5 * time.Second
 
-// object names an object on this node.
-type object struct{ store, reference string }
+// object names an object on this node, for one namespace: others could see by the time that their own
+// requests take that it is being fetched. Of buckets that namespaces share it is for all, and namespace
+// is empty.
+type object struct{ namespace, store, reference string }
 
 // checks are questions about one object, asked one at a time: an answer is good for all who
 // came before its question.
@@ -59,16 +62,17 @@ func (c *checks) version(ctx context.Context, run func(func()), ask func() (sour
 	}
 }
 
-// lead makes an input the one whose fetch others may share, unless there is such a one: then
-// that is returned.
-func (e *Engine) lead(i *Input, instead *Input) *Input {
+// lead makes an input the one whose fetch of the object others may share, unless there is such a
+// one: then that is returned.
+func (e *Engine) lead(i *Input, of object, instead *Input) *Input {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if leader := e.leaders[i.object()]; leader != nil && leader != instead {
+	i.object = of
+	if leader := e.leaders[of]; leader != nil && leader != instead {
 		return leader
 	}
 	if i.owners > 0 {
-		e.leaders[i.object()] = i
+		e.leaders[of] = i
 	}
 	return nil
 }
@@ -80,9 +84,13 @@ func (e *Engine) lead(i *Input, instead *Input) *Input {
 // Whoever stores an object and sends a request for it gets the object that he has stored,
 // whatever is under way: the store is asked after the request has come.
 func (e *Engine) share(ctx context.Context, i *Input, from source.Source, ref source.Reference) (shared bool, err error) {
-	for leader := e.lead(i, nil); leader != nil; leader = e.lead(i, leader) {
+	of := object{fair.Namespace(i.request.Function), i.request.Store, i.request.Reference}
+	if e.shared(i.request.Store, ref.Bucket) {
+		of.namespace = ""
+	}
+	for leader := e.lead(i, of, nil); leader != nil; leader = e.lead(i, of, leader) {
 		version, err := leader.checks.version(ctx, e.fetches.Go, func() (source.Object, error) {
-			ctx, cancel := context.WithTimeout(e.ctx, checkTime)
+			ctx, cancel := context.WithTimeout(fair.For(e.ctx, leader.request.Function), checkTime)
 			defer cancel()
 			return from.Stat(ctx, ref)
 		})
@@ -146,9 +154,6 @@ func (i *Input) prolong() bool {
 	i.late.Reset(longest)
 	return true
 }
-
-// object is what the input is of.
-func (i *Input) object() object { return object{i.request.Store, i.request.Reference} }
 
 // failed tells whether the fetch has ended without the object.
 func (i *Input) failed() bool {

@@ -467,3 +467,36 @@ func TestNobodyGetsWhatIsOlderThanHisRequest(t *testing.T) {
 		t.Errorf("%d bytes are left in the buffer", n.buffer.Used())
 	}
 }
+
+// Namespaces learn nothing of each other's fetches: whether another one has an object fetched at the
+// moment changes nothing of what the store is asked. In buckets that the operator calls shared they
+// share fetches.
+func TestAttackAnotherNamespaceSeesNoFetch(t *testing.T) {
+	for bucket, want := range map[string]int32{"inputs": 2, "shared": 1} {
+		n := start(t)
+		ref := source.Reference{Scheme: "s3", Bucket: bucket, Key: "video"}
+		n.store.Put(ref, "text/plain", content)
+		g := n.gated()
+		fetch := func(id, function string) *engine.Input {
+			r := request(id)
+			r.Function, r.Reference = function, ref.String()
+			i := n.Fetch(t.Context(), r)
+			t.Cleanup(i.Release)
+			known(t, i)
+			return i
+		}
+		victim := fetch("1", "victim/f")
+		attacker := fetch("2", "attacker/f")
+		if got := g.fetches.Load(); got != want {
+			t.Errorf("bucket %s: the store sees %d fetches, want %d", bucket, got, want)
+		}
+		again := fetch("3", "victim/g")
+		if got := g.fetches.Load(); got != want {
+			t.Errorf("bucket %s: the victim shares no fetch with itself", bucket)
+		}
+		close(g.open)
+		for _, i := range []*engine.Input{victim, attacker, again} {
+			succeeds(t, i, content)
+		}
+	}
+}

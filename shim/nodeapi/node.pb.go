@@ -2478,6 +2478,8 @@ type Store struct {
 	Kind     string `protobuf:"bytes,7,opt,name=kind,proto3" json:"kind,omitempty"`
 	Tls      bool   `protobuf:"varint,8,opt,name=tls,proto3" json:"tls,omitempty"`
 	Database int32  `protobuf:"varint,9,opt,name=database,proto3" json:"database,omitempty"`
+	// Buckets in which namespaces share fetches. An older daemon shares those of all.
+	Shared []string `protobuf:"bytes,150,rep,name=shared,proto3" json:"shared,omitempty"`
 	// With http: hosts that are names must not resolve to private addresses.
 	PublicAddresses bool `protobuf:"varint,160,opt,name=public_addresses,json=publicAddresses,proto3" json:"public_addresses,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -2575,6 +2577,13 @@ func (x *Store) GetDatabase() int32 {
 		return x.Database
 	}
 	return 0
+}
+
+func (x *Store) GetShared() []string {
+	if x != nil {
+		return x.Shared
+	}
+	return nil
 }
 
 func (x *Store) GetPublicAddresses() bool {
@@ -3821,7 +3830,7 @@ const file_node_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
 	"\x13InputTemplatesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x02\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -3832,7 +3841,8 @@ const file_node_proto_rawDesc = "" +
 	"\x06secret\x18\x06 \x01(\tR\x06secret\x12\x12\n" +
 	"\x04kind\x18\a \x01(\tR\x04kind\x12\x10\n" +
 	"\x03tls\x18\b \x01(\bR\x03tls\x12\x1a\n" +
-	"\bdatabase\x18\t \x01(\x05R\bdatabase\x12*\n" +
+	"\bdatabase\x18\t \x01(\x05R\bdatabase\x12\x17\n" +
+	"\x06shared\x18\x96\x01 \x03(\tR\x06shared\x12*\n" +
 	"\x10public_addresses\x18\xa0\x01 \x01(\bR\x0fpublicAddresses\"B\n" +
 	"\bTriggers\x126\n" +
 	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\"\xfa\x01\n" +

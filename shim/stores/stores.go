@@ -9,6 +9,7 @@ import (
 	"fmt"
 	status "net/http"
 	"os"
+	"slices"
 	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -95,6 +96,14 @@ func (s *Stores) Set(list []*nodeapi.Store) {
 		gone.closeStreams()
 	}
 	s.open = next
+}
+
+// Shared tells whether namespaces share the fetches from a store's bucket.
+func (s *Stores) Shared(name, bucket string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, ok := s.open[name]
+	return ok && slices.Contains(st.config.GetShared(), bucket)
 }
 
 // newSource opens a store by its kind.

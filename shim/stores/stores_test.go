@@ -65,6 +65,17 @@ func TestStoresFollowTheOperatorsList(t *testing.T) {
 	}
 }
 
+// Namespaces share the fetches from those buckets only that the operator calls shared.
+func TestSharedBuckets(t *testing.T) {
+	s, _ := newStores(t)
+	one := edge("http://one.example:9000")
+	one.Buckets, one.Shared = []string{"videos", "models"}, []string{"models"}
+	s.Set([]*nodeapi.Store{one})
+	if !s.Shared("edge", "models") || s.Shared("edge", "videos") || s.Shared("other", "models") {
+		t.Error("other buckets are shared")
+	}
+}
+
 // A store that cannot be used as it is configured says so when it is asked for; the
 // others can be used.
 func TestAStoreThatCannotBeUsedHarmsNoOther(t *testing.T) {

@@ -80,7 +80,7 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer allowed.Close()
-	fetches := engine.New(allowed.Source, kept.Buffer, engine.NewMetrics(registry))
+	fetches := engine.New(allowed.Source, allowed.Shared, kept.Buffer, engine.NewMetrics(registry))
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control planes. They are told of the instances from their adoption on.

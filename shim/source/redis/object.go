@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
@@ -74,7 +75,7 @@ func (o *object) first(ctx context.Context, end int64) (ranged.Answer, error) {
 		return ranged.Answer{}, ranged.Again(source.Changed(o.config.Store, o.ref))
 	}
 	answer := o.answer(size, begins)
-	o.watch = o.register(&watch{key: o.key, version: answer.Object.Version, line: l, turn: make(chan struct{}, 1)})
+	o.watch = o.register(&watch{of: watched{fair.Of(ctx), o.key}, version: answer.Object.Version, line: l, turn: make(chan struct{}, 1)})
 	if end = min(end, size); end > head {
 		answer.Body = &rest{ctx: ctx, object: o, begins: strings.NewReader(begins), at: head, end: end}
 	}

@@ -76,7 +76,7 @@ type Source struct {
 	lines  *lines
 
 	mu      sync.Mutex
-	watches map[string]*watch // the newest by key
+	watches map[watched]*watch // the newest
 }
 
 // New returns the source of a store. It does not call the store.
@@ -84,7 +84,7 @@ func New(cfg Config) (*Source, error) {
 	if _, _, err := net.SplitHostPort(cfg.Address); err != nil || len(cfg.Buckets) == 0 {
 		return nil, fmt.Errorf("store %q: an address of host:port and buckets are required", cfg.Store)
 	}
-	s := &Source{config: cfg, lines: newLines(cfg), watches: map[string]*watch{}}
+	s := &Source{config: cfg, lines: newLines(cfg), watches: map[watched]*watch{}}
 	s.Source = ranged.Source{
 		Fetcher: ranged.New(cfg.Store, Part),
 		Schemes: []string{source.SchemeRedis}, Buckets: slices.Clone(cfg.Buckets),

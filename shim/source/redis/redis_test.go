@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/source/ranged"
@@ -196,6 +198,36 @@ func TestFetchReturnsWhenCancelled(t *testing.T) {
 		err := s.Fetch(ctx, testRef("k"), (&sourcetest.Sink{}).Begin)
 		if problem.Of(err).Title != "StoreTimeout" || !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("got %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+// Whether another namespace has a value fetched changes nothing of what one sees, nor of whether it shares
+// its own fetches.
+func TestAttackAnotherNamespaceSeesNoWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.set("jobs:42", strings.Repeat("x", 4*head))
+		s, end := open(t, f, config("redis.test:6379"))
+		defer end()
+		victim, attacker := fair.For(t.Context(), "victim/f"), fair.For(t.Context(), "attacker/f")
+		err := s.Fetch(victim, testRef("42"), func(own source.Object) (io.WriterAt, error) {
+			err := s.Fetch(attacker, testRef("42"), func(source.Object) (io.WriterAt, error) {
+				if still, err := s.Stat(victim, testRef("42")); err != nil || still != own {
+					t.Errorf("with another namespace's fetch the victim's object seems another: %v, %v", still, err)
+				}
+				return (&sourcetest.Sink{}).Begin(own)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if other, err := s.Stat(attacker, testRef("42")); err != nil || other.Version == own.Version {
+				t.Errorf("the attacker sees the victim's fetch: %v, %v", other, err)
+			}
+			return (&sourcetest.Sink{}).Begin(own)
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/source"
 )
 
@@ -12,13 +13,16 @@ import (
 // (the documentation of Redis, "Transactions"). Such a transaction ends the watch; whoever
 // only wants to look begins another one before, so that there is never a gap.
 type watch struct {
-	key     string
+	of      watched
 	version string
 
 	turn chan struct{} // holds one who uses line or err
 	line *line         // nil: the watch is over
 	err  error         // why it was over before its time
 }
+
+// watched is a key, and the namespace for which it is fetched: others do not see it.
+type watched struct{ namespace, key string }
 
 // errChanged is a key that was touched.
 var errChanged = errors.New("the watched key was changed")
@@ -27,15 +31,15 @@ var errChanged = errors.New("the watched key was changed")
 func (s *Source) register(w *watch) *watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watches[w.key] = w
+	s.watches[w.of] = w
 	return w
 }
 
-// watched returns the newest watch of a key, nil if there is none.
-func (s *Source) watched(key string) *watch {
+// newest returns the newest watch, nil if there is none.
+func (s *Source) newest(of watched) *watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.watches[key]
+	return s.watches[of]
 }
 
 // unwatch ends an object's watch, if it has one.
@@ -45,8 +49,8 @@ func (o *object) unwatch() {
 		return
 	}
 	o.mu.Lock()
-	if o.watches[w.key] == w {
-		delete(o.watches, w.key)
+	if o.watches[w.of] == w {
+		delete(o.watches, w.of)
 	}
 	o.mu.Unlock()
 	w.turn <- struct{}{} // Whoever has it is bounded by his own context.
@@ -81,7 +85,7 @@ func (o *object) explain(err error) error {
 // renew looks at the object. If a fetch has it watched, the watch goes over to a new line,
 // and tells on the way whether the object is still the same.
 func (o *object) renew(ctx context.Context) (source.Object, error) {
-	w := o.watched(o.key)
+	w := o.newest(watched{fair.Of(ctx), o.key})
 	if w == nil {
 		return o.glance(ctx)
 	}
