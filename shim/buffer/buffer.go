@@ -32,12 +32,17 @@ type Buffer struct {
 	mu        sync.Mutex
 	entries   map[string]*Entry // nil when closed
 	functions map[string]*usage // those that have entries
+	share     *fair.Share       // of entriesMost
 }
+
+// entriesMost is how many entries namespaces share, with those that functions have kept open: each costs
+// a descriptor. It is as many as the engine has inputs at a time.
+const entriesMost = 1024
 
 // New returns a buffer over tiers: an entry gets its room in the first one that has it.
 // The buffer closes their media. No function takes more than the quota.
 func New(quota Quota, tiers ...Tier) *Buffer {
-	b := &Buffer{quota: quota, entries: map[string]*Entry{}, functions: map[string]*usage{}}
+	b := &Buffer{quota: quota, entries: map[string]*Entry{}, functions: map[string]*usage{}, share: fair.NewShare(entriesMost)}
 	for i, t := range tiers {
 		b.tiers = append(b.tiers, &tier{Tier: t, index: i, share: fair.NewShare(t.Limit)})
 	}
@@ -87,10 +92,13 @@ func (b *Buffer) add(e *Entry) error {
 		u = &usage{}
 	}
 	if b.quota.Entries > 0 && u.entries >= b.quota.Entries {
-		return overQuota(fmt.Sprintf("the function has %d inputs in the node's buffer, as many as it may", u.entries))
+		return overQuota(fmt.Sprintf("the function has %d inputs in the node's buffer, or keeps them open, as many as it may", u.entries))
 	}
-	u.entries++
+	if b.quota.Fair && b.share.Left(e.function) == 0 {
+		return Full("the node's input buffer holds " + b.share.Full(e.function, "inputs"))
+	}
 	b.functions[e.function] = u
+	b.countEntries(e.function, u, 1)
 	b.entries[e.id] = e
 	return nil
 }
@@ -104,10 +112,7 @@ func (b *Buffer) remove(e *Entry) {
 		return
 	}
 	delete(b.entries, e.id)
-	u := b.functions[e.function]
-	if u.entries--; u.entries == 0 {
-		delete(b.functions, e.function)
-	}
+	b.countEntries(e.function, b.functions[e.function], -1)
 }
 
 // Close fails every entry and removes it, whoever still holds it.

@@ -21,10 +21,12 @@ type Files struct {
 	// dir is the directory itself: it holds the lock, and links start from it.
 	dir *os.File
 
-	freeing sync.WaitGroup // files that are being taken apart
+	freeing sync.WaitGroup // files that are being taken apart, and the watch over those that are kept
+	closing chan struct{}
 
 	mu     sync.Mutex
 	closed bool
+	kept   []kept
 }
 
 // OpenFiles opens the directory dir. It makes it with mode 0700 if there is none, refuses
@@ -38,7 +40,7 @@ func OpenFiles(dir string) (*Files, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the buffer: %w", err)
 	}
-	f := &Files{root: root}
+	f := &Files{root: root, closing: make(chan struct{})}
 	if err := f.take(); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the buffer: %w", err), f.Close())
 	}
@@ -89,6 +91,9 @@ func (f *Files) Create(id string) (Content, error) {
 // Close implements Medium.
 func (f *Files) Close() error {
 	f.mu.Lock()
+	if !f.closed {
+		close(f.closing)
+	}
 	f.closed = true
 	f.mu.Unlock()
 	f.freeing.Wait()
@@ -155,9 +160,14 @@ func (f *file) Open(_ context.Context, from int64) (io.ReadCloser, error) {
 	return opened, nil
 }
 
-func (f *file) Remove() {
+func (f *file) Remove(freed func()) {
 	// A file that cannot be removed now is swept by the next OpenFiles.
 	_ = f.files.root.Remove(f.id)
+	if isOpen(f.file) {
+		f.files.keep(kept{f.file, freed})
+		return
+	}
+	freed()
 	f.files.free(f.file)
 }
 

@@ -107,7 +107,7 @@ func (e *Entry) enlarge(p *part, id string, need, want int64) (err error) {
 	}
 	if err := content.Resize(p.room + more); err != nil {
 		if p.content == nil {
-			content.Remove()
+			content.Remove(func() {})
 		}
 		b.giveBack(e.function, p.tier, more, 0)
 		return err
@@ -150,10 +150,11 @@ func (e *Entry) clear() {
 	e.parts, e.copied = nil, part{}
 }
 
-// discard removes a part, and then gives back its room.
+// discard removes a part, and gives back its room when that is free. Until then the part counts as an
+// entry itself.
 func (e *Entry) discard(p part) {
-	p.content.Remove()
-	e.buffer.giveBack(e.function, p.tier, p.room, 1)
+	e.buffer.removing(e.function)
+	p.content.Remove(func() { e.buffer.giveBack(e.function, p.tier, p.room, 1) })
 }
 
 // at returns the part that has the byte at an offset, and how many bytes it has from there on.

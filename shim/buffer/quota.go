@@ -19,7 +19,7 @@ type Quota struct {
 // usage is what a function has of the buffer.
 type usage struct {
 	bytes   int64
-	entries int
+	entries int // with what is being removed, and is not while the function has it open
 }
 
 func (q Quota) left(u *usage) int64 {

@@ -29,8 +29,9 @@ type Content interface {
 	// Open returns a reader that begins at a byte. Nobody asks it for bytes that are not
 	// written. Its Close may be called at any time.
 	Open(ctx context.Context, from int64) (io.ReadCloser, error)
-	// Remove is called once, when no reader is open. It does not wait for what takes long.
-	Remove()
+	// Remove is called once, when no reader is open. It does not wait for what takes long. It calls freed
+	// when the room is free: later for what others still have open.
+	Remove(freed func())
 }
 
 // Tier is a medium as part of a buffer.
@@ -164,7 +165,25 @@ func (b *Buffer) giveBack(function string, t *tier, room int64, entries int) {
 	t.entries -= entries
 	if u := b.functions[function]; u != nil {
 		u.bytes -= room
+		b.countEntries(function, u, -entries)
 	}
+}
+
+// removing counts a part that is being removed, until giveBack.
+func (b *Buffer) removing(function string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if u := b.functions[function]; u != nil {
+		b.countEntries(function, u, 1)
+	}
+}
+
+// countEntries counts what a function has; the caller holds the lock.
+func (b *Buffer) countEntries(function string, u *usage, n int) {
+	if u.entries += n; u.entries == 0 {
+		delete(b.functions, function)
+	}
+	b.share.Add(function, int64(n))
 }
 
 func (b *Buffer) count(t *tier) {

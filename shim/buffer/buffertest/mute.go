@@ -20,7 +20,7 @@ type muteContent struct{}
 
 func (muteContent) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 func (muteContent) Resize(int64) error                     { return nil }
-func (muteContent) Remove()                                {}
+func (muteContent) Remove(freed func())                    { freed() }
 
 func (muteContent) Open(ctx context.Context, _ int64) (io.ReadCloser, error) {
 	return io.NopCloser(muteReader{ctx}), nil

@@ -240,7 +240,8 @@ func (c *content) Open(ctx context.Context, from int64) (io.ReadCloser, error) {
 }
 
 // Remove implements buffer.Content.
-func (c *content) Remove() {
+func (c *content) Remove(freed func()) {
+	defer freed()
 	c.mu.Lock()
 	c.removed = true
 	c.mu.Unlock()
