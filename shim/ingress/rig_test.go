@@ -75,12 +75,13 @@ type rig struct {
 	logs       *log
 	mesh       *mesh
 	deliveries *deliveries
-	blind      bool // the store says nothing
+	blind      bool          // the store says nothing
+	source     source.Source // nil: store
 }
 
 // newRig returns a node whose instance is function. What every request leaves behind,
 // namely nothing, is checked at the end of each test.
-func newRig(t *testing.T, function http.HandlerFunc) *rig {
+func newRig(t testing.TB, function http.HandlerFunc) *rig {
 	t.Helper()
 	r := newNode(t, http.DefaultTransport)
 	if function != nil {
@@ -90,12 +91,12 @@ func newRig(t *testing.T, function http.HandlerFunc) *rig {
 	return r
 }
 
-func newNode(t *testing.T, peers http.RoundTripper) *rig {
+func newNode(t testing.TB, peers http.RoundTripper) *rig {
 	t.Helper()
 	return newNodeNamed(t, "edge-1", peers)
 }
 
-func newNodeNamed(t *testing.T, node string, peers http.RoundTripper) *rig {
+func newNodeNamed(t testing.TB, node string, peers http.RoundTripper) *rig {
 	t.Helper()
 	state := t.TempDir()
 	buf, err := buffer.Open(filepath.Join(state, "buffer"), bufferLimit)
@@ -107,7 +108,7 @@ func newNodeNamed(t *testing.T, node string, peers http.RoundTripper) *rig {
 
 // newNodeOver is a node that has its inputs in the buffer, which it closes, and its
 // sandboxes' files below state.
-func newNodeOver(t *testing.T, node string, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
+func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
 	t.Helper()
 	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
 		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), named: filepath.Join(state, "inputs"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
@@ -127,6 +128,9 @@ func newNodeOver(t *testing.T, node string, peers http.RoundTripper, buf *buffer
 	e := engine.New(func(string) (source.Source, error) {
 		if r.blind {
 			return blindSource{}, nil
+		}
+		if r.source != nil {
+			return r.source, nil
 		}
 		return r.store, nil
 	}, nil, buf, func(o engine.Outcome) { r.outcomes <- o })
@@ -154,7 +158,7 @@ func newNodeOver(t *testing.T, node string, peers http.RoundTripper, buf *buffer
 	return r
 }
 
-func (r *rig) nothingLeft(t *testing.T) {
+func (r *rig) nothingLeft(t testing.TB) {
 	t.Helper()
 	// A read from the buffer may still end.
 	eventually(t, "the buffer is empty", func() bool { return r.buffer.Used() == 0 })
@@ -195,12 +199,12 @@ func (r *rig) put(key, contentType string, content []byte) string {
 }
 
 // do sends a request as the gateway does. It has the trace of its id.
-func (r *rig) do(t *testing.T, req *http.Request) *http.Response {
+func (r *rig) do(t testing.TB, req *http.Request) *http.Response {
 	t.Helper()
 	return do(t, r.gateway, req)
 }
 
-func do(t *testing.T, c *http.Client, req *http.Request) *http.Response {
+func do(t testing.TB, c *http.Client, req *http.Request) *http.Response {
 	t.Helper()
 	resp, err := c.Do(req)
 	if err != nil {
@@ -211,7 +215,7 @@ func do(t *testing.T, c *http.Client, req *http.Request) *http.Response {
 }
 
 // request is one for the function, from the gateway.
-func request(t *testing.T, method, function, id, reference string, body io.Reader) *http.Request {
+func request(t testing.TB, method, function, id, reference string, body io.Reader) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://video.example/", body)
 	if err != nil {
@@ -236,7 +240,7 @@ func newID() string {
 	return hex.EncodeToString(id[:])
 }
 
-func read(t *testing.T, body io.Reader) string {
+func read(t testing.TB, body io.Reader) string {
 	t.Helper()
 	b, err := io.ReadAll(body)
 	if err != nil {
@@ -246,7 +250,7 @@ func read(t *testing.T, body io.Reader) string {
 }
 
 // wantProblem checks a whole problem and returns it.
-func wantProblem(t *testing.T, resp *http.Response, status int, title, field string) problem.Problem {
+func wantProblem(t testing.TB, resp *http.Response, status int, title, field string) problem.Problem {
 	t.Helper()
 	var p problem.Problem
 	body := read(t, resp.Body)
@@ -259,7 +263,7 @@ func wantProblem(t *testing.T, resp *http.Response, status int, title, field str
 	return p
 }
 
-func serveUnix(t *testing.T, h http.Handler) string {
+func serveUnix(t testing.TB, h http.Handler) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -276,7 +280,7 @@ func serveUnix(t *testing.T, h http.Handler) string {
 	return socket
 }
 
-func unixClient(t *testing.T, socket string) *http.Client {
+func unixClient(t testing.TB, socket string) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DisableCompression: true, ExpectContinueTimeout: soon,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -287,7 +291,7 @@ func unixClient(t *testing.T, socket string) *http.Client {
 }
 
 // eventually waits for what another goroutine is about to do.
-func eventually(t *testing.T, what string, is func() bool) {
+func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(soon); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -366,7 +370,7 @@ type instances struct {
 	inputs  *staging.Dir // nil: the instance sees none
 }
 
-func (i *instances) run(t *testing.T, function http.HandlerFunc) {
+func (i *instances) run(t testing.TB, function http.HandlerFunc) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(function)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
