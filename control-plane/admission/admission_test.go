@@ -210,10 +210,20 @@ func FuzzGoAndCELAgree(f *testing.F) {
 	})
 }
 
-// The chart has the policies with a place for the operator's stores.
+// The chart has the policies with a place for what the operator says.
 func TestTheChartIsUpToDate(t *testing.T) {
-	const file = "../../manifests/charts/headstart/files/admission.yaml"
-	text, err := admission.YAML(admission.Policies(admission.Placeholder))
+	account, err := admission.AccountPlaceholder.Policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	upToDate(t, "admission.yaml", admission.Policies(admission.Placeholder))
+	upToDate(t, "controlplane-policies.yaml", account)
+}
+
+func upToDate(t *testing.T, name string, policies []admission.Policy) {
+	t.Helper()
+	file := "../../manifests/charts/headstart/files/" + name
+	text, err := admission.YAML(policies)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/headstart-mesh/headstart/control-plane/admission"
 	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
@@ -229,4 +233,78 @@ func runController(t *testing.T, s *apiservertest.Server) {
 	dir := t.TempDir()
 	apiservertest.Run(t, dir, nil, apiservertest.Binary(t, "kube-controller-manager"), "--kubeconfig="+s.Kubeconfig(t),
 		"--controllers=validatingadmissionpolicy-status-controller", "--leader-elect=false", "--secure-port=0", "--cert-dir="+dir)
+}
+
+// Whoever has the token of the control plane's account scales and says no more than the control plane does, although RBAC
+// would let it.
+func TestTheAPIServerRestrictsTheControlPlane(t *testing.T) {
+	s := apiservertest.Start(t)
+	admin, err := dynamic.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, err := account.Policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := admission.YAML(policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, admin, text)
+	for _, name := range []string{"media", "prod"} {
+		if _, err := s.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "fire"}, Spec: appsv1.DeploymentSpec{
+			Replicas: new(int32(3)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "fire"}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "fire"}},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "fire", Image: "fire"}}}},
+		}}
+		if _, err := s.Client.AppsV1().Deployments(name).Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := rest.CopyConfig(s.Config)
+	c.Impersonate.UserName, c.Impersonate.Groups = controlPlane, []string{"system:masters"}
+	stolen, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scale := func(namespace string, replicas int32) error {
+		_, err := stolen.AppsV1().Deployments(namespace).UpdateScale(t.Context(), "fire", &autoscalingv1.Scale{
+			ObjectMeta: metav1.ObjectMeta{Name: "fire", Namespace: namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas},
+		}, metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsForbidden(err) {
+			t.Fatal(err)
+		}
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for scale("prod", 3) == nil {
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("the policies are not in force")
+		}
+	}
+	for _, tt := range []struct {
+		namespace string
+		replicas  int32
+		may       bool
+	}{{"prod", 0, false}, {"prod", 1, false}, {"media", 1000, false}, {"media", 0, true}, {"media", 1, true}, {"media", 2, false}} {
+		if err := scale(tt.namespace, tt.replicas); (err == nil) != tt.may {
+			t.Errorf("%s to %d: %v", tt.namespace, tt.replicas, err)
+		}
+	}
+	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "fire.1"}, InvolvedObject: corev1.ObjectReference{Kind: "Service", Name: "fire", Namespace: "media"},
+		Source: corev1.EventSource{Component: "headstart-controlplane"}, ReportingController: "headstart-controlplane", Type: corev1.EventTypeWarning}
+	if _, err := stolen.CoreV1().Events("media").Create(t.Context(), event, metav1.CreateOptions{}); err != nil {
+		t.Errorf("its own event: %v", err)
+	}
+	event.Name, event.InvolvedObject.Kind = "fire.2", "Pod"
+	if _, err := stolen.CoreV1().Events("media").Create(t.Context(), event, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("an event of a pod: %v", err)
+	}
 }

@@ -30,7 +30,7 @@ type named struct {
 	program cel.Program
 }
 
-func compile(t testing.TB, p admissionv1.ValidatingAdmissionPolicy) *evaluator {
+func compile(t testing.TB, p admissionv1.ValidatingAdmissionPolicy, options ...cel.ProgramOption) *evaluator {
 	t.Helper()
 	env, err := environment.MustBaseEnvSet(oldest).NewExpressionsEnv().Extend(
 		cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType), cel.Variable("request", cel.DynType),
@@ -44,7 +44,7 @@ func compile(t testing.TB, p admissionv1.ValidatingAdmissionPolicy) *evaluator {
 		if issues.Err() != nil {
 			t.Fatalf("%v\nin %s", issues.Err(), expression)
 		}
-		prg, err := env.Program(ast)
+		prg, err := env.Program(ast, options...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,17 @@ func compile(t testing.TB, p admissionv1.ValidatingAdmissionPolicy) *evaluator {
 // new. That one variable has no value is an error, though the API server would not look
 // at all of them.
 func (e *evaluator) admit(old, object map[string]any, namespace string) (string, error) {
-	in := map[string]any{"object": object, "oldObject": nil, "request": map[string]any{"namespace": namespace}}
+	return e.judge("alice", old, object, namespace)
+}
+
+// judge does so for what a user writes; object is nil when the old one is deleted.
+func (e *evaluator) judge(user string, old, object map[string]any, namespace string) (string, error) {
+	in := map[string]any{"object": nil, "oldObject": nil, "request": map[string]any{
+		"namespace": namespace, "userInfo": map[string]any{"username": user},
+	}}
+	if object != nil {
+		in["object"] = object
+	}
 	if old != nil {
 		in["oldObject"] = old
 	}
@@ -103,4 +113,26 @@ func (e *evaluator) admit(old, object map[string]any, namespace string) (string,
 		return "", errors.New("a refusal without a message")
 	}
 	return text, nil
+}
+
+// cost is what the API server counts for the validation, with the variables that it looks at.
+func (e *evaluator) cost(t testing.TB, user string, old, object map[string]any) uint64 {
+	t.Helper()
+	in := map[string]any{"object": object, "oldObject": old, "request": map[string]any{"userInfo": map[string]any{"username": user}}}
+	variables := map[string]ref.Val{}
+	in["variables"] = variables
+	var sum uint64
+	evaluate := func(p cel.Program) ref.Val {
+		value, details, err := p.Eval(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += *details.ActualCost()
+		return value
+	}
+	for _, v := range e.variables {
+		variables[v.name] = evaluate(v.program)
+	}
+	evaluate(e.validation)
+	return sum
 }

@@ -32,6 +32,8 @@ type ClusterConfig struct {
 	// InCharge says whether it is this control plane that writes the mesh's configuration and
 	// scales to zero.
 	InCharge func() bool
+	// Namespaces are those that may have functions; none: all may.
+	Namespaces []string
 	// Mesh is where that configuration goes.
 	Mesh *istio.Writer
 }
@@ -54,7 +56,7 @@ func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluste
 		Cluster: istio.ClusterOf}
 	c := &Cluster{common: newCommon(parts, gateways), config: config, told: map[string]*nodeapi.Instances{}}
 	c.known, c.published = c.distancesKnown, c.tellOthers
-	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, InCharge: config.InCharge}, c.events, parts.Log)
+	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, Namespaces: config.Namespaces, InCharge: config.InCharge}, c.events, parts.Log)
 	c.begin(c.Platform, c, parts)
 	return c
 }

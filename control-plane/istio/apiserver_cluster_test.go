@@ -20,12 +20,16 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/headstart-mesh/headstart/control-plane/admission"
 	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 )
 
 // controlPlaneUser is who the Writer is.
-const controlPlaneUser = "headstart-controlplane"
+const controlPlaneUser = "system:serviceaccount:headstart-system:headstart-controlplane"
+
+// account is the same, for the policies.
+var account = admission.Account{Namespace: "headstart-system", Functions: `["default"]`}
 
 // apiServer is a real one, with Istio's kinds at hand.
 type apiServer struct {
@@ -84,6 +88,8 @@ func objects(t *testing.T, text []byte) []unstructured.Unstructured {
 
 var (
 	crdResource     = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	vapResource     = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
+	vapbResource    = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}
 	nsResource      = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	roleResource    = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
 	bindingResource = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
@@ -204,12 +210,121 @@ func (s *apiServer) install(t *testing.T, installed bool) {
 	eventually(t, fmt.Sprintf("Istio's kinds installed: %v", installed), func() bool { return served() == installed })
 }
 
+// restrict applies the policies for what the control plane's account may write, and waits for their effect.
+func (s *apiServer) restrict(t *testing.T) {
+	t.Helper()
+	policies, err := account.Policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := admission.YAML(policies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects(t, text) {
+		if o.GetKind() == "ValidatingAdmissionPolicy" {
+			s.put(t, vapResource, &o)
+		} else {
+			s.put(t, vapbResource, &o)
+		}
+	}
+	eventually(t, "the policies' effect", func() bool {
+		return s.attempt(t, `{metadata: {name: theirs}, spec: {priority: 7}}`) && s.attemptPrefetch(t, `spec: {priority: 7}`)
+	})
+}
+
+// attempt has the control plane's account apply an EnvoyFilter, and tells whether a policy refuses it.
+func (s *apiServer) attempt(t *testing.T, text string) (refused bool) {
+	t.Helper()
+	return s.attemptKind(t, istio.EnvoyFilter, text)
+}
+
+// attemptPrefetch does so with the TrafficExtension, which an administrator makes first.
+func (s *apiServer) attemptPrefetch(t *testing.T, text string) (refused bool) {
+	t.Helper()
+	s.create(t, istio.TrafficExtension, extension())
+	return s.attemptKind(t, istio.TrafficExtension, "metadata: {name: "+istio.PrefetchName+"}\n"+text)
+}
+
+func (s *apiServer) attemptKind(t *testing.T, k istio.Kind, text string) (refused bool) {
+	t.Helper()
+	o := objects(t, []byte(text))[0]
+	o.SetGroupVersionKind(k.GVK)
+	o.SetNamespace(root)
+	err := s.api().Apply(t.Context(), k, &o, true)
+	if err != nil && !strings.Contains(err.Error(), "may write only") {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return err != nil
+}
+
 func TestWriterOnARealServer(t *testing.T) {
 	s := startAPIServer(t)
+	s.fresh(t)
+	s.restrict(t)
 	runSuite(t, func(t *testing.T, body func(t *testing.T, s server)) {
 		s.fresh(t)
 		body(t, s)
 	})
+}
+
+// Whoever has the token of the control plane's account reroutes and reads nothing by Istio's objects.
+func TestAStolenControlPlaneTokenWritesNothingElse(t *testing.T) {
+	s := startAPIServer(t)
+	s.fresh(t)
+	s.restrict(t)
+	made, err := istio.Objects(istio.Config{}, []istio.Function{fire(fireHost)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := yaml.Marshal(made[0].Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.attempt(t, string(good)) {
+		t.Fatal("a function's own EnvoyFilter is refused")
+	}
+	for name, change := range map[string][2]string{
+		"another cluster":   {fireHost, "bank.prod.svc.cluster.local"},
+		"another Service":   {fireHost, "bank.default.svc.cluster.local"},
+		"another namespace": {"default", "prod"},
+		"other endpoints":   {"cluster_name: headstart-gateway", "cluster_name: outbound|80||evil.default.svc.cluster.local"},
+		"all proxies":       {"context: GATEWAY", "context: ANY"},
+		"all gateways":      {"HEADSTART: \"true\"", "OTHER: \"true\""},
+		"a second patch":    {"  configPatches:\n", "  configPatches:\n  - {applyTo: CLUSTER, match: {context: GATEWAY}, patch: {operation: REMOVE}}\n"},
+		"a priority":        {"spec:\n", "spec:\n  priority: -5\n"},
+		"another name":      {"name: headstart.default.fire", "name: headstart-keys"},
+		"another socket":    {"connect_timeout: 2s", "connect_timeout: 2s\n        transport_socket: {name: envoy.transport_sockets.raw_buffer}"},
+	} {
+		text := strings.ReplaceAll(string(good), change[0], change[1])
+		if text == string(good) {
+			t.Fatalf("%s: there is no %q", name, change[0])
+		}
+		if !s.attempt(t, text) {
+			t.Errorf("%s: is written", name)
+		}
+	}
+	for name, spec := range map[string]string{
+		"other code":     `{wasm: {url: "oci://example.com/evil:1"}}`,
+		"all workloads":  `{selector: {matchLabels: {app: other}}}`,
+		"other clusters": `{wasm: {pluginConfig: {version: v1, hintCluster: "outbound|80||evil.default.svc.cluster.local"}}}`,
+	} {
+		if !s.attemptPrefetch(t, "spec: "+spec) {
+			t.Errorf("%s: is written", name)
+		}
+	}
+	theirs := objects(t, []byte(`{metadata: {name: theirs}, spec: {priority: 7}}`))[0]
+	theirs.SetGroupVersionKind(istio.EnvoyFilter.GVK)
+	theirs.SetNamespace(root)
+	s.create(t, istio.EnvoyFilter, &theirs)
+	uid := s.get(t, istio.EnvoyFilter, root, "theirs").GetUID()
+	if err := s.api().Delete(t.Context(), istio.EnvoyFilter, root, "theirs", uid); err == nil {
+		t.Error("somebody else's EnvoyFilter is deleted")
+	}
+	uid = s.get(t, istio.EnvoyFilter, root, fireName).GetUID()
+	if err := s.api().Delete(t.Context(), istio.EnvoyFilter, root, fireName, uid); err != nil {
+		t.Errorf("its own is not: %v", err)
+	}
 }
 
 var _ server = (*apiServer)(nil)

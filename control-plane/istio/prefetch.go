@@ -3,6 +3,7 @@ package istio
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -13,8 +14,8 @@ import (
 const hintCluster = "headstart-hints"
 
 // PluginConfig is the prefetch filter's configuration: all functions of st, always the same text for
-// the same state. A host that several functions claim belongs to the first of them by name; a function
-// without a host of its own is left out.
+// the same state. A host that several functions claim belongs to the first of them by name. A host that is not
+// of the function's namespace, and a function without a host of its own, are left out.
 func PluginConfig(st platform.State) ([]byte, error) {
 	functions := slices.Clone(st.Functions)
 	slices.SortFunc(functions, func(a, b platform.Function) int { return cmp.Compare(a.Name, b.Name) })
@@ -25,9 +26,10 @@ func PluginConfig(st platform.State) ([]byte, error) {
 	}
 	for _, f := range functions {
 		templates := f.Policy.Templates()
+		namespace, _, _ := strings.Cut(f.Name, "/")
 		fn := filterapi.Function{Name: f.Name, Input: templates[""], Inputs: templates.Named()}
 		for _, h := range f.Hosts {
-			if !taken[h] {
+			if !taken[h] && HostOf(h, namespace) {
 				taken[h] = true
 				fn.Hosts = append(fn.Hosts, h)
 			}
@@ -37,4 +39,14 @@ func PluginConfig(st platform.State) ([]byte, error) {
 		}
 	}
 	return c.Marshal()
+}
+
+// HostOf is whether a host may be one of a namespace's functions: its second label is the namespace, as Kubernetes and
+// Knative name hosts, or its first label ends with it (domain templates such as {{.Name}}-{{.Namespace}}.{{.Domain}}).
+// Gateways of a mesh know functions by their clusters, whose hosts are all of the first form. An admission policy
+// refuses all others (control-plane/admission).
+func HostOf(host, namespace string) bool {
+	first, rest, more := strings.Cut(host, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	return more && (second == namespace || strings.HasSuffix(first, "-"+namespace) && !strings.HasSuffix(host, ".svc.cluster.local"))
 }

@@ -118,7 +118,7 @@ func input(o *unstructured.Unstructured, path ...string) string {
 }
 
 func config(input string) []byte {
-	return []byte(`{"version":"v1","hintCluster":"headstart-hints","functions":[{"name":"default/fire","hosts":["` + fireHost + `"],"input":"` + input + `"}]}`)
+	return []byte(`{"version":"v1","hintCluster":"headstart-hints","ingressEndpoint":"` + istio.IngressSocket + `","functions":[{"name":"default/fire","hosts":["` + fireHost + `"],"input":"` + input + `"}]}`)
 }
 
 func causes(w *istio.Writer) string {
@@ -159,8 +159,8 @@ func additionsStay(t *testing.T, s server) {
 	get := func() *unstructured.Unstructured { return s.get(t, istio.EnvoyFilter, root, fireName) }
 	eventually(t, "the function's object", func() bool { return get() != nil })
 	s.edit(t, istio.EnvoyFilter, root, fireName, map[string]any{"metadata": map[string]any{"labels": map[string]any{"team": "fire"}}})
-	w.Set(istio.Desired{Functions: []istio.Function{fire("other.default.svc.cluster.local")}})
-	eventually(t, "the change", func() bool { return clusterName(get()) == "outbound|80||other.default.svc.cluster.local" })
+	w.Set(istio.Desired{Functions: []istio.Function{fire("fire-00002.default.svc.cluster.local")}})
+	eventually(t, "the change", func() bool { return clusterName(get()) == "outbound|80||fire-00002.default.svc.cluster.local" })
 	if get().GetLabels()["team"] != "fire" {
 		t.Errorf("labels: %v", get().GetLabels())
 	}
@@ -178,7 +178,9 @@ func othersAreLeftAlone(t *testing.T, s server) {
 	w, _ := start(t, s, istio.Config{})
 	w.Set(istio.Desired{
 		Functions: []istio.Function{
-			fire(fireHost), {Name: "default/water", Service: fire("water.default.svc.cluster.local").Service},
+			fire(fireHost), {Name: "default/water", Service: istio.Service{
+				Host: "water.default.svc.cluster.local", Port: 80, Endpoints: "default/water:80",
+			}},
 		},
 	})
 	eventually(t, "word of the taken name", func() bool { return causes(w) == "NotOurs" })

@@ -219,6 +219,26 @@ func TestUninstallingNeedsNoInstaller(t *testing.T) {
 	document(t, out, "ServiceAccount", "headstart-installer")
 }
 
+// The policies for the control plane's account are for the release's, and have the operator's namespaces; nothing
+// switches them off.
+func TestTheControlPlanesPoliciesAreTheReleases(t *testing.T) {
+	out := must(t, values, "helm", "template", "headstart", "-n", namespace, "-f", "-", "--set", "namespaces={video,other},admission.enabled=false")
+	for _, name := range []string{"filters", "prefetch", "scales", "events"} {
+		document(t, out, "ValidatingAdmissionPolicyBinding", "headstart-controlplane-"+name)
+		text, err := yaml.Marshal(document(t, out, "ValidatingAdmissionPolicy", "headstart-controlplane-"+name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "'system:serviceaccount:"+namespace+":headstart-controlplane'") ||
+			strings.Contains(string(text), "_NAMESPACE") || name != "events" && !strings.Contains(string(text), `in ["video","other"]`) {
+			t.Errorf("%s", text)
+		}
+	}
+	if !strings.Contains(out, "--function-namespaces=video,other") {
+		t.Error("the control plane does not hear of the namespaces")
+	}
+}
+
 // granted has one line for each thing that rules allow.
 func granted(rules []rbacv1.PolicyRule) []string {
 	var lines []string

@@ -87,7 +87,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	}
 	turn := lease.New(clients.Kubernetes, c.namespace, name, log)
 	registry.MustRegister(inCharge(turn))
-	cp := coordinator.NewCluster(clients, coordinator.ClusterConfig{InCharge: turn.Held,
+	cp := coordinator.NewCluster(clients, coordinator.ClusterConfig{InCharge: turn.Held, Namespaces: c.functionNamespaces,
 		Mesh: istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)},
 		coordinator.Parts{Stores: allowed, Traces: traces, Key: key, Metrics: registry, Log: log})
 

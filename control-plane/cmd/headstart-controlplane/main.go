@@ -32,6 +32,7 @@ type config struct {
 	identityListen, otlpListen, adminListen string
 	name, namespace, kubeconfig             string
 	istioRoot, istioRevision                string
+	functionNamespaces                      []string
 }
 
 // The platforms.
@@ -117,6 +118,7 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster to follow; empty: the one it runs in (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.istioRoot, "istio-root-namespace", "istio-system", "Istio's root namespace (kubernetes)")
 	f.StringVar(&c.istioRevision, "istio-revision", "", "mesh revision that sees the EnvoyFilters; empty: all (kubernetes)")
+	f.StringSliceVar(&c.functionNamespaces, "function-namespaces", nil, "namespaces that may have functions, with commas between; empty: all (kubernetes)")
 	_ = cmd.MarkFlagRequired("listen") // fails only for a flag that is not defined above
 	cmd.AddCommand(uninstallCommand(&c))
 	if err := cmd.ExecuteContext(context.Background()); err != nil {

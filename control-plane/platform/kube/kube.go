@@ -21,6 +21,8 @@ import (
 // Config is what the operator says.
 type Config struct {
 	Stores stores.Stores
+	// Namespaces are those that may have functions; none: all may.
+	Namespaces []string
 	// InCharge says whether it is this control plane's turn to scale to zero; nil: always.
 	// To scale up is everybody's at all times: the API server refuses whoever is second.
 	InCharge func() bool
@@ -62,7 +64,7 @@ type Platform struct {
 
 // New returns a platform that knows nothing until Run.
 func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platform {
-	p := &Platform{clients: c, reader: catalog.Reader{Stores: config.Stores}, events: events, log: log,
+	p := &Platform{clients: c, reader: catalog.Reader{Stores: config.Stores, Namespaces: config.Namespaces}, events: events, log: log,
 		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}),
 		// Nodes may compare generations with those that they had of the control plane before.
 		generation: time.Now().Unix(),

@@ -68,6 +68,13 @@ type Problem struct {
 // Reader reads namespaces.
 type Reader struct {
 	Stores stores.Stores
+	// Namespaces are those that may have functions; none: all may.
+	Namespaces []string
+}
+
+// allows says whether the namespace may have functions.
+func (r Reader) allows(namespace string) bool {
+	return len(r.Namespaces) == 0 || slices.Contains(r.Namespaces, namespace)
 }
 
 // reading is one namespace as it is being read.

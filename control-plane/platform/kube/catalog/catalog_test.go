@@ -277,3 +277,18 @@ func TestKnativeServices(t *testing.T) {
 		})
 	}
 }
+
+// Where the operator has no functions, a Service with annotations runs as if it had none, and its owner hears of it.
+func TestANamespaceThatMayHaveNoFunctions(t *testing.T) {
+	objects := with([]*object.Service{service("fire", idle), service("plain", nil)}, deployment("fire", "fire"))
+	elsewhere := catalog.Reader{Stores: reader.Stores, Namespaces: []string{"media"}}
+	functions, problems := elsewhere.Read("shop", objects)
+	if len(functions) != 0 || len(problems) != 1 || problems[0].Reason != "NamespaceNotAllowed" || !problems[0].Refused ||
+		!strings.Contains(problems[0].Message, `add "shop" to the chart's namespaces`) {
+		t.Errorf("functions %+v, problems %+v", functions, problems)
+	}
+	here := catalog.Reader{Stores: reader.Stores, Namespaces: []string{"media", "shop"}}
+	if functions, problems := here.Read("shop", objects); len(functions) != 1 || len(problems) != 0 {
+		t.Errorf("functions %+v, problems %+v", functions, problems)
+	}
+}

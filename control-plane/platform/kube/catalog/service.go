@@ -63,11 +63,13 @@ func (n *reading) service(s *object.Service) {
 const (
 	reasonAnnotationsRefused   = "AnnotationsRefused"
 	reasonAnnotationsConflict  = "AnnotationsConflict"
+	reasonNamespaceNotAllowed  = "NamespaceNotAllowed"
 	reasonStoreNotGranted      = "StoreNotGranted"
 	reasonWorkloadAmbiguous    = "WorkloadAmbiguous"
 	reasonTrafficSplit         = "TrafficSplit"
 	reasonScaleToZeroNoEffect  = "ScaleToZeroNoEffect"
 	messageNoPods              = "annotations headstart.dev/ on a Service %s have no effect, as it has no pods of its own; put them on the Service that selects the pods, or remove them"
+	messageNamespaceNotAllowed = "the operator has functions in other namespaces only, and Headstart neither scales nor routes here; remove the annotations headstart.dev/, or ask the operator to add %q to the chart's namespaces"
 	messageStoreNotGrantedTail = "the operator grants it to other namespaces only; use another store, or ask the operator to add %q to the store's namespaces"
 )
 
@@ -91,6 +93,10 @@ func anyKey(annotations map[string]string) string {
 
 // policy reads the annotations against the stores of the namespace.
 func (n *reading) policy(of subject) (policy.Policy, bool) {
+	if !n.allows(n.namespace) {
+		n.refuse(of, reasonNamespaceNotAllowed, anyKey(of.annotations), fmt.Sprintf(messageNamespaceNotAllowed, n.namespace))
+		return policy.Policy{}, false
+	}
 	granted := n.Stores.For(n.namespace)
 	p, err := policy.Parse(of.annotations, granted)
 	if err == nil {
