@@ -7,8 +7,9 @@
 //
 //	store := identity.NewSecretStore(client, namespace)        // client-go's
 //	authority, err := identity.Open(ctx, store, namespace)
-//	nodes := serve.NewGRPC(grpc.Creds(credentials.NewTLS(authority.ServerTLS())))  // :7443
-//	first := serve.NewGRPC(authority.IdentityOptions()...)                         // :7444
+//	go authority.Follow(ctx, store, store, log)                       // rotation, revoked nodes
+//	nodes := serve.NewGRPC(grpc.Creds(authority.NodeCredentials()))   // :7443
+//	first := serve.NewGRPC(authority.IdentityOptions()...)            // :7444
 //	nodeapi.RegisterIdentityServer(first, authority.Server(identity.NewCluster(client, namespace), log))
 //
 // A daemon dials :7444 with the authority of ConfigMap headstart-ca and ServerName
@@ -28,6 +29,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -54,14 +56,23 @@ const (
 
 // Authority signs the certificates of one installation. It is safe for concurrent use.
 type Authority struct {
-	cert  *x509.Certificate
-	pem   []byte
-	key   *ecdsa.PrivateKey
 	names []string
 
 	mu      sync.Mutex
-	serving *tls.Certificate
+	signer  signer
+	serving *tls.Certificate // nil: none by this signer
 	renew   time.Time
+	revoked map[string]bool
+	// open are the connections of nodes, by their names.
+	open map[string]map[net.Conn]bool
+}
+
+// signer is what signs, and what is trusted meanwhile.
+type signer struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte // of all that are trusted
+	pool *x509.CertPool
 }
 
 // Open returns the authority that store keeps, and makes it if there is none yet. When
@@ -75,13 +86,14 @@ func Open(ctx context.Context, store Store, namespace string) (*Authority, error
 	if err != nil {
 		return nil, fmt.Errorf("opening the certificate authority: %w", err)
 	}
-	a, err := parse(kept)
+	s, err := parse(kept)
 	if err != nil {
 		return nil, fmt.Errorf("the kept certificate authority is not usable (remove %s and restart to get a new one): %w", store, err)
 	}
-	if err := store.Publish(ctx, a.pem); err != nil {
+	if err := store.Publish(ctx, s.pem); err != nil {
 		return nil, fmt.Errorf("publishing the certificate authority: %w", err)
 	}
+	a := &Authority{signer: s, open: map[string]map[net.Conn]bool{}}
 	a.names = []string{ServiceName, ServiceName + "." + namespace, ServiceName + "." + namespace + ".svc", ServiceName + "." + namespace + ".svc.cluster.local"}
 	return a, nil
 }
@@ -99,8 +111,14 @@ func create(ctx context.Context, store Store) (Material, error) {
 	return made, err
 }
 
-// Certificate returns the authority's certificate as PEM.
-func (a *Authority) Certificate() []byte { return slices.Clone(a.pem) }
+// Certificate returns the certificates that are trusted, the signer's first, as PEM.
+func (a *Authority) Certificate() []byte { return slices.Clone(a.current().pem) }
+
+func (a *Authority) current() signer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.signer
+}
 
 func generate() (Material, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -124,32 +142,53 @@ func generate() (Material, error) {
 
 // parse takes only what generate may have made: whoever puts another key there shall
 // hear of it.
-func parse(m Material) (*Authority, error) {
+func parse(m Material) (signer, error) {
 	pair, err := tls.X509KeyPair(m.Certificate, m.Key)
 	if err != nil {
-		return nil, err // it quotes nothing of the key
+		return signer{}, err // it quotes nothing of the key
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, errors.New("its key is not ECDSA")
+		return signer{}, errors.New("its key is not ECDSA")
 	}
 	cert := pair.Leaf
 	if !cert.IsCA || cert.KeyUsage&x509.KeyUsageCertSign == 0 {
-		return nil, errors.New("its certificate may not sign others")
+		return signer{}, errors.New("its certificate may not sign others")
 	}
 	if now := time.Now(); now.After(cert.NotAfter) {
-		return nil, fmt.Errorf("it has expired at %s", cert.NotAfter.Format(time.RFC3339))
+		return signer{}, fmt.Errorf("it has expired at %s", cert.NotAfter.Format(time.RFC3339))
 	}
-	return &Authority{cert: cert, pem: encode("CERTIFICATE", cert.Raw), key: key}, nil
+	s := signer{cert: cert, key: key, pool: x509.NewCertPool()}
+	trusted, err := certificates(m.trusted())
+	for _, c := range trusted {
+		s.pem = append(s.pem, encode("CERTIFICATE", c.Raw)...)
+		s.pool.AddCert(c)
+	}
+	return s, err
+}
+
+// certificates reads those of a PEM text.
+func certificates(text []byte) (all []*x509.Certificate, err error) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("there is no certificate")
+	}
+	return all, nil
 }
 
 // sign returns the DER certificate of a public key. It ends with the authority at the
 // latest.
-func (a *Authority) sign(tmpl *x509.Certificate, public any) ([]byte, error) {
-	if tmpl.NotAfter.After(a.cert.NotAfter) {
-		tmpl.NotAfter = a.cert.NotAfter
+func (s signer) sign(tmpl *x509.Certificate, public any) ([]byte, error) {
+	if tmpl.NotAfter.After(s.cert.NotAfter) {
+		tmpl.NotAfter = s.cert.NotAfter
 	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, public, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, s.cert, public, s.key)
 	if err != nil {
 		return nil, fmt.Errorf("signing %s: %w", tmpl.Subject.CommonName, err)
 	}

@@ -68,6 +68,12 @@ func TestAnExpiredAuthorityIsNotUsed(t *testing.T) {
 
 func leaf(t *testing.T, conf *tls.Config) *x509.Certificate {
 	t.Helper()
+	if conf.GetConfigForClient != nil {
+		var err error
+		if conf, err = conf.GetConfigForClient(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	pair, err := conf.GetCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +121,11 @@ func TestTheControlPlanesCertificateIsRenewed(t *testing.T) {
 
 func TestOnlyMutualTLSForNodes(t *testing.T) {
 	a := open(t)
-	s, i := a.ServerTLS(), a.IdentityTLS()
+	s, err := a.ServerTLS().GetConfigForClient(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := a.IdentityTLS()
 	if s.ClientAuth != tls.RequireAndVerifyClientCert || s.MinVersion != tls.VersionTLS13 || !s.ClientCAs.Equal(pool(t, a)) {
 		t.Error("nodes are not verified")
 	}

@@ -3,6 +3,8 @@ package identity
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +20,17 @@ const (
 	ConfigMapName = "headstart-ca"
 	// ConfigMapKey is the certificate's key in the ConfigMap.
 	ConfigMapKey = "ca.crt"
+	// RevokedName is the ConfigMap whose keys are the revoked nodes. Operators write it; the control plane reads it.
+	RevokedName = "headstart-revoked"
+)
+
+// Further keys of the Secret.
+const (
+	keyNextCertificate, keyNextKey = "next.crt", "next.key"
+	// keySince is when the signer replaced the one before.
+	keySince = "since"
+	// keyRotate, with any value, asks for another authority.
+	keyRotate = "rotate"
 )
 
 // managed are the labels of what the control plane makes by itself.
@@ -53,7 +66,53 @@ func (s SecretStore) Load(ctx context.Context) (Material, error) {
 	if empty(secret) {
 		return Material{}, ErrEmpty
 	}
-	return Material{Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey]}, nil
+	_, rotate := secret.Data[keyRotate]
+	return Material{
+		Certificate: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey],
+		NextCertificate: secret.Data[keyNextCertificate], NextKey: secret.Data[keyNextKey],
+		Since: string(secret.Data[keySince]), Rotate: rotate, version: secret.ResourceVersion,
+	}, nil
+}
+
+// Replace implements Store.
+func (s SecretStore) Replace(ctx context.Context, m Material) error {
+	secrets := s.client.CoreV1().Secrets(s.namespace)
+	secret, err := secrets.Get(ctx, SecretName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", s, err)
+	}
+	secret.ResourceVersion = m.version
+	secret.Data = map[string][]byte{corev1.TLSCertKey: m.Certificate, corev1.TLSPrivateKeyKey: m.Key}
+	for key, value := range map[string][]byte{
+		keyNextCertificate: m.NextCertificate, keyNextKey: m.NextKey, keySince: []byte(m.Since),
+	} {
+		if len(value) > 0 {
+			secret.Data[key] = value
+		}
+	}
+	if m.Rotate {
+		secret.Data[keyRotate] = nil
+	}
+	_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) {
+		return ErrExists
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", s, err)
+	}
+	return nil
+}
+
+// Revoked returns the names of the revoked nodes. Without the ConfigMap there are none.
+func (s SecretStore) Revoked(ctx context.Context) ([]string, error) {
+	m, err := s.client.CoreV1().ConfigMaps(s.namespace).Get(ctx, RevokedName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", s.namespace, RevokedName, err)
+	}
+	return slices.Sorted(maps.Keys(m.Data)), nil
 }
 
 func empty(s *corev1.Secret) bool {

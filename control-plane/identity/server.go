@@ -45,7 +45,7 @@ func (a *Authority) Server(cluster Cluster, log *slog.Logger) *Server {
 // Issue signs the certificate of the node that the caller's token is for. Codes:
 //
 //	Unauthenticated     no token, or not a valid one for Headstart
-//	PermissionDenied    the token is not a daemon's, an address is not its pod's
+//	PermissionDenied    the token is not a daemon's, its node is revoked, an address is not its pod's
 //	InvalidArgument     the certificate request
 //	FailedPrecondition  the token does not name a node (Kubernetes before 1.30)
 //	ResourceExhausted   too many calls: try again in some seconds
@@ -87,6 +87,9 @@ func (s *Server) issue(ctx context.Context, from netip.Addr, r *nodeapi.IssueReq
 	pod, err := s.cluster.Review(ctx, token)
 	if err != nil {
 		return nil, pod, s.refused(ctx, err)
+	}
+	if s.authority.Revoked(pod.Node) {
+		return nil, pod, status.Errorf(codes.PermissionDenied, "node %s is revoked in ConfigMap %s", pod.Node, RevokedName)
 	}
 	if err := s.owns(ctx, pod, request.ips); err != nil {
 		return nil, pod, err
@@ -151,7 +154,7 @@ func (a *Authority) node(name string, r asked) ([]byte, error) {
 	for _, ip := range r.ips {
 		tmpl.IPAddresses = append(tmpl.IPAddresses, net.IP(ip.AsSlice()))
 	}
-	der, err := a.sign(tmpl, r.key)
+	der, err := a.current().sign(tmpl, r.key)
 	if err != nil {
 		return nil, err
 	}

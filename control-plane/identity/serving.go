@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
 
 const (
@@ -30,14 +32,22 @@ const (
 )
 
 // ServerTLS is for the listener of nodes and their relays (mutual TLS 1.3): whoever has
-// no certificate of the authority is refused. The control plane's certificate is made
-// and renewed as connections come.
+// no certificate of the authority, or one of a revoked node, is refused. The control plane's certificate
+// is made and renewed as connections come.
 func (a *Authority) ServerTLS() *tls.Config {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
 	conf := a.IdentityTLS()
-	conf.ClientAuth, conf.ClientCAs = tls.RequireAndVerifyClientCert, pool
-	return conf
+	conf.ClientAuth = tls.RequireAndVerifyClientCert
+	return &tls.Config{MinVersion: conf.MinVersion, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := conf.Clone()
+		now.ClientCAs = a.current().pool
+		now.VerifyConnection = func(state tls.ConnectionState) error {
+			if node, err := peertls.PeerName(state); err == nil && a.Revoked(node) {
+				return errRevoked
+			}
+			return nil
+		}
+		return now, nil
+	}}
 }
 
 // IdentityTLS is for the listener of Identity, whose callers have no certificate yet.
@@ -80,7 +90,7 @@ func (a *Authority) servingCertificate() (*tls.Certificate, error) {
 	// Not a client's: with it nobody is a node.
 	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	tmpl.DNSNames = a.names
-	der, err := a.sign(tmpl, key.Public())
+	der, err := a.signer.sign(tmpl, key.Public())
 	if err != nil {
 		return nil, err
 	}

@@ -27,5 +27,10 @@ func SigningKey(of crypto.PrivateKey) (ed25519.PrivateKey, error) {
 	return ed25519.NewKeyFromSeed(seed), nil
 }
 
-// SigningKey returns the authority's.
-func (a *Authority) SigningKey() (ed25519.PrivateKey, error) { return SigningKey(a.key) }
+// SigningKey returns that of the authority as it is now. A control plane has one for its life: nodes
+// know those of all control planes that they have a stream with, also after a rotation.
+func (a *Authority) SigningKey() (ed25519.PrivateKey, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return SigningKey(a.signer.key)
+}

@@ -4,10 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
-// Material is an authority's certificate and its key, each as PEM.
-type Material struct{ Certificate, Key []byte }
+// Material is an authority, as PEM.
+type Material struct {
+	// Certificate and Key sign. After the signer's certificate come those of the authorities before it, which are still
+	// trusted.
+	Certificate, Key []byte
+	// NextCertificate and NextKey sign next, and the certificate is trusted already. Empty: there is no next one.
+	NextCertificate, NextKey []byte
+	// Since is when the signer replaced the one before (RFC 3339); empty: there was none.
+	Since string
+	// Rotate says that the operator asks for another authority.
+	Rotate bool
+
+	version string // the store's, by which Replace knows what it replaces
+}
+
+// trusted are the certificates of all that nodes are to trust.
+func (m Material) trusted() []byte { return slices.Concat(m.Certificate, m.NextCertificate) }
 
 // Errors of a Store.
 var (
@@ -26,6 +42,8 @@ type Store interface {
 	// Create keeps m if nothing is kept, else it returns ErrExists. Of several callers
 	// exactly one succeeds.
 	Create(ctx context.Context, m Material) error
-	// Publish shows the certificate to the nodes' daemons.
+	// Replace keeps m in place of what it was made from. If that is no longer kept, it returns ErrExists.
+	Replace(ctx context.Context, m Material) error
+	// Publish shows the certificates to the nodes' daemons.
 	Publish(ctx context.Context, certificate []byte) error
 }

@@ -107,6 +107,13 @@ func (m *memory) Create(_ context.Context, made identity.Material) error {
 	return nil
 }
 
+func (m *memory) Replace(_ context.Context, made identity.Material) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kept = made
+	return nil
+}
+
 func (m *memory) Publish(_ context.Context, certificate []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -55,7 +55,8 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	if err != nil {
 		return err
 	}
-	authority, err := openAuthority(ctx, clients, c.namespace, log)
+	kept := identity.NewSecretStore(clients.Kubernetes, c.namespace)
+	authority, err := openAuthority(ctx, kept, c.namespace, log)
 	if err != nil {
 		return err
 	}
@@ -64,6 +65,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { authority.Follow(ctx, kept, kept, log); return nil })
 
 	// Traces: everybody's spans come here, the control plane's own too.
 	traces, err := collect(ctx, g, c.otlpForward, serve.TCP(c.otlpListen, serve.Parties), authority.ServerTLS(), log)
@@ -105,8 +107,7 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	g.Go(func() error { cp.Survey.Run(ctx); return nil })
 
 	// The ways in.
-	mutual := serve.NewGRPC(append(xds.ServerOptions(),
-		grpc.Creds(credentials.NewTLS(authority.ServerTLS())), grpc.WaitForHandlers(true))...)
+	mutual := serve.NewGRPC(append(xds.ServerOptions(), grpc.Creds(authority.NodeCredentials()), grpc.WaitForHandlers(true))...)
 	defer cp.Nodes.Wait()
 	nodeapi.RegisterControlPlaneServer(mutual, cp.Nodes)
 	cp.Gateways.Register(mutual)
@@ -149,13 +150,21 @@ func (c config) ownName() (string, error) {
 
 // openAuthority tries until it is there: an API server that is away comes back, and who
 // mends what the log says need not restart anything.
-func openAuthority(ctx context.Context, clients kube.Clients, namespace string, log *slog.Logger) (*identity.Authority, error) {
+func openAuthority(ctx context.Context, kept identity.SecretStore, namespace string, log *slog.Logger) (*identity.Authority, error) {
 	wait := backoff.NewExponentialBackOff()
 	wait.MaxInterval = authorityRetryMost
 	return backoff.Retry(ctx, func() (*identity.Authority, error) {
 		ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
 		defer cancel()
-		return identity.Open(ctx, identity.NewSecretStore(clients.Kubernetes, namespace), namespace)
+		authority, err := identity.Open(ctx, kept, namespace)
+		if err != nil {
+			return nil, err
+		}
+		// Before it serves: which nodes are revoked. Without the right to read that, as before that right was one.
+		if _, err := authority.Refresh(ctx, kept, kept); err != nil && !apierrors.IsForbidden(err) {
+			return nil, err
+		}
+		return authority, nil
 	}, backoff.WithBackOff(wait), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, again time.Duration) {
 		log.Warn("the control plane cannot start yet", "error", err, "again", again)
 	}))
