@@ -41,6 +41,8 @@ type Config struct {
 	// TokenFile has the service account's token, AuthorityFile the certificates (PEM) of
 	// the authority. Both are read anew each time: the kubelet replaces them.
 	TokenFile, AuthorityFile string
+	// RevokedDir has a file named like each node whose certificate does not count. Empty: there is no such list.
+	RevokedDir string
 	// Addresses are the node's own, for those who dial it.
 	Addresses []netip.Addr
 	Log       *slog.Logger

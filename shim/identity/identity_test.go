@@ -14,6 +14,8 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -151,7 +153,7 @@ func newRig(t *testing.T, issue func(authority, *x509.CertificateRequest) ([]byt
 	t.Cleanup(func() { server.Stop(); served.Wait() })
 	r.write("token", []byte("token-1\n"))
 	r.write("ca.crt", r.authority.pem)
-	r.Identity = identity.New(identity.Config{Address: l.Addr().String(), ServerName: serverName, TokenFile: r.path("token"), AuthorityFile: r.path("ca.crt"),
+	r.Identity = identity.New(identity.Config{Address: l.Addr().String(), ServerName: serverName, TokenFile: r.path("token"), AuthorityFile: r.path("ca.crt"), RevokedDir: r.path("revoked"),
 		Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Log: slog.New(slog.NewTextHandler(r.log, nil))})
 	return r
 }
@@ -221,6 +223,44 @@ func meet(t *testing.T, server, client *identity.Identity, name string) (string,
 	}
 	_, _ = io.Copy(io.Discard, conn)
 	return c.cert.Subject.CommonName, c.cert.SerialNumber, nil
+}
+
+// A revoked node gets no connection from the other nodes, and they open none to it. Requests by a connection from
+// before end with it.
+func TestARevokedNodeHasNoPeers(t *testing.T) {
+	r := newRig(t, issue)
+	r.run()
+	r.named(nil)
+	server := httptest.NewUnstartedServer(r.Admit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	server.TLS = r.Server()
+	server.StartTLS()
+	defer server.Close()
+	conf, err := r.Client("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := &http.Client{Transport: &http.Transport{TLSClientConfig: conf}}
+	defer peer.CloseIdleConnections()
+	get := func() error {
+		answer, err := peer.Get(server.URL)
+		if err != nil {
+			return err
+		}
+		return answer.Body.Close()
+	}
+	if err := get(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(r.path("revoked"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.write("revoked/edge-1", nil)
+	if err := get(); err == nil {
+		t.Error("a request by the connection from before is taken")
+	}
+	if _, _, err := meet(t, r.Identity, r.Identity, "127.0.0.1"); err == nil || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("a connection: %v", err)
+	}
 }
 
 // named waits until the identity has a certificate, other than the one before.

@@ -26,7 +26,7 @@ func (i *Identity) Server() *tls.Config {
 				return nil, err
 			}
 			return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*cert},
-				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority}, nil
+				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority, VerifyConnection: i.verify}, nil
 		},
 	}
 }
@@ -38,7 +38,7 @@ func (i *Identity) Client(name string) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: authority, ServerName: name,
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: authority, ServerName: name, VerifyConnection: i.verify,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return i.present() }}, nil
 }
 

@@ -26,7 +26,7 @@ type config struct {
 	stateDir, runDir, secretsDir string
 	controlPlane, controlName    string
 	controlPlaneAny              string
-	ca                           string
+	ca, revoked                  string
 	peerListen, metricsListen    string
 	inputs                       inputs.Config
 	otlp, logLevel               string

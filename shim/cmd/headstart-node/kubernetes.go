@@ -31,9 +31,9 @@ func issuedParty(c config, log *slog.Logger) (party, error) {
 		return party{}, fmt.Errorf("--peer-listen: %w", err)
 	}
 	id := identity.New(identity.Config{Address: c.identity, ServerName: c.controlName, TokenFile: c.token,
-		AuthorityFile: c.ca, Addresses: []netip.Addr{at.Addr()}, Log: log})
+		AuthorityFile: c.ca, RevokedDir: c.revoked, Addresses: []netip.Addr{at.Addr()}, Log: log})
 	return party{name: c.nodeName, server: id.Server(), client: id.Client,
-		controlPlane: id.Credentials(c.controlName), run: id.Run}, nil
+		controlPlane: id.Credentials(c.controlName), run: id.Run, admit: id.Admit}, nil
 }
 
 // openPods follows the pods that Kubernetes runs on the node, and stands between the

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,6 +38,7 @@ func localParty(c config) (party, error) {
 		client:       func(host string) (*tls.Config, error) { return peertls.ClientFor(client, host), nil },
 		controlPlane: credentials.NewTLS(peertls.ClientFor(client, c.controlName)),
 		run:          func(context.Context) {},
+		admit:        func(h http.Handler) http.Handler { return h },
 	}, nil
 }
 

@@ -146,6 +146,7 @@ func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.podIP, "pod-ip", os.Getenv("POD_IP"), "kubernetes: the pod's address, of IPv4 or IPv6; by default POD_IP of the environment")
 	f.StringVar(&c.identity, "identity", "", "kubernetes: host:port where the control plane issues this node's certificate")
 	f.StringVar(&c.token, "token", "/var/run/secrets/headstart/token", "kubernetes: file with the service account's token for --identity")
+	f.StringVar(&c.revoked, "revoked", "", "kubernetes: directory with a file named like each node whose certificate does not count; empty for none")
 	f.IntVar(&c.gatewayUID, "gateway-uid", -1, "kubernetes: user of the gateways, who may open their sockets; -1 leaves them to the daemon's")
 	f.StringVar(&c.meshCA, "mesh-ca", "", "kubernetes: host:port of the mesh's authority (istiod), empty for no mesh")
 	f.StringVar(&c.meshToken, "mesh-token", "/var/run/secrets/tokens/istio-token", "kubernetes: file with the token for --mesh-ca")

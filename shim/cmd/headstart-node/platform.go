@@ -37,6 +37,8 @@ type party struct {
 	controlPlane credentials.TransportCredentials
 	// run keeps it up to date until its context ends.
 	run func(context.Context)
+	// admit keeps out the requests of nodes that have been revoked.
+	admit func(http.Handler) http.Handler
 }
 
 // peer is the configuration for one connection to a node's daemon.

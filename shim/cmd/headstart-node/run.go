@@ -145,7 +145,7 @@ func run(ctx context.Context, c config) (err error) {
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
 		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
 	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server)),
-		overHTTP(requests.Peers(), probe.NewResponder(prober.Plan.Point).Register))
+		overHTTP(me.admit(requests.Peers()), probe.NewResponder(prober.Plan.Point).Register))
 	if c.metricsListen != "" {
 		serve.Go(g, serve.TCP(c.metricsListen, serve.Strangers), overHTTP(serve.Metrics(registry)))
 	}
