@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/headstart-mesh/headstart/control-plane/istio"
-	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // Account is the control plane's own service account, which gets policies of its own: RBAC says which
@@ -70,21 +71,29 @@ func (a Account) allows(namespace string) string {
 
 // What of an EnvoyFilter is its function's own. All else is the same in all of them.
 var sample = istio.Function{
-	Name: "FUNCTION", Service: istio.Service{Host: "HOST", Port: 1, Endpoints: "ENDPOINTS"},
+	Name: "namespace/function", Service: istio.Service{Host: "HOST", Port: 1, Endpoints: "ENDPOINTS"},
 }
+
+// sampleInput is a template, of which the filter's text is made that a function with an input has.
+const sampleInput = "s3://bucket/key"
 
 // filters allows the EnvoyFilters that istio.Objects makes, to the letter: each gives one cluster, of a Service
 // in its function's namespace, the endpoints of the node's daemon.
 func (a Account) filters() (Policy, error) {
+	text, err := (&filterapi.Function{Name: sample.Name, Input: sampleInput}).Marshal()
+	if err != nil {
+		return Policy{}, err
+	}
 	own := map[string]string{
-		"FUNCTION": "variables.whose", "outbound|1||HOST": "variables.cluster",
-		"ENDPOINTS": "variables.whose + ':' + variables.cluster.split('|')[1]",
+		sample.Name: "variables.whose", "outbound|1||HOST": "variables.cluster",
+		"ENDPOINTS":  "variables.whose + ':' + variables.cluster.split('|')[1]",
+		string(text): "variables.templates",
 	}
 	var same []string
 	var labels map[string]string
-	for _, input := range []bool{false, true} {
+	for _, inputs := range []reference.Inputs{nil, {"": sampleInput}} {
 		f := sample
-		f.Input = input
+		f.Inputs = inputs
 		made, err := istio.Objects(istio.Config{}, []istio.Function{f})
 		if err != nil {
 			return Policy{}, err
@@ -92,6 +101,8 @@ func (a Account) filters() (Policy, error) {
 		labels = made[0].GetLabels()
 		same = append(same, "variables.now.?spec.orValue({}) == "+literal(made[0].Object["spec"], own))
 	}
+	// The text for the prefetch filter begins with the function that it is of.
+	same[1] += " &&\nvariables.templates.startsWith('{\"name\":\"' + variables.whose + '\",')"
 	ours := func(of string) string {
 		var all []string
 		for _, key := range slices.Sorted(maps.Keys(labels)) {
@@ -114,25 +125,21 @@ func (a Account) filters() (Policy, error) {
 		variable{"whose", "variables.name.size() == 3 ? variables.name[1] + '/' + variables.name[2] : ''"},
 		variable{"cluster", "variables.now == null ? '' : variables.now.?spec.?configPatches[?0].?match.?cluster.?name.orValue('')"},
 		variable{"host", "variables.cluster.substring(variables.cluster.lastIndexOf('|') + 1)"},
+		variable{"templates", "variables.now == null ? '' : variables.now.?spec.?configPatches[?0].?patch.?value.?metadata" +
+			".?filter_metadata.?" + filterapi.MetadataNamespace + ".?" + filterapi.MetadataPrefetch + ".orValue('')"},
 	), nil
 }
 
-// prefetch allows another configuration of the prefetch filter and nothing else of what brings it: neither its
-// code nor its place. In the configuration, the gateways' cluster and socket are the daemon's, and functions
-// have hosts of their own namespace.
+// prefetch allows the prefetch filter's configuration, which is always the same, and nothing else of what
+// brings the filter: neither its code nor its place.
 func (a Account) prefetch() (Policy, error) {
-	text, err := istio.PluginConfig(platform.State{})
+	text, err := istio.PluginConfig()
 	if err != nil {
 		return Policy{}, err
 	}
 	var config map[string]any
 	if err := json.Unmarshal(text, &config); err != nil {
 		return Policy{}, err
-	}
-	fixed := []string{"variables.config.all(k, k in " + list(slices.Sorted(maps.Keys(config))) + ")"}
-	delete(config, "functions")
-	for _, key := range slices.Sorted(maps.Keys(config)) {
-		fixed = append(fixed, fmt.Sprintf("variables.config.?%s.orValue('') == %s", key, literal(config[key], nil)))
 	}
 	metadata := func(key string) string {
 		return fmt.Sprintf("variables.now.metadata.?%[1]s.orValue({}) == variables.before.metadata.?%[1]s.orValue({})", key)
@@ -141,21 +148,12 @@ func (a Account) prefetch() (Policy, error) {
 		"variables.now != null && variables.before != null && "+metadata("labels")+" && "+metadata("annotations")+" &&\n"+
 			unchanged("variables.spec", "variables.oldSpec", "['wasm', 'pluginConfig']")+" &&\n"+
 			unchanged("variables.spec.?wasm.orValue({})", "variables.oldSpec.?wasm.orValue({})", "['pluginConfig']")+" &&\n"+
-			strings.Join(fixed, " &&\n")+" &&\n"+
-			"variables.config.?functions.orValue([]).all(f, ["+"f.name.split('/')[0]].all(n, "+a.allows("n")+" &&\n"+
-			"  f.?hosts.orValue([]).all(h, h.contains('.') && "+hostOf("h", "n")+")))",
-		"the pluginConfig of what brings the prefetch filter, with the daemons' cluster and socket, and with "+
-			"functions that have hosts of their own namespace",
+			"variables.config == "+literal(config, nil),
+		"the pluginConfig of what brings the prefetch filter, with the daemons' cluster and socket",
 		variable{"spec", "variables.now == null ? dyn({}) : variables.now.?spec.orValue({})"},
 		variable{"oldSpec", "variables.before == null ? dyn({}) : variables.before.?spec.orValue({})"},
 		variable{"config", "variables.spec.?wasm.?pluginConfig.orValue(variables.spec.?pluginConfig.orValue({}))"},
 	), nil
-}
-
-// hostOf is the CEL of istio.HostOf.
-func hostOf(host, namespace string) string {
-	return fmt.Sprintf("(%[1]s.split('.')[1] == %[2]s || %[1]s.split('.')[0].endsWith('-' + %[2]s) && !%[1]s.endsWith('.svc.cluster.local'))",
-		host, namespace)
 }
 
 // unchanged is the CEL of two maps having the same members, but for some keys.

@@ -118,7 +118,7 @@ func (c *Cluster) tellOthers(state platform.State) {
 	for node := range c.told {
 		c.tellInstances(node)
 	}
-	config, err := istio.PluginConfig(state)
+	config, err := istio.PluginConfig()
 	if err != nil {
 		c.log.Error("the filter keeps its last configuration", "error", err)
 		return

@@ -33,12 +33,11 @@ const (
 	reconnectMax  = time.Second
 	// suppress keeps istioctl analyze from telling of each object that it is an EnvoyFilter.
 	suppress = "galley.istio.io/analyze-suppress"
-	// metadataNamespace is where filters and access logs find the function in the metadata
-	// of an Envoy cluster, under metadataFunction. metadataEndpoint is where its requests go that
-	// no filter has looked at.
-	metadataNamespace = "headstart"
-	metadataFunction  = "function"
-	metadataEndpoint  = "endpoint"
+	// metadataFunction is where filters and access logs find the function in the metadata of an Envoy
+	// cluster (filterapi.MetadataNamespace). metadataEndpoint is where its requests go that no filter
+	// has looked at.
+	metadataFunction = "function"
+	metadataEndpoint = "endpoint"
 )
 
 // envoyFilter gives the cluster of f's service to us, in gateways that have our
@@ -81,8 +80,14 @@ func envoyFilter(cfg Config, f Function) (*unstructured.Unstructured, error) {
 // pool as they are: instances with a sidecar are reached by mutual TLS as before.
 func clusterPatch(f Function) (*structpb.Struct, error) {
 	metadata := map[string]*structpb.Value{metadataFunction: structpb.NewStringValue(f.Name)}
-	if f.Input {
+	if len(f.Inputs) > 0 {
+		prefetch := filterapi.Function{Name: f.Name, Input: f.Inputs[""], Inputs: f.Inputs.Named()}
+		text, err := prefetch.Marshal()
+		if err != nil {
+			return nil, err
+		}
 		metadata[metadataEndpoint] = structpb.NewStringValue(IngressSocket)
+		metadata[filterapi.MetadataPrefetch] = structpb.NewStringValue(string(text))
 	}
 	policy, err := loadBalancing()
 	if err != nil {
@@ -110,7 +115,7 @@ func clusterPatch(f Function) (*structpb.Struct, error) {
 				ConfigType: &core.TransportSocket_TypedConfig{TypedConfig: plain},
 			},
 		}},
-		Metadata: &core.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataNamespace: {Fields: metadata}}},
+		Metadata: &core.Metadata{FilterMetadata: map[string]*structpb.Struct{filterapi.MetadataNamespace: {Fields: metadata}}},
 	}, protojson.MarshalOptions{UseProtoNames: true})
 	if err != nil {
 		return nil, err

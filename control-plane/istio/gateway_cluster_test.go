@@ -3,6 +3,7 @@
 package istio_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -30,6 +31,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/apiservertest"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
 
@@ -507,9 +509,15 @@ func TestFilterOfARealIstio(t *testing.T) {
 	}
 	set("v1", "pluginConfig", "version")
 	w, _ := start(t, s, istio.Config{})
+	plugin, err := istio.PluginConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin = bytes.ReplaceAll(plugin, []byte(istio.IngressSocket), []byte(d.socket))
 	for _, bucket := range []string{"north", "south"} {
 		began := time.Now()
-		w.Set(istio.Desired{Functions: []istio.Function{f}, PluginConfig: config("s3://" + bucket + "/{header.x-key}")})
+		f.Inputs = reference.Inputs{"": "s3://" + bucket + "/{header.x-key}"}
+		w.Set(istio.Desired{Functions: []istio.Function{f}, PluginConfig: plugin})
 		want := "200 daemon s3://" + bucket + "/1"
 		eventually(t, want, func() bool { return g.ask("/", http.Header{"X-Key": {"1"}}) == want })
 		t.Logf("from an annotation's change to its effect: %v", time.Since(began))

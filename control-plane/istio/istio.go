@@ -1,7 +1,7 @@
 // Package istio puts functions into the configuration of an Istio mesh. For each
 // function it keeps one EnvoyFilter, which gives the function's cluster in the gateways
-// our endpoints, and in the object that brings the prefetch filter it keeps the
-// filter's configuration. What of it is pure is in function.go; Writer does the rest.
+// our endpoints and what the prefetch filter has to know of it, and in the object that brings
+// that filter it keeps the filter's configuration. What of it is pure is in function.go; Writer does the rest.
 package istio
 
 import (
@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
 // Names that manifests/istio, the chart and the gateways' node metadata share with the
@@ -102,9 +103,9 @@ type Function struct {
 	Name string
 	// Service is the one of Istio's registry that requests for the function are routed to.
 	Service Service
-	// Input: requests may name an input, by their headers. They go to the node's daemon, unless
-	// the prefetch filter says that one names none.
-	Input bool
+	// Inputs are the templates of the inputs that requests may name; none: they name none. Requests go to
+	// the node's daemon then, unless the prefetch filter says that one names none.
+	Inputs reference.Inputs
 }
 
 // ClusterOf is what gateways call a function's cluster, empty if Istio's registry does not know
@@ -135,8 +136,11 @@ func Functions(st platform.State) []Function {
 		if f.Service == "" || f.ServicePort == 0 || f.Withdrawn {
 			continue
 		}
-		out = append(out, Function{Name: f.Name, Input: f.Policy.StoredInput(),
-			Service: Service{Host: f.Service, Port: f.ServicePort, Endpoints: f.AssignmentName()}})
+		fn := Function{Name: f.Name, Service: Service{Host: f.Service, Port: f.ServicePort, Endpoints: f.AssignmentName()}}
+		if f.Policy.StoredInput() {
+			fn.Inputs = f.Policy.Templates()
+		}
+		out = append(out, fn)
 	}
 	return out
 }

@@ -6,6 +6,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/filters/filterapi/module"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/gatekey"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
@@ -63,13 +65,15 @@ type bed struct {
 	// routes and clusters are those of others.
 	routes, clusters string
 	keys             *gatekey.Keys
-	// input: the function's cluster says that its requests may name an input.
-	input bool
+	// inputs are the templates that the function's cluster has.
+	inputs reference.Inputs
 	// collector is the socket to which the gateway tells its spans; empty: it has none.
 	collector string
 	metrics   *prometheus.Registry // of the daemon
 	// host and namespace are where the gateway listens.
 	host, namespace string
+	// program is the gateway's Envoy; empty: the newest.
+	program string
 	// daemon is what of the daemon's server is different.
 	daemon []grpc.ServerOption
 	// The ends of what runs.
@@ -217,7 +221,7 @@ func (b *bed) runEnvoy(bootstrap []byte) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	envoy := exec.Command(programtest.Path(b.t, "envoy"), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
+	envoy := exec.Command(programtest.Path(b.t, cmp.Or(b.program, "envoy")), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
 	envoy.Stdout, envoy.Stderr = logFile, logFile
 	if err := nsthread.Run(b.namespace, envoy.Start); err != nil {
 		b.t.Fatal(err)
@@ -264,7 +268,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 		}
 		manifests = append(manifests, manifest)
 	}
-	functions, err := istio.Objects(istio.Config{}, []istio.Function{{Name: "default/fire", Input: b.input,
+	functions, err := istio.Objects(istio.Config{}, []istio.Function{{Name: "default/fire", Inputs: b.inputs,
 		Service: istio.Service{Host: fireHost, Port: 80, Endpoints: at().Functions[0].AssignmentName()}}})
 	if err != nil {
 		b.t.Fatal(err)

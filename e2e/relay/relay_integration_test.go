@@ -3,7 +3,9 @@
 package relay
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
@@ -17,7 +19,6 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 func TestMain(m *testing.M) {
@@ -38,22 +39,18 @@ func at(addresses ...string) platform.State {
 	return st
 }
 
+// plugin is the prefetch filter's configuration.
 func (b *bed) plugin() []byte {
 	b.t.Helper()
-	data, err := istio.PluginConfig(at())
+	data, err := istio.PluginConfig()
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	c, err := filterapi.ParseConfig(data)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	c.IngressEndpoint = b.socket("ingress.sock")
-	if data, err = c.Marshal(); err != nil {
-		b.t.Fatal(err)
-	}
-	return data
+	return bytes.ReplaceAll(data, []byte(istio.IngressSocket), []byte(b.socket("ingress.sock")))
 }
+
+// takesInput has the function's cluster say what inputs its requests may name.
+func takesInput(b *bed) { b.inputs = at().Functions[0].Policy.Templates() }
 
 // comes waits until the gateway's answers are of who.
 func (b *bed) comes(who string, headers ...string) {
@@ -63,8 +60,7 @@ func (b *bed) comes(who string, headers ...string) {
 }
 
 func TestGatewayGoesWhereTheFunctionIs(t *testing.T) {
-	b := newBed(t)
-	b.input = true
+	b := newBed(t, takesInput)
 	ingress, hints := b.listen("unix", b.socket("ingress.sock"), says("daemon")), b.listen("unix", b.socket("hints.sock"), says(""))
 	one, two := b.listen("tcp", "127.0.0.1:0", says("one")), b.listen("tcp", "127.0.0.1:0", says("two"))
 	b.update(at())
@@ -113,6 +109,42 @@ func TestGatewayGoesWhereTheFunctionIs(t *testing.T) {
 	b.comes("one")
 }
 
+// The filter finds the function in its cluster's metadata before the request is routed for good, with the oldest
+// Envoy as well, and what is no function's stays as it is.
+func TestTheFilterReadsTheClustersMetadata(t *testing.T) {
+	for _, program := range []string{"envoy", "envoy-oldest"} {
+		t.Run(program, func(t *testing.T) {
+			b := newBed(t, takesInput, func(b *bed) {
+				b.program = program
+				b.routes = `- {name: other, domains: [other.example], routes: [{match: {prefix: /}, route: {cluster: other}}]}`
+			})
+			ingress, hints := b.listen("unix", b.socket("ingress.sock"), says("daemon")), b.listen("unix", b.socket("hints.sock"), says(""))
+			other := b.listen("tcp", "127.0.0.1:0", says("other"))
+			host, port, _ := strings.Cut(other.address, ":")
+			b.clusters = fmt.Sprintf(`- {name: other, connect_timeout: 1s, load_assignment: {cluster_name: other, endpoints: [{lb_endpoints: [{endpoint: {
+      address: {socket_address: {address: %s, port_value: %s}}}}]}]}}`, host, port)
+			b.update(at())
+			b.startEnvoy(b.plugin())
+			b.comes("daemon")
+			b.get("x-key", "a")
+			if r, _ := ingress.request(); r.Header.Get("x-headstart-input") != "s3://videos/a" {
+				t.Errorf("the daemon gets %v", r.Header)
+			}
+			b.eventually("a hint", func() bool { _, n := hints.request(); return n == 1 })
+			b.ask("other.example")
+			r, n := other.request()
+			if n != 1 {
+				t.Fatalf("what is no function's had %d requests", n)
+			}
+			for name := range r.Header {
+				if strings.HasPrefix(strings.ToLower(name), "x-headstart-") {
+					t.Errorf("a request for no function has %s", name)
+				}
+			}
+		})
+	}
+}
+
 // Without the filter, requests that may name an input go to the daemon, hot or cold: it names it.
 func TestAGatewayWithoutTheFilterAsksTheDaemon(t *testing.T) {
 	b := newBed(t)
@@ -122,7 +154,7 @@ func TestAGatewayWithoutTheFilterAsksTheDaemon(t *testing.T) {
 	b.startEnvoy(nil)
 	b.comes("one") // so the relay has heard of it
 	b.stopEnvoy()
-	b.input = true
+	takesInput(b)
 	b.startEnvoy(nil)
 	for range 20 {
 		if got := b.get("x-key", "a", "x-headstart-endpoint", one.address); got != "daemon" {

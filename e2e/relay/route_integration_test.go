@@ -115,7 +115,7 @@ func (p *picked) settles(by string) {
 
 // A mesh's gateway picks per request, by its own node's row, with what the daemon hands it.
 func TestAMeshsGatewayPicksPerRequest(t *testing.T) {
-	p := newPicked(t, withRouteFilter)
+	p := newPicked(t, withRouteFilter, takesInput)
 	p.startEnvoy(p.plugin())
 	p.settles("near")
 	r, _ := p.near.request()

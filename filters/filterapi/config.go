@@ -11,15 +11,16 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 )
 
-// Limits of one configuration. Each Envoy worker keeps its own copy.
+// Limits of configurations. Each Envoy worker keeps its own copy.
 const (
 	// MaxConfigBytes fits MaxFunctions of a usual size and stays far below what an xDS
 	// message may hold.
 	MaxConfigBytes = 4 << 20
 	// MaxFunctions is the number of functions behind one gateway.
 	MaxFunctions = 10_000
-	// MaxHosts is the number of authorities of one function.
-	MaxHosts = 64
+	// MaxFunctionBytes fits a function with reference.MaxNamed inputs, each byte of whose templates JSON
+	// escapes.
+	MaxFunctionBytes = 128 << 10
 	// maxClusterNameBytes is far above any name that the control plane gives a cluster.
 	maxClusterNameBytes = 255
 	// maxEndpointBytes is the length of a unix socket's path: sockaddr_un.sun_path on
@@ -32,16 +33,13 @@ const (
 
 // ParseConfig reads and validates a plugin configuration. Unknown fields of a known
 // version are ignored, so that a newer control plane can talk to the filter of before: what
-// a filter must obey or refuse comes with a new Version.
+// a filter must obey or refuse comes with a new Version. An older control plane names functions here.
 func ParseConfig(data []byte) (*Config, error) {
-	if len(data) > MaxConfigBytes {
-		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
-	}
-	root, err := fastjson.ParseBytes(data)
-	if err != nil {
-		return nil, errors.New("is not one value of JSON")
-	}
 	r := reader{}
+	root, err := parse(data, MaxConfigBytes)
+	if err != nil {
+		return nil, err
+	}
 	c := &Config{Version: r.text(root, "version")}
 	// The version comes first, so that a newer configuration is refused as newer and
 	// not for a field that it has gained.
@@ -49,17 +47,35 @@ func ParseConfig(data []byte) (*Config, error) {
 		return nil, err
 	}
 	c.HintCluster, c.IngressEndpoint = r.text(root, "hintCluster"), r.text(root, "ingressEndpoint")
-	for _, f := range r.list(root, "functions") {
-		fn := Function{Name: r.text(f, "name"), Input: r.text(f, "input"), Inputs: r.texts(f, "inputs")}
-		for _, h := range r.list(f, "hosts") {
-			fn.Hosts = append(fn.Hosts, r.string(h, "hosts"))
-		}
-		c.Functions = append(c.Functions, fn)
-	}
 	if err := cmp.Or(r.err, c.Validate()); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// ParseFunction reads and validates a function. Unknown fields are ignored.
+func ParseFunction(data []byte) (*Function, error) {
+	r := reader{}
+	root, err := parse(data, MaxFunctionBytes)
+	if err != nil {
+		return nil, err
+	}
+	f := &Function{Name: r.text(root, "name"), Input: r.text(root, "input"), Inputs: r.texts(root, "inputs")}
+	if err := cmp.Or(r.err, f.Validate()); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func parse(data []byte, most int) (*fastjson.Value, error) {
+	if len(data) > most {
+		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), most)
+	}
+	root, err := fastjson.ParseBytes(data)
+	if err != nil {
+		return nil, errors.New("is not one value of JSON")
+	}
+	return root, nil
 }
 
 // reader reads fields, which may be absent, and keeps the first that is of a wrong type.
@@ -76,18 +92,6 @@ func (r *reader) string(v *fastjson.Value, field string) string {
 		r.wrong(field, "a string")
 	}
 	return strings.ToValidUTF8(string(b), "\uFFFD")
-}
-
-func (r *reader) list(of *fastjson.Value, field string) []*fastjson.Value {
-	v := of.Get(field)
-	if absent(v) {
-		return nil
-	}
-	list, err := v.Array()
-	if err != nil {
-		r.wrong(field, "a list")
-	}
-	return list
 }
 
 // texts are the members of an object; nil: there are none.
@@ -130,26 +134,6 @@ func (c *Config) Validate() error {
 	if c.IngressEndpoint != "" && !isSocketPath(c.IngressEndpoint) {
 		return fmt.Errorf("ingressEndpoint: must be the absolute path of a unix socket, of at most %d letters, digits, and -._/", maxEndpointBytes)
 	}
-	if len(c.Functions) > MaxFunctions {
-		return fmt.Errorf("functions: has %d, at most %d are allowed", len(c.Functions), MaxFunctions)
-	}
-	names := make(map[string]bool, len(c.Functions))
-	owners := make(map[string]string, len(c.Functions))
-	for i, f := range c.Functions {
-		if err := f.validate(); err != nil {
-			return fmt.Errorf("functions[%d].%w", i, err)
-		}
-		if names[f.Name] {
-			return fmt.Errorf("functions[%d].name: %s is there twice", i, f.Name)
-		}
-		names[f.Name] = true
-		for j, h := range f.Hosts {
-			if owner, taken := owners[h]; taken {
-				return fmt.Errorf("functions[%d].hosts[%d]: %s is already a host of %s", i, j, h, owner)
-			}
-			owners[h] = f.Name
-		}
-	}
 	return nil
 }
 
@@ -160,18 +144,11 @@ func checkVersion(v string) error {
 	return nil
 }
 
-func (f *Function) validate() error {
+// Validate returns the first thing wrong, beginning with the field's name.
+func (f *Function) Validate() error {
 	namespace, name, ok := strings.Cut(f.Name, "/")
 	if !ok || !isLabel(namespace) || !isLabel(name) {
 		return fmt.Errorf("name: %.200q is not namespace/name", f.Name)
-	}
-	if len(f.Hosts) == 0 || len(f.Hosts) > MaxHosts {
-		return fmt.Errorf("hosts: must be 1 to %d", MaxHosts)
-	}
-	for i, h := range f.Hosts {
-		if !isHost(h) {
-			return fmt.Errorf("hosts[%d]: %.260q is not a host name in lower case without a port", i, h)
-		}
 	}
 	_, err := reference.ParseTemplates(f.Templates())
 	return err
@@ -186,7 +163,8 @@ func isSocketPath(s string) bool {
 	return strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._/") == ""
 }
 
-func isHost(s string) bool {
+// IsHost tells whether s is an authority that a function may have: lower case, no port.
+func IsHost(s string) bool {
 	if len(s) > maxHostBytes {
 		return false
 	}

@@ -3,6 +3,7 @@ package filterapi
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,15 +17,12 @@ func valid() *Config {
 		Version:         Version,
 		HintCluster:     "headstart-hint",
 		IngressEndpoint: "/run/headstart/gateway/ingress.sock",
-		Functions: []Function{
-			{
-				Name: "shop/fire", Hosts: []string{"fire.shop.example", "127.0.0.1"},
-				Input:  "s3://{header.x-bucket}/{header.x-key}",
-				Inputs: map[string]string{"mask": "s3://masks/{header.x-key}"},
-			},
-			{Name: "shop/plain", Hosts: []string{"plain"}},
-		},
 	}
+}
+
+func fire() *Function {
+	return &Function{Name: "shop/fire", Input: "s3://{header.x-bucket}/{header.x-key}",
+		Inputs: map[string]string{"mask": "s3://masks/{header.x-key}"}}
 }
 
 func TestConfigSurvivesItsJSON(t *testing.T) {
@@ -41,6 +39,42 @@ func TestConfigSurvivesItsJSON(t *testing.T) {
 	}
 }
 
+func TestAFunctionSurvivesItsJSON(t *testing.T) {
+	for _, want := range []*Function{fire(), {Name: "shop/plain"}} {
+		data, err := want.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ParseFunction(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("function (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// A function's owner chooses templates; the largest that the annotations allow reach the filter.
+func TestTheLargestFunctionIsRead(t *testing.T) {
+	f := &Function{Name: "shop/large", Inputs: map[string]string{}}
+	template := func(bucket string) string {
+		s := "s3://" + bucket + "/"
+		return s + strings.Repeat("&", min(reference.MaxKeyBytes, reference.MaxTemplateBytes-len(s)))
+	}
+	f.Input = template("large")
+	for i := range reference.MaxNamed {
+		f.Inputs[strings.Repeat("n", reference.MaxNameBytes-1)+strconv.Itoa(i)] = template("large")
+	}
+	data, err := f.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseFunction(data); err != nil {
+		t.Errorf("of %d bytes: %v", len(data), err)
+	}
+}
+
 // What Validate refuses, neither end of the way accepts.
 func TestValidateNamesTheField(t *testing.T) {
 	for _, c := range []struct {
@@ -52,33 +86,10 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"other version", func(c *Config) { c.Version = "v2" }, `version: is "v2", this filter takes "v1"`},
 		{"no cluster", func(c *Config) { c.HintCluster = "" }, "hintCluster: must be 1 to 255 bytes long"},
 		{"long cluster", func(c *Config) { c.HintCluster = strings.Repeat("a", 256) }, "hintCluster: must be 1 to 255 bytes long"},
-		{"no namespace", func(c *Config) { c.Functions[1].Name = "plain" }, `functions[1].name: "plain" is not namespace/name`},
-		{"upper-case name", func(c *Config) { c.Functions[1].Name = "shop/Plain" }, `functions[1].name: "shop/Plain" is not namespace/name`},
-		{"name of three", func(c *Config) { c.Functions[1].Name = "a/b/c" }, `functions[1].name: "a/b/c" is not namespace/name`},
-		{"same name", func(c *Config) { c.Functions[1].Name = "shop/fire" }, "functions[1].name: shop/fire is there twice"},
-		{"no host", func(c *Config) { c.Functions[0].Hosts = nil }, "functions[0].hosts: must be 1 to 64"},
-		{"many hosts", func(c *Config) { c.Functions[0].Hosts = make([]string, 65) }, "functions[0].hosts: must be 1 to 64"},
-		{"upper-case host", func(c *Config) { c.Functions[0].Hosts[1] = "Fire" }, `functions[0].hosts[1]: "Fire" is not a host name in lower case without a port`},
-		{"host with port", func(c *Config) { c.Functions[0].Hosts[0] = "fire:80" }, `functions[0].hosts[0]: "fire:80" is not a host name in lower case without a port`},
-		{"wildcard", func(c *Config) { c.Functions[0].Hosts[0] = "*.fire" }, `functions[0].hosts[0]: "*.fire" is not a host name in lower case without a port`},
-		{"long host", func(c *Config) { c.Functions[0].Hosts[0] = strings.Repeat("a.", 127) + "a" }, "is not a host name"},
-		{"long label", func(c *Config) { c.Functions[0].Hosts[0] = strings.Repeat("a", 64) }, "is not a host name"},
-		{"hyphen at the end", func(c *Config) { c.Functions[0].Hosts[0] = "a-.b" }, "is not a host name"},
-		{"same host", func(c *Config) { c.Functions[1].Hosts = []string{"127.0.0.1"} }, "functions[1].hosts[0]: 127.0.0.1 is already a host of shop/fire"},
-		{
-			"named template", func(c *Config) { c.Functions[0].Inputs["mask"] = "s3://masks" },
-			"functions[0].input.mask: has no key",
-		},
-		{
-			"name", func(c *Config) { c.Functions[0].Inputs["../mask"] = "s3://masks/a" },
-			"functions[0].inputs: \"../mask\" is not the name of an input",
-		},
-		{"template", func(c *Config) { c.Functions[0].Input = "s3://videos/{header.X-Key}" }, "functions[0].input: key: {header.X-Key}: write header names in lower case: {header.x-key}"},
 		{"relative endpoint", func(c *Config) { c.IngressEndpoint = "run/ingress.sock" }, "ingressEndpoint: must be the absolute path of a unix socket"},
 		{"two endpoints", func(c *Config) { c.IngressEndpoint = "/run/a,/run/b" }, "ingressEndpoint: must be the absolute path of a unix socket"},
 		{"endpoint of two lines", func(c *Config) { c.IngressEndpoint = "/run/a\nb" }, "ingressEndpoint: must be the absolute path of a unix socket"},
 		{"long endpoint", func(c *Config) { c.IngressEndpoint = "/" + strings.Repeat("a", 107) }, "of at most 107 letters"},
-		{"many functions", func(c *Config) { c.Functions = make([]Function, 10_001) }, "functions: has 10001, at most 10000 are allowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := valid()
@@ -103,8 +114,7 @@ func TestParseConfigRefuses(t *testing.T) {
 		{"null", `null`, "version"},
 		{"misspelt field", `{"version":"v1","hints":"c"}`, "hintCluster: must be"},
 		{"newer, with a new field", `{"version":"v2","hints":"c"}`, `version: is "v2"`},
-		{"wrong type", `{"version":"v1","functions":"all"}`, "functions: must be a list"},
-		{"a number for a name", `{"version":"v1","hintCluster":"c","functions":[{"name":1}]}`, "name: must be a string"},
+		{"wrong type", `{"version":"v1","hintCluster":1}`, "hintCluster: must be a string"},
 		{"no object", `["v1"]`, "version"},
 		{"two values", `{"version":"v1","hintCluster":"c"}{}`, "is not one value of JSON"},
 		{"long", strings.Repeat(" ", MaxConfigBytes+1), fmt.Sprintf("at most %d are allowed", MaxConfigBytes)},
@@ -117,30 +127,59 @@ func TestParseConfigRefuses(t *testing.T) {
 	}
 }
 
-// A control plane of the next version may say more.
-func TestParseConfigIgnoresWhatIsNew(t *testing.T) {
-	c, err := ParseConfig([]byte(`{"version":"v1","hintCluster":"c","added":1,"functions":[{"name":"a/b","hosts":["b"],"added":{"x":[]}}]}`))
-	if err != nil {
-		t.Fatal(err)
+// What Validate refuses of a function, neither end of the way accepts.
+func TestAWrongFunctionIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*Function)
+		want  string
+	}{
+		{"no namespace", func(f *Function) { f.Name = "plain" }, `name: "plain" is not namespace/name`},
+		{"upper-case name", func(f *Function) { f.Name = "shop/Plain" }, `name: "shop/Plain" is not namespace/name`},
+		{"name of three", func(f *Function) { f.Name = "a/b/c" }, `name: "a/b/c" is not namespace/name`},
+		{"named template", func(f *Function) { f.Inputs["mask"] = "s3://masks" }, "input.mask: has no key"},
+		{"name", func(f *Function) { f.Inputs["../mask"] = "s3://masks/a" }, "inputs: \"../mask\" is not the name of an input"},
+		{"template", func(f *Function) { f.Input = "s3://videos/{header.X-Key}" },
+			"input: key: {header.X-Key}: write header names in lower case: {header.x-key}"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := fire()
+			c.spoil(f)
+			if _, err := f.Marshal(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Marshal: error %v, want one that says %q", err, c.want)
+			}
+			data, err := json.Marshal(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ParseFunction(data); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("ParseFunction: error %v, want one that says %q", err, c.want)
+			}
+		})
 	}
-	if c.HintCluster != "c" || len(c.Functions) != 1 || c.Functions[0].Name != "a/b" {
-		t.Errorf("configuration %+v", c)
+	for data, want := range map[string]string{
+		"": "is not one value of JSON", `{"name":1}`: "name: must be a string", `{"name":"a/b","inputs":[]}`: "inputs: must be an object",
+		strings.Repeat(" ", MaxFunctionBytes+1): "at most 131072 are allowed",
+	} {
+		if _, err := ParseFunction([]byte(data)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40s: error %v, want one that says %q", data, err, want)
+		}
 	}
 }
 
-func TestMarshalRefusesWhatIsTooLong(t *testing.T) {
-	c := valid()
-	c.Functions = nil
-	template := "s3://videos/" + strings.Repeat("a", reference.MaxKeyBytes)
-	for i := range 5000 {
-		c.Functions = append(c.Functions, Function{Name: fmt.Sprintf("shop/f%d", i), Hosts: []string{fmt.Sprintf("f%d", i)}, Input: template})
+// A control plane of the next version may say more, and one of the version before names functions, with their hosts.
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	c, err := ParseConfig([]byte(`{"version":"v1","hintCluster":"c","added":1,"functions":[{"name":"a/b","hosts":["b"]}]}`))
+	if err != nil || c.HintCluster != "c" {
+		t.Errorf("configuration %+v, %v", c, err)
 	}
-	if _, err := c.Marshal(); err == nil || !strings.Contains(err.Error(), "at most 4194304 are allowed") {
-		t.Errorf("error %v", err)
+	f, err := ParseFunction([]byte(`{"name":"a/b","added":{"x":[]}}`))
+	if err != nil || f.Name != "a/b" {
+		t.Errorf("function %+v, %v", f, err)
 	}
 }
 
-// A configuration that is accepted can be written again and means the same.
+// What is accepted can be written again and means the same.
 func FuzzParseConfig(f *testing.F) {
 	data, err := valid().Marshal()
 	if err != nil {
@@ -148,21 +187,32 @@ func FuzzParseConfig(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add([]byte(`{"version":"v1","hintCluster":"c","functions":[{"name":"a/b","hosts":["b"]}]}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseConfig(data)
-		if err != nil {
-			return
-		}
-		again, err := c.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := ParseConfig(again)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(c, got); diff != "" {
-			t.Fatalf("written again it differs (-want +got):\n%s", diff)
-		}
-	})
+	f.Fuzz(func(t *testing.T, data []byte) { again(t, data, ParseConfig, (*Config).Marshal) })
+}
+
+func FuzzParseFunction(f *testing.F) {
+	data, err := fire().Marshal()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) { again(t, data, ParseFunction, (*Function).Marshal) })
+}
+
+func again[T any](t *testing.T, data []byte, parse func([]byte) (*T, error), marshal func(*T) ([]byte, error)) {
+	c, err := parse(data)
+	if err != nil {
+		return
+	}
+	again, err := marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parse(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(c, got); diff != "" {
+		t.Fatalf("written again it differs (-want +got):\n%s", diff)
+	}
 }

@@ -87,7 +87,16 @@ const HintPath = "/v1/hint"
 // reference.MaxTemplateBytes, as the template has all the names that are in it.
 const RefusalPath = "/v1/refusal"
 
-// Config is the plugin configuration of the prefetch filter, as JSON.
+// MetadataNamespace is where gateways' filters find what Headstart says of a function: in the metadata
+// (filter_metadata) of its Envoy cluster in a mesh, and of its routes elsewhere. Under MetadataPrefetch
+// is a Function, as its Marshal writes it, unless the function's requests name no input.
+const (
+	MetadataNamespace = "headstart"
+	MetadataPrefetch  = "prefetch"
+)
+
+// Config is the plugin configuration of the prefetch filter, as JSON. Functions are not in it: it is as
+// large with ten thousand of them as with none, and no function's change starts the filter again.
 type Config struct {
 	Version string `json:"version"`
 	// HintCluster is the Envoy cluster of the node's daemon that takes hints.
@@ -96,18 +105,15 @@ type Config struct {
 	// Headstart's to write, in a mesh: each function's cluster has it as an endpoint. The
 	// filter then says itself which function a request is for (HeaderFunction), and whether it
 	// goes there (HeaderEndpoint), as all do of which no filter says. Empty: routes do both.
-	IngressEndpoint string     `json:"ingressEndpoint,omitempty"`
-	Functions       []Function `json:"functions"`
+	IngressEndpoint string `json:"ingressEndpoint,omitempty"`
 }
 
-// Function is one function's policy as far as the gateway needs it.
+// Function is what the prefetch filter has to know of one function.
 type Function struct {
 	// Name is namespace/name.
 	Name string `json:"name"`
-	// Hosts are the authorities that the function answers to: lower case, no port.
-	Hosts []string `json:"hosts"`
 	// Input is the template of the input reference, as reference.ParseTemplate reads it, for example
-	// s3://{header.x-bucket}/{header.x-key}. Empty: the function has no stored input.
+	// s3://{header.x-bucket}/{header.x-key}. Empty: the function's requests have no unnamed input.
 	Input string `json:"input,omitempty"`
 	// Inputs are the templates of further inputs, by their names.
 	Inputs map[string]string `json:"inputs,omitempty"`

@@ -2,10 +2,7 @@
 
 package filterapi
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "encoding/json"
 
 // Marshal returns the configuration as JSON, always the same for the same value. It
 // refuses what ParseConfig would refuse, so that a wrong configuration fails where it
@@ -14,12 +11,13 @@ func (c *Config) Marshal() ([]byte, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(c)
-	if err != nil {
+	return json.Marshal(c)
+}
+
+// Marshal returns the function as JSON, as Config.Marshal does.
+func (f *Function) Marshal() ([]byte, error) {
+	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	if len(data) > MaxConfigBytes {
-		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(data), MaxConfigBytes)
-	}
-	return data, nil
+	return json.Marshal(f)
 }

@@ -5,7 +5,6 @@ package prefetch
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -19,63 +18,63 @@ const statusBadRequest = 400
 // it names nothing; HTTP only wants one.
 const daemonAuthority = "headstart-node"
 
-// table finds the function that a request is for.
+// maxKnownBytes bounds the texts of the functions that a worker keeps read: some 5,000 of a usual size. With
+// the next one it begins again, which costs each function one reading.
+const maxKnownBytes = 1 << 20
+
+// table has the functions that requests came for, by the text that the proxy has of each.
 type table struct {
 	hintCluster string
-	functions   map[string]function // by host
-}
-
-// function is what the filter does for a function's requests.
-type function struct {
-	name string
-	// inputs are empty if the function has no stored input.
-	inputs reference.Templates
+	// property is where the proxy has that text.
+	property []string
 	// endpoint is where requests with an input are to go; empty where routes see to that.
 	endpoint string
+
+	known      map[string]function
+	knownBytes int
 }
 
-func newTable(c *filterapi.Config) (*table, error) {
-	t := &table{hintCluster: c.HintCluster, functions: make(map[string]function)}
-	for _, f := range c.Functions {
-		inputs, err := reference.ParseTemplates(f.Templates())
-		if err != nil {
-			return nil, fmt.Errorf("function %s: %w", f.Name, err)
-		}
-		fn := function{name: f.Name, inputs: inputs, endpoint: c.IngressEndpoint}
-		if len(fn.inputs) == 0 && fn.endpoint == "" {
-			continue // there is nothing to do for its requests
-		}
-		for _, h := range f.Hosts {
-			t.functions[h] = fn
-		}
+// function is what the filter does for a function's requests. Its zero value is for a text that is none.
+type function struct {
+	name     string
+	inputs   reference.Templates
+	endpoint string // the table's
+}
+
+func newTable(c *filterapi.Config) *table {
+	t := &table{hintCluster: c.HintCluster, endpoint: c.IngressEndpoint, known: make(map[string]function)}
+	of := "route_metadata"
+	if t.endpoint != "" { // routes are not Headstart's
+		of = "cluster_metadata"
 	}
-	return t, nil
+	t.property = []string{"xds", of, "filter_metadata", filterapi.MetadataNamespace, filterapi.MetadataPrefetch}
+	return t
 }
 
-// byAuthority finds the function by the request's own authority.
-func (t *table) byAuthority(authority string) (function, bool) {
-	if port := strings.LastIndexByte(authority, ':'); port >= 0 {
-		authority = authority[:port]
+// function returns what a text says. An error comes once for each text.
+func (t *table) function(text []byte) (function, error) {
+	if f, ok := t.known[string(text)]; ok {
+		return f, nil
 	}
-	fn, ok := t.functions[strings.ToLower(authority)]
-	return fn, ok
-}
-
-// byHost finds the function by a host as configurations have it.
-func (t *table) byHost(host string) (function, bool) {
-	fn, ok := t.functions[host]
-	return fn, ok
-}
-
-// serviceOf returns the host of the service that an Envoy cluster of Istio's stands for,
-// which is named outbound|<port>|<subset>|<host>. ok is false for clusters that are named
-// otherwise.
-func serviceOf(cluster string) (host string, ok bool) {
-	rest, ok := strings.CutPrefix(cluster, "outbound|")
-	if !ok || strings.Count(rest, "|") != 2 {
-		return "", false
+	if t.knownBytes += len(text); t.knownBytes > maxKnownBytes {
+		clear(t.known)
+		t.knownBytes = len(text)
 	}
-	return rest[strings.LastIndexByte(rest, '|')+1:], true
+	f, err := t.read(text)
+	t.known[string(text)] = f
+	return f, err
+}
+
+func (t *table) read(text []byte) (function, error) {
+	f, err := filterapi.ParseFunction(text)
+	if err != nil {
+		return function{}, err
+	}
+	inputs, err := reference.ParseTemplates(f.Templates())
+	if err != nil {
+		return function{}, err
+	}
+	return function{name: f.Name, inputs: inputs, endpoint: t.endpoint}, nil
 }
 
 // decision is what becomes of a request. The zero value leaves it untouched.

@@ -59,7 +59,7 @@ func load() (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newTable(c)
+	return newTable(c), nil
 }
 
 // NewHttpContext makes the context of one request.
@@ -71,18 +71,11 @@ type request struct {
 	plugin *plugin
 }
 
-// clusterProperty is the name of the cluster that the request's route has chosen.
-var clusterProperty = []string{"xds", "cluster_name"}
-
-// OnHttpRequestHeaders reads one property of a request, and unless that is the name of a
-// service's cluster, one header. It reads all headers only if the function has an input.
+// OnHttpRequestHeaders reads one property of a request. It reads the headers only if the function has an
+// input.
 func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
-	fn, ok := r.function()
-	if !ok {
-		return types.ActionContinue
-	}
+	fn := r.function()
 	if len(fn.inputs) == 0 {
-		r.set(fn.name, [2]string{filterapi.HeaderFunction, fn.name})
 		return types.ActionContinue
 	}
 	headers, err := proxywasm.GetHttpRequestHeaders()
@@ -101,20 +94,18 @@ func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
 	return types.ActionContinue
 }
 
-// function finds the function that the request is for. The route knows better than the
-// authority: a mesh's routes may send any authority to a service, and a function's to
-// another.
-func (r *request) function() (function, bool) {
-	if cluster, err := proxywasm.GetProperty(clusterProperty); err == nil {
-		if host, ok := serviceOf(string(cluster)); ok {
-			return r.plugin.table.byHost(host)
-		}
+// function finds the function that the request is for by what the proxy has of its cluster or its route:
+// a mesh's routes may send any authority to a service, and a function's to another.
+func (r *request) function() function {
+	text, err := proxywasm.GetProperty(r.plugin.table.property)
+	if err != nil || len(text) == 0 {
+		return function{} // most requests of a mesh are for no function
 	}
-	authority, err := proxywasm.GetHttpRequestHeader(":authority")
+	fn, err := r.plugin.table.function(text)
 	if err != nil {
-		return function{}, false // HTTP/1.0 without a Host: no function has it
+		proxywasm.LogWarnf("prefetch: what the gateway has of a function: %v", err)
 	}
-	return r.plugin.table.byAuthority(authority)
+	return fn
 }
 
 func (r *request) set(function string, headers ...[2]string) {

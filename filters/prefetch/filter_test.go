@@ -17,14 +17,41 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filtertest"
 )
 
-const config = `{"version":"v1","hintCluster":"headstart-hint","functions":[
-	{"name":"shop/fire","hosts":["fire.shop.example","fire"],"input":"s3://{header.x-bucket}/{header.x-key}",
-		"inputs":{"mask":"s3://masks/{header.x-mask}"}},
-	{"name":"shop/masked","hosts":["masked.shop.example"],"input":"s3://videos/{header.x-key}",
-		"inputs":{"subtitles":"s3://subtitles/{query.lang}/{header.x-key}","mask":"s3://masks/{header.x-key}.png"}},
-	{"name":"shop/named","hosts":["named.shop.example"],"inputs":{"mask":"s3://masks/{header.x-mask}"}},
-	{"name":"shop/fixed","hosts":["fixed.shop.example"],"input":"s3://models/latest.bin"},
-	{"name":"shop/plain","hosts":["plain.shop.example"]}]}`
+const config = `{"version":"v1","hintCluster":"headstart-hint"}`
+
+// functions are what gateways have of functions, by the authorities that tests ask for them by.
+var functions = map[string]string{
+	"fire": `{"name":"shop/fire","input":"s3://{header.x-bucket}/{header.x-key}",
+		"inputs":{"mask":"s3://masks/{header.x-mask}"}}`,
+	"masked": `{"name":"shop/masked","input":"s3://videos/{header.x-key}",
+		"inputs":{"subtitles":"s3://subtitles/{query.lang}/{header.x-key}","mask":"s3://masks/{header.x-key}.png"}}`,
+	"named": `{"name":"shop/named","inputs":{"mask":"s3://masks/{header.x-mask}"}}`,
+	"fixed": `{"name":"shop/fixed","input":"s3://models/latest.bin"}`,
+	"plain": `{"name":"shop/plain"}`,
+	"wrong": `{"name":"shop/wrong","input":"gs://x/y"}`,
+}
+
+// metadata is where a proxy has them: of a cluster in a mesh, else of a route.
+func metadata(of string) []string {
+	return []string{"xds", of, "filter_metadata", "headstart", "prefetch"}
+}
+
+// say has the proxy's routes have a function.
+func say(t testing.TB, p *filtertest.Proxy, text string) {
+	t.Helper()
+	if err := p.SetProperty(metadata("route_metadata"), []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask sends a request for the function with that authority.
+func ask(t *testing.T, p *filtertest.Proxy, headers ...[2]string) filtertest.Outcome {
+	t.Helper()
+	if text := functions[value(headers, ":authority")]; text != "" {
+		say(t, p, text)
+	}
+	return p.Request(headers...)
+}
 
 func start(t *testing.T, p *filtertest.Proxy) {
 	t.Helper()
@@ -56,15 +83,13 @@ func TestRequestWithInputIsHintedAndGoesOn(t *testing.T) {
 		headers                        [][2]string
 		named                          string
 	}{
-		{"headers name the input", "fire.shop.example", "shop/fire", ref, key, ""},
-		{"second host", "fire", "shop/fire", ref, key, ""},
-		{"port and upper case", "FIRE.shop.Example:8443", "shop/fire", ref, key, ""},
-		{"fixed input", "fixed.shop.example", "shop/fixed", "s3://models/latest.bin", nil, ""},
-		{"named inputs beside it", "masked.shop.example", "shop/masked", "s3://videos/ä & b",
+		{"headers name the input", "fire", "shop/fire", ref, key, ""},
+		{"fixed input", "fixed", "shop/fixed", "s3://models/latest.bin", nil, ""},
+		{"named inputs beside it", "masked", "shop/masked", "s3://videos/ä & b",
 			[][2]string{{"x-key", "ä & b"}},
 			"mask=s3://masks/%C3%A4%20%26%20b.png&subtitles=s3://subtitles/en/%C3%A4%20%26%20b"},
 		{
-			"a named input alone", "named.shop.example", "shop/named", "", [][2]string{{"x-mask", "a"}},
+			"a named input alone", "named", "shop/named", "", [][2]string{{"x-mask", "a"}},
 			"mask=s3://masks/a",
 		},
 	} {
@@ -72,7 +97,7 @@ func TestRequestWithInputIsHintedAndGoesOn(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
 				start(t, p)
 				sent := at("/?lang=en", c.authority, c.headers...)
-				o := p.Request(sent...)
+				o := ask(t, p, sent...)
 
 				id := value(o.Headers, "x-headstart-request")
 				if len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {
@@ -114,25 +139,17 @@ func TestRequestWithInputIsHintedAndGoesOn(t *testing.T) {
 
 // The filter makes the same of a request as the node's daemon, whose test has the same cases.
 func TestReferencesAreTheDaemons(t *testing.T) {
-	c := filterapi.Config{Version: filterapi.Version, HintCluster: "headstart-hint"}
-	for i, r := range referencetest.Cases {
-		name := fmt.Sprintf("f%d", i)
-		c.Functions = append(c.Functions, filterapi.Function{
-			Name: "shop/" + name, Hosts: []string{name}, Input: r.Template,
-		})
-	}
-	config, err := c.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	filter.Run(t, string(config), func(t *testing.T, p *filtertest.Proxy) {
+	filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
 		start(t, p)
-		for i, r := range referencetest.Cases {
-			sent := append(
-				[][2]string{{":method", "GET"}, {":path", r.Target}, {":authority", fmt.Sprintf("f%d", i)}},
-				r.Header...,
-			)
-			o := p.Request(sent...)
+		for _, r := range referencetest.Cases {
+			f := filterapi.Function{Name: "shop/f", Input: r.Template}
+			text, err := f.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			say(t, p, string(text))
+			sent := append([][2]string{{":method", "GET"}, {":path", r.Target}, {":authority", "f"}}, r.Header...)
+			o := ask(t, p, sent...)
 			if got := value(o.Headers, filterapi.HeaderInput); got != r.Want {
 				t.Errorf("%s: %q, want %q", r.Name, got, r.Want)
 			}
@@ -154,16 +171,14 @@ func TestOtherRequestsAreUntouched(t *testing.T) {
 		name    string
 		request [][2]string
 	}{
-		{"all headers of the input absent", get("fire.shop.example", [2]string{"x-other", "1"})},
-		{"unknown host", get("nobody.example", [2]string{"x-bucket", "videos"}, [2]string{"x-key", "a"})},
-		{"function without input", get("plain.shop.example", [2]string{"x-bucket", "videos"}, [2]string{"x-key", "a"})},
-		{"port only", get(":8080")},
-		{"no authority", [][2]string{{":method", "GET"}, {":path", "/"}}},
+		{"all headers of the input absent", get("fire", [2]string{"x-other", "1"})},
+		{"no function", get("nobody.example", [2]string{"x-bucket", "videos"}, [2]string{"x-key", "a"})},
+		{"function without input", get("plain", [2]string{"x-bucket", "videos"}, [2]string{"x-key", "a"})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
 				start(t, p)
-				o := p.Request(c.request...)
+				o := ask(t, p, c.request...)
 				want := filtertest.Outcome{Context: o.Context, Action: types.ActionContinue, Headers: c.request}
 				if diff := cmp.Diff(want, o); diff != "" {
 					t.Errorf("outcome (-want +got):\n%s", diff)
@@ -197,7 +212,7 @@ func TestMalformedReferenceIsAnsweredWithAProblem(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
 				start(t, p)
-				o := p.Request(get("fire.shop.example", c.headers...)...)
+				o := ask(t, p, get("fire", c.headers...)...)
 				if o.Reply == nil || o.Action != types.ActionPause || len(o.Calls) != 1 {
 					t.Fatalf("want an answer, one message, and the request stopped; got %+v", o)
 				}
@@ -244,7 +259,7 @@ func TestMalformedReferenceIsAnsweredWithAProblem(t *testing.T) {
 func TestBodiesPassUnread(t *testing.T) {
 	filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
 		start(t, p)
-		o := p.Request(get("fire", [2]string{"x-bucket", "videos"}, [2]string{"x-key", "a"})...)
+		o := ask(t, p, get("fire", [2]string{"x-bucket", "videos"}, [2]string{"x-key", "a"})...)
 		body := []byte("a part of the body")
 		for _, end := range []bool{false, true} {
 			if a := p.CallOnRequestBody(o.Context, body, end); a != types.ActionContinue {
@@ -274,7 +289,7 @@ func TestRefusedHintIsLogged(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
 				start(t, p)
-				o := p.Request(get("fixed.shop.example")...)
+				o := ask(t, p, get("fixed")...)
 				p.CallOnHttpCallResponse(o.Calls[0].CalloutID, c.answer, nil, nil)
 				if diff := cmp.Diff(c.want, p.GetWarnLogs()); diff != "" {
 					t.Errorf("warnings (-want +got):\n%s", diff)
@@ -288,7 +303,7 @@ func TestRefusedHintIsLogged(t *testing.T) {
 func TestRequestGoesOnWithoutAHint(t *testing.T) {
 	p := filtertest.Start(t, &failingVM{}, config)
 	start(t, p)
-	o := p.Request(get("fixed.shop.example")...)
+	o := ask(t, p, get("fixed")...)
 	if o.Action != types.ActionContinue || value(o.Headers, "x-headstart-input") != "s3://models/latest.bin" {
 		t.Errorf("outcome %+v", o)
 	}
@@ -301,7 +316,7 @@ func TestRequestGoesOnWithoutAHint(t *testing.T) {
 func TestARefusalIsAnsweredWithoutTheDaemon(t *testing.T) {
 	p := filtertest.Start(t, &failingVM{}, config)
 	start(t, p)
-	o := p.Request(get("fire", [2]string{"x-bucket", "videos"})...)
+	o := ask(t, p, get("fire", [2]string{"x-bucket", "videos"})...)
 	if o.Action != types.ActionPause || o.Reply == nil || o.Reply.StatusCode != 400 {
 		t.Errorf("outcome %+v", o)
 	}
@@ -316,13 +331,11 @@ func (*failingVM) NewPluginContext(uint32) types.PluginContext {
 }
 
 func TestWrongConfigurationIsRefused(t *testing.T) {
-	const functions = `{"version":"v1","hintCluster":"c","functions":[%s]}`
 	for _, c := range []struct{ name, config, want string }{
 		{"none", ``, "reading it"},
 		{"not JSON", `version: v1`, "is not one value of JSON"},
 		{"newer version", `{"version":"v2","added":1}`, `version: is "v2", this filter takes "v1"`},
 		{"no cluster", `{"version":"v1"}`, "hintCluster"},
-		{"wrong template", fmt.Sprintf(functions, `{"name":"a/b","hosts":["b"],"input":"gs://x/y"}`), "functions[0].input: must start with s3://"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, c.config, func(t *testing.T, p *filtertest.Proxy) {
@@ -344,7 +357,7 @@ func TestRequestIDsAreUnique(t *testing.T) {
 		start(t, p)
 		seen := make(map[string]bool, requests)
 		for range requests {
-			seen[value(p.Request(get("fixed.shop.example")...).Headers, "x-headstart-request")] = true
+			seen[value(ask(t, p, get("fixed")...).Headers, "x-headstart-request")] = true
 		}
 		if len(seen) != requests {
 			t.Errorf("%d different ids in %d requests", len(seen), requests)
@@ -352,38 +365,82 @@ func TestRequestIDsAreUnique(t *testing.T) {
 	})
 }
 
+// One function's wrong text is logged once, and is nobody else's concern.
+func TestAWrongFunctionIsLoggedAndLeftAlone(t *testing.T) {
+	filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		for range 3 {
+			o := ask(t, p, get("wrong", [2]string{"x-key", "a"})...)
+			if o.Action != types.ActionContinue || len(o.Headers) != 4 || o.Calls != nil {
+				t.Errorf("outcome %+v", o)
+			}
+		}
+		logs := p.GetWarnLogs()
+		if len(logs) != 1 || !strings.Contains(logs[0], "what the gateway has of a function: input: must start with s3://") {
+			t.Errorf("warnings %q", logs)
+		}
+		if o := ask(t, p, get("fixed")...); value(o.Headers, "x-headstart-input") != "s3://models/latest.bin" {
+			t.Errorf("another function: %+v", o)
+		}
+	})
+}
+
+// An annotation's change takes effect with the next request, without another configuration.
+func TestAChangedTemplateCounts(t *testing.T) {
+	filter.Run(t, config, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		for _, bucket := range []string{"north", "south", "north"} {
+			say(t, p, `{"name":"shop/f","input":"s3://`+bucket+`/{header.x-key}"}`)
+			o := p.Request(get("f", [2]string{"x-key", "a"})...)
+			if got := value(o.Headers, "x-headstart-input"); got != "s3://"+bucket+"/a" {
+				t.Errorf("input %s, want of %s", got, bucket)
+			}
+		}
+	})
+}
+
+// However many functions a namespace has, the filter keeps a bounded part of them, and serves all.
+func TestAttackManyFunctionsDoNotGrowTheFilter(t *testing.T) {
+	tab := newTable(&filterapi.Config{HintCluster: "headstart-hint"})
+	long := strings.Repeat("a", 1000)
+	for i := range 10_000 {
+		f, err := tab.function(fmt.Appendf(nil, `{"name":"evil/f%d","input":"s3://videos/%s"}`, i, long))
+		if err != nil || f.name != fmt.Sprintf("evil/f%d", i) {
+			t.Fatalf("function %d: %+v, %v", i, f, err)
+		}
+	}
+	bytes := 0
+	for text := range tab.known {
+		bytes += len(text)
+	}
+	if bytes > maxKnownBytes || bytes == 0 {
+		t.Fatalf("%d functions of %d bytes are kept", len(tab.known), bytes)
+	}
+}
+
 // meshConfig is the configuration of a gateway whose routes are a mesh's.
-const meshConfig = `{"version":"v1","hintCluster":"headstart-hints","ingressEndpoint":"/run/ingress.sock","functions":[
-	{"name":"shop/fire","hosts":["fire.shop.svc.cluster.local","fire.shop"],"input":"s3://videos/{header.x-key}"},
-	{"name":"shop/plain","hosts":["plain.shop.svc.cluster.local"]}]}`
+const meshConfig = `{"version":"v1","hintCluster":"headstart-hints","ingressEndpoint":"/run/ingress.sock"}`
 
 func TestInAMeshTheClusterNamesTheFunction(t *testing.T) {
+	const text = `{"name":"shop/fire","input":"s3://videos/{header.x-key}"}`
 	key := [2]string{"x-key", "a"}
-	fire, plain := [2]string{"x-headstart-function", "shop/fire"}, [2]string{"x-headstart-function", "shop/plain"}
-	endpoint := [2]string{"x-headstart-endpoint", "/run/ingress.sock"}
+	fire, endpoint := [2]string{"x-headstart-function", "shop/fire"}, [2]string{"x-headstart-endpoint", "/run/ingress.sock"}
 	for _, c := range []struct {
-		name, cluster, authority string
-		headers, set             [][2]string
-		input                    bool
+		name, of     string
+		headers, set [][2]string
+		input        bool
 	}{
-		{"with an input", "outbound|80||fire.shop.svc.cluster.local", "video.example", [][2]string{key}, [][2]string{fire, endpoint}, true},
-		{"by a subset", "outbound|80|v2|fire.shop.svc.cluster.local", "video.example", [][2]string{key}, [][2]string{fire, endpoint}, true},
-		{"the request has no input", "outbound|80||fire.shop.svc.cluster.local", "video.example", nil, [][2]string{fire, {"x-headstart-endpoint", "any"}}, false},
-		{"the function has no input", "outbound|80||plain.shop.svc.cluster.local", "video.example", [][2]string{key}, [][2]string{plain}, false},
-		{"no function's service, but a function's authority", "outbound|80||other.shop.svc.cluster.local", "fire.shop", [][2]string{key}, nil, false},
-		{"no service's cluster", "my-cluster", "fire.shop:80", [][2]string{key}, [][2]string{fire, endpoint}, true},
-		{"no route", "", "fire.shop", [][2]string{key}, [][2]string{fire, endpoint}, true},
-		{"neither", "my-cluster", "video.example", [][2]string{key}, nil, false},
+		{"with an input", "cluster_metadata", [][2]string{key}, [][2]string{fire, endpoint}, true},
+		{"the request has no input", "cluster_metadata", nil, [][2]string{fire, {"x-headstart-endpoint", "any"}}, false},
+		{"what a route says does not count", "route_metadata", [][2]string{key}, nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			filter.Run(t, meshConfig, func(t *testing.T, p *filtertest.Proxy) {
 				start(t, p)
-				if c.cluster != "" {
-					if err := p.SetProperty([]string{"xds", "cluster_name"}, []byte(c.cluster)); err != nil {
-						t.Fatal(err)
-					}
+				if err := p.SetProperty(metadata(c.of), []byte(text)); err != nil {
+					t.Fatal(err)
 				}
-				sent := get(c.authority, c.headers...)
+				sent := get("video.example", c.headers...)
 				o := p.Request(sent...)
 				want := slices.Clone(sent)
 				if c.input {
@@ -401,14 +458,21 @@ func TestInAMeshTheClusterNamesTheFunction(t *testing.T) {
 	}
 }
 
-// BenchmarkOtherFunction is the price of the filter for requests that it has nothing to
-// do with, without the crossing into Wasm.
-func BenchmarkOtherFunction(b *testing.B) {
+// BenchmarkOtherFunction is the price of the filter for requests that it has nothing to do with, and
+// BenchmarkFunction for those of a function that it has read before, without the crossing into Wasm.
+func BenchmarkOtherFunction(b *testing.B) { benchmark(b, "") }
+
+func BenchmarkFunction(b *testing.B) { benchmark(b, functions["fire"]) }
+
+func benchmark(b *testing.B, text string) {
 	p := filtertest.Start(b, &VM{}, config)
 	if !p.StartPlugin() {
 		b.Fatal("the plugin refuses its configuration")
 	}
-	headers := get("plain.shop.example:8080")
+	if text != "" {
+		say(b, p, text)
+	}
+	headers := get("video.example:8080")
 	b.ReportAllocs()
 	for b.Loop() {
 		id := p.InitializeHttpContext()

@@ -36,6 +36,9 @@ const (
 // holds 108 bytes with the final zero (unix(7)).
 const maxSocketPath = 107
 
+// maxHosts is the number of authorities of one function.
+const maxHosts = 64
+
 // Config is what one node's gateway has of its node.
 type Config struct {
 	// Node is the node's name, and Envoy's node.id.
@@ -92,8 +95,11 @@ func (c Config) Resources(
 	}
 	functions = slices.Clone(functions)
 	slices.SortFunc(functions, func(a, b *nodeapi.Function) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	// Made even without the filter, because it checks names and hosts.
-	plugin, err := pluginConfig(functions)
+	if err := checkFunctions(functions); err != nil {
+		return nil, err
+	}
+	plugin := filterapi.Config{Version: filterapi.Version, HintCluster: hintCluster}
+	config, err := plugin.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("plugin configuration: %w", err)
 	}
@@ -101,7 +107,7 @@ func (c Config) Resources(
 	all := []types.Resource{c.listener(&p), c.routes(functions, picked, &p)}
 	all = append(all, c.clusters(clusters, &p)...)
 	if c.PrefetchFilter != "" {
-		all = append(all, p.load(module.Prefetch(c.PrefetchFilter), plugin))
+		all = append(all, p.load(module.Prefetch(c.PrefetchFilter), config))
 	}
 	if p.err != nil {
 		return nil, fmt.Errorf("packing resources: %w", p.err)
@@ -109,15 +115,35 @@ func (c Config) Resources(
 	return all, nil
 }
 
-func pluginConfig(functions []*nodeapi.Function) ([]byte, error) {
-	c := filterapi.Config{Version: filterapi.Version, HintCluster: hintCluster,
-		Functions: make([]filterapi.Function, 0, len(functions))}
-	for _, f := range functions {
-		// Also those without an input, which are only here to be checked.
-		c.Functions = append(c.Functions, filterapi.Function{Name: f.GetName(), Hosts: f.GetHosts(),
-			Input: f.GetInputTemplate(), Inputs: f.GetInputTemplates()})
+// checkFunctions returns the first thing wrong with names, hosts or templates. The functions are sorted.
+func checkFunctions(functions []*nodeapi.Function) error {
+	owners := make(map[string]string, len(functions))
+	for i, f := range functions {
+		if err := prefetchOf(f).Validate(); err != nil {
+			return fmt.Errorf("functions[%d].%w", i, err)
+		}
+		if i > 0 && functions[i-1].GetName() == f.GetName() {
+			return fmt.Errorf("functions[%d].name: %s is there twice", i, f.GetName())
+		}
+		if n := len(f.GetHosts()); n == 0 || n > maxHosts {
+			return fmt.Errorf("functions[%d].hosts: must be 1 to %d", i, maxHosts)
+		}
+		for j, h := range f.GetHosts() {
+			if !filterapi.IsHost(h) {
+				return fmt.Errorf("functions[%d].hosts[%d]: %.260q is not a host name in lower case without a port", i, j, h)
+			}
+			if owner, taken := owners[h]; taken {
+				return fmt.Errorf("functions[%d].hosts[%d]: %s is already a host of %s", i, j, h, owner)
+			}
+			owners[h] = f.GetName()
+		}
 	}
-	return c.Marshal()
+	return nil
+}
+
+// prefetchOf is what the prefetch filter has to know of a function.
+func prefetchOf(f *nodeapi.Function) *filterapi.Function {
+	return &filterapi.Function{Name: f.GetName(), Input: f.GetInputTemplate(), Inputs: f.GetInputTemplates()}
 }
 
 // packer wraps messages and keeps the first error. Its output is the same for the same

@@ -272,15 +272,41 @@ func TestPluginConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &filterapi.Config{Version: filterapi.Version, HintCluster: hintCluster, Functions: []filterapi.Function{
-		{Name: "default/thumbs", Hosts: thumbs().GetHosts()},
-		{Name: "default/video", Hosts: video().GetHosts(), Input: video().GetInputTemplate()},
-	}}
+	want := &filterapi.Config{Version: filterapi.Version, HintCluster: hintCluster}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if get[*clusterv3.Cluster](s, resource.ClusterType, got.HintCluster) == nil {
 		t.Errorf("there is no cluster %s", got.HintCluster)
+	}
+	other := video()
+	other.InputTemplate = "s3://other/{header.x-key}"
+	after := mustResources(t, full, other)
+	if !proto.Equal(after[resource.ExtensionConfigType][module.PrefetchName], s[resource.ExtensionConfigType][module.PrefetchName]) {
+		t.Error("an annotation's change starts the filter again")
+	}
+	if !proto.Equal(after[resource.ClusterType]["default/video"], s[resource.ClusterType]["default/video"]) {
+		t.Error("an annotation's change builds the function's cluster again")
+	}
+}
+
+// All ways to a function with an input say to the filter what it is, and those to others nothing.
+func TestRoutesHaveTheTemplates(t *testing.T) {
+	s := mustResources(t, full, video(), thumbs())
+	for _, v := range get[*routev3.RouteConfiguration](s, resource.RouteType, routesName).GetVirtualHosts() {
+		for _, r := range v.GetRoutes()[1:] { // the first refuses what is malformed
+			text := r.GetMetadata().GetFilterMetadata()["headstart"].GetFields()["prefetch"].GetStringValue()
+			if v.GetName() == "default/thumbs" {
+				if r.GetMetadata() != nil {
+					t.Errorf("%s has %s", v.GetName(), text)
+				}
+				continue
+			}
+			got, err := filterapi.ParseFunction([]byte(text))
+			if err != nil || got.Name != v.GetName() || got.Input != video().GetInputTemplate() {
+				t.Errorf("%s has %s: %v", v.GetName(), text, err)
+			}
+		}
 	}
 }
 
@@ -296,9 +322,16 @@ func TestResourcesRefuse(t *testing.T) {
 	}{
 		"no ingress socket":       {func(c *Config) { c.IngressSocket = "" }, nil, "ingress socket: path of 0 bytes, must be 1 to 107"},
 		"long hint socket":        {func(c *Config) { c.HintSocket = strings.Repeat("x", 108) }, nil, "hint socket: path of 108 bytes, must be 1 to 107"},
-		"one host, two functions": {nil, []*nodeapi.Function{video(), double}, "plugin configuration: functions[1].hosts[0]: video.default.example.com is already a host of default/thumbs"},
-		"no host":                 {nil, []*nodeapi.Function{noHost}, "plugin configuration: functions[0].hosts: must be 1 to 64"},
-		"name of a host":          {nil, []*nodeapi.Function{{Name: "headstart-ingress", Hosts: []string{"a"}}}, `plugin configuration: functions[0].name: "headstart-ingress" is not namespace/name`},
+		"one host, two functions": {nil, []*nodeapi.Function{video(), double}, "functions[1].hosts[0]: video.default.example.com is already a host of default/thumbs"},
+		"many hosts": {nil, []*nodeapi.Function{{Name: "a/b", Hosts: make([]string, 65)}},
+			"functions[0].hosts: must be 1 to 64"},
+		"a host with a port": {nil, []*nodeapi.Function{{Name: "a/b", Hosts: []string{"b:80"}}},
+			`functions[0].hosts[0]: "b:80" is not a host name in lower case without a port`},
+		"one name, two functions": {nil, []*nodeapi.Function{thumbs(), thumbs()}, "functions[1].name: default/thumbs is there twice"},
+		"wrong template": {nil, []*nodeapi.Function{{Name: "a/b", Hosts: []string{"b"}, InputTemplate: "gs://x/y"}},
+			"functions[0].input: must start with s3://, redis://, http:// or https://: no other store is supported"},
+		"no host":        {nil, []*nodeapi.Function{noHost}, "functions[0].hosts: must be 1 to 64"},
+		"name of a host": {nil, []*nodeapi.Function{{Name: "headstart-ingress", Hosts: []string{"a"}}}, `functions[0].name: "headstart-ingress" is not namespace/name`},
 	} {
 		cfg := full
 		if c.edit != nil {

@@ -10,6 +10,7 @@ import (
 	matcher "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
@@ -72,8 +73,9 @@ func (c Config) routes(functions []*nodeapi.Function, picked map[string]bool, p 
 }
 
 func virtualHost(f *nodeapi.Function, p *packer) *routev3.VirtualHost {
+	said := metadata(f, p)
 	route := func(cluster string, match *routev3.RouteMatch) *routev3.Route {
-		return &routev3.Route{Name: f.GetName(), Match: match, Action: forward(f, cluster)}
+		return &routev3.Route{Name: f.GetName(), Match: match, Action: forward(f, cluster), Metadata: said}
 	}
 	var routes []*routev3.Route
 	for _, named := range namesInput(f) { // hot or cold: the daemon is the one that has the input
@@ -107,6 +109,23 @@ func virtualHost(f *nodeapi.Function, p *packer) *routev3.VirtualHost {
 	}
 }
 
+// metadata is what the prefetch filter reads of a request's route. The cluster could not say it: a request
+// with an input goes to the daemon's, and a changed cluster loses its connections.
+func metadata(f *nodeapi.Function, p *packer) *core.Metadata {
+	if !f.TakesInput() {
+		return nil
+	}
+	text, err := prefetchOf(f).Marshal()
+	if err != nil && p.err == nil {
+		p.err = err
+	}
+	return &core.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		filterapi.MetadataNamespace: {Fields: map[string]*structpb.Value{
+			filterapi.MetadataPrefetch: structpb.NewStringValue(string(text)),
+		}},
+	}}
+}
+
 // namesInput are the ways in which a request may name an input of the function: by anything that
 // a template names, or if one names nothing by being one. The filter says the same, and may not
 // be loaded.
@@ -115,7 +134,7 @@ func namesInput(f *nodeapi.Function) []*routev3.RouteMatch {
 		return nil
 	}
 	templates, err := reference.ParseTemplates(f.Templates())
-	if err != nil || len(templates) == 0 { // pluginConfig refuses the wrong ones
+	if err != nil || len(templates) == 0 { // checkFunctions refuses the wrong ones
 		return []*routev3.RouteMatch{{PathSpecifier: anyPath()}}
 	}
 	var route string

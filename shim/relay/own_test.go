@@ -198,11 +198,9 @@ func TestWhatIsSaidIsConfirmedWhenTheGatewayHasIt(t *testing.T) {
 		t.Errorf("confirmed %d", got)
 	}
 
-	// A function that is new is there with routes, cluster and endpoints.
+	// A function that is new is there with routes, cluster and endpoints, and starts no filter again.
 	r.tell(t, u, "4", video, thumbs)
-	for _, typeURL := range []string{resource.RouteType, resource.ExtensionConfigType} {
-		e.ack(e.next(typeURL))
-	}
+	e.ack(e.next(resource.RouteType))
 	for _, typeURL := range []string{resource.EndpointType, resource.ClusterType} {
 		e.ack(e.next(typeURL))
 	}
