@@ -45,9 +45,8 @@ type Cluster struct {
 	Platform *kube.Platform
 
 	// Of mu.
-	functions *nodeapi.Functions
-	told      map[string]*nodeapi.Instances // by node that is connected
-	began     time.Time                     // when there was first something to tell gateways
+	told  map[string]*nodeapi.Instances // by node that is connected
+	began time.Time                     // when there was first something to tell gateways
 }
 
 // NewCluster returns the coordinator of the cluster that clients reach. The caller runs Platform.
@@ -113,7 +112,7 @@ func (c *Cluster) Gather(ctx context.Context) {
 
 // tellOthers tells nodes and the mesh; the caller holds mu.
 func (c *Cluster) tellOthers(state platform.State) {
-	c.tellFunctions(state.Functions)
+	c.Nodes.SetFunctions(c.message(state.Functions, kube.Message))
 	c.triggers.Tell(state.Functions)
 	for node := range c.told {
 		c.tellInstances(node)
@@ -133,16 +132,6 @@ func (c *Cluster) distancesKnown(state platform.State, connected []string, now t
 		c.began = now
 	}
 	return now.Sub(c.began) >= distancesWithin || c.planner.Known(state, connected, now)
-}
-
-// tellFunctions tells all nodes which functions there are; the caller holds mu.
-func (c *Cluster) tellFunctions(functions []platform.Function) {
-	m := c.message(functions, kube.Message)
-	if c.functions != nil && proto.Equal(c.functions, m) {
-		return
-	}
-	c.functions = m
-	c.Nodes.SetFunctions(m)
 }
 
 // tellInstances tells a node what has changed of its own; the caller holds mu.

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
@@ -235,7 +236,7 @@ func (s *Server) join(st *stream) {
 	if s.keys != nil { // first: with functions, the node takes requests over
 		_ = st.send(keys(s.keys))
 	}
-	st.outbox <- &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}} // there is room: it is the second
+	_ = st.tell(s.whole(st)...) // there is room: it is the second
 	if s.inCharge {
 		_ = st.send(inCharge(true)) // the third
 	}
@@ -328,15 +329,43 @@ func (st *stream) send(m *nodeapi.ControlMessage) error {
 	}
 }
 
-// SetFunctions tells all nodes, and those that join later, what they may serve.
+// tell sends several messages, one after the other.
+func (st *stream) tell(all ...*nodeapi.ControlMessage) error {
+	for _, m := range all {
+		if err := st.send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whole is what a stream is told of all functions; the caller holds mu.
+func (s *Server) whole(st *stream) []*nodeapi.ControlMessage {
+	if st.register.GetParts() {
+		return changes(s.functions.GetFunctions(), nil, s.functions.GetStores())
+	}
+	return []*nodeapi.ControlMessage{{Kind: &nodeapi.ControlMessage_Functions{Functions: s.functions}}}
+}
+
+// SetFunctions tells all nodes, and those that join later, what they may serve: what is different, if
+// anything is.
 func (s *Server) SetFunctions(f *nodeapi.Functions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.functions = f
+	changed, removed := differ(s.functions, f)
+	sameStores := slices.EqualFunc(s.functions.GetStores(), f.GetStores(), func(a, b *nodeapi.Store) bool { return proto.Equal(a, b) })
+	if s.functions = f; len(changed)+len(removed) == 0 && sameStores {
+		return
+	}
+	news := changes(changed, removed, f.GetStores())
 	for _, of := range s.joined {
 		for _, st := range of {
 			// A stream that is too slow is cut off and told at its next registration.
-			_ = st.send(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: f}})
+			if st.register.GetParts() {
+				_ = st.tell(news...)
+			} else {
+				_ = st.tell(s.whole(st)...)
+			}
 		}
 	}
 }
@@ -379,7 +408,8 @@ func inCharge(held bool) *nodeapi.ControlMessage {
 }
 
 // Send sends one message to one node, after those sent before. Of two daemons the newer
-// gets it; only what runs on the node is told to both.
+// gets it; only what runs on the node is told to both. Who sends Instances or Triggers sends one
+// at a time: large ones go in parts.
 func (s *Server) Send(node string, m *nodeapi.ControlMessage) error {
 	s.mu.Lock()
 	of := s.joined[node]
@@ -391,10 +421,18 @@ func (s *Server) Send(node string, m *nodeapi.ControlMessage) error {
 	if m.GetInstances() != nil {
 		for _, st := range of[:newest] {
 			// As above: one that is too slow is told when it is back.
-			_ = st.send(m)
+			_ = st.tell(st.cut(m)...)
 		}
 	}
-	return of[newest].send(m)
+	return of[newest].tell(of[newest].cut(m)...)
+}
+
+// cut is a message as the daemon takes it.
+func (st *stream) cut(m *nodeapi.ControlMessage) []*nodeapi.ControlMessage {
+	if st.register.GetParts() {
+		return inParts(m)
+	}
+	return []*nodeapi.ControlMessage{m}
 }
 
 // Connected returns the registrations of the nodes that are connected.

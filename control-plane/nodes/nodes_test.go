@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -303,6 +304,101 @@ func TestNodesAreToldTheFunctions(t *testing.T) {
 	cp.SetFunctions(functions())
 	one.wantFunctions()
 	other.wantFunctions()
+}
+
+// changes receives a change whole, and returns what is in it and the size of its largest part.
+func (n *node) changes() (all *nodeapi.FunctionChanges, largest int) {
+	n.t.Helper()
+	for all = (&nodeapi.FunctionChanges{}); ; {
+		m := n.receive()
+		if m.GetFunctionChanges() == nil {
+			n.t.Fatalf("got %v, want changes", m)
+		}
+		largest = max(largest, proto.Size(m))
+		more := m.GetFunctionChanges().GetMore()
+		proto.Merge(all, m.GetFunctionChanges())
+		if all.More = more; !more {
+			return all, largest
+		}
+	}
+}
+
+// many are functions of some 700 bytes each.
+func many(n int) *nodeapi.Functions {
+	f := &nodeapi.Functions{Stores: []*nodeapi.Store{{Name: "edge"}}}
+	for i := range n {
+		f.Functions = append(f.Functions, &nodeapi.Function{Name: fmt.Sprintf("ns%d/f%d", i%100, i), Image: strings.Repeat("i", 600)})
+	}
+	return f
+}
+
+// 10,000 functions neither exceed what gRPC takes, nor are they all told again when one changes.
+func TestAttackManyFunctionsFitTheNodesMessages(t *testing.T) {
+	const functionsOfAll = 10_000
+	cp := serve(t)
+	cp.SetFunctions(many(functionsOfAll))
+	n := cp.connectAs(t, "edge", &nodeapi.Register{Parts: true})
+	all, largest := n.changes()
+	if len(all.GetFunctions()) != functionsOfAll || len(all.GetStores()) != 1 || largest > 512<<10 {
+		t.Errorf("at first %d functions, %d stores, parts of at most %d bytes", len(all.GetFunctions()), len(all.GetStores()), largest)
+	}
+	next := many(functionsOfAll)
+	next.Functions[7] = &nodeapi.Function{Name: next.Functions[7].GetName(), Generation: 2}
+	next.Functions = next.Functions[:functionsOfAll-1]
+	cp.SetFunctions(many(functionsOfAll)) // nothing is different, and nothing is told
+	cp.SetFunctions(next)
+	change, size := n.changes()
+	if len(change.GetFunctions()) != 1 || change.GetFunctions()[0].GetGeneration() != 2 || len(change.GetRemoved()) != 1 || size > 1000 {
+		t.Errorf("a change of one, and one less: %d functions, %d removed, %d bytes", len(change.GetFunctions()), len(change.GetRemoved()), size)
+	}
+	cp.SetFunctions(&nodeapi.Functions{})
+	if change, size := n.changes(); len(change.GetRemoved()) != functionsOfAll-1 || len(change.GetStores()) != 0 || size > 512<<10 {
+		t.Errorf("without functions: %d removed, parts of at most %d bytes", len(change.GetRemoved()), size)
+	}
+}
+
+// One namespace may have many functions of the same pods, and many triggers.
+func TestAttackManyInstancesAndTriggersFitTheNodesMessages(t *testing.T) {
+	const most = 30_000
+	instances, triggers := &nodeapi.Instances{}, &nodeapi.Triggers{}
+	for i := range most {
+		instances.Instances = append(instances.Instances, &nodeapi.InstanceStatus{Id: fmt.Sprint(i), Function: strings.Repeat("f", 127), Address: "10.0.0.1:8080"})
+		instances.Jobs = append(instances.Jobs, &nodeapi.Job{Id: fmt.Sprint(i), Input: strings.Repeat("i", 127)})
+		triggers.Triggers = append(triggers.Triggers, &nodeapi.Trigger{Function: fmt.Sprint(i), Input: strings.Repeat("i", 127)})
+	}
+	cp := serve(t)
+	n := cp.connectAs(t, "edge", &nodeapi.Register{Parts: true})
+	n.changes()
+	cp.handler.await(t, "edge joined with ")
+	for _, m := range []*nodeapi.ControlMessage{
+		{Kind: &nodeapi.ControlMessage_Instances{Instances: instances}},
+		{Kind: &nodeapi.ControlMessage_Triggers{Triggers: triggers}},
+	} {
+		if err := cp.Send("edge", m); err != nil {
+			t.Fatal(err)
+		}
+		got, more := &nodeapi.ControlMessage{}, true
+		for parts := 0; more; parts++ {
+			part := n.receive()
+			if size := proto.Size(part); size > 512<<10 {
+				t.Fatalf("a part of %d bytes", size)
+			}
+			more = part.GetInstances().GetMore() || part.GetTriggers().GetMore()
+			if parts == 0 {
+				got = part
+				continue
+			}
+			proto.Merge(got, part)
+		}
+		if got.GetInstances() != nil {
+			got.GetInstances().More = false
+		} else {
+			got.GetTriggers().More = false
+		}
+		if !proto.Equal(got, m) {
+			t.Errorf("the parts of a message of %d bytes are not the whole", proto.Size(m))
+		}
+	}
 }
 
 func TestASecondStreamReplacesTheFirst(t *testing.T) {

@@ -406,6 +406,7 @@ type ControlMessage struct {
 	//	*ControlMessage_InCharge
 	//	*ControlMessage_Confirm
 	//	*ControlMessage_Keys
+	//	*ControlMessage_FunctionChanges
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -556,6 +557,15 @@ func (x *ControlMessage) GetKeys() *Keys {
 	return nil
 }
 
+func (x *ControlMessage) GetFunctionChanges() *FunctionChanges {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_FunctionChanges); ok {
+			return x.FunctionChanges
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -608,6 +618,10 @@ type ControlMessage_Keys struct {
 	Keys *Keys `protobuf:"bytes,120,opt,name=keys,proto3,oneof"`
 }
 
+type ControlMessage_FunctionChanges struct {
+	FunctionChanges *FunctionChanges `protobuf:"bytes,130,opt,name=function_changes,json=functionChanges,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -631,6 +645,8 @@ func (*ControlMessage_InCharge) isControlMessage_Kind() {}
 func (*ControlMessage_Confirm) isControlMessage_Kind() {}
 
 func (*ControlMessage_Keys) isControlMessage_Kind() {}
+
+func (*ControlMessage_FunctionChanges) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -657,8 +673,11 @@ type Register struct {
 	// Host and port of the node's own gateway, which has all of its configuration from the daemon.
 	// Empty: its gateways are a mesh's.
 	GatewayAddress string `protobuf:"bytes,9,opt,name=gateway_address,json=gatewayAddress,proto3" json:"gateway_address,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// True when the daemon takes FunctionChanges, and Instances and Triggers in parts. One that does not
+	// is told each of them whole, and Functions.
+	Parts         bool `protobuf:"varint,130,opt,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Register) Reset() {
@@ -752,6 +771,13 @@ func (x *Register) GetGatewayAddress() string {
 		return x.GatewayAddress
 	}
 	return ""
+}
+
+func (x *Register) GetParts() bool {
+	if x != nil {
+		return x.Parts
+	}
+	return false
 }
 
 // Activate asks for an instance for one parked request. A node repeats the
@@ -985,7 +1011,9 @@ type Instances struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Instances []*InstanceStatus      `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
 	// The jobs among the node's pods, which are no instances of functions.
-	Jobs          []*Job `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs []*Job `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	// True: further parts of the set follow, and all count together, with the last one.
+	More          bool `protobuf:"varint,130,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1032,6 +1060,13 @@ func (x *Instances) GetJobs() []*Job {
 		return x.Jobs
 	}
 	return nil
+}
+
+func (x *Instances) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // Job is what a container that runs once has of Headstart: an input that no request names.
@@ -2231,6 +2266,80 @@ func (x *Functions) GetStores() []*Store {
 	return nil
 }
 
+// FunctionChanges are what is different since what the node was told before on this stream: first all
+// functions, or that there are none. Large changes come in parts.
+type FunctionChanges struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those that are new or different.
+	Functions []*Function `protobuf:"bytes,1,rep,name=functions,proto3" json:"functions,omitempty"`
+	// Names of those that are no more.
+	Removed []string `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	// All stores, in the last part.
+	Stores []*Store `protobuf:"bytes,3,rep,name=stores,proto3" json:"stores,omitempty"`
+	// True: further parts follow, and all count together, with the last one.
+	More          bool `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FunctionChanges) Reset() {
+	*x = FunctionChanges{}
+	mi := &file_node_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FunctionChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FunctionChanges) ProtoMessage() {}
+
+func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
+func (*FunctionChanges) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *FunctionChanges) GetFunctions() []*Function {
+	if x != nil {
+		return x.Functions
+	}
+	return nil
+}
+
+func (x *FunctionChanges) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *FunctionChanges) GetStores() []*Store {
+	if x != nil {
+		return x.Stores
+	}
+	return nil
+}
+
+func (x *FunctionChanges) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type Function struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// namespace/name
@@ -2281,7 +2390,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2402,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2415,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Function) GetName() string {
@@ -2488,7 +2597,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2609,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2622,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Store) GetName() string {
@@ -2596,15 +2705,17 @@ func (x *Store) GetPublicAddresses() bool {
 // Triggers are the streams that this node consumes for functions; it replaces the set
 // before. Functions, which has their functions and stores, precedes it on each stream.
 type Triggers struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Triggers      []*Trigger             `protobuf:"bytes,1,rep,name=triggers,proto3" json:"triggers,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Triggers []*Trigger             `protobuf:"bytes,1,rep,name=triggers,proto3" json:"triggers,omitempty"`
+	// True: further parts of the set follow, and all count together, with the last one.
+	More          bool `protobuf:"varint,130,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2727,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2740,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -2637,6 +2748,13 @@ func (x *Triggers) GetTriggers() []*Trigger {
 		return x.Triggers
 	}
 	return nil
+}
+
+func (x *Triggers) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // Trigger has a function called for each entry of a stream.
@@ -2661,7 +2779,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2791,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2804,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -2744,7 +2862,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +2874,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +2887,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StartInstance) GetId() string {
@@ -2810,7 +2928,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2940,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +2953,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StopInstance) GetId() string {
@@ -2870,7 +2988,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2882,7 +3000,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2895,7 +3013,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Expect) GetRequest() string {
@@ -2972,7 +3090,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2984,7 +3102,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2997,7 +3115,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Bound) GetRequest() string {
@@ -3067,7 +3185,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +3197,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +3210,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -3116,7 +3234,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3246,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3259,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Refused) GetRequest() string {
@@ -3192,7 +3310,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3204,7 +3322,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3217,7 +3335,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -3255,7 +3373,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3267,7 +3385,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3280,7 +3398,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -3321,7 +3439,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3333,7 +3451,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3346,7 +3464,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -3371,7 +3489,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3501,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3514,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 type StageRequest struct {
@@ -3409,7 +3527,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +3539,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3552,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -3459,7 +3577,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3589,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3602,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 type DescribeResponse struct {
@@ -3503,7 +3621,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3515,7 +3633,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3528,7 +3646,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -3578,7 +3696,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3590,7 +3708,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3603,7 +3721,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Mount) GetSource() string {
@@ -3650,7 +3768,7 @@ const file_node_proto_rawDesc = "" +
 	"\x10gateway_refusals\x18\b \x01(\v2\".headstart.node.v1.GatewayRefusalsH\x00R\x0fgatewayRefusals\x12I\n" +
 	"\x0estore_problems\x18\x14 \x01(\v2 .headstart.node.v1.StoreProblemsH\x00R\rstoreProblems\x12<\n" +
 	"\tconfirmed\x18\x15 \x01(\v2\x1c.headstart.node.v1.ConfirmedH\x00R\tconfirmedB\x06\n" +
-	"\x04kind\"\xc3\x05\n" +
+	"\x04kind\"\x95\x06\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -3665,8 +3783,9 @@ const file_node_proto_rawDesc = "" +
 	"neighbours\x12:\n" +
 	"\tin_charge\x18P \x01(\v2\x1b.headstart.node.v1.InChargeH\x00R\binCharge\x126\n" +
 	"\aconfirm\x18Q \x01(\v2\x1a.headstart.node.v1.ConfirmH\x00R\aconfirm\x12-\n" +
-	"\x04keys\x18x \x01(\v2\x17.headstart.node.v1.KeysH\x00R\x04keysB\x06\n" +
-	"\x04kind\"\xc7\x02\n" +
+	"\x04keys\x18x \x01(\v2\x17.headstart.node.v1.KeysH\x00R\x04keys\x12P\n" +
+	"\x10function_changes\x18\x82\x01 \x01(\v2\".headstart.node.v1.FunctionChangesH\x00R\x0ffunctionChangesB\x06\n" +
+	"\x04kind\"\xde\x02\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12%\n" +
@@ -3677,7 +3796,8 @@ const file_node_proto_rawDesc = "" +
 	"\aprocess\x18\x06 \x01(\tR\aprocess\x12\x1a\n" +
 	"\btriggers\x18\a \x01(\bR\btriggers\x12\x16\n" +
 	"\x06probes\x18\b \x01(\bR\x06probes\x12'\n" +
-	"\x0fgateway_address\x18\t \x01(\tR\x0egatewayAddress\"\xab\x02\n" +
+	"\x0fgateway_address\x18\t \x01(\tR\x0egatewayAddress\x12\x15\n" +
+	"\x05parts\x18\x82\x01 \x01(\bR\x05parts\"\xab\x02\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
@@ -3701,10 +3821,11 @@ const file_node_proto_rawDesc = "" +
 	"\bmesh_sni\x18\b \x01(\tR\ameshSni\x12\x1b\n" +
 	"\texit_code\x18\t \x01(\x05R\bexitCode\x12\x10\n" +
 	"\x03log\x18\n" +
-	" \x03(\tR\x03log\"x\n" +
+	" \x03(\tR\x03log\"\x8d\x01\n" +
 	"\tInstances\x12?\n" +
 	"\tinstances\x18\x01 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12*\n" +
-	"\x04jobs\x18\x02 \x03(\v2\x16.headstart.node.v1.JobR\x04jobs\"\x89\x02\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x16.headstart.node.v1.JobR\x04jobs\x12\x13\n" +
+	"\x04more\x18\x82\x01 \x01(\bR\x04more\"\x89\x02\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3795,7 +3916,12 @@ const file_node_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"x\n" +
 	"\tFunctions\x129\n" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x120\n" +
-	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xa2\a\n" +
+	"\x06stores\x18\x02 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\"\xac\x01\n" +
+	"\x0fFunctionChanges\x129\n" +
+	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x12\x18\n" +
+	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
+	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\xa2\a\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -3843,9 +3969,10 @@ const file_node_proto_rawDesc = "" +
 	"\x03tls\x18\b \x01(\bR\x03tls\x12\x1a\n" +
 	"\bdatabase\x18\t \x01(\x05R\bdatabase\x12\x17\n" +
 	"\x06shared\x18\x96\x01 \x03(\tR\x06shared\x12*\n" +
-	"\x10public_addresses\x18\xa0\x01 \x01(\bR\x0fpublicAddresses\"B\n" +
+	"\x10public_addresses\x18\xa0\x01 \x01(\bR\x0fpublicAddresses\"W\n" +
 	"\bTriggers\x126\n" +
-	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\"\xfa\x01\n" +
+	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\x12\x13\n" +
+	"\x04more\x18\x82\x01 \x01(\bR\x04more\"\xfa\x01\n" +
 	"\aTrigger\x12\x1a\n" +
 	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
 	"\x05store\x18\x02 \x01(\tR\x05store\x12\x16\n" +
@@ -3958,7 +4085,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -3989,36 +4116,37 @@ var file_node_proto_goTypes = []any{
 	(*StoreProblems)(nil),         // 26: headstart.node.v1.StoreProblems
 	(*StoreProblem)(nil),          // 27: headstart.node.v1.StoreProblem
 	(*Functions)(nil),             // 28: headstart.node.v1.Functions
-	(*Function)(nil),              // 29: headstart.node.v1.Function
-	(*Store)(nil),                 // 30: headstart.node.v1.Store
-	(*Triggers)(nil),              // 31: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 32: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 33: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 34: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 35: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 36: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 37: headstart.node.v1.Keys
-	(*Refused)(nil),               // 38: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 39: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 40: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 41: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 42: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 43: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 44: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 45: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 46: headstart.node.v1.Mount
-	nil,                           // 47: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 48: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 49: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 50: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 51: headstart.node.v1.Function.EnvEntry
-	nil,                           // 52: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 53: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 54: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 55: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 56: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
+	(*FunctionChanges)(nil),       // 29: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 30: headstart.node.v1.Function
+	(*Store)(nil),                 // 31: headstart.node.v1.Store
+	(*Triggers)(nil),              // 32: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 33: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 34: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 35: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 36: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 37: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 38: headstart.node.v1.Keys
+	(*Refused)(nil),               // 39: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 40: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 41: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 42: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 43: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 44: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 45: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 46: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 47: headstart.node.v1.Mount
+	nil,                           // 48: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 49: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 50: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 51: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 52: headstart.node.v1.Function.EnvEntry
+	nil,                           // 53: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 54: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 55: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 56: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 57: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -4032,70 +4160,73 @@ var file_node_proto_depIdxs = []int32{
 	26, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
 	16, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
 	28, // 10: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	33, // 11: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	34, // 12: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	35, // 13: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	36, // 14: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	38, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	34, // 11: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	35, // 12: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	36, // 13: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	37, // 14: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	39, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	8,  // 16: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	31, // 17: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	32, // 17: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	12, // 18: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
 	14, // 19: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
 	15, // 20: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	37, // 21: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	7,  // 22: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	47, // 23: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
-	0,  // 24: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 25: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 26: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	57, // 27: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	38, // 28: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	48, // 29: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	58, // 30: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	13, // 31: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	17, // 32: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	19, // 33: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	57, // 34: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	23, // 35: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	21, // 36: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	22, // 37: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	49, // 38: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	50, // 39: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	25, // 40: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	27, // 41: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	29, // 42: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	30, // 43: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	51, // 44: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	57, // 45: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	57, // 46: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	52, // 47: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	32, // 48: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	53, // 49: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	29, // 50: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 51: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	57, // 52: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	54, // 53: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	55, // 54: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	40, // 55: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	40, // 56: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	40, // 57: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	46, // 58: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	56, // 59: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 60: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 61: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	39, // 62: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	41, // 63: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	43, // 64: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 65: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 66: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	45, // 67: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	42, // 68: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	44, // 69: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	65, // [65:70] is the sub-list for method output_type
-	60, // [60:65] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	38, // 21: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	29, // 22: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	7,  // 23: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	48, // 24: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	0,  // 25: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 26: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	9,  // 27: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	58, // 28: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	39, // 29: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	49, // 30: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	59, // 31: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	13, // 32: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	17, // 33: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	19, // 34: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	58, // 35: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	23, // 36: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	21, // 37: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	22, // 38: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	50, // 39: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	51, // 40: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	25, // 41: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	27, // 42: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	30, // 43: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	31, // 44: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	30, // 45: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	31, // 46: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	52, // 47: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	58, // 48: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	58, // 49: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	53, // 50: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	33, // 51: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	54, // 52: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	30, // 53: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 54: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	58, // 55: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	55, // 56: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	56, // 57: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	41, // 58: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	41, // 59: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	41, // 60: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	47, // 61: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	57, // 62: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	3,  // 63: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 64: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	40, // 65: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	42, // 66: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	44, // 67: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 68: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 69: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	46, // 70: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	43, // 71: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	45, // 72: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	68, // [68:73] is the sub-list for method output_type
+	63, // [63:68] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -4128,6 +4259,7 @@ func file_node_proto_init() {
 		(*ControlMessage_InCharge)(nil),
 		(*ControlMessage_Confirm)(nil),
 		(*ControlMessage_Keys)(nil),
+		(*ControlMessage_FunctionChanges)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4135,7 +4267,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   56,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

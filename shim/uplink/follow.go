@@ -36,8 +36,10 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 	case *nodeapi.ControlMessage_Keys:
 		s.said.keys = k.Keys
 	default:
-		news := said{functions: m.GetFunctions(), instances: m.GetInstances(), triggers: m.GetTriggers(), neighbours: m.GetNeighbours()}
-		s.said.add(news)
+		news, whole := s.said.hear(m)
+		if !whole {
+			return
+		}
 		if u.isFollowed(s) {
 			news.tell(u.handler)
 			return
@@ -131,38 +133,6 @@ func (u *Uplink) isBetter(s, other *stream) bool {
 		return s.charge > other.charge
 	}
 	return s == u.followed
-}
-
-// add replaces what there is news of.
-func (k *said) add(news said) {
-	if news.functions != nil {
-		k.functions = news.functions
-	}
-	if news.instances != nil {
-		k.instances = news.instances
-	}
-	if news.triggers != nil {
-		k.triggers = news.triggers
-	}
-	if news.neighbours != nil {
-		k.neighbours = news.neighbours
-	}
-}
-
-// tell says all of it in the order in which it depends on each other.
-func (k said) tell(h Handler) {
-	if k.functions != nil {
-		h.Functions(k.functions)
-	}
-	if k.instances != nil {
-		h.Instances(k.instances)
-	}
-	if k.triggers != nil {
-		h.Triggers(k.triggers)
-	}
-	if k.neighbours != nil {
-		h.Neighbours(k.neighbours)
-	}
 }
 
 // Followed is a connection to the control plane that is followed; calls wait until there is one.

@@ -203,6 +203,7 @@ func (r *rig) start() {
 func (r *rig) register() *nodeapi.Register {
 	reg := registration(int(r.registrations.Add(1)))
 	reg.Version += r.version
+	reg.Parts = false // which the uplink itself says
 	return reg
 }
 
@@ -238,7 +239,7 @@ func (r *rig) opened() *stream {
 }
 
 func registration(n int) *nodeapi.Register {
-	return &nodeapi.Register{Version: "v" + strconv.Itoa(n), PeerAddress: "192.0.2.1:7000",
+	return &nodeapi.Register{Version: "v" + strconv.Itoa(n), PeerAddress: "192.0.2.1:7000", Parts: true,
 		Instances: []*nodeapi.InstanceStatus{{Id: "one", Function: "default/fire", Phase: nodeapi.Phase_PHASE_READY}}}
 }
 

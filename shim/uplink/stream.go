@@ -52,16 +52,6 @@ type stream struct {
 	said said
 }
 
-// said is what a control plane wants the node to know, on this connection.
-type said struct {
-	functions  *nodeapi.Functions
-	instances  *nodeapi.Instances
-	triggers   *nodeapi.Triggers
-	neighbours *nodeapi.Neighbours
-	// keys count together with those of the others, whichever is followed.
-	keys *nodeapi.Keys
-}
-
 // newStream is told what no other control plane was told before it; the caller holds mu.
 func (u *Uplink) newStream(ctx context.Context, address string, conn Conn) *stream {
 	s := &stream{u: u, address: address, conn: conn, news: make(chan struct{}, 1), doubted: make(chan struct{}, 1), place: u.journal.nextTold}
@@ -151,6 +141,7 @@ func (s *stream) connect() error {
 func (s *stream) send(ctx context.Context, c nodeapi.ControlPlane_ConnectClient) error {
 	ended, before := s.lasting()
 	register := s.u.register()
+	register.Parts = true
 	register.Instances = append(register.Instances, ended...)
 	if err := c.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: register}}); err != nil {
 		return fmt.Errorf("registering: %w", err)

@@ -1,0 +1,82 @@
+package uplink
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+func changeOf(c *nodeapi.FunctionChanges) *nodeapi.ControlMessage {
+	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_FunctionChanges{FunctionChanges: c}}
+}
+
+// Whatever changes, in however many parts, a node knows the set that they lead to, and never a part of one.
+func TestChangesLeadToTheSet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var k said
+		want := map[string]*nodeapi.Function{}
+		name := rapid.SampledFrom([]string{"a/1", "a/2", "b/1", "b/2", "c/1"})
+		for range rapid.IntRange(1, 5).Draw(t, "changes") {
+			before := k.functions
+			parts := rapid.IntRange(1, 4).Draw(t, "parts")
+			for i := range parts {
+				c := &nodeapi.FunctionChanges{Removed: rapid.SliceOf(name).Draw(t, "removed"), More: i < parts-1}
+				for _, n := range c.GetRemoved() {
+					delete(want, n)
+				}
+				for _, n := range rapid.SliceOf(name).Draw(t, "changed") {
+					f := &nodeapi.Function{Name: n, Generation: rapid.Int64().Draw(t, "generation")}
+					c.Functions, want[n] = append(c.Functions, f), f
+				}
+				news, whole := k.hear(changeOf(c))
+				if whole == c.GetMore() || !whole && (news.functions != nil || k.functions != before) {
+					t.Fatalf("part %d of %d: whole %t, %v", i, parts, whole, news.functions)
+				}
+			}
+			sorted := slices.SortedFunc(maps.Values(want), func(a, b *nodeapi.Function) int { return cmp.Compare(a.GetName(), b.GetName()) })
+			if !slices.EqualFunc(k.functions.GetFunctions(), sorted, func(a, b *nodeapi.Function) bool { return proto.Equal(a, b) }) {
+				t.Fatalf("known are %v, want %v", k.functions.GetFunctions(), sorted)
+			}
+		}
+	})
+}
+
+// A control plane of the version before says the whole set each time.
+func TestTheWholeSetReplacesAllChanges(t *testing.T) {
+	var k said
+	k.hear(changeOf(&nodeapi.FunctionChanges{Functions: []*nodeapi.Function{{Name: "a/1"}}}))
+	k.hear(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Functions{Functions: &nodeapi.Functions{Functions: []*nodeapi.Function{{Name: "b/1"}}}}})
+	if f := k.functions.GetFunctions(); len(f) != 1 || f[0].GetName() != "b/1" {
+		t.Errorf("known are %v", f)
+	}
+}
+
+func TestSetsInParts(t *testing.T) {
+	var k said
+	parts := []*nodeapi.ControlMessage{
+		{Kind: &nodeapi.ControlMessage_Instances{Instances: &nodeapi.Instances{Jobs: []*nodeapi.Job{{}}, More: true}}},
+		{Kind: &nodeapi.ControlMessage_Triggers{Triggers: &nodeapi.Triggers{Triggers: []*nodeapi.Trigger{{}}, More: true}}},
+		{Kind: &nodeapi.ControlMessage_Instances{Instances: &nodeapi.Instances{Instances: []*nodeapi.InstanceStatus{{}, {}}, More: true}}},
+	}
+	for range 2 { // the second set replaces the first
+		for _, m := range parts {
+			if _, whole := k.hear(m); whole {
+				t.Error("a part counts before the last one is there")
+			}
+		}
+		news, _ := k.hear(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{Instances: &nodeapi.Instances{Instances: []*nodeapi.InstanceStatus{{}}}}})
+		if len(news.instances.GetInstances()) != 3 || len(news.instances.GetJobs()) != 1 || news.triggers != nil {
+			t.Errorf("instances %v", news.instances)
+		}
+		news, _ = k.hear(&nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Triggers{Triggers: &nodeapi.Triggers{Triggers: []*nodeapi.Trigger{{}}}}})
+		if len(news.triggers.GetTriggers()) != 2 || news.instances != nil {
+			t.Errorf("triggers %v", news.triggers)
+		}
+	}
+}
