@@ -36,6 +36,8 @@ type ClusterConfig struct {
 	Namespaces []string
 	// Mesh is where that configuration goes.
 	Mesh *istio.Writer
+	// FunctionsPerNamespace is how many functions a namespace may have; 0: catalog.DefaultFunctionsMost.
+	FunctionsPerNamespace int
 }
 
 // Cluster is the coordinator of a Kubernetes cluster, with Istio's gateways.
@@ -55,7 +57,8 @@ func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluste
 		Cluster: istio.ClusterOf}
 	c := &Cluster{common: newCommon(parts, gateways), config: config, told: map[string]*nodeapi.Instances{}}
 	c.known, c.published = c.distancesKnown, c.tellOthers
-	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, Namespaces: config.Namespaces, InCharge: config.InCharge}, c.events, parts.Log)
+	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, Namespaces: config.Namespaces,
+		FunctionsPerNamespace: config.FunctionsPerNamespace, InCharge: config.InCharge}, c.events, parts.Log)
 	c.begin(c.Platform, c, parts)
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -33,6 +34,7 @@ type config struct {
 	name, namespace, kubeconfig             string
 	istioRoot, istioRevision                string
 	functionNamespaces                      []string
+	functionsPerNamespace                   int
 }
 
 // The platforms.
@@ -116,6 +118,10 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	)
 	cmd.PersistentFlags().StringVar(&c.namespace, "namespace", "headstart-system", "the control plane's own namespace (kubernetes)")
 	cmd.PersistentFlags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster to follow; empty: the one it runs in (kubernetes)")
+	f.IntVar(
+		&c.functionsPerNamespace, "functions-per-namespace", catalog.DefaultFunctionsMost,
+		"functions that a namespace may have; the youngest of more are refused (kubernetes)",
+	)
 	cmd.PersistentFlags().StringVar(&c.istioRoot, "istio-root-namespace", "istio-system", "Istio's root namespace (kubernetes)")
 	f.StringVar(&c.istioRevision, "istio-revision", "", "mesh revision that sees the EnvoyFilters; empty: all (kubernetes)")
 	f.StringSliceVar(&c.functionNamespaces, "function-namespaces", nil, "namespaces that may have functions, with commas between; empty: all (kubernetes)")
@@ -130,6 +136,9 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 // check says which flag the platform still needs.
 func (c config) check() error {
 	if c.platform != platformLocal {
+		if c.functionsPerNamespace < 1 {
+			return fmt.Errorf("--functions-per-namespace: %d, must be at least 1", c.functionsPerNamespace)
+		}
 		return nil
 	}
 	for flag, value := range map[string]string{"cert": c.cert, "key": c.key, "ca": c.ca} {

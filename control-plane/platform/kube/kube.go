@@ -23,6 +23,8 @@ type Config struct {
 	Stores stores.Stores
 	// Namespaces are those that may have functions; none: all may.
 	Namespaces []string
+	// FunctionsPerNamespace is how many functions a namespace may have; 0: catalog.DefaultFunctionsMost.
+	FunctionsPerNamespace int
 	// InCharge says whether it is this control plane's turn to scale to zero; nil: always.
 	// To scale up is everybody's at all times: the API server refuses whoever is second.
 	InCharge func() bool
@@ -64,7 +66,8 @@ type Platform struct {
 
 // New returns a platform that knows nothing until Run.
 func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platform {
-	p := &Platform{clients: c, reader: catalog.Reader{Stores: config.Stores, Namespaces: config.Namespaces}, events: events, log: log,
+	p := &Platform{clients: c, events: events, log: log,
+		reader:   catalog.Reader{Stores: config.Stores, Namespaces: config.Namespaces, FunctionsMost: config.FunctionsPerNamespace},
 		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}),
 		// Nodes may compare generations with those that they had of the control plane before.
 		generation: time.Now().Unix(),

@@ -4,7 +4,6 @@ package catalog
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -70,6 +69,9 @@ type Reader struct {
 	Stores stores.Stores
 	// Namespaces are those that may have functions; none: all may.
 	Namespaces []string
+	// FunctionsMost is how many functions a namespace may have, so that its Services do not take what
+	// those of others need; 0: DefaultFunctionsMost.
+	FunctionsMost int
 }
 
 // allows says whether the namespace may have functions.
@@ -89,12 +91,11 @@ type reading struct {
 // Read returns functions and problems, sorted by the function's name.
 func (r Reader) Read(namespace string, o Objects) ([]*Function, []Problem) {
 	n := &reading{Reader: r, namespace: namespace, objects: o}
-	for _, name := range slices.Sorted(maps.Keys(o.KnativeServices)) {
-		n.knative(o.KnativeServices[name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.Services)) {
-		if s := o.Services[name]; !s.Knative && len(s.Annotations) > 0 {
-			n.service(s)
+	for _, s := range n.admitted() {
+		if s.knative != nil {
+			n.knative(s.knative)
+		} else {
+			n.service(s.service)
 		}
 	}
 	n.settle()

@@ -15,7 +15,8 @@ import (
 
 // identity is what tells an object from others, and from its own earlier versions.
 func identity(o metav1.Object) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
+	return metav1.ObjectMeta{Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+		CreationTimestamp: o.GetCreationTimestamp()}
 }
 
 // annotations keeps those of Headstart's domain.

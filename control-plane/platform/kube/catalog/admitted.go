@@ -1,0 +1,65 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
+)
+
+const (
+	// DefaultFunctionsMost is far above what a team runs, and a tenth of what gateways' filters are made for.
+	DefaultFunctionsMost = 1000
+	// refusalsMost is how many Services beyond it are told so: the owner of thousands needs no more, and
+	// events of other namespaces wait in the same queue.
+	refusalsMost = 32
+)
+
+const reasonTooManyFunctions = "TooManyFunctions"
+
+// asking is an object that asks for Headstart: a Knative Service, or a Service.
+type asking struct {
+	meta    *metav1.ObjectMeta
+	knative *object.KnativeService
+	service *object.Service
+}
+
+// admitted are the oldest objects that ask for Headstart, Knative's before others; those beyond
+// FunctionsMost are refused. What works goes on when others are added.
+func (n *reading) admitted() []asking {
+	var all []asking
+	for _, s := range n.objects.KnativeServices {
+		if len(s.Annotations) > 0 {
+			all = append(all, asking{meta: &s.ObjectMeta, knative: s})
+		}
+	}
+	for _, s := range n.objects.Services {
+		if !s.Knative && len(s.Annotations) > 0 {
+			all = append(all, asking{meta: &s.ObjectMeta, service: s})
+		}
+	}
+	slices.SortFunc(all, func(a, b asking) int {
+		return cmp.Or(a.meta.CreationTimestamp.Compare(b.meta.CreationTimestamp.Time), cmp.Compare(a.meta.Name, b.meta.Name))
+	})
+	most := cmp.Or(n.FunctionsMost, DefaultFunctionsMost)
+	for _, s := range all[min(most, len(all)):min(most+refusalsMost, len(all))] {
+		of := subject{name: n.namespace + "/" + s.meta.Name, knative: s.knative != nil}
+		n.refuse(of, reasonTooManyFunctions, anyKey(s.meta.Annotations), fmt.Sprintf(
+			"namespace %s has more than %d functions, of which the oldest work; remove the annotations headstart.dev/ from some, "+
+				"or ask the operator to raise --functions-per-namespace", n.namespace, most))
+	}
+	all = all[:min(most, len(all))]
+	slices.SortFunc(all, func(a, b asking) int {
+		if (a.knative != nil) != (b.knative != nil) {
+			if a.knative != nil {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.meta.Name, b.meta.Name)
+	})
+	return all
+}
