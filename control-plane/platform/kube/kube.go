@@ -46,6 +46,7 @@ type Platform struct {
 	background sync.WaitGroup
 
 	watchers platform.Watchers
+	doubts   chan struct{} // holds a token when doubted has become longer
 
 	mu         sync.Mutex // guards all that follows
 	mirrors    mirrors
@@ -53,6 +54,7 @@ type Platform struct {
 	charge     bool      // it was in charge at the last look
 	swept      time.Time // when that was
 	generation int64     // the last one given to a function
+	doubted    []string  // namespaces that are to be read again, in their turn
 	functions  map[string]*function
 	inside     map[string]map[string]*function // by namespace, then name
 	workloads  map[workloadKey]*workload
@@ -68,7 +70,7 @@ type Platform struct {
 func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platform {
 	p := &Platform{clients: c, events: events, log: log,
 		reader:   catalog.Reader{Stores: config.Stores, Namespaces: config.Namespaces, FunctionsMost: config.FunctionsPerNamespace},
-		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}),
+		reporter: newReporter(c.Kubernetes, log), recovered: make(chan struct{}), doubts: make(chan struct{}, 1),
 		// Nodes may compare generations with those that they had of the control plane before.
 		generation: time.Now().Unix(),
 		functions:  map[string]*function{}, inside: map[string]map[string]*function{}, workloads: map[workloadKey]*workload{},
@@ -132,6 +134,7 @@ func (p *Platform) Run(ctx context.Context) {
 	p.mirrors.start(p.life, &p.background)
 	p.background.Go(func() { p.reporter.run(p.life) })
 	p.background.Go(p.recover)
+	p.background.Go(func() { p.resolveDoubted(p.life) })
 	tick := time.NewTicker(sweepTick)
 	defer tick.Stop()
 	for {

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"reflect"
 	"slices"
 	"strings"
@@ -65,7 +66,7 @@ func again[T interface {
 			now = before
 		}
 		if p.open {
-			p.resolve(now.GetNamespace())
+			p.doubt(now.GetNamespace())
 		}
 	}
 }
@@ -77,6 +78,38 @@ func (p *Platform) serviceChanged(before, now *object.Service) {
 		if s != nil && (s.Knative || len(s.Annotations) > 0) {
 			again[*object.Service](p)(before, now)
 			return
+		}
+	}
+}
+
+// doubt has a namespace read again soon; the caller holds mu. A large one takes tens of milliseconds: however
+// often it changes, it is read once for all changes since, and every other one has its turn in between.
+func (p *Platform) doubt(namespace string) {
+	if !slices.Contains(p.doubted, namespace) {
+		p.doubted = append(p.doubted, namespace)
+	}
+	select {
+	case p.doubts <- struct{}{}:
+	default:
+	}
+}
+
+// resolveDoubted reads namespaces again, one at a time, until ctx ends.
+func (p *Platform) resolveDoubted(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.doubts:
+		}
+		for more := true; more && ctx.Err() == nil; {
+			p.mu.Lock()
+			if more = len(p.doubted) > 0; more {
+				namespace := p.doubted[0]
+				p.doubted = p.doubted[1:]
+				p.resolve(namespace)
+			}
+			p.mu.Unlock()
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (p *Platform) workloadChanged(before, now *object.Workload) {
 		if w != nil && now != nil {
 			p.settle(w, now)
 		}
-		p.resolve(either(before, now).Namespace)
+		p.doubt(either(before, now).Namespace)
 		return
 	}
 	if w == nil || before.Replicas == now.Replicas && before.Refused == now.Refused && w.up == nil && w.down == nil {
