@@ -13,6 +13,9 @@ import (
 const (
 	// DefaultFunctionsMost is far above what a team runs, and a tenth of what gateways' filters are made for.
 	DefaultFunctionsMost = 1000
+	// bytesPerFunction is what the annotations of a namespace's functions may have on average: several times
+	// what one with an input has. Every node and control plane keeps them.
+	bytesPerFunction = 1 << 10
 	// refusalsMost is how many Services beyond it are told so: the owner of thousands needs no more, and
 	// events of other namespaces wait in the same queue.
 	refusalsMost = 32
@@ -28,7 +31,7 @@ type asking struct {
 }
 
 // admitted are the oldest objects that ask for Headstart, Knative's before others; those beyond
-// FunctionsMost are refused. What works goes on when others are added.
+// FunctionsMost, or beyond the annotations that so many have, are refused. What works goes on when others are added.
 func (n *reading) admitted() []asking {
 	var all []asking
 	for _, s := range n.objects.KnativeServices {
@@ -45,13 +48,23 @@ func (n *reading) admitted() []asking {
 		return cmp.Or(a.meta.CreationTimestamp.Compare(b.meta.CreationTimestamp.Time), cmp.Compare(a.meta.Name, b.meta.Name))
 	})
 	most := cmp.Or(n.FunctionsMost, DefaultFunctionsMost)
-	for _, s := range all[min(most, len(all)):min(most+refusalsMost, len(all))] {
+	fit, bytes := 0, 0
+	for ; fit < min(most, len(all)); fit++ {
+		for key, value := range all[fit].meta.Annotations {
+			bytes += len(key) + len(value)
+		}
+		if bytes > most*bytesPerFunction {
+			break
+		}
+	}
+	for _, s := range all[fit:min(fit+refusalsMost, len(all))] {
 		of := subject{name: n.namespace + "/" + s.meta.Name, knative: s.knative != nil}
 		n.refuse(of, reasonTooManyFunctions, anyKey(s.meta.Annotations), fmt.Sprintf(
-			"namespace %s has more than %d functions, of which the oldest work; remove the annotations headstart.dev/ from some, "+
-				"or ask the operator to raise --functions-per-namespace", n.namespace, most))
+			"namespace %s has more than %d functions, or more than %d KiB of annotations; its oldest work. Remove the annotations "+
+				"headstart.dev/ from some, or ask the operator to raise controlplane.functionsPerNamespace",
+			n.namespace, most, most*bytesPerFunction>>10))
 	}
-	all = all[:min(most, len(all))]
+	all = all[:fit]
 	slices.SortFunc(all, func(a, b asking) int {
 		if (a.knative != nil) != (b.knative != nil) {
 			if a.knative != nil {

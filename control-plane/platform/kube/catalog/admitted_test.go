@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,22 @@ func TestAttackANamespaceTakesNoMoreThanItsFunctions(t *testing.T) {
 	few := catalog.Reader{Stores: reader.Stores, FunctionsMost: 2}
 	if got, _ := few.Read("shop", with([]*object.Service{aged("b", 1), aged("c", 1), aged("a", 1), aged("old", 0)})); len(got) != 2 || !names(got)["shop/old"] || !names(got)["shop/a"] {
 		t.Errorf("of two: %v", names(got))
+	}
+}
+
+// Few functions with large annotations are as bad as many.
+func TestAttackANamespaceTakesNoMoreThanItsAnnotations(t *testing.T) {
+	large := catalog.Reader{Stores: reader.Stores, FunctionsMost: 10}
+	var services []*object.Service
+	for i := range 10 {
+		s := aged(fmt.Sprintf("s%d", i), int64(i))
+		s.Annotations[policy.KeyInput] = "s3://videos/" + strings.Repeat("a", 1000)
+		s.Annotations["headstart.dev/input.mask"] = "s3://videos/" + strings.Repeat("b", 1000)
+		services = append(services, s)
+	}
+	functions, problems := large.Read("shop", with(services))
+	if len(functions) != 4 || !names(functions)["shop/s0"] || len(problems) != 6 || problems[0].Reason != "TooManyFunctions" {
+		t.Errorf("%v work, problems %+v", names(functions), problems)
 	}
 }
 
