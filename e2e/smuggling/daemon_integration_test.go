@@ -63,7 +63,8 @@ func startDaemon(t testing.TB, socket string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := engine.New(func(string) (source.Source, error) { return &sourcetest.Memory{}, nil }, buf, func(engine.Outcome) {})
+	memory := func(string) (source.Source, error) { return &sourcetest.Memory{}, nil }
+	e := engine.New(memory, nil, buf, func(engine.Outcome) {})
 	functions := ingress.NewFunctions()
 	var list []*nodeapi.Function
 	for _, name := range names {

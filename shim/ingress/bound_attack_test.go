@@ -266,7 +266,7 @@ func TestAttackARouteClaimsACaller(t *testing.T) {
 func seesCaller(t *testing.T, by func(*ingress.Ingress) http.Handler, want ...string) {
 	t.Helper()
 	for where, node := range map[string]func(*testing.T, http.HandlerFunc) *rig{
-		"here":            newRig,
+		"here":            func(t *testing.T, f http.HandlerFunc) *rig { return newRig(t, f) },
 		"on another node": func(t *testing.T, f http.HandlerFunc) *rig { return newPair(t, f).gateway },
 	} {
 		t.Run(where, func(t *testing.T) {

@@ -48,7 +48,7 @@ func BenchmarkFairColdP99(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := newNodeOver(b, nil, buffer.New(buffer.Quota{Bytes: bufferSize, Fair: true}, buffer.Tier{Name: "disk", Limit: bufferSize, Medium: files}), state)
+	r := newNodeOver(b, "edge-1", nil, buffer.New(buffer.Quota{Bytes: bufferSize, Fair: true}, buffer.Tier{Name: "disk", Limit: bufferSize, Medium: files}), state)
 	r.instances.run(b, func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(w, req.Body)
 	})
