@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -115,7 +116,7 @@ func TestTooManyAssignments(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := &discovery.DeltaDiscoveryResponse{Resources: []*discovery.Resource{assigned(t, fire, "1", "10.0.0.1")}}
-	if err := e.apply(one); err == nil || !strings.Contains(err.Error(), "at most 10000") {
+	if err := e.apply(one); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("at most %d", maxResources)) {
 		t.Errorf("one more: %v", err)
 	}
 	one.RemovedResources = []string{all.GetResources()[0].GetName()}

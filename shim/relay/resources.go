@@ -16,9 +16,9 @@ import (
 // Limits on the control plane's own words, far above any cluster's: a mistake there must
 // not take the nodes' memory.
 const (
-	// maxResources is as many functions as a gateway's filter takes, and what a gateway has
-	// besides.
-	maxResources = 10_000
+	// maxResources is functions of 65 namespaces that have as many as they may, and what a gateway has
+	// besides. A namespace that makes more of them meets its own limit first.
+	maxResources = 65_536
 	// maxBytes is the size of all resources of a type together, as one message, and of all
 	// there are on disk.
 	maxBytes = 64 << 20

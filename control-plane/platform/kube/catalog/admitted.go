@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// DefaultFunctionsMost is far above what a team runs, and a tenth of what gateways' filters are made for.
+	// DefaultFunctionsMost is far above what a team runs, and a small part of what a node's relay takes.
 	DefaultFunctionsMost = 1000
 	// bytesPerFunction is what the annotations of a namespace's functions may have on average: several times
 	// what one with an input has. Every node and control plane keeps them.
