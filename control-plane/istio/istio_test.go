@@ -36,7 +36,7 @@ func TestAnUnchangedMeshIsNeitherWrittenNorLookedAt(t *testing.T) {
 		f := newFake()
 		f.create(t, istio.TrafficExtension, extension())
 		w, stop := start(t, f, istio.Config{})
-		d := istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config("s3://a/{header.x}")}
+		d := istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config(t)}
 		w.Set(d)
 		eventually(t, "a status", func() bool { return w.Status().Objects == 1 })
 		looked, same := f.looks(), 0
@@ -48,7 +48,7 @@ func TestAnUnchangedMeshIsNeitherWrittenNorLookedAt(t *testing.T) {
 			return same > 5
 		})
 		for range 5 {
-			w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config("s3://a/{header.x}")})
+			w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config(t)})
 			synctest.Wait()
 		}
 		stop()

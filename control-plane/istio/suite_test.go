@@ -105,20 +105,25 @@ func extension() *unstructured.Unstructured {
 	return o
 }
 
-func input(o *unstructured.Unstructured, path ...string) string {
+// hints is where the filter of an object sends hints: what there is to see of its configuration.
+func hints(o *unstructured.Unstructured, path ...string) string {
 	if o == nil {
 		return ""
 	}
-	functions, _, _ := unstructured.NestedSlice(o.Object, append(path, "functions")...)
-	if len(functions) == 0 {
-		return ""
-	}
-	s, _, _ := unstructured.NestedString(functions[0].(map[string]any), "input")
+	s, _, _ := unstructured.NestedString(o.Object, append(path, "hintCluster")...)
 	return s
 }
 
-func config(input string) []byte {
-	return []byte(`{"version":"v1","hintCluster":"headstart-hints","ingressEndpoint":"` + istio.IngressSocket + `","functions":[{"name":"default/fire","hosts":["` + fireHost + `"],"input":"` + input + `"}]}`)
+// ours is what hints returns of the control plane's configuration.
+const ours = "headstart-hints"
+
+func config(t *testing.T) []byte {
+	t.Helper()
+	text, err := istio.PluginConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 func causes(w *istio.Writer) string {
@@ -215,14 +220,12 @@ func configurationFollows(t *testing.T, s server) {
 	s.create(t, istio.TrafficExtension, extension())
 	w, _ := start(t, s, istio.Config{})
 	got := func() string {
-		return input(s.get(t, istio.TrafficExtension, root, istio.PrefetchName), "spec", "wasm", "pluginConfig")
+		return hints(s.get(t, istio.TrafficExtension, root, istio.PrefetchName), "spec", "wasm", "pluginConfig")
 	}
-	w.Set(istio.Desired{PluginConfig: config("s3://a/{header.x}")})
-	eventually(t, "the configuration", func() bool { return got() == "s3://a/{header.x}" })
-	w.Set(istio.Desired{PluginConfig: config("s3://b/{header.x}")})
-	eventually(t, "the change", func() bool { return got() == "s3://b/{header.x}" })
+	w.Set(istio.Desired{PluginConfig: config(t)})
+	eventually(t, "the configuration", func() bool { return got() == ours })
 	s.edit(t, istio.TrafficExtension, root, istio.PrefetchName, map[string]any{"spec": map[string]any{"wasm": map[string]any{"pluginConfig": nil}}})
-	eventually(t, "the configuration, again", func() bool { return got() == "s3://b/{header.x}" })
+	eventually(t, "the configuration, again", func() bool { return got() == ours })
 	url, _, _ := unstructured.NestedString(s.get(t, istio.TrafficExtension, root, istio.PrefetchName).Object, "spec", "wasm", "url")
 	if url != "oci://example.com/prefetch:1" {
 		t.Errorf("url is now %q", url)
@@ -233,11 +236,11 @@ func contestedFieldIsTold(t *testing.T, s server) {
 	s.create(t, istio.TrafficExtension, extension())
 	w, _ := start(t, s, istio.Config{})
 	got := func() string {
-		return input(s.get(t, istio.TrafficExtension, root, istio.PrefetchName), "spec", "wasm", "pluginConfig")
+		return hints(s.get(t, istio.TrafficExtension, root, istio.PrefetchName), "spec", "wasm", "pluginConfig")
 	}
-	w.Set(istio.Desired{PluginConfig: config("s3://a/{header.x}")})
-	eventually(t, "the configuration", func() bool { return got() == "s3://a/{header.x}" })
-	s.edit(t, istio.TrafficExtension, root, istio.PrefetchName, map[string]any{"spec": map[string]any{"wasm": map[string]any{"pluginConfig": map[string]any{"functions": []any{map[string]any{"input": "theirs"}}}}}})
+	w.Set(istio.Desired{PluginConfig: config(t)})
+	eventually(t, "the configuration", func() bool { return got() == ours })
+	s.edit(t, istio.TrafficExtension, root, istio.PrefetchName, map[string]any{"spec": map[string]any{"wasm": map[string]any{"pluginConfig": map[string]any{"hintCluster": "theirs"}}}})
 	eventually(t, "word of the conflict", func() bool { return causes(w) == "Contested" })
 	if p := w.Status().Problems[0]; !strings.Contains(p.Message, "kubectl-edit") {
 		t.Errorf("the other manager is not named: %v", p)
@@ -246,12 +249,12 @@ func contestedFieldIsTold(t *testing.T, s server) {
 		t.Errorf("the field was taken: %q", got())
 	}
 	s.edit(t, istio.TrafficExtension, root, istio.PrefetchName, map[string]any{"spec": map[string]any{"wasm": map[string]any{"pluginConfig": nil}}})
-	eventually(t, "our configuration", func() bool { return got() == "s3://a/{header.x}" && causes(w) == "" })
+	eventually(t, "our configuration", func() bool { return got() == ours && causes(w) == "" })
 }
 
 func missingFilterIsTold(t *testing.T, s server) {
 	w, _ := start(t, s, istio.Config{})
-	w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config("s3://a/{header.x}")})
+	w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config(t)})
 	eventually(t, "word of it", func() bool { return causes(w) == "Missing" })
 	if st := w.Status(); st.Objects != 1 {
 		t.Errorf("status: %+v", st)
@@ -275,7 +278,7 @@ func denialIsTold(t *testing.T, s server) {
 func istioComesLater(t *testing.T, s server) {
 	s.install(t, false)
 	w, _ := start(t, s, istio.Config{})
-	w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config("s3://a/{header.x}")})
+	w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config(t)})
 	eventually(t, "a status", func() bool { return !w.Status().Installed && causes(w) == "" })
 	s.install(t, true)
 	eventually(t, "the function's object", func() bool { return s.get(t, istio.EnvoyFilter, root, fireName) != nil && w.Status().Installed })
@@ -319,8 +322,8 @@ func wasmPluginIsConfigured(t *testing.T, s server) {
 	o.SetName(istio.PrefetchName)
 	s.create(t, istio.WasmPlugin, o)
 	w, _ := start(t, s, istio.Config{})
-	w.Set(istio.Desired{PluginConfig: config("s3://a/{header.x}")})
+	w.Set(istio.Desired{PluginConfig: config(t)})
 	eventually(t, "the configuration", func() bool {
-		return input(s.get(t, istio.WasmPlugin, root, istio.PrefetchName), "spec", "pluginConfig") == "s3://a/{header.x}"
+		return hints(s.get(t, istio.WasmPlugin, root, istio.PrefetchName), "spec", "pluginConfig") == ours
 	})
 }
