@@ -30,7 +30,7 @@ type named struct {
 	program cel.Program
 }
 
-func compile(t testing.TB, p admissionv1.ValidatingAdmissionPolicy, options ...cel.ProgramOption) *evaluator {
+func compile(t testing.TB, p admissionv1.ValidatingAdmissionPolicy) *evaluator {
 	t.Helper()
 	env, err := environment.MustBaseEnvSet(oldest).NewExpressionsEnv().Extend(
 		cel.Variable("object", cel.DynType), cel.Variable("oldObject", cel.DynType), cel.Variable("request", cel.DynType),
@@ -44,7 +44,7 @@ func compile(t testing.TB, p admissionv1.ValidatingAdmissionPolicy, options ...c
 		if issues.Err() != nil {
 			t.Fatalf("%v\nin %s", issues.Err(), expression)
 		}
-		prg, err := env.Program(ast, options...)
+		prg, err := env.Program(ast)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,26 +113,4 @@ func (e *evaluator) judge(user string, old, object map[string]any, namespace str
 		return "", errors.New("a refusal without a message")
 	}
 	return text, nil
-}
-
-// cost is what the API server counts for the validation, with the variables that it looks at.
-func (e *evaluator) cost(t testing.TB, user string, old, object map[string]any) uint64 {
-	t.Helper()
-	in := map[string]any{"object": object, "oldObject": old, "request": map[string]any{"userInfo": map[string]any{"username": user}}}
-	variables := map[string]ref.Val{}
-	in["variables"] = variables
-	var sum uint64
-	evaluate := func(p cel.Program) ref.Val {
-		value, details, err := p.Eval(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += *details.ActualCost()
-		return value
-	}
-	for _, v := range e.variables {
-		variables[v.name] = evaluate(v.program)
-	}
-	evaluate(e.validation)
-	return sum
 }
