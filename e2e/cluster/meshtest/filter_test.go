@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -54,17 +55,29 @@ func filters(ctx context.Context, gateway pod) (found []filter, err error) {
 	return found, nil
 }
 
-// loaded asks whether the gateway's Envoy has the filter, as it was pulled, with a text in
-// its configuration.
-func loaded(gateway pod, digest, text string) func(context.Context) error {
+// loaded asks whether the gateway's Envoy has the filter, as it was pulled and with its configuration.
+func loaded(gateway pod, digest string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		all, err := filters(ctx, gateway)
 		for _, f := range all {
-			if strings.Contains(f.name, "headstart-prefetch") && strings.Contains(f.module, digest) && strings.Contains(f.config, text) {
+			if strings.Contains(f.name, "headstart-prefetch") && strings.Contains(f.module, digest) && strings.Contains(f.config, "headstart-hints") {
 				return nil
 			}
 		}
-		return errors.Join(err, fmt.Errorf("no filter of %s with %q: %.600q", digest, text, all))
+		return errors.Join(err, fmt.Errorf("no filter of %s: %.600q", digest, all))
+	}
+}
+
+// templated asks whether the gateway's Envoy has the template of a function's input, where the filter reads
+// it: in the metadata of the function's cluster.
+func templated(gateway pod, s service, input string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		dump, err := gateway.admin(ctx, "/config_dump?resource=dynamic_active_clusters&name_regex="+
+			url.QueryEscape(`outbound\|[0-9]+\|\|`+s.name+`\.`+s.namespace+`\.svc\.cluster\.local`))
+		if err == nil && !strings.Contains(dump, `\"input\":\"`+input+`\"`) {
+			err = fmt.Errorf("the cluster has no input %s: %.2000s", input, dump)
+		}
+		return err
 	}
 }
 
@@ -82,8 +95,8 @@ func TestTheFilterIsPulledByDigest(t *testing.T) {
 	gateway := ingressGateway(t)
 	// Without a route there is no listener, and nothing that needs the filter.
 	deploy(t, gateway, service{name: "pulled", namespace: strict, function: true, replicas: 1})
-	url := kubectl(t, "-n", "istio-system", "get", "trafficextension", "headstart-prefetch", "-o", "jsonpath={.spec.wasm.url}")
-	eventually(t, "the filter", loaded(gateway, digestOf(t, url), "headstart-hints"))
+	image := kubectl(t, "-n", "istio-system", "get", "trafficextension", "headstart-prefetch", "-o", "jsonpath={.spec.wasm.url}")
+	eventually(t, "the filter", loaded(gateway, digestOf(t, image)))
 	stats, err := gateway.admin(t.Context(), "/stats?filter=wasm")
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +118,7 @@ func TestAnAnnotationsChangeComesIntoEffect(t *testing.T) {
 		input := fmt.Sprintf("s3://{header.x-bucket}/{header.x-key}%d", i)
 		kubectl(t, "-n", strict, "annotate", "service", f.name, "--overwrite", "headstart.dev/input="+input)
 		began := time.Now()
-		eventually(t, input, loaded(gateway, "", input))
+		eventually(t, input, templated(gateway, f, input))
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
@@ -129,8 +142,8 @@ func TestTheFilterAsAWasmPlugin(t *testing.T) {
 	deploy(t, gateway, f)
 	ok(t, gateway, f, true)
 	under(t, f, []pod{gateway}, func() { set(t, "istio.extension", "WasmPlugin", "TrafficExtension") })
-	url := kubectl(t, "-n", "istio-system", "get", "wasmplugin", "headstart-prefetch", "-o", "jsonpath={.spec.url}")
-	eventually(t, "the filter", loaded(gateway, digestOf(t, url), "plugin."+strict))
+	image := kubectl(t, "-n", "istio-system", "get", "wasmplugin", "headstart-prefetch", "-o", "jsonpath={.spec.url}")
+	eventually(t, "the filter", loaded(gateway, digestOf(t, image)))
 	eventually(t, "one filter", func(ctx context.Context) error {
 		all, err := filters(ctx, gateway)
 		all = slices.DeleteFunc(all, func(f filter) bool { return f.name == routeFilter })

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
 const (
@@ -77,7 +79,7 @@ spec:
 	for _, s := range []service{cold, hot} {
 		known(t, canary, s)
 		for _, g := range []pod{before, canary} {
-			eventually(t, "the filter", loaded(g, "", s.name+"."+strict))
+			eventually(t, "the filter", templated(g, s, testbed.Input))
 		}
 	}
 	ok(t, canary, cold, true)
@@ -103,7 +105,7 @@ spec:
 			t.Fatal(err)
 		}
 		known(t, before, hot)
-		eventually(t, "the filter", loaded(before, "", hot.name+"."+strict))
+		eventually(t, "the filter", templated(before, hot, testbed.Input))
 	})
 	ok(t, before, hot, true)
 	ok(t, canary, hot, true)
