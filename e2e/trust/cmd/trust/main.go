@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -53,6 +54,11 @@ func run(ctx context.Context, w io.Writer, path, name string, args []string) err
 	if onCluster { // whose tests are run package by package
 		attacks = slices.DeleteFunc(attacks, func(a trust.Attack) bool { return !seen.Packages[a.Package] })
 	}
+	if !onCluster {
+		measured, err := trust.Run(ctx, trust.Measurements, false, w)
+		failed = errors.Join(failed, err)
+		maps.Copy(seen.Figures, measured.Figures)
+	}
 	points, figures, err := trust.Judge(attacks, seen)
 	part.Points, part.Figures = points, figures
 	if !onCluster {
@@ -70,7 +76,8 @@ func run(ctx context.Context, w io.Writer, path, name string, args []string) err
 		result.Show(w, map[string]trust.Part{name: part}, trust.Table, checks))
 	for i, c := range checks {
 		few := onCluster && trust.Limits[i].AtLeast // those without a cluster may not have run here
-		if c.Measured != "" && !c.Holds && !few {
+		timed := !trust.Limits[i].Counts            // says MISSED: a busy machine is no defect
+		if c.Measured != "" && !c.Holds && !few && !timed {
 			err = errors.Join(err, fmt.Errorf("%s is %s, and must be %s", c.Figure, c.Measured, c.Bound))
 		}
 	}
