@@ -17,7 +17,7 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
-// answer is one as whoever reads it understands it.
+// answer is one as its reader understands it.
 type answer struct {
 	status int
 	header http.Header

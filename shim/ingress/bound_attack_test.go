@@ -20,7 +20,7 @@ import (
 
 const secret = "the victim's answer"
 
-// attacked is the node of an instance whose function tells a secret to whoever reaches it.
+// attacked is the node of an instance whose function tells a secret to every caller.
 type attacked struct {
 	*pair
 	delivered atomic.Int64

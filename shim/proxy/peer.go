@@ -28,7 +28,7 @@ const (
 const nodeMark = "~"
 
 // PeerHost is the host of a URL that leads to a node's daemon at an address (host:port). It names both,
-// so that a connection of before is used for that node alone, whoever has its address now.
+// so that a connection of before is used for that node alone, even if another one has its address now.
 func PeerHost(node, address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -99,7 +99,7 @@ func (s *Service) awaitInput(ctx context.Context, id string) error {
 	return errgrpc.ToGRPC(fmt.Errorf("%w: the job's input: %s", errdefs.ErrFailedPrecondition, why))
 }
 
-// maxWords bounds what the daemon says to whoever ordered a container, in bytes. An event of Kubernetes
+// maxWords bounds what the daemon says to the client that ordered a container, in bytes. An event of Kubernetes
 // has 1024 for all of it, and containerd's protocol ends with a message of over 4 MiB.
 const maxWords = 512
 
