@@ -58,6 +58,9 @@ func (e *Entry) WriteAt(p []byte, at int64) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.writing--
+	if e.err != nil {
+		return written, e.err // Its files may be gone under the write: that is no fault of theirs.
+	}
 	if err != nil {
 		return written, fmt.Errorf("writing a buffer entry: %w", err)
 	}
