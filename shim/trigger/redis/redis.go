@@ -223,7 +223,10 @@ func (s *Stream) orphan(ctx context.Context, client *redis.Client) ([]trigger.En
 		if s.has(p.ID) {
 			continue
 		}
-		messages, err := client.XClaim(ctx, &redis.XClaimArgs{Stream: s.Key, Group: s.group, Consumer: s.Consumer, Messages: []string{p.ID}}).Result()
+		// With its count as it is: the time that it did not come is none, also if that happens again now.
+		claim := redis.NewXMessageSliceCmd(ctx, "XCLAIM", s.Key, s.group, s.Consumer, 0, p.ID, "RETRYCOUNT", p.RetryCount)
+		_ = client.Process(ctx, claim) // which is its error, too
+		messages, err := claim.Result()
 		if errors.Is(err, errTooMuch) {
 			return []trigger.Entry{{ID: p.ID, Tries: int(p.RetryCount), TooLarge: true}}, nil
 		}
@@ -231,7 +234,7 @@ func (s *Stream) orphan(ctx context.Context, client *redis.Client) ([]trigger.En
 			return nil, err
 		}
 		if len(messages) > 0 { // else it was removed from the stream
-			return []trigger.Entry{entry(messages[0], int(p.RetryCount))}, nil // the time that it did not come is none
+			return []trigger.Entry{entry(messages[0], int(p.RetryCount))}, nil
 		}
 	}
 	return nil, nil

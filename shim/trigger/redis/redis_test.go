@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -178,6 +179,56 @@ func (r *rig) Lose(t *testing.T) {
 func TestStream(t *testing.T) {
 	s := start(t)
 	triggertest.Run(t, func(*testing.T) triggertest.Rig { return s.rig() })
+}
+
+// losing has the answers to some commands lost, by their names: so many of each.
+type losing map[string]int
+
+func (l losing) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+func (l losing) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+func (l losing) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		err := next(ctx, cmd)
+		if name := cmd.Name(); l[name] > 0 {
+			l[name]--
+			err = io.ErrUnexpectedEOF
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// An entry has been tried as often as it came, however often the server's answer was lost.
+func TestLostAnswersAreNoTries(t *testing.T) {
+	s := start(t)
+	for command, lost := range map[string]losing{
+		"a read":                     {"xreadgroup": 1},
+		"a read, and its second way": {"xreadgroup": 1, "xclaim": 2},
+		"a look for it":              {"xreadgroup": 1, "xpending": 2},
+	} {
+		t.Run(command, func(t *testing.T) {
+			r := s.rig()
+			id := r.Add(t, map[string]string{"data": "frame"})
+			client := goredis.NewClient(s.client.Options())
+			defer client.Close()
+			client.AddHook(lost)
+			stream := redis.New(redis.Config{Client: func() (*goredis.Client, error) { return client, nil }, Key: r.key, Function: triggertest.Function, Consumer: "a"})
+			var got []trigger.Entry
+			for tries := 0; tries < 10 && len(got) == 0; tries++ {
+				got, _ = stream.Take(t.Context(), 1, time.Hour)
+			}
+			for name, left := range lost {
+				if left > 0 {
+					t.Errorf("%d answers to %s were not lost", left, name)
+				}
+			}
+			if len(got) != 1 || got[0].ID != id || got[0].Tries != 1 || got[0].Fields["data"] != "frame" {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
 }
 
 // An entry that the producer has trimmed is no more; the others go on.
