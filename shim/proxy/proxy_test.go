@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -8,7 +9,11 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/headstart-mesh/headstart/shim/proxy"
 )
@@ -92,6 +97,41 @@ func TestWhoHasFailed(t *testing.T) {
 		})
 	}
 	http.DefaultClient.CloseIdleConnections() // the test's own
+}
+
+// away is a body in a buffer that cannot be reached any more once its first bytes were read.
+type away struct{ proxy.Stored }
+
+func (away) NewReader(context.Context) (io.ReadCloser, error) {
+	return io.NopCloser(io.MultiReader(strings.NewReader("first"), iotest.ErrReader(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}))), nil
+}
+func (away) Ended() time.Time { return time.Time{} }
+
+// A connection that does not come about on the way to the body does not say that nobody has got the
+// request.
+func TestABufferThatIsAwayIsNotTheOtherSide(t *testing.T) {
+	var got atomic.Int64
+	function := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
+	t.Cleanup(function.Close)
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, function.URL, strings.NewReader("first and last"))
+	body := proxy.NewBody(w, r)
+	defer body.Leave()
+	body.Store(away{})
+	via := proxy.NewTransport()
+	err := proxy.Send(t.Context(), w, r, proxy.Hop{Via: via, Body: body,
+		Prepare: func(out *http.Request) {
+			out.URL.Scheme, out.URL.Host = "http", function.Listener.Addr().String()
+			out.ContentLength = -1
+		},
+		Accept:  func(*http.Response) error { return nil },
+		Explain: func(err error, midway bool) error { return explained{err, midway} }})
+	if !errors.Is(err, syscall.ECONNREFUSED) || proxy.IsDial(err) || got.Load() != 1 {
+		t.Errorf("a function that got it %d times: %v", got.Load(), err)
+	}
 }
 
 // A host of a peer's URL names its node and address, for whatever address.

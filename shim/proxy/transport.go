@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -80,8 +81,27 @@ func Plain() *http.Transport {
 // opDial is the operation in the errors of connections that do not come about.
 const opDial = "dial"
 
-// IsDial tells whether err means that no connection came about.
+// IsDial tells whether err means that no connection came about to the other side.
 func IsDial(err error) bool {
+	if _, of := errors.AsType[unread](err); of {
+		return false
+	}
 	dial, is := errors.AsType[*net.OpError](err)
 	return is && dial.Op == opDial
 }
+
+// told is a body whose failures are unread, and not of the connection that it is sent by.
+type told struct{ io.ReadCloser }
+
+func (b told) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = unread{err}
+	}
+	return n, err
+}
+
+// unread is why a body could not be read where it comes from: by a connection of its own, perhaps.
+type unread struct{ error }
+
+func (e unread) Unwrap() error { return e.error }
