@@ -110,6 +110,9 @@ func (v verdict) with(r *run, f facts) verdict {
 		v.breaks = true
 		v.fails = append(v.fails, "PeerUnreachable", "PeerFailed", "InstanceGone", "ActivationTimeout")
 	}
+	if f.died && r.touches(plan.Cloud) && r.Fault == plan.StoreStallsForEver { // its second may end before the daemon is back
+		v.fails = append(v.fails, "ReadyTimeout")
+	}
 	if f.died && r.Fault == plan.FunctionRefuses { // the try of a consumer that has died counts
 		v.fails = append(v.fails, "FunctionRefused")
 	}
