@@ -27,6 +27,7 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/soak/proxy"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
 // prefix begins the keys of cases, in all stores; a number of six digits follows.
@@ -49,7 +50,7 @@ func (w *world) openStores(ctx context.Context) {
 		}
 	}
 	var err error
-	at := netip.MustParseAddrPort(freeAddress(w.t))
+	at := netip.MustParseAddrPort(porttest.Address(w.t))
 	w.objects = filepath.Join(w.dir, "s3", testbed.Bucket)
 	w.s3, err = testbed.StartS3(ctx, testbed.S3Config{BinDir: os.Getenv("HEADSTART_BIN"), DataDir: filepath.Dir(w.objects), LogFile: filepath.Join(w.dir, "s3.log"),
 		Address: at, Secret: testbed.NewSecret()})
@@ -81,7 +82,7 @@ func (w *world) openStores(ctx context.Context) {
 
 // startRedis starts a Redis, which is started again when it dies, with what it had or without.
 func (w *world) startRedis(ctx context.Context, name string, keeps bool) (*redis.Client, error) {
-	client := redis.NewClient(&redis.Options{Addr: freeAddress(w.t)})
+	client := redis.NewClient(&redis.Options{Addr: porttest.Address(w.t)})
 	w.t.Cleanup(func() { _ = client.Close() })
 	_, port, err := net.SplitHostPort(client.Options().Addr)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +25,7 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/soak/proxy"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
 // What the nodes' buffers take, in bytes: less than plan.Flood together.
@@ -127,7 +127,7 @@ func (w *world) newNode(name string) *node {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = os.RemoveAll(run) })
-	n := &node{name: name, state: filepath.Join(w.dir, name), run: run, peer: freeAddress(w.t), metrics: freeAddress(w.t)}
+	n := &node{name: name, state: filepath.Join(w.dir, name), run: run, peer: porttest.Address(w.t), metrics: porttest.Address(w.t)}
 	n.function = newFunction(w, n)
 	if err := os.WriteFile(filepath.Join(w.dir, name+".token"), []byte(name), 0o600); err != nil {
 		w.t.Fatal(err)
@@ -238,16 +238,6 @@ func (w *world) find(id string) *run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.runs[id]
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return netip.MustParseAddrPort(l.Addr().String()).String()
 }
 
 // spell counts stretches of time, to know whether another overlapped with one.

@@ -13,17 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
 func TestRedis(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := netip.MustParseAddrPort(listener.Addr().String())
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := netip.MustParseAddrPort(porttest.Address(t))
 	const password = "hunter2-a-secret"
 	dir := t.TempDir()
 	r, err := testbed.StartRedis(t.Context(), testbed.RedisConfig{

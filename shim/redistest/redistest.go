@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 )
 
 // program is Debian's; e2e/setup.sh installs it.
@@ -30,14 +32,7 @@ type Server struct {
 // "--requirepass", "secret".
 func Start(t *testing.T, args ...string) *Server {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{Address: listener.Addr().String(), t: t, args: args}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s := &Server{Address: porttest.Address(t), t: t, args: args}
 	t.Cleanup(func() {
 		s.Stop()
 		if t.Failed() {

@@ -40,3 +40,9 @@ func Free(t testing.TB) uint16 {
 	t.Fatal("finding a free port: ", err)
 	return 0
 }
+
+// Address is a Free port of 127.0.0.1.
+func Address(t testing.TB) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(Free(t))))
+}

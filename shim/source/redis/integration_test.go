@@ -21,6 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/redistest"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -246,15 +247,8 @@ func TestServerWithTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
+	address := porttest.Address(t)
 	_, port, _ := net.SplitHostPort(address)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
 	server := redistest.Start(t, "--tls-port", port, "--tls-cert-file", dir+"/cert", "--tls-key-file", dir+"/key", "--tls-auth-clients", "no")
 	client := admin(t, server.Address)
 	content := bytes.Repeat([]byte("0123456789abcdef"), 3*Part/16)

@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/source"
@@ -40,14 +41,7 @@ type gateway struct {
 
 func startGateway(t *testing.T) *gateway {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &gateway{t: t, address: listener.Addr().String(), dir: t.TempDir()}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	g := &gateway{t: t, address: porttest.Address(t), dir: t.TempDir()}
 	if err := os.Mkdir(filepath.Join(g.dir, testBucket), 0o700); err != nil {
 		t.Fatal(err)
 	}
