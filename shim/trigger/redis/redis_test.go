@@ -214,7 +214,10 @@ func TestLostAnswersAreNoTries(t *testing.T) {
 			client := goredis.NewClient(s.client.Options())
 			defer client.Close()
 			client.AddHook(lost)
-			stream := redis.New(redis.Config{Client: func() (*goredis.Client, error) { return client, nil }, Key: r.key, Function: triggertest.Function, Consumer: "a"})
+			stream := redis.New(redis.Config{
+				Client: func() (*goredis.Client, error) { return client, nil },
+				Key:    r.key, Function: triggertest.Function, Consumer: "a",
+			})
 			var got []trigger.Entry
 			for tries := 0; tries < 10 && len(got) == 0; tries++ {
 				got, _ = stream.Take(t.Context(), 1, time.Hour)
