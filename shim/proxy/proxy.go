@@ -91,7 +91,7 @@ func Send(ctx context.Context, w http.ResponseWriter, r *http.Request, to Hop) e
 			to.Prepare(pr.Out)
 			hasBody = pr.Out.ContentLength != 0
 			if hasBody && pr.Out.Body != nil {
-				pr.Out.Body = told{pr.Out.Body}
+				pr.Out.Body = marked{pr.Out.Body}
 			}
 		},
 		ModifyResponse: func(res *http.Response) error {

@@ -83,17 +83,17 @@ const opDial = "dial"
 
 // IsDial tells whether err means that no connection came about to the other side.
 func IsDial(err error) bool {
-	if _, of := errors.AsType[unread](err); of {
+	if _, ofBody := errors.AsType[unread](err); ofBody {
 		return false
 	}
 	dial, is := errors.AsType[*net.OpError](err)
 	return is && dial.Op == opDial
 }
 
-// told is a body whose failures are unread, and not of the connection that it is sent by.
-type told struct{ io.ReadCloser }
+// marked is a body whose failures are unread, and none of the connection that it is sent by.
+type marked struct{ io.ReadCloser }
 
-func (b told) Read(p []byte) (int, error) {
+func (b marked) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
 		err = unread{err}
