@@ -2,6 +2,8 @@ package check_test
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -262,6 +265,18 @@ func TestAfterTheInstallation(t *testing.T) {
 		"a filter that fails closed": {"prefetch-filter", check.Warn, `its failStrategy is "FAIL_CLOSE"`, func(t *testing.T, c *cluster) {
 			c.change(t, "TrafficExtension headstart-prefetch", "FAIL_CLOSE", "spec", "wasm", "failStrategy")
 		}},
+		"a route of before": {"routes", check.Warn, "the API server would refuse 2 of 3|ServiceEntry video/sock: an address must not be a unix socket|VirtualService video/set: a route must not", func(t *testing.T, c *cluster) {
+			oldRoutes(t, c)
+			c.refuses = map[string]error{"set": deniedBy("headstart-routes", "a route must not set"), "sock": deniedBy("headstart-addresses", "an address must not be a unix socket")}
+		}},
+		"a route that others refuse": {"routes", check.Pass, "3 looked at", func(t *testing.T, c *cluster) {
+			oldRoutes(t, c)
+			c.refuses = map[string]error{"set": deniedBy("theirs", "no"), "sock": apierrors.NewBadRequest("a webhook"), "other": errors.New("nobody asks")}
+		}},
+		"routes that one may not change": {"routes", check.Skip, "you may not patch virtualservices", func(t *testing.T, c *cluster) {
+			oldRoutes(t, c)
+			c.refuses = map[string]error{"set": apierrors.NewForbidden(schema.GroupResource{}, "set", errors.New("RBAC"))}
+		}},
 		"no EnvoyFilter": {"envoy-filters", check.Fail, "has no EnvoyFilter headstart-gateways", func(t *testing.T, c *cluster) { delete(c.objects, "EnvoyFilter headstart-gateways") }},
 		"no keys": {"envoy-filters", check.Fail, "has no EnvoyFilter headstart-keys", func(_ *testing.T, c *cluster) {
 			delete(c.objects, "EnvoyFilter headstart-keys")
@@ -288,6 +303,22 @@ func TestAfterTheInstallation(t *testing.T) {
 			c.status.Mesh.Problems = []admin.MeshProblem{{Object: "EnvoyFilter istio-system/x", Cause: "Forbidden", Message: "may not", Fix: "grant it"}}
 		}},
 	})
+}
+
+func oldRoutes(t *testing.T, c *cluster) {
+	t.Helper()
+	c.add(t, `{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: set, namespace: video}, spec: {http: [{headers: {request: {set: {X_Headstart_Function: a/b}}}}]}}
+---
+{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: other, namespace: video}, spec: {http: [{route: []}]}}
+---
+{apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: {name: sock, namespace: video}, spec: {endpoints: [{address: "unix:///run/headstart/gateway/gateway.sock"}]}}`)
+}
+
+// deniedBy is what the API server answers when a policy refuses an object.
+func deniedBy(policy, words string) error {
+	err := apierrors.NewForbidden(schema.GroupResource{}, "x", fmt.Errorf("ValidatingAdmissionPolicy '%[1]s' with binding '%[1]s' denied request: %[2]s", policy, words))
+	err.ErrStatus.Reason, err.ErrStatus.Code = metav1.StatusReasonInvalid, http.StatusUnprocessableEntity
+	return err
 }
 
 func autoscaler(t *testing.T, c *cluster) {

@@ -7,6 +7,7 @@ const (
 	idControlPlane = "control-plane"
 	idAdmin        = "admin"
 	idDaemons      = "daemons"
+	idAdmission    = "admission"
 )
 
 // Sections of the Docs page.
@@ -22,6 +23,7 @@ const (
 	anchorConnected    = "a-daemon-does-not-connect"
 	anchorRuntimeClass = "pods-with-the-runtime-class-do-not-start"
 	anchorAnnotations  = "annotations-are-refused"
+	anchorRoutes       = "routes-are-refused"
 	anchorStores       = "inputs-are-refused"
 	anchorGateways     = "a-gateway-does-not-use-headstart"
 	anchorLocal        = "callers-get-no-answer-from-their-nodes-gateway"
@@ -79,8 +81,10 @@ func After() []Check {
 			Hint: "See the log of the daemons on these nodes: it says why the control plane does not take them."},
 		{ID: "runtime-class", Name: "RuntimeClass", Needs: need, Anchor: anchorRuntimeClass, run: lookRuntimeClass,
 			Hint: "Apply the chart again: it brings the RuntimeClass."},
-		{ID: "admission", Name: "Admission policies", Needs: need, Anchor: anchorAnnotations, run: lookAdmission,
+		{ID: idAdmission, Name: "Admission policies", Needs: need, Anchor: anchorAnnotations, run: lookAdmission,
 			Hint: "Apply the chart again: it brings policies and bindings. Until then wrong annotations are not refused."},
+		{ID: "routes", Name: "Routes", Needs: []string{idAdmission}, Anchor: anchorRoutes, run: lookRoutes,
+			Hint: "Remove these headers and addresses: daemons do not believe them, and the API server refuses the next change of these objects."},
 		{ID: "stores", Name: "Stores", Needs: []string{idControlPlane}, Anchor: anchorStores, run: lookStores,
 			Hint: "Fix the list of stores, or create what it names."},
 		{ID: "annotations", Name: "Annotations", Needs: need, Anchor: anchorAnnotations, run: lookAnnotations,

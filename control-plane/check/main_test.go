@@ -45,8 +45,10 @@ type cluster struct {
 	objects map[string]map[string]any
 	// forbidden are resources that the user may not look at, denied what he may not do.
 	forbidden, denied []string
-	status            admin.Status
-	statusErr         error
+	// refuses is what the API server says when the object of a name is written.
+	refuses   map[string]error
+	status    admin.Status
+	statusErr error
 
 	asked []string // for rights: verb, resource, and namespace if it is in one
 }
@@ -56,6 +58,7 @@ var all = []schema.GroupVersionResource{
 	objects.StatefulSets, objects.DaemonSets, objects.Roles, objects.RoleBindings, objects.ClusterRoles, objects.ClusterRoleBindings,
 	objects.RuntimeClasses, objects.AdmissionPolicies, objects.AdmissionBindings, objects.Autoscalers, objects.ScaledObjects, objects.KnativeServices,
 	objects.EnvoyFilters, objects.TrafficExtensions, objects.WasmPlugins, objects.Telemetries, objects.Jobs,
+	objects.VirtualServices, objects.ServiceEntries, objects.WorkloadEntries, objects.HTTPRoutes, objects.GRPCRoutes,
 	{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"},
 }
 
@@ -107,6 +110,13 @@ func (c *cluster) reader(t *testing.T) *objects.Reader {
 		}
 		if !slices.Contains(c.served, r) {
 			return true, nil, apierrors.NewNotFound(r.GroupResource(), "")
+		}
+		if patch, is := a.(kubetesting.PatchAction); is {
+			options := a.(kubetesting.PatchActionImpl).PatchOptions
+			if string(patch.GetPatch()) != "{}" || !slices.Equal(options.DryRun, []string{metav1.DryRunAll}) {
+				t.Errorf("%s %s is changed", r.Resource, patch.GetName())
+			}
+			return true, &unstructured.Unstructured{}, c.refuses[patch.GetName()]
 		}
 		if r.Resource == "selfsubjectaccessreviews" {
 			u := a.(kubetesting.CreateAction).GetObject().(*unstructured.Unstructured).DeepCopy()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -45,9 +46,9 @@ func Connect(config *rest.Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	types := runtime.NewScheme() // of answers that are errors
-	metav1.AddToGroupVersion(types, schema.GroupVersion{Version: "v1"})
-	c.NegotiatedSerializer = serializer.NewCodecFactory(types).WithoutConversion()
+	answers := runtime.NewScheme() // those that are errors
+	metav1.AddToGroupVersion(answers, schema.GroupVersion{Version: "v1"})
+	c.NegotiatedSerializer = serializer.NewCodecFactory(answers).WithoutConversion()
 	client, err := rest.UnversionedRESTClientFor(c)
 	if err != nil {
 		return nil, err
@@ -153,6 +154,13 @@ func convert[T any](o *unstructured.Unstructured) (T, error) {
 		return out, fmt.Errorf("reading %s %s: %w", strings.ToLower(o.GetKind()), o.GetName(), err)
 	}
 	return out, nil
+}
+
+// Unchanged has the API server judge an object as if it were written as it is, and changes nothing.
+func (r *Reader) Unchanged(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) error {
+	_, err := r.dynamic.Resource(gvr).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte("{}"),
+		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
 }
 
 var accessReviews = schema.GroupVersionResource{Group: authorizationv1.GroupName, Version: "v1", Resource: "selfsubjectaccessreviews"}
