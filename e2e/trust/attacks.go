@@ -85,6 +85,7 @@ var Attacks = []Attack{
 	{Client, Inputs, "e2e/functions/handoff", "TestAttackHeaderNamesAFileElsewhere", ""},
 	{Client, Room, "shim/nodeapi/serve", "TestAttackManyConnections", ""},
 	{Client, Room, "shim/nodeapi/serve", "TestAttackHugeHead", ""},
+	{Client, Room, "e2e/gateway", "TestAttackClientOpensConnections", Integration},
 	{Client, Room, "shim/ingress", "TestAttackRequestsOfANamespaceLeaveOthersRoom", ""},
 	{Client, Room, "shim/ingress", "TestAttackHintsOfANamespaceLeaveOthersTheirs", ""},
 	{Client, Room, "shim/engine", "TestAttackInputsOfANamespaceLeaveOthersRoom", ""},

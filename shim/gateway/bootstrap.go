@@ -53,7 +53,8 @@ func (c Config) Bootstrap() ([]byte, error) {
 	admin.GetPipe().Mode = adminMode
 	b := &bootstrap.Bootstrap{
 		Node:  &core.Node{Id: c.Node, Cluster: envoyCluster},
-		Admin: &bootstrap.Admin{Address: admin},
+		// Who drains the gateway gets in while clients have all connections.
+		Admin: &bootstrap.Admin{Address: admin, IgnoreGlobalConnLimit: true},
 		DynamicResources: &bootstrap.Bootstrap_DynamicResources{
 			AdsConfig: &core.ApiConfigSource{
 				ApiType:                   core.ApiConfigSource_DELTA_GRPC,
