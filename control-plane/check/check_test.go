@@ -14,6 +14,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -281,8 +282,12 @@ func TestAfterTheInstallation(t *testing.T) {
 		"no keys": {"envoy-filters", check.Fail, "has no EnvoyFilter headstart-keys", func(_ *testing.T, c *cluster) {
 			delete(c.objects, "EnvoyFilter headstart-keys")
 		}},
-		"an EnvoyFilter of before": {"envoy-filters", check.Warn, "headstart-gateways is of an older version, without the filter headstart.route", func(t *testing.T, c *cluster) {
+		"an EnvoyFilter without the gateways' key": {"envoy-filters", check.Fail, "headstart-gateways is of an older version, without the gateways' key", func(t *testing.T, c *cluster) {
 			c.change(t, "EnvoyFilter headstart-gateways", nil, "spec")
+		}},
+		"an EnvoyFilter of before": {"envoy-filters", check.Warn, "headstart-gateways is of an older version, without the filter headstart.route", func(t *testing.T, c *cluster) {
+			patches, _, _ := unstructured.NestedSlice(c.objects["EnvoyFilter headstart-gateways"], "spec", "configPatches")
+			c.change(t, "EnvoyFilter headstart-gateways", patches[:1], "spec", "configPatches")
 		}},
 		"an EnvoyFilter refused": {"envoy-filters", check.Fail, "Istio does not accept 1 of 1|EnvoyFilter headstart.default.fire: IST0101 ReferencedResourceNotFound", func(t *testing.T, c *cluster) {
 			c.change(t, "EnvoyFilter headstart.default.fire", []any{map[string]any{"level": "ERROR", "type": map[string]any{"code": "IST0101", "name": "ReferencedResourceNotFound"}}}, "status", "validationMessages")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,7 @@ const (
 	filterName       = "headstart-prefetch"
 	gatewaysName     = "headstart-gateways"
 	keysName         = "headstart-keys"
+	keyFilterName    = "headstart-key" // of the clusters in gatewaysName
 	routeFilterName  = "headstart.route"
 	generatedObjects = "app.kubernetes.io/managed-by=headstart,app.kubernetes.io/component=function"
 )
@@ -264,6 +266,9 @@ func lookEnvoyFilters(ctx context.Context, l *look) Outcome {
 	if len(problems) > 0 {
 		return fail("Istio does not accept %d of %d", len(problems), len(all)).with(problems)
 	}
+	if !gateways.keyed() {
+		return fail("EnvoyFilter %s is of an older version, without the gateways' key: daemons refuse their streams and hints", gatewaysName)
+	}
 	if !gateways.has(routeFilterName) {
 		return warn("EnvoyFilter %s is of an older version, without the filter %s: gateways spread requests by weight only", gatewaysName, routeFilterName)
 	}
@@ -276,7 +281,8 @@ type envoyFilter struct {
 		ConfigPatches []struct {
 			Patch struct {
 				Value struct {
-					Name string `json:"name"`
+					Name    string         `json:"name"`
+					Options map[string]any `json:"typed_extension_protocol_options"`
 				} `json:"value"`
 			} `json:"patch"`
 		} `json:"configPatches"`
@@ -286,6 +292,16 @@ type envoyFilter struct {
 func (f envoyFilter) has(name string) bool {
 	for _, p := range f.Spec.ConfigPatches {
 		if p.Patch.Value.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// keyed says whether it has gateways show their key.
+func (f envoyFilter) keyed() bool {
+	for _, p := range f.Spec.ConfigPatches {
+		if strings.Contains(fmt.Sprint(p.Patch.Value.Options), keyFilterName) {
 			return true
 		}
 	}

@@ -206,7 +206,8 @@ metadata: {name: headstart-keys, namespace: istio-system}
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter
 metadata: {name: headstart-gateways, namespace: istio-system}
-spec: {configPatches: [{patch: {value: {name: headstart-gateway}}}, {patch: {value: {name: headstart.route}}}]}
+spec: {configPatches: [{patch: {value: {name: headstart-gateway,
+  typed_extension_protocol_options: {options: {http_filters: [{name: headstart-key}]}}}}}, {patch: {value: {name: headstart.route}}}]}
 ---
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter

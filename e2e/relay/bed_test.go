@@ -99,6 +99,9 @@ func (b *bed) newKeys() *gatekey.Keys {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	if err := keys.WriteFile(b.socket("key"), -1); err != nil {
+		b.t.Fatal(err)
+	}
 	return keys
 }
 

@@ -4,7 +4,9 @@ package replicas
 
 import (
 	"fmt"
-	"path/filepath"
+	"os"
+
+	"sigs.k8s.io/yaml"
 )
 
 // object is JSON.
@@ -12,6 +14,25 @@ type object = map[string]any
 
 // gatewayDir is where gateways have their node's daemon, each its own.
 const gatewayDir = "/run/headstart/gateway"
+
+// daemonCluster is the cluster of the node's daemon, as the EnvoyFilter brings it.
+func daemonCluster() object {
+	var gateways struct {
+		Spec struct {
+			ConfigPatches []struct {
+				Patch struct{ Value object }
+			} `json:"configPatches"`
+		}
+	}
+	text, err := os.ReadFile("../../manifests/istio/gateways.yaml")
+	if err == nil {
+		err = yaml.Unmarshal(text, &gateways)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return gateways.Spec.ConfigPatches[0].Patch.Value
+}
 
 // bootstrap is a mesh's gateway, with what Headstart's EnvoyFilters add to it: endpoints from
 // the daemon, and a report to it of each request. Its retries are Istio's.
@@ -34,10 +55,7 @@ func bootstrap(n *node) object {
 			"eds_cluster_config": object{"service_name": fmt.Sprintf("%s/%s:80", functions, name), "eds_config": object{"resource_api_version": "V3", "initial_fetch_timeout": "0s",
 				"api_config_source": object{"api_type": "DELTA_GRPC", "transport_api_version": "V3", "grpc_services": []object{{"envoy_grpc": object{"cluster_name": "headstart-gateway"}}}}}}})
 	}
-	clusters = append(clusters, object{"name": "headstart-gateway", "type": "STATIC", "connect_timeout": "1s",
-		"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
-			"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": object{"http2_protocol_options": object{}}}},
-		"load_assignment": object{"cluster_name": "headstart-gateway", "endpoints": []object{{"lb_endpoints": []object{{"endpoint": object{"address": object{"pipe": object{"path": filepath.Join(gatewayDir, "gateway.sock")}}}}}}}}})
+	clusters = append(clusters, daemonCluster())
 	report := object{"name": "headstart",
 		"filter": object{"log_type_filter": object{"types": []string{"UpstreamPoolReady", "UpstreamPeriodic"}}},
 		"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig", "common_config": object{

@@ -5,6 +5,7 @@ package replicas
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 )
@@ -35,6 +37,11 @@ func TestARefusalIsInTheStatus(t *testing.T) {
 	defer conn.Close()
 	ctx, leave := context.WithTimeout(t.Context(), patience)
 	defer leave()
+	key, err := os.ReadFile(filepath.Join(n.dir, "gateway", "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx = metadata.AppendToOutgoingContext(ctx, "x-headstart-key", string(key))
 	gateway, err := endpointservice.NewEndpointDiscoveryServiceClient(conn).DeltaEndpoints(ctx)
 	if err != nil {
 		t.Fatal(err)

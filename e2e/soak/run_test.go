@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -208,6 +209,11 @@ func (r *run) hint() error {
 		return err
 	}
 	req.Header, _ = r.request(r.ID, r.function())
+	key, err := os.ReadFile(r.w.edge.socket("gateway/key"))
+	if err != nil {
+		return fmt.Errorf("reading the gateways' key: %w", err)
+	}
+	req.Header.Set("x-headstart-key", string(key))
 	answer, err := r.w.hints.Do(req)
 	if err != nil {
 		return fmt.Errorf("sending the hint: %w", err)

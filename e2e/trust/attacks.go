@@ -97,6 +97,11 @@ var Attacks = []Attack{
 	{RouteAuthor, Speech, "shim/gatekey", "TestRequestsWithoutAKey", ""},
 	{RouteAuthor, Speech, "control-plane/admission", "TestRoutesThatSpeakAsAGateway", ""},
 	{RouteAuthor, Settings, "control-plane/admission", "TestEntriesThatLeadToSockets", ""},
+	{RouteAuthor, Settings, "shim/relay", "TestAttackAStreamWithoutTheGatewaysKey", ""},
+	{RouteAuthor, Settings, "shim/gatekey", "TestGatewaysHaveAKeyOfTheirOwn", ""},
+	{RouteAuthor, Settings, "e2e/relay", "TestAttackARouteAsksAsTheGateway", Integration},
+	{RouteAuthor, Speech, "e2e/relay", "TestAttackARouteHints", Integration},
+	{RouteAuthor, Speech, "shim/ingress", "TestAttackARouteHints", ""},
 	{RouteAuthor, Objects, "shim/ingress", "TestARouteCannotNameAnInput", ""},
 	{RouteAuthor, Identity, "shim/ingress", "TestAttackARouteClaimsACaller", ""},
 

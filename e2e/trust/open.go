@@ -9,7 +9,6 @@ type Gap struct {
 
 // Gaps are known. Whoever closes one adds the attack, and removes the gap.
 var Gaps = []Gap{
-	{RouteAuthor, Settings, "with a ServiceEntry of its own namespace, leads its own requests to `gateway.sock` or `hints.sock`"},
 	{Function, Room, "has more of a link to a store with many fetches than others with a few: connections share it"},
 	{Function, Room, "holds 64 MiB of a stream's entries for each of its functions, without a limit of the node"},
 	{Gateway, Speech, "speaks for each function of the mesh: it has their keys"},

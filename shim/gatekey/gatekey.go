@@ -1,4 +1,4 @@
-// Package gatekey makes the keys by which a node's daemon knows what its gateways send for a function.
+// Package gatekey makes the keys by which a node's daemon knows its gateways, and what they send for a function.
 //
 // In a mesh, routes are their namespaces' to write. A route can set any header, after all filters, and
 // with an address of its own it can send a request to the daemon's socket. A key stands only in the
@@ -6,6 +6,10 @@
 // their routes (manifests/istio/keys.yaml). It is good for that function, this node and some two
 // hours: a route's response headers can tell an endpoint's metadata, and so the key of a function that
 // the route leads to, which gets its author nothing that the route does not.
+//
+// Where gateways speak for themselves, they have a key as well: for endpoints, reports and hints. They read it
+// from a file, because all other configuration that would bring it comes by these ways, or is the same on all nodes
+// (manifests/istio/gateways.yaml).
 package gatekey
 
 import (
@@ -39,6 +43,8 @@ const (
 	// keyBytes is half of the code's size, the least that RFC 2104, section 5, advises.
 	keyBytes    = sha256.Size / 2
 	secretBytes = sha256.Size
+	// gateways have a key for themselves. No function has such a name.
+	gateways = "gateways"
 )
 
 // Keys are a node's. Its zero value is not usable.
@@ -78,16 +84,49 @@ func create(file string) (*Keys, error) {
 	return k, nil
 }
 
+// WriteFile has the node's gateways, which run as the user uid, find their own key in file. They read it
+// whenever they begin to speak.
+func (k *Keys) WriteFile(file string, uid int) error {
+	err := k.write(file, uid)
+	if err != nil {
+		return fmt.Errorf("telling the gateways their key: %w", err)
+	}
+	return nil
+}
+
+func (k *Keys) write(file string, uid int) error {
+	f, err := renameio.NewPendingFile(file, renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Cleanup() }() // of what was not written
+	if _, err := f.WriteString(k.Of(gateways)); err != nil {
+		return err
+	}
+	if err := f.Chown(uid, -1); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
+}
+
 // Of is the key of a function, by its namespace/name.
 func (k *Keys) Of(function string) string { return k.of(function, time.Now()) }
 
 // Valid tells whether key is the function's, of this hour or the one before.
 func (k *Keys) Valid(function, key string) bool {
-	now := time.Now()
 	if key == "" {
-		return now.Before(k.KeylessUntil)
+		return time.Now().Before(k.KeylessUntil)
 	}
-	is := func(then time.Time) bool { return hmac.Equal([]byte(k.of(function, then)), []byte(key)) }
+	return k.is(function, key)
+}
+
+// Admits tells whether key is the one that gateways have for themselves, of this hour or the one before. There is no
+// grace: the file is there before the daemon listens.
+func (k *Keys) Admits(key string) bool { return k.is(gateways, key) }
+
+func (k *Keys) is(whose, key string) bool {
+	now := time.Now()
+	is := func(then time.Time) bool { return hmac.Equal([]byte(k.of(whose, then)), []byte(key)) }
 	return is(now) || is(now.Add(-life)) || is(now.Add(life)) // a clock may be set back
 }
 

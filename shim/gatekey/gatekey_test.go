@@ -109,6 +109,42 @@ func TestADamagedFileIsNamed(t *testing.T) {
 	}
 }
 
+// Gateways have a key for themselves, which is no function's, and which they read from a file.
+func TestGatewaysHaveAKeyOfTheirOwn(t *testing.T) {
+	secret, at := file(t), file(t)
+	synctest.Test(t, func(t *testing.T) {
+		k := open(t, secret)
+		read := func() string {
+			if err := k.WriteFile(at, os.Getuid()); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+		first := read()
+		for what, admitted := range map[string]bool{"no key": k.Admits(""), "a function's": k.Admits(k.Of("default/video")),
+			"as a function's": k.Valid("default/video", first), "another node's": open(t, filepath.Join(t.TempDir(), "k")).Admits(first)} {
+			if admitted {
+				t.Errorf("%s is taken", what)
+			}
+		}
+		if info, err := os.Stat(at); err != nil || info.Mode().Perm() != 0o600 || !k.Admits(first) {
+			t.Errorf("the file: %v, %v; its key counts: %v", info.Mode(), err, k.Admits(first))
+		}
+		time.Sleep(life)
+		if second := read(); second == first || !k.Admits(second) || !k.Admits(first) {
+			t.Errorf("after an hour: %q, then %q", first, second)
+		}
+		time.Sleep(life)
+		if k.Admits(first) {
+			t.Error("a key counts for longer than two hours")
+		}
+	})
+}
+
 func TestOnlyTheDaemonReadsTheSecrets(t *testing.T) {
 	at := file(t)
 	open(t, at)

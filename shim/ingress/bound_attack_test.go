@@ -286,3 +286,4 @@ func seesCaller(t *testing.T, by func(*ingress.Ingress) http.Handler, want ...st
 type anyKey struct{}
 
 func (anyKey) Valid(string, string) bool { return true }
+func (anyKey) Admits(string) bool        { return true }

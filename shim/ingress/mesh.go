@@ -10,9 +10,11 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// Keys tell which requests came through a function's own cluster of a gateway (shim/gatekey).
+// Keys tell which requests came through a function's own cluster of a gateway, and which a gateway makes itself
+// (shim/gatekey).
 type Keys interface {
 	Valid(function, key string) bool
+	Admits(key string) bool
 }
 
 // MeshGateway serves the requests that a mesh's gateways on the node send. Others write their routes:
@@ -24,6 +26,22 @@ func (in *Ingress) MeshGateway(keys Keys) http.Handler {
 		in.serve(w, r, entrance{routed: true, admit: admit}, func(ctx context.Context, r *http.Request, p *parked) error {
 			return in.place(ctx, w, r, p)
 		})
+	})
+}
+
+// MeshHints is Hints of a mesh's gateways: only what has their key comes from the filter.
+func (in *Ingress) MeshHints(keys Keys) http.Handler {
+	hints := in.Hints()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !keys.Admits(r.Header.Get(filterapi.HeaderKey)) {
+			in.config.Metrics.hint(hintRefused)
+			err := problem.New(http.StatusForbidden, "GatewayUnknown", filterapi.HeaderKey,
+				"the hint does not come from a gateway's filter: a route of its own leads to the node's daemon, or the "+
+					"EnvoyFilter headstart-gateways is of an older version; apply it")
+			problem.Write(w, err, r.Header.Get(filterapi.HeaderFunction), r.Header.Get(filterapi.HeaderRequest))
+			return
+		}
+		hints.ServeHTTP(w, r)
 	})
 }
 

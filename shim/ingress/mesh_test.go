@@ -11,6 +11,7 @@ import (
 type keys string
 
 func (k keys) Valid(function, key string) bool { return function == withInput && key == string(k) }
+func (k keys) Admits(key string) bool          { return key == "gateways" }
 
 // inMesh is a node whose gateway's routes are others' to write, and a function that videos are the
 // input of.
@@ -72,6 +73,33 @@ func TestARouteCannotNameAnInput(t *testing.T) {
 				t.Errorf("the function is told the key %q", key)
 			}
 		})
+	}
+}
+
+// Only a gateway's filter hints. A route that leads to hints.sock has fetched nothing, and reports no refusals.
+func TestAttackARouteHints(t *testing.T) {
+	r, _ := inMesh(t)
+	fetches := r.countFetches()
+	for path, header := range map[string][2]string{"/v1/hint": {"x-headstart-input", r.put("videos/a", "", []byte("a video"))},
+		"/v1/refusal": {"x-headstart-reason", "InputReferenceMalformed"}} {
+		for _, key := range []string{"", "a key", "the key", "gateways"} {
+			told := request(t, http.MethodPost, withInput, newID(), "", nil)
+			told.URL.Path = path
+			told.Header.Set(header[0], header[1])
+			told.Header.Set("x-headstart-field", "header x-key")
+			told.Header.Set("x-headstart-key", key)
+			resp := call(r.MeshHints(keys("the key")), told)
+			if key == "gateways" {
+				if resp.StatusCode != http.StatusAccepted {
+					t.Errorf("%s of a gateway: %s", path, resp.Status)
+				}
+				continue
+			}
+			wantProblem(t, resp, http.StatusForbidden, "GatewayUnknown", "x-headstart-key")
+			if n := fetches.Load(); n != 0 && path == "/v1/hint" {
+				t.Errorf("%d fetches with the key %q", n, key)
+			}
+		}
 	}
 }
 

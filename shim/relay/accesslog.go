@@ -24,7 +24,7 @@ type logService struct {
 }
 
 func (s *logService) StreamAccessLogs(str accesslog.AccessLogService_StreamAccessLogsServer) error {
-	leave, err := s.relay.limits.enter()
+	leave, err := s.relay.enter(str.Context())
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (s *adsService) DeltaAggregatedResources(str discovery.AggregatedDiscoveryS
 // serve is one stream of an Envoy. It says nothing while the relay knows nothing of kinds: an
 // Envoy that has endpoints shall not be told that there are none.
 func (r *Relay) serve(str stream.DeltaStream, typeURL string, kinds ...*resources) error {
-	leave, err := r.limits.enter()
+	leave, err := r.enter(str.Context())
 	if err != nil {
 		return err
 	}

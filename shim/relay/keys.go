@@ -1,14 +1,20 @@
 package relay
 
 import (
+	"context"
 	"strings"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // An endpoint's metadata that gateways put into the headers of requests to it
@@ -23,6 +29,21 @@ const (
 type Keys interface {
 	// Of is the key of a function.
 	Of(function string) string
+	// Admits tells whether key is the one that gateways have for themselves.
+	Admits(key string) bool
+}
+
+// enter begins a stream of a gateway. In a mesh, routes and entries of others lead to the daemon's socket as
+// well: they would hear the functions' keys.
+func (r *Relay) enter(ctx context.Context) (leave func(), err error) {
+	if r.cfg.Keys != nil {
+		keys := metadata.ValueFromIncomingContext(ctx, filterapi.HeaderKey)
+		if len(keys) != 1 || !r.cfg.Keys.Admits(keys[0]) {
+			return nil, status.Error(codes.PermissionDenied, "GatewayUnknown: the stream has no key of this node's gateways; "+
+				"if a gateway began it, the EnvoyFilter headstart-gateways is of an older version: apply it")
+		}
+	}
+	return r.limits.enter()
 }
 
 // keyed is an assignment of a mesh with the function's name and key in the daemon's endpoint, the only

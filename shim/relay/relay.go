@@ -57,7 +57,7 @@ type Activity interface {
 type Config struct {
 	// Gateway is the node's own; nil: its gateways are a mesh's.
 	Gateway Own
-	// Keys stand in the daemon's own endpoints of a mesh's clusters; nil: none do.
+	// Keys stand in the daemon's own endpoints of a mesh's clusters, and streams need one; nil: none do.
 	Keys Keys
 	// Confirmed hears that the own gateway has all that was said before Confirm. It must not block.
 	Confirmed func(id int64)

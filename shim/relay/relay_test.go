@@ -9,10 +9,16 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -140,6 +146,7 @@ func TestNothingIsSaidWhileNothingIsKnown(t *testing.T) {
 type keys struct{ hour string }
 
 func (k *keys) Of(function string) string { return function + " " + k.hour }
+func (k *keys) Admits(key string) bool    { return key == "gateways" }
 
 // In a mesh, the daemon's own endpoint has what the daemon knows the function's requests by, and no
 // other has.
@@ -150,7 +157,7 @@ func TestTheDaemonsEndpointHasTheFunctionsKey(t *testing.T) {
 	up.recv()
 	up.accepted(nil, withDaemon(t, assigned(t, "default/fire:80", "1", "10.0.0.1")))
 	e := r.eds().subscribe("default/fire:80")
-	metadata := func() (got []string) {
+	told := func() (got []string) {
 		t.Helper()
 		response, err := e.stream.Recv()
 		if err != nil {
@@ -167,16 +174,54 @@ func TestTheDaemonsEndpointHasTheFunctionsKey(t *testing.T) {
 		}
 		return got
 	}
-	if diff := cmp.Diff([]string{"|", "default/fire|default/fire 1"}, metadata()); diff != "" {
+	if diff := cmp.Diff([]string{"|", "default/fire|default/fire 1"}, told()); diff != "" {
 		t.Error(diff)
 	}
 	k.hour = "2"
 	if err := r.relay.Rekey(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"|", "default/fire|default/fire 2"}, metadata()); diff != "" {
+	if diff := cmp.Diff([]string{"|", "default/fire|default/fire 2"}, told()); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// What a route of somebody else's leads to the gateways' socket has no key of theirs: it hears nothing, and nothing that
+// it reports counts.
+func TestAttackAStreamWithoutTheGatewaysKey(t *testing.T) {
+	r := rigOf(t, Config{Keys: &keys{hour: "1"}})
+	up := r.controlPlane.accept(t)
+	up.recv()
+	up.accepted(nil, withDaemon(t, assigned(t, "default/fire:80", "1", "10.0.0.1")))
+	for name, keys := range map[string][]string{"none": nil, "made up": {"x-headstart-key", "stolen"},
+		"a function's": {"x-headstart-key", "default/fire 1"}, "two": {"x-headstart-key", "stolen", "x-headstart-key", "gateways"}} {
+		t.Run(name, func(t *testing.T) {
+			ctx := metadata.AppendToOutgoingContext(t.Context(), keys...)
+			for kind, begin := range map[string]func() (grpc.ClientStream, error){
+				"EDS": func() (grpc.ClientStream, error) {
+					return endpointservice.NewEndpointDiscoveryServiceClient(r.gateway).DeltaEndpoints(ctx)
+				},
+				"ADS": func() (grpc.ClientStream, error) {
+					return discovery.NewAggregatedDiscoveryServiceClient(r.gateway).DeltaAggregatedResources(ctx)
+				},
+				"ECDS": func() (grpc.ClientStream, error) {
+					return extension.NewExtensionConfigDiscoveryServiceClient(r.gateway).DeltaExtensionConfigs(ctx)
+				},
+				"ALS": func() (grpc.ClientStream, error) {
+					return accesslog.NewAccessLogServiceClient(r.gateway).StreamAccessLogs(ctx)
+				},
+			} {
+				s, err := begin()
+				if err == nil {
+					err = s.RecvMsg(&discovery.DeltaDiscoveryResponse{})
+				}
+				if status.Code(err) != codes.PermissionDenied {
+					t.Errorf("%s: %v", kind, err)
+				}
+			}
+		})
+	}
+	r.eds().subscribe("default/fire:80").want("default/fire:80 10.0.0.1")
 }
 
 // withDaemon is an assignment with the daemon's socket below.

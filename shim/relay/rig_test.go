@@ -24,10 +24,12 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -217,11 +219,16 @@ type envoy struct {
 	stream deltaStream
 }
 
-func (r *rig) eds() *envoy {
-	r.t.Helper()
+// asGateway has a gateway's key.
+func (r *rig) asGateway() context.Context {
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	r.t.Cleanup(cancel)
-	s, err := endpointservice.NewEndpointDiscoveryServiceClient(r.gateway).DeltaEndpoints(ctx)
+	return metadata.AppendToOutgoingContext(ctx, filterapi.HeaderKey, "gateways")
+}
+
+func (r *rig) eds() *envoy {
+	r.t.Helper()
+	s, err := endpointservice.NewEndpointDiscoveryServiceClient(r.gateway).DeltaEndpoints(r.asGateway())
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -230,9 +237,7 @@ func (r *rig) eds() *envoy {
 
 func (r *rig) ads() *envoy {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
-	r.t.Cleanup(cancel)
-	s, err := discovery.NewAggregatedDiscoveryServiceClient(r.gateway).DeltaAggregatedResources(ctx)
+	s, err := discovery.NewAggregatedDiscoveryServiceClient(r.gateway).DeltaAggregatedResources(r.asGateway())
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -52,13 +52,18 @@ func openPods(ctx context.Context, c config, b below) (*platform, error) {
 	if err != nil {
 		return nil, err
 	}
+	tellKey := func() error { return keys.WriteFile(c.gateway("key"), c.gatewayUID) }
+	if err := tellKey(); err != nil {
+		return nil, err
+	}
 	pods, err := sandboxes.OpenKubelet(b.sandboxes, b.functions.Lookup)
 	if err != nil {
 		return nil, err
 	}
 	p := &platform{sandboxes: pods.Set,
 		relay:   b.newRelay(relay.Config{RouteFilter: filter, StateFile: c.state("endpoints.pb"), Keys: keys}),
-		gateway: func(in *ingress.Ingress) http.Handler { return in.MeshGateway(keys) }}
+		gateway: func(in *ingress.Ingress) http.Handler { return in.MeshGateway(keys) },
+		hints:   func(in *ingress.Ingress) http.Handler { return in.MeshHints(keys) }}
 	p.join = func(parts node.Parts) node.Node { return node.NewCluster(parts, pods) }
 	p.awaitJob = func(ctx context.Context, sandbox string) error {
 		if !pods.SaysJob(sandbox) {
@@ -66,12 +71,13 @@ func openPods(ctx context.Context, c config, b below) (*platform, error) {
 		}
 		return b.jobs.Await(ctx, sandbox)
 	}
+	tell := func() error { return errors.Join(tellKey(), p.relay.Rekey()) }
 	p.serve = func(ctx context.Context, g *errgroup.Group) {
 		if c.otlp != "" {
 			serveOTLP(ctx, g, c, b.otlp)
 		}
 		g.Go(func() error { pods.Run(ctx); return nil })
-		g.Go(func() error { keys.Run(ctx, p.relay.Rekey, b.log); return nil })
+		g.Go(func() error { keys.Run(ctx, tell, b.log); return nil })
 	}
 	p.close = func() error { pods.Close(); return nil }
 	if c.meshCA == "" {

@@ -18,10 +18,14 @@ import (
 	"testing"
 	"time"
 
+	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/shim/inputs"
@@ -292,8 +296,27 @@ func TestANodeOfACluster(t *testing.T) {
 		}
 	}
 
+	// A gateway is one that has the key in that file, as its Envoy sends it.
+	key, err := os.ReadFile(in("run/gateway/key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, with := range []struct {
+		key  string
+		want codes.Code
+	}{{string(key), codes.OK}, {"", codes.PermissionDenied}} {
+		ctx := metadata.AppendToOutgoingContext(ctx, "x-headstart-key", with.key)
+		logs, err := accesslog.NewAccessLogServiceClient(dial(t, in("run/gateway/gateway.sock"))).StreamAccessLogs(ctx)
+		if err == nil {
+			_, err = logs.CloseAndRecv()
+		}
+		if status.Code(err) != with.want {
+			t.Errorf("with the key %q: %v", with.key, err)
+		}
+	}
+
 	for path, mode := range map[string]fs.FileMode{"run/gateway": 0o711, "run/gateway/ingress.sock": 0o600, "run/gateway/hints.sock": 0o600,
-		"run/gateway/gateway.sock": 0o600, "run/node.sock": 0o600, "run/descriptors.sock": 0o600, "run/otlp.sock": 0o600} {
+		"run/gateway/gateway.sock": 0o600, "run/gateway/key": 0o600, "run/node.sock": 0o600, "run/descriptors.sock": 0o600, "run/otlp.sock": 0o600} {
 		if info, err := os.Stat(in(path)); err != nil || info.Mode().Perm() != mode {
 			t.Errorf("%s: %v, %v", path, info, err)
 		}

@@ -70,6 +70,7 @@ func openLocal(ctx context.Context, c config, b below) (*platform, error) {
 		sandboxes: own.Set,
 		relay:     b.newRelay(relay.Config{Gateway: gateway, RouteFilter: filter, StateFile: c.state("gateway.pb")}),
 		gateway:   (*ingress.Ingress).Gateway,
+		hints:     (*ingress.Ingress).Hints,
 		awaitJob:  func(context.Context, string) error { return nil }, // its own are known before they are made
 		join:      func(p node.Parts) node.Node { return node.NewLocal(p, own, runtime, b.log) },
 		serve: func(ctx context.Context, g *errgroup.Group) {

@@ -140,7 +140,7 @@ func run(ctx context.Context, c config) (err error) {
 	var gateway net.Listener
 	serve.Go(g, noted(&gateway, c.gatewaySocket("ingress.sock")),
 		overHTTP(platform.gateway(requests), serve.H2C, serve.ForGateways))
-	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(requests.Hints(), serve.ForGateways))
+	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(platform.hints(requests), serve.ForGateways))
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
 		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
