@@ -115,3 +115,32 @@ func TestGatewaysNeedNoCertificate(t *testing.T) {
 		t.Errorf("kept are %v", kept)
 	}
 }
+
+// Who reaches the port without a certificate pushes out the traces of others who have none, and of those in which a
+// node has a span no more than half.
+func TestAttackSpansWithoutACertificate(t *testing.T) {
+	store, as := collectorFor(t)
+	edge, stranger := as("edge-1"), as("")
+	const own = trace.TracesLimit / 2
+	several := func(from, n uint64, service string) (spans []*tracepb.ResourceSpans) {
+		for i := range n {
+			spans = append(spans, claim(from+i, service))
+		}
+		return spans
+	}
+	send(t, stranger, several(1, own/2, "headstart-gateway")...) // of these requests, gateways tell first
+	send(t, edge, several(1, own, "headstart-node")...)
+	send(t, stranger, several(own+1, 3*trace.TracesLimit, "headstart-node")...)
+	for i := range uint64(own) {
+		if _, kept := store.Get(number(i + 1)); !kept {
+			t.Fatalf("trace %d is gone", i+1)
+		}
+	}
+	if traces, _, _ := store.Held(); traces != trace.TracesLimit {
+		t.Errorf("%d traces", traces)
+	}
+	send(t, edge, several(10_000, 2*trace.TracesLimit, "headstart-node")...)
+	if _, kept := store.Get(number(own + 3*trace.TracesLimit)); !kept {
+		t.Error("nodes' traces leave others none")
+	}
+}

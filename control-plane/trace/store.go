@@ -8,9 +8,12 @@ import (
 	"sync"
 
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 )
 
-// What a Store keeps. The oldest trace goes first.
+// What a Store keeps. The oldest trace goes first: of those that have a node's span, or of the others, whichever
+// are more. Anybody who reaches the port can send the others.
 const (
 	// tracesLimit is how many traces are kept: the last minutes of a busy gateway, a
 	// whole afternoon of somebody who tries things out.
@@ -33,7 +36,9 @@ type Store struct {
 	order  *list.List        // of *record, the oldest first
 	byID   map[string]string // request id to trace id
 	memory int               // bytes of all traces, about
-	absent absences
+	// others and othersMemory are of those of the traces in which no node has a span.
+	others, othersMemory int
+	absent               absences
 }
 
 // record is one trace as it comes in.
@@ -44,6 +49,7 @@ type record struct {
 	ids     []string // its keys in Store.byID
 	memory  int
 	dropped int
+	other   bool
 }
 
 // NewStore returns an empty store.
@@ -53,9 +59,11 @@ func NewStore() *Store {
 
 // Export takes spans in. Spans that are none are counted in the answer, as OTLP asks
 // for, and never fail the request: a sender would send the good ones again.
-func (s *Store) Export(_ context.Context, req *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
+func (s *Store) Export(ctx context.Context, req *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
 	var rejected int64
 	var reason string
+	_, err := peertls.Peer(ctx)
+	node := err == nil
 	for _, resource := range req.GetResourceSpans() {
 		service := serviceOf(resource.GetResource())
 		for _, scope := range resource.GetScopeSpans() {
@@ -65,7 +73,7 @@ func (s *Store) Export(_ context.Context, req *collectorpb.ExportTraceServiceReq
 					rejected, reason = rejected+1, err.Error()
 					continue
 				}
-				s.add(id, span, size+len(service))
+				s.add(id, span, size+len(service), node)
 			}
 		}
 	}
@@ -76,14 +84,20 @@ func (s *Store) Export(_ context.Context, req *collectorpb.ExportTraceServiceReq
 	return resp, nil
 }
 
-func (s *Store) add(id string, span Span, size int) {
+func (s *Store) add(id string, span Span, size int, node bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.traces[id]
 	if r == nil {
-		r = &record{id: id, spans: map[string]Span{}}
+		r = &record{id: id, spans: map[string]Span{}, other: true}
 		r.place = s.order.PushBack(r)
 		s.traces[id] = r
+		s.others++
+	}
+	if node && r.other {
+		r.other = false
+		s.others--
+		s.othersMemory -= r.memory
 	}
 	if _, ok := r.spans[span.ID]; ok {
 		return // sent twice, as a sender does that missed the answer
@@ -100,9 +114,28 @@ func (s *Store) add(id string, span Span, size int) {
 	}
 	r.memory += size
 	s.memory += size
-	for len(s.traces) > tracesLimit || s.memory > memoryLimit {
-		s.evict(s.order.Front().Value.(*record))
+	if r.other {
+		s.othersMemory += size
 	}
+	for {
+		switch {
+		case len(s.traces) > tracesLimit:
+			s.evict(s.oldest(2*s.others > len(s.traces)))
+		case s.memory > memoryLimit:
+			s.evict(s.oldest(2*s.othersMemory > s.memory))
+		default:
+			return
+		}
+	}
+}
+
+// oldest is the oldest of the others, or of those that have a node's span; there must be one.
+func (s *Store) oldest(other bool) *record {
+	e := s.order.Front()
+	for e.Value.(*record).other != other {
+		e = e.Next()
+	}
+	return e.Value.(*record)
 }
 
 func (s *Store) evict(r *record) {
@@ -114,6 +147,10 @@ func (s *Store) evict(r *record) {
 		s.absent.add(id, NotKept)
 	}
 	s.memory -= r.memory
+	if r.other {
+		s.others--
+		s.othersMemory -= r.memory
+	}
 }
 
 // Get returns a trace by its own id, or the part of a trace that belongs to a request

@@ -137,6 +137,7 @@ var Attacks = []Attack{
 	{Function, Room, "shim/functionapi", "TestAReadThatNobodyTakes", ""},
 	{Function, Room, "shim/buffer", "TestQuota", ""},
 	{Function, Record, "control-plane/event", "TestAFunctionCannotFillTheLog", ""},
+	{Function, Record, "control-plane/trace", "TestAttackSpansWithoutACertificate", ""},
 	{Function, Identity, "shim/functionapi", "TestAttackAFunctionClaimsToBeAnother", ""},
 	{Function, Objects, "shim/engine", "TestAttackAnotherNamespaceSeesNoFetch", ""},
 	{Function, Objects, "shim/source/redis", "TestAttackAnotherNamespaceSeesNoWatch", ""},
