@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,9 @@ import (
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	secretservice "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -48,8 +52,14 @@ type daemon struct {
 	changed   chan struct{} // closed at the next change
 }
 
+// nodeKey is what a gateway has to show at gateway.sock.
+const nodeKey = "the node's key"
+
 func startDaemon(t *testing.T, dir string) *daemon {
 	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "key"), []byte(nodeKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	d := &daemon{workload: newWorkload(t), endpoints: map[string]*discovery.Resource{}, changed: make(chan struct{}), socket: filepath.Join(dir, "ingress.sock")}
 	listen := func(name string) net.Listener {
 		l, err := net.Listen("unix", filepath.Join(dir, name))
@@ -146,6 +156,9 @@ func (d *daemon) serveAs(t *testing.T, metadata map[string]string, name string, 
 
 // DeltaEndpoints sends the endpoints that are asked for, and each change of them.
 func (d *daemon) DeltaEndpoints(s endpointservice.EndpointDiscoveryService_DeltaEndpointsServer) error {
+	if got := metadata.ValueFromIncomingContext(s.Context(), "x-headstart-key"); !slices.Equal(got, []string{nodeKey}) {
+		return status.Errorf(codes.PermissionDenied, "the gateway shows the keys %q", got)
+	}
 	asked := make(chan []string)
 	go func() {
 		defer close(asked)
