@@ -5,7 +5,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/admission"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 // The operator's stores, for both sides.

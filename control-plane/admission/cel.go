@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 )
 
 // variable is a named expression, which those after it may use.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 )
 
 func namespaces(text string, a policy.Annotation) []rule {

@@ -17,10 +17,10 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 // knativeOwned is the label of what Knative makes of its Services; the annotations on it

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/headstart-mesh/headstart/control-plane/check/objects"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 // secretKey is the key of a store's Secret that becomes the daemons' file.

@@ -21,13 +21,13 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/control-plane/trigger"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
@@ -203,14 +203,11 @@ func (c *common) route(state platform.State, changed bool) {
 
 // message tells nodes which functions there are.
 func (c *common) message(all []platform.Function, of func(platform.Function) *nodeapi.Function) *nodeapi.Functions {
-	m := &nodeapi.Functions{}
+	m := &nodeapi.Functions{Stores: c.stores.Messages()}
 	for _, f := range all {
 		if !f.Deleting {
 			m.Functions = append(m.Functions, of(f))
 		}
-	}
-	for _, s := range c.stores {
-		m.Stores = append(m.Stores, s.Message())
 	}
 	return m
 }

@@ -49,6 +49,11 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 // storeProblems are the stores that a node cannot use, for the operator.
 func storeProblems(found []nodes.StoreProblem) (all []admin.NodeProblem) {
 	for _, p := range found {
+		if p.Store == "" {
+			all = append(all, admin.NodeProblem{Message: "keeps its stores from before: " + p.Message,
+				Fix: "correct the list of stores (docs/reference/stores.md); the node reads it again"})
+			continue
+		}
 		all = append(all, admin.NodeProblem{
 			Message: fmt.Sprintf("cannot use store %q: %s", p.Store, p.Message),
 			Fix:     "correct the store's secret for this node (docs/reference/stores.md#secrets); it counts from the next request on",

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 )
 
 const autoscaling = "autoscaling.knative.dev/"

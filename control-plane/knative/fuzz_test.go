@@ -11,7 +11,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/knative"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 )
 
 // Whatever text comes in, Parse returns; and what it accepts can be run.

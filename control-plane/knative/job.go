@@ -8,7 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/knative"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 const jobManifest = `apiVersion: batch/v1

@@ -15,8 +15,8 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/knative"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 var allowed = stores.Stores{

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 )
 
 // check reads a value, or says what is wrong with it.

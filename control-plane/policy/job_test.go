@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 var jobStores = stores.Stores{{Name: "default", Kind: stores.KindS3, Buckets: []string{"videos"}}}

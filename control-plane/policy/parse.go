@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 // Parse reads a function's annotations against the operator's stores. It reports all

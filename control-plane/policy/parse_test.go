@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 var allowed = stores.Stores{

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 // StreamForm is a stream's reference. Its bucket is as those of inputs are; its key is

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 var withQueues = append(stores.Stores{{Name: "queues", Kind: stores.KindRedis, Endpoint: "redis:6379", Buckets: []string{"jobs", "Frames_1"}}}, allowed...)

@@ -63,7 +63,7 @@ func startDaemon(t testing.TB, socket string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory := func(string) (source.Source, error) { return &sourcetest.Memory{}, nil }
+	memory := func(string, string) (source.Source, error) { return &sourcetest.Memory{}, nil }
 	e := engine.New(memory, nil, buf, func(engine.Outcome) {})
 	functions := ingress.NewFunctions()
 	var list []*nodeapi.Function

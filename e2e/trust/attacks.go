@@ -210,6 +210,8 @@ var Attacks = []Attack{
 	{ControlPlane, Rights, "control-plane/istio", "TestAStolenControlPlaneTokenWritesNothingElse", Cluster},
 	{ControlPlane, Rights, "control-plane/admission", "TestTheAPIServerRestrictsTheControlPlane", Cluster},
 	{ControlPlane, Credentials, "manifests/charts", "TestWhoMayDoWhat", Cluster},
+	{ControlPlane, Credentials, "shim/stores", "TestAttackControlPlaneHasCredentialsSentElsewhere", ""},
+	{ControlPlane, Objects, "shim/stores", "TestAttackControlPlaneGivesAStoreToAnotherNamespace", ""},
 	{ControlPlane, Identity, "shim/nodeapi/peertls", "TestClientRefusesTheWrongServer", ""},
 	{ControlPlane, Settings, "shim/relay", "TestWrongEndpointsAreRefused", ""},
 	{ControlPlane, Settings, "shim/relay", "TestWrongExpectationsAreRefused", ""},

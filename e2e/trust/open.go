@@ -16,6 +16,5 @@ var Gaps = []Gap{
 	{Node, Credentials, "has the credentials of all stores"},
 	{Daemon, Settings, "gives the node's gateways the `route` filter's module, and so code to run"},
 	{ControlPlane, Requests, "sends requests of functions to addresses of its choice"},
-	{ControlPlane, Credentials, "has daemons send HTTP stores' credentials to a server of its choice"},
 	{ControlPlane, Identity, "issues a certificate in any node's name"},
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/headstart-mesh/headstart/control-plane/knative"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 const storesFile = "stores.yaml"

@@ -64,7 +64,7 @@ type Outcome struct {
 
 // Engine runs fetches. Its methods may be called at the same time.
 type Engine struct {
-	sources func(store string) (source.Source, error)
+	sources func(function, store string) (source.Source, error)
 	shared  func(store, bucket string) bool
 	buffer  *buffer.Buffer
 	observe func(Outcome)
@@ -102,9 +102,9 @@ func (r Request) explained(err error) error {
 
 var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "the node takes no more inputs")
 
-// New returns an engine. sources finds a store by its name; shared tells in which buckets namespaces
+// New returns an engine. sources finds a store by its name, for a function; shared tells in which buckets namespaces
 // share fetches, nil for none; observe is told of each fetch when it has ended, from the fetch's goroutine.
-func New(sources func(store string) (source.Source, error), shared func(store, bucket string) bool,
+func New(sources func(function, store string) (source.Source, error), shared func(store, bucket string) bool,
 	buf *buffer.Buffer, observe func(Outcome),
 ) *Engine {
 	if shared == nil {
@@ -210,7 +210,7 @@ func (e *Engine) fetch(ctx context.Context, i *Input) error {
 	if err != nil {
 		return err
 	}
-	from, err := e.sources(i.request.Store)
+	from, err := e.sources(i.request.Function, i.request.Store)
 	if err != nil {
 		return fmt.Errorf("opening store %q: %w", i.request.Store, err)
 	}

@@ -375,7 +375,7 @@ func startOver(t *testing.T, buf *buffer.Buffer) *node {
 	t.Helper()
 	n := &node{store: &sourcetest.Memory{}, buffer: buf, outcomes: make(chan engine.Outcome, 2000)}
 	n.store.Put(object, "text/plain", content)
-	n.Engine = engine.New(func(store string) (source.Source, error) {
+	n.Engine = engine.New(func(_, store string) (source.Source, error) {
 		if store != "edge" {
 			return nil, problem.New(http.StatusBadGateway, "StoreUnknown", filterapi.AnnotationStore, "no such store")
 		}

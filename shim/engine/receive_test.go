@@ -154,7 +154,7 @@ func TestABodyThatSpills(t *testing.T) {
 	}
 	defer buf.Close()
 	told, hear := make(chan struct{}), make(chan struct{})
-	e := engine.New(func(string) (source.Source, error) { return nil, errors.ErrUnsupported }, nil, buf, func(engine.Outcome) { close(told); <-hear })
+	e := engine.New(func(string, string) (source.Source, error) { return nil, errors.ErrUnsupported }, nil, buf, func(engine.Outcome) { close(told); <-hear })
 	want := bytes.Repeat(content, 50)
 	from := bytes.NewReader(want)
 	i, err := e.Receive(t.Context(), coming("1", int64(len(want))), of(from, -1))

@@ -125,7 +125,7 @@ func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer
 	}
 	inputs := &staging.Dir{Input: input, Named: named}
 	r.instances = &instances{inputs: inputs}
-	e := engine.New(func(string) (source.Source, error) {
+	e := engine.New(func(string, string) (source.Source, error) {
 		if r.blind {
 			return blindSource{}, nil
 		}

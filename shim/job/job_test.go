@@ -74,7 +74,7 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.dir = &staging.Dir{Input: root}
-	fetches := engine.New(func(string) (source.Source, error) { return r.store, nil }, nil, buf, func(o engine.Outcome) {
+	fetches := engine.New(func(string, string) (source.Source, error) { return r.store, nil }, nil, buf, func(o engine.Outcome) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.functions = append(r.functions, o.Function)

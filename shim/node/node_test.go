@@ -78,7 +78,7 @@ func TestDescribe(t *testing.T) {
 
 // Whoever knows a function finds its store, and its sandboxes each other by their functions' hosts.
 func TestStoresComeBeforeFunctions(t *testing.T) {
-	s, err := stores.Open(t.TempDir())
+	s, err := stores.Open(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestStoresComeBeforeFunctions(t *testing.T) {
 		Functions: []*nodeapi.Function{{Name: "default/video", Store: "edge", Hosts: []string{"video.default"}}},
 		Stores: []*nodeapi.Store{{Name: "edge", Endpoint: "http://one.example", Region: "us-east-1", PathStyle: true,
 			Buckets: []string{"videos"}, Secret: "edge"}}})
-	if _, err := s.Source("edge"); err != nil {
+	if _, err := s.Source("default/fire", "edge"); err != nil {
 		t.Error(err)
 	}
 	if !slices.Equal(found.names, []string{"video.default"}) {

@@ -2161,7 +2161,7 @@ func (x *StoreProblems) GetProblems() []*StoreProblem {
 
 type StoreProblem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The store's name.
+	// The store's name; empty: the message is about the node's own list of stores.
 	Store string `protobuf:"bytes,1,opt,name=store,proto3" json:"store,omitempty"`
 	// What is wrong, of at most 512 bytes, with the secret's name and nothing of its content.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
@@ -2591,8 +2591,10 @@ type Store struct {
 	Shared []string `protobuf:"bytes,150,rep,name=shared,proto3" json:"shared,omitempty"`
 	// With http: hosts that are names must not resolve to private addresses.
 	PublicAddresses bool `protobuf:"varint,160,opt,name=public_addresses,json=publicAddresses,proto3" json:"public_addresses,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Those whose functions may use the store; empty: all. An older daemon does not look.
+	Namespaces    []string `protobuf:"bytes,170,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Store) Reset() {
@@ -2700,6 +2702,13 @@ func (x *Store) GetPublicAddresses() bool {
 		return x.PublicAddresses
 	}
 	return false
+}
+
+func (x *Store) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
 }
 
 // Triggers are the streams that this node consumes for functions; it replaces the set
@@ -3956,7 +3965,7 @@ const file_node_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
 	"\x13InputTemplatesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x02\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -3969,7 +3978,10 @@ const file_node_proto_rawDesc = "" +
 	"\x03tls\x18\b \x01(\bR\x03tls\x12\x1a\n" +
 	"\bdatabase\x18\t \x01(\x05R\bdatabase\x12\x17\n" +
 	"\x06shared\x18\x96\x01 \x03(\tR\x06shared\x12*\n" +
-	"\x10public_addresses\x18\xa0\x01 \x01(\bR\x0fpublicAddresses\"W\n" +
+	"\x10public_addresses\x18\xa0\x01 \x01(\bR\x0fpublicAddresses\x12\x1f\n" +
+	"\n" +
+	"namespaces\x18\xaa\x01 \x03(\tR\n" +
+	"namespaces\"W\n" +
 	"\bTriggers\x126\n" +
 	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\x12\x13\n" +
 	"\x04more\x18\x82\x01 \x01(\bR\x04more\"\xfa\x01\n" +

@@ -122,7 +122,7 @@ func writeSecret(t *testing.T, dir string) {
 // fetchFrom reads what a store has.
 func fetchFrom(t *testing.T, s *Stores, store, ref string) (string, error) {
 	t.Helper()
-	from, err := s.Source(store)
+	from, err := s.Source("default/fire", store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestAttackStoresNameResolvesToTheNodeOrItsMetadata(t *testing.T) {
 					t.Errorf("%s: %q, %v", store, got, err)
 				}
 			}
-			stream, err := s.client("jobs", source.Reference{Scheme: source.SchemeRedis, Bucket: "jobs", Key: "frames"})
+			stream, err := s.client("default/fire", "jobs", source.Reference{Scheme: source.SchemeRedis, Bucket: "jobs", Key: "frames"})
 			if err != nil {
 				t.Fatal(err)
 			}

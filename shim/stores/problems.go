@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// lookEvery is how often the secrets are looked at for what is wrong with them: small files,
-	// and soon enough for somebody who has just changed one.
+	// lookEvery is how often the node's own list is looked at, and the secrets for what is wrong with them:
+	// small files, and soon enough for somebody who has just changed one.
 	lookEvery = 2 * time.Second
 	// problemsMost and wordsMost are how much the control plane is told.
 	problemsMost = 20
@@ -79,10 +79,12 @@ func (s *Stores) problems(ctx context.Context) *nodeapi.StoreProblems {
 	open := maps.Clone(s.open)
 	s.mu.Unlock()
 	m := &nodeapi.StoreProblems{}
+	if err := s.look(); err != nil {
+		m.Problems = append(m.Problems, problemOf("", err.Error()))
+	}
 	for name, st := range open {
 		if said := st.problem(ctx); said != "" {
-			message := strings.ToValidUTF8(said[:min(len(said), wordsMost)], "")
-			m.Problems = append(m.Problems, &nodeapi.StoreProblem{Store: name, Message: message})
+			m.Problems = append(m.Problems, problemOf(name, said))
 		}
 	}
 	slices.SortFunc(m.Problems, func(a, b *nodeapi.StoreProblem) int {
@@ -92,7 +94,12 @@ func (s *Stores) problems(ctx context.Context) *nodeapi.StoreProblems {
 	return m
 }
 
-// Watch tells of the stores' problems whenever they are others than before, until ctx ends.
+func problemOf(store, said string) *nodeapi.StoreProblem {
+	return &nodeapi.StoreProblem{Store: store, Message: strings.ToValidUTF8(said[:min(len(said), wordsMost)], "")}
+}
+
+// Watch follows the node's own list, and tells of the stores' problems whenever they are others than before,
+// until ctx ends.
 func (s *Stores) Watch(ctx context.Context, tell func(*nodeapi.StoreProblems), log *slog.Logger) {
 	told := &nodeapi.StoreProblems{}
 	look := time.NewTicker(lookEvery)

@@ -88,7 +88,7 @@ func TestProblemsOfSecrets(t *testing.T) {
 }
 
 func TestProblemsOfADirectoryThatIsNotThere(t *testing.T) {
-	s, err := Open("/not/there")
+	s, err := Open("/not/there", "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package stores are the stores that the operator allows, as the control plane lists them: where
-// inputs come from, and the streams that functions are called for. Their credentials never pass the
-// control plane: they lie in files on the node.
+// Package stores are the stores that the operator allows: where inputs come from, and the streams that
+// functions are called for. The list is a file on the node, or comes from the control plane. The stores'
+// credentials never pass the control plane: they lie in files on the node.
 package stores
 
 import (
@@ -10,6 +10,7 @@ import (
 	status "net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -29,6 +30,7 @@ import (
 type Stores struct {
 	secrets *os.Root // nil: the node has no secrets
 	missing error    // why not
+	own     *own     // nil: the control plane says which stores there are
 
 	mu   sync.Mutex
 	open map[string]*store
@@ -53,8 +55,9 @@ type opened interface {
 	Close()
 }
 
-// Open returns no stores yet. A directory of secrets need not exist.
-func Open(secretsDir string) (*Stores, error) {
+// Open returns the stores of the node's own list, a file; empty: none yet, Set brings them. A directory of
+// secrets need not exist.
+func Open(secretsDir, list string) (*Stores, error) {
 	s := &Stores{open: map[string]*store{}}
 	var err error
 	if s.secrets, err = os.OpenRoot(secretsDir); err != nil {
@@ -63,19 +66,31 @@ func Open(secretsDir string) (*Stores, error) {
 			return nil, s.missing
 		}
 	}
+	if list != "" {
+		s.own = &own{path: list}
+		s.look()
+	}
 	return s, nil
 }
 
 // Close ends the connections to the stores.
 func (s *Stores) Close() {
-	s.Set(nil)
+	s.replace(nil)
 	if s.secrets != nil {
 		_ = s.secrets.Close() // it was only read from
 	}
 }
 
-// Set replaces the list. Stores that stay as they are keep their connections.
+// Set takes the control plane's list. It does not count on a node that has its own: a control plane that
+// somebody has taken over would have the stores' credentials sent to servers of its choice.
 func (s *Stores) Set(list []*nodeapi.Store) {
+	if s.own == nil {
+		s.replace(list)
+	}
+}
+
+// replace replaces the list. Stores that stay as they are keep their connections.
+func (s *Stores) replace(list []*nodeapi.Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := make(map[string]*store, len(list))
@@ -143,15 +158,27 @@ func (s *Stores) credentials(c *nodeapi.Store) func(context.Context) (secret.Sec
 	}
 }
 
-// Source is where the inputs of a store come from.
-func (s *Stores) Source(name string) (source.Source, error) {
+// Source is where the inputs of a store come from, for a function.
+func (s *Stores) Source(function, name string) (source.Source, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st, ok := s.open[name]; ok && st.err != nil {
+	st, ok := s.open[name]
+	switch {
+	case !ok:
+		return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationStore,
+			fmt.Sprintf("store %q is not on the operator's list%s", name, s.own.delay()))
+	case !st.grants(function):
+		return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationStore,
+			fmt.Sprintf("store %q is not for the functions of the namespace%s", name, s.own.delay()))
+	case st.err != nil:
 		return nil, fmt.Errorf("store %q: %w", name, st.err)
-	} else if ok {
-		return st.source, nil
 	}
-	return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationStore,
-		fmt.Sprintf("store %q is not on the operator's list", name))
+	return st.source, nil
+}
+
+// grants tells whether a function may use the store. Functions have the names namespace/name.
+func (st *store) grants(function string) bool {
+	granted := st.config.GetNamespaces()
+	namespace, _, _ := strings.Cut(function, "/")
+	return len(granted) == 0 || slices.Contains(granted, namespace)
 }

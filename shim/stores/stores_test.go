@@ -20,7 +20,7 @@ const accessKey = "access_key_id = AKIDEXAMPLE\nsecret_access_key = wJalrXUtnFEM
 func newStores(t *testing.T) (*Stores, string) {
 	t.Helper()
 	dir := t.TempDir()
-	s, err := Open(dir)
+	s, err := Open(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +37,11 @@ func edge(endpoint string) *nodeapi.Store {
 
 func TestStoresFollowTheOperatorsList(t *testing.T) {
 	s, _ := newStores(t)
-	if _, err := s.Source("edge"); problem.Of(err).Title != "StoreNotAllowed" {
+	if _, err := s.Source("default/fire", "edge"); problem.Of(err).Title != "StoreNotAllowed" {
 		t.Errorf("before the first list: %v", err)
 	}
 	s.Set([]*nodeapi.Store{edge("http://one.example:9000")})
-	first, err := s.Source("edge")
+	first, err := s.Source("default/fire", "edge")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,17 +49,17 @@ func TestStoresFollowTheOperatorsList(t *testing.T) {
 		edge("http://one.example:9000"),
 		{Name: "archive", Endpoint: "http://two.example", Region: "us-east-1", Buckets: []string{"old"}, Secret: "a"},
 	})
-	if same, err := s.Source("edge"); err != nil || same != first {
+	if same, err := s.Source("default/fire", "edge"); err != nil || same != first {
 		t.Errorf("a store that stays as it was loses its connections: %v", err)
 	}
-	if other, err := s.Source("archive"); err != nil || other == first {
+	if other, err := s.Source("default/fire", "archive"); err != nil || other == first {
 		t.Errorf("the second store is the first: %v", err)
 	}
 	s.Set([]*nodeapi.Store{edge("http://three.example:9000")})
-	if changed, err := s.Source("edge"); err != nil || changed == first {
+	if changed, err := s.Source("default/fire", "edge"); err != nil || changed == first {
 		t.Errorf("a store that has changed is still the old one: %v", err)
 	}
-	_, err = s.Source("archive")
+	_, err = s.Source("default/fire", "archive")
 	if p := problem.Of(err); p.Title != "StoreNotAllowed" || p.Status != http.StatusForbidden || !strings.Contains(p.Detail, "archive") {
 		t.Errorf("a store that left the list: %v", err)
 	}
@@ -81,10 +81,10 @@ func TestSharedBuckets(t *testing.T) {
 func TestAStoreThatCannotBeUsedHarmsNoOther(t *testing.T) {
 	s, _ := newStores(t)
 	s.Set([]*nodeapi.Store{{Name: "bad", Endpoint: "http://bad.example"}, edge("http://one.example")})
-	if _, err := s.Source("bad"); err == nil || !strings.Contains(err.Error(), `"bad"`) {
+	if _, err := s.Source("default/fire", "bad"); err == nil || !strings.Contains(err.Error(), `"bad"`) {
 		t.Errorf("the bad one: %v", err)
 	}
-	if _, err := s.Source("edge"); err != nil {
+	if _, err := s.Source("default/fire", "edge"); err != nil {
 		t.Errorf("the good one: %v", err)
 	}
 }
@@ -104,7 +104,7 @@ func TestStoresHaveTheAdapterOfTheirKind(t *testing.T) {
 		"jobs":   {"redis://jobs/k", "StoreUnavailable"},
 		"models": {"https://models.example.com/k", "StoreForbidden"}, // there is no secret
 	} {
-		from, err := s.Source(name)
+		from, err := s.Source("default/fire", name)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -118,7 +118,7 @@ func TestStoresHaveTheAdapterOfTheirKind(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"newer", "bad"} {
-		if _, err := s.Source(name); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := s.Source("default/fire", name); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -146,7 +146,7 @@ func (sink) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
 func fetch(t *testing.T, s *Stores) error {
 	t.Helper()
-	from, err := s.Source("edge")
+	from, err := s.Source("default/fire", "edge")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestSecretsComeFromTheNode(t *testing.T) {
 
 func TestANodeWithoutSecrets(t *testing.T) {
 	url, _ := s3Server(t)
-	s, err := Open(filepath.Join(t.TempDir(), "none"))
+	s, err := Open(filepath.Join(t.TempDir(), "none"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestANodeWithoutSecrets(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(file); err == nil || !strings.Contains(err.Error(), "--secrets-dir") {
+	if _, err := Open(file, ""); err == nil || !strings.Contains(err.Error(), "--secrets-dir") {
 		t.Errorf("a file as directory: %v", err)
 	}
 }

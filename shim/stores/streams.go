@@ -25,7 +25,7 @@ func (s *Stores) Stream(t *nodeapi.Trigger, consumer string, gone func(consumer 
 		return nil, err
 	}
 	return redis.New(redis.Config{Key: ref.Bucket + ":" + ref.Key, Function: t.GetFunction(), Consumer: consumer, Gone: gone,
-		Client: func() (*goredis.Client, error) { return s.client(t.GetStore(), ref) }}), nil
+		Client: func() (*goredis.Client, error) { return s.client(t.GetFunction(), t.GetStore(), ref) }}), nil
 }
 
 // EndStreams ends the connections to streams, and lets none begin.
@@ -45,15 +45,15 @@ func (st *store) closeStreams() {
 	}
 }
 
-// client is the store's, if that has the stream.
-func (s *Stores) client(name string, ref source.Reference) (*goredis.Client, error) {
+// client is the store's, if that has the stream and is for the function.
+func (s *Stores) client(function, name string, ref source.Reference) (*goredis.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.open[name]
-	if s.streamless || st == nil || st.config.GetKind() != source.SchemeRedis || ref.Scheme != source.SchemeRedis ||
+	if s.streamless || st == nil || !st.grants(function) || st.config.GetKind() != source.SchemeRedis || ref.Scheme != source.SchemeRedis ||
 		!slices.Contains(st.config.GetBuckets(), ref.Bucket) {
 		return nil, problem.New(http.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationTrigger,
-			fmt.Sprintf("store %q is not on the operator's list as a redis one with bucket %q", name, ref.Bucket))
+			fmt.Sprintf("store %q is not on the operator's list as a redis one with bucket %q for the function's namespace%s", name, ref.Bucket, s.own.delay()))
 	}
 	if st.streams == nil {
 		c := st.config

@@ -27,13 +27,13 @@ func TestStreamsFollowTheOperatorsList(t *testing.T) {
 	}
 	refused := func(what, store string, ref source.Reference) {
 		t.Helper()
-		if _, err := s.client(store, ref); problem.Of(err).Title != "StoreNotAllowed" {
+		if _, err := s.client("default/fire", store, ref); problem.Of(err).Title != "StoreNotAllowed" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	refused("before the first list", "queues", frames)
 	s.Set([]*nodeapi.Store{queues("one.example:6379"), edge("http://two.example:9000")})
-	first, err := s.client("queues", frames)
+	first, err := s.client("default/fire", "queues", frames)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestStreamsFollowTheOperatorsList(t *testing.T) {
 	refused("no redis", "edge", source.Reference{Scheme: "redis", Bucket: "videos", Key: "frames"})
 	refused("no stream", "queues", source.Reference{Scheme: "s3", Bucket: "jobs", Key: "frames"})
 	s.Set([]*nodeapi.Store{queues("one.example:6379")})
-	if same, err := s.client("queues", frames); err != nil || same != first {
+	if same, err := s.client("default/fire", "queues", frames); err != nil || same != first {
 		t.Errorf("a store that stays as it was loses its connections: %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, "queues")); err != nil {
@@ -60,7 +60,7 @@ func TestStreamsFollowTheOperatorsList(t *testing.T) {
 	changed := queues("three.example:6379")
 	changed.Tls = true
 	s.Set([]*nodeapi.Store{changed})
-	third, err := s.client("queues", frames)
+	third, err := s.client("default/fire", "queues", frames)
 	if err != nil || third == first {
 		t.Fatalf("a store that has changed: %v", err)
 	}
@@ -78,7 +78,7 @@ func TestStreamsFollowTheOperatorsList(t *testing.T) {
 func TestStreamsEndBeforeTheStores(t *testing.T) {
 	s, _ := newStores(t)
 	s.Set([]*nodeapi.Store{queues("one.example:6379")})
-	client, err := s.client("queues", frames)
+	client, err := s.client("default/fire", "queues", frames)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,10 +86,10 @@ func TestStreamsEndBeforeTheStores(t *testing.T) {
 	if client.Ping(t.Context()).Err() == nil {
 		t.Error("the connection is still open")
 	}
-	if _, err := s.client("queues", frames); err == nil {
+	if _, err := s.client("default/fire", "queues", frames); err == nil {
 		t.Error("a stream begins again")
 	}
-	if _, err := s.Source("queues"); err != nil {
+	if _, err := s.Source("default/fire", "queues"); err != nil {
 		t.Error(err)
 	}
 }

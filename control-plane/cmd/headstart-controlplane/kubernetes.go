@@ -24,10 +24,10 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/control-plane/lease"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 )
 
 const (

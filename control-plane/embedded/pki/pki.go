@@ -18,7 +18,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 )
 
 const (

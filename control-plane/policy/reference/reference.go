@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 const intro = `<!-- Made by "make generate" from control-plane/policy. Do not edit. -->

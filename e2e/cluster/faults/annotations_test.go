@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 // What a cluster is to refuse is refused, in the words that are looked for there: a change of

@@ -89,7 +89,7 @@ func newNode(t *testing.T, program ...string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fetches := engine.New(func(string) (source.Source, error) { return n.store, nil }, nil, buf, func(engine.Outcome) {})
+	fetches := engine.New(func(string, string) (source.Source, error) { return n.store, nil }, nil, buf, func(engine.Outcome) {})
 	in := ingress.New(ingress.Config{Node: "edge", Functions: functions, ControlPlane: n, Instances: n, Engine: fetches, Deliveries: sockets, Metrics: ingress.NewMetrics(registry), Log: log})
 	n.gateway = httptest.NewServer(in.Gateway())
 	ctx, cancel := context.WithCancel(context.Background())

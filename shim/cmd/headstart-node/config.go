@@ -24,6 +24,7 @@ import (
 type config struct {
 	platform                     string
 	stateDir, runDir, secretsDir string
+	stores                       string
 	controlPlane, controlName    string
 	controlPlaneAny              string
 	ca, revoked                  string

@@ -75,7 +75,7 @@ func run(ctx context.Context, c config) (err error) {
 	}
 	defer func() { err = errors.Join(err, kept.Close()) }()
 	registry.MustRegister(buffer.NewCollector(kept.Buffer))
-	allowed, err := stores.Open(c.secretsDir)
+	allowed, err := stores.Open(c.secretsDir, c.stores)
 	if err != nil {
 		return err
 	}

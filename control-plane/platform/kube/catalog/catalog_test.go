@@ -15,7 +15,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/catalog"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
-	"github.com/headstart-mesh/headstart/control-plane/stores"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 var reader = catalog.Reader{Stores: stores.Stores{

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headstart-mesh/headstart/control-plane/policy/field"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 )
 
 // maxHost is the longest DNS name (RFC 1035, section 2.3.4).

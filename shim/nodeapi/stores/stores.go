@@ -68,7 +68,8 @@ func (s Store) Schemes() []string {
 // Message returns the store as nodes are told of it.
 func (s Store) Message() *nodeapi.Store {
 	return &nodeapi.Store{Name: s.Name, Kind: s.Kind, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle,
-		Tls: s.TLS, Database: int32(s.Database), PublicAddresses: s.Public, Buckets: s.Buckets, Shared: s.Shared, Secret: s.Secret}
+		Tls: s.TLS, Database: int32(s.Database), PublicAddresses: s.Public, Buckets: s.Buckets, Shared: s.Shared, Secret: s.Secret,
+		Namespaces: s.Namespaces}
 }
 
 // Grants reports whether the functions of the namespace may use the store.
@@ -86,6 +87,15 @@ func (ss Stores) Get(name string) (Store, bool) {
 		return Store{}, false
 	}
 	return ss[i], true
+}
+
+// Messages returns all of them as nodes are told of them.
+func (ss Stores) Messages() []*nodeapi.Store {
+	all := make([]*nodeapi.Store, len(ss))
+	for i, s := range ss {
+		all[i] = s.Message()
+	}
+	return all
 }
 
 // Names returns the names of the stores, in the file's order.

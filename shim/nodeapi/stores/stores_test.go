@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headstart-mesh/headstart/control-plane/stores"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 const valid = `
@@ -192,7 +192,7 @@ func TestParseRefusesAField(t *testing.T) {
 
 // The schema of the chart's values takes the names that Parse takes.
 func TestTheChartsSchemaHasTheGrammar(t *testing.T) {
-	const file = "../../manifests/charts/headstart/values.schema.json"
+	const file = "../../../manifests/charts/headstart/values.schema.json"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestTheChartsSchemaHasTheGrammar(t *testing.T) {
 }
 
 func TestThePageHasTheGrammar(t *testing.T) {
-	page, err := os.ReadFile("../../docs/reference/stores.md")
+	page, err := os.ReadFile("../../../docs/reference/stores.md")
 	if err != nil {
 		t.Fatal(err)
 	}
