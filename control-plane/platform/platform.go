@@ -4,8 +4,11 @@ package platform
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -192,6 +195,25 @@ type Request struct {
 	Function string
 	// Node is where the request is parked: the gateway's own node.
 	Node string
+	// Caller is the function that calls, as its node says; empty: none, or no function.
+	Caller string
+}
+
+// Admits tells whether functions of a namespace may call it.
+func (f Function) Admits(namespace string) bool {
+	own, _, _ := strings.Cut(f.Name, "/")
+	return namespace == own || slices.Contains(f.Policy.CallerNamespaces(), namespace)
+}
+
+// RefusesCaller returns why another function may not call it, nil if it may, or there is none.
+func (f Function) RefusesCaller(caller string) error {
+	namespace, _, _ := strings.Cut(caller, "/")
+	if caller == "" || f.Admits(namespace) {
+		return nil
+	}
+	return &Refusal{Status: http.StatusForbidden, Reason: "CallNotAllowed", Field: policy.KeyCallers,
+		Message: fmt.Sprintf("function %s does not let functions of namespace %s call it; its annotation %s may name that",
+			f.Name, namespace, policy.KeyCallers)}
 }
 
 // Refusal says why a request gets no instance, in words for the function's owner.

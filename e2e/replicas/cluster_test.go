@@ -141,6 +141,9 @@ func (c *cluster) join(node, ip string) {
 	c.mu.Unlock()
 	c.put("ADDED", "pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "headstart-node-" + node, UID: types.UID("daemon-" + node)},
 		Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: ip}}}})
+	c.put("ADDED", "pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "gateway-" + node, UID: types.UID("gateway-" + node)},
+		Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{{Name: "headstart",
+			VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/run/headstart/gateway"}}}}}})
 }
 
 // get returns a copy of an object, nil if there is none.

@@ -186,6 +186,8 @@ var Attacks = []Attack{
 	{Node, Identity, "control-plane/activation", "TestAttackANodeClaimsACaller", ""},
 	{Node, Identity, "control-plane/identity", "TestARevokedNodeIsOut", ""},
 	{Node, Identity, "shim/identity", "TestARevokedNodeHasNoPeers", ""},
+	{Node, Requests, "control-plane/platform/kube", "TestAttackANodeAsksForWhatItCannotSend", ""},
+	{Node, Calls, "control-plane/platform/kube", "TestConformance/ACallerNeedsLeave", ""},
 
 	{Daemon, Host, "shim/runtime/spec", "TestApplyRefuses", ""},
 	{Daemon, Host, "shim/nodeapi/descriptors", "TestFetchFromOthers", ""},

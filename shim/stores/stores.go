@@ -68,7 +68,7 @@ func Open(secretsDir, list string) (*Stores, error) {
 	}
 	if list != "" {
 		s.own = &own{path: list}
-		s.look()
+		_ = s.look() // Watch tells what is wrong
 	}
 	return s, nil
 }

@@ -50,8 +50,8 @@ func (s *Stores) client(function, name string, ref source.Reference) (*goredis.C
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.open[name]
-	if s.streamless || st == nil || !st.grants(function) || st.config.GetKind() != source.SchemeRedis || ref.Scheme != source.SchemeRedis ||
-		!slices.Contains(st.config.GetBuckets(), ref.Bucket) {
+	if s.streamless || st == nil || !st.grants(function) ||
+		st.config.GetKind() != source.SchemeRedis || ref.Scheme != source.SchemeRedis || !slices.Contains(st.config.GetBuckets(), ref.Bucket) {
 		return nil, problem.New(http.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationTrigger,
 			fmt.Sprintf("store %q is not on the operator's list as a redis one with bucket %q for the function's namespace%s", name, ref.Bucket, s.own.delay()))
 	}

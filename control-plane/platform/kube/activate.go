@@ -70,6 +70,12 @@ func (p *Platform) bind(r platform.Request, joined **attempt) (platform.Instance
 	if f == nil {
 		return platform.Instance{}, nil, unknownFunction()
 	}
+	if !p.maySend(r.Node, f) {
+		return platform.Instance{}, f.moved, nil // what has just come to the node may be known in a moment
+	}
+	if err := f.RefusesCaller(r.Caller); err != nil {
+		return platform.Instance{}, nil, err
+	}
 	if f.Withdrawn {
 		return p.lastResort(f, r)
 	}
@@ -221,6 +227,8 @@ func (p *Platform) late(ctx context.Context, r platform.Request) error {
 	what := "the cluster made no pod"
 	if f := p.functions[r.Function]; f != nil {
 		switch {
+		case !p.maySend(r.Node, f):
+			return notFrom(r)
 		case len(f.pending) > 0:
 			what = "the scheduler gave pod " + f.pending[0].Name + " no node"
 		case f.lost > 0:

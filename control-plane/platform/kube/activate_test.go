@@ -125,7 +125,7 @@ func TestWhoGoesAwayDoesNotEndTheScaleUp(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		all.Go(func() {
-			if _, err := w.p.Activate(gone, platform.Request{Function: fire}); !errors.Is(err, context.Canceled) {
+			if _, err := w.p.Activate(gone, platform.Request{Function: fire, Node: "edge"}); !errors.Is(err, context.Canceled) {
 				t.Errorf("the one who went away got %v", err)
 			}
 		})
@@ -163,7 +163,7 @@ func TestAControlPlaneWithoutAToken(t *testing.T) {
 		w.settle()
 		a.fault("update deployments/scale.apps", apierrors.NewUnauthorized("Unauthorized"))
 		began := time.Now()
-		_, err := w.p.Activate(t.Context(), platform.Request{Function: "default/other"})
+		_, err := w.p.Activate(t.Context(), platform.Request{Function: "default/other", Node: "edge"})
 		if r, ok := errors.AsType[*platform.Refusal](err); !ok || r.Reason != "PlatformUnavailable" || time.Since(began) < 4*time.Second {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
@@ -184,7 +184,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 			t.Errorf("bound to %+v", again)
 		}
 		began := time.Now()
-		_, err := w.p.Activate(t.Context(), platform.Request{Function: "default/other"})
+		_, err := w.p.Activate(t.Context(), platform.Request{Function: "default/other", Node: "edge"})
 		if r, ok := errors.AsType[*platform.Refusal](err); !ok || r.Reason != "PlatformUnavailable" || r.Status != 503 {
 			t.Errorf("scale-up: %v", err)
 		}
@@ -193,7 +193,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 		}
 		w.wantPhases(platform.Ready)
 		a.fault("*", nil)
-		if _, err := w.p.Activate(t.Context(), platform.Request{Function: "default/other"}); err != nil {
+		if _, err := w.p.Activate(t.Context(), platform.Request{Function: "default/other", Node: "edge"}); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 	})

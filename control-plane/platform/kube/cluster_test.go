@@ -131,7 +131,7 @@ func TestOnACluster(t *testing.T) {
 		w.until("scaling is forbidden", func() bool { return w.refusal().Reason == "ScaleUpForbidden" })
 		api.allow(t, "")
 		w.until("scaling is allowed", func() bool {
-			_, err := w.p.Activate(t.Context(), platform.Request{Function: fire})
+			_, err := w.p.Activate(t.Context(), platform.Request{Function: fire, Node: "edge"})
 			return err == nil
 		})
 		w.stop()
@@ -148,7 +148,7 @@ func TestOnACluster(t *testing.T) {
 		w.until("the function is there", func() bool { return len(w.p.State().Functions) == 1 })
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
-		waiting.Go(func() { w.p.Activate(ctx, platform.Request{Function: fire}) }) // in vain: nobody makes the pod
+		waiting.Go(func() { w.p.Activate(ctx, platform.Request{Function: fire, Node: "edge"}) }) // in vain: nobody makes the pod
 		w.until("it is scaled up", func() bool {
 			s, err := sets.Get(t.Context(), "fire", metav1.GetOptions{})
 			return err == nil && *s.Spec.Replicas == 1
@@ -178,14 +178,14 @@ func TestOnACluster(t *testing.T) {
 		if again := w.activate(); again.ID != in.ID || again.Phase != platform.Ready {
 			t.Errorf("bound to %+v", again)
 		}
-		_, err := w.p.Activate(t.Context(), platform.Request{Function: other.Name})
+		_, err := w.p.Activate(t.Context(), platform.Request{Function: other.Name, Node: "edge"})
 		if r, ok := errors.AsType[*platform.Refusal](err); !ok || r.Reason != "PlatformUnavailable" {
 			t.Errorf("scale-up: %v", err)
 		}
 		w.wantPhases(platform.Ready)
 		line.mend(t)
 		w.until("it is back", func() bool { return w.p.Healthy() == nil })
-		if _, err := w.p.Activate(t.Context(), platform.Request{Function: other.Name}); err != nil {
+		if _, err := w.p.Activate(t.Context(), platform.Request{Function: other.Name, Node: "edge"}); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
 		w.stop()

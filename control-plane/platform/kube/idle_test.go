@@ -268,7 +268,7 @@ func TestAWorkloadIsIdleWithTheLastOfItsFunctions(t *testing.T) {
 		w.p.Load("edge", nil)
 		time.Sleep(window + drained + 2*moment)
 		w.wantPhases()
-		if _, err := w.p.Activate(t.Context(), platform.Request{Function: "default/twin"}); err != nil {
+		if _, err := w.p.Activate(t.Context(), platform.Request{Function: "default/twin", Node: "edge"}); err != nil {
 			t.Error(err)
 		}
 		wantScales(t, a, 1, 0, 1)

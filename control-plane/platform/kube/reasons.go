@@ -6,6 +6,7 @@ const (
 	reasonFunctionUnknown       = "FunctionUnknown"
 	reasonNoInstance            = "NoInstance"
 	reasonNodeUnavailable       = "NodeUnavailable"
+	reasonNodeNotAllowed        = "NodeNotAllowed"
 	reasonScaledByAnother       = "ScaledByAnother"
 	reasonPodRefused            = "PodRefused"
 	reasonUnschedulable         = "Unschedulable"

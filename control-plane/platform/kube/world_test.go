@@ -61,6 +61,12 @@ type api interface {
 
 func newWorld(t testing.TB, c, own kube.Clients, a api) *world {
 	w := &world{t: t, clients: c, own: own, api: a, nodes: map[string]bool{}, failed: map[string]time.Time{}}
+	for _, node := range []string{"edge", "cloud", "fog"} {
+		w.place("kube-system", node, func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "headstart", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/run/headstart/gateway"}}}}
+		})
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { w.control(ctx) })
@@ -68,6 +74,17 @@ func newWorld(t testing.TB, c, own kube.Clients, a api) *world {
 	w.stop = sync.OnceFunc(func() { w.end(); cancel(); running.Wait() })
 	t.Cleanup(w.stop)
 	return w
+}
+
+// place makes a pod on a node, if there is none of the namespace; about says what it is.
+func (w *world) place(ns, node string, about func(*corev1.Pod)) {
+	w.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "on-" + node},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main", Image: "main"}}}}
+	about(p)
+	if _, err := w.clients.Kubernetes.CoreV1().Pods(ns).Create(context.Background(), p, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		w.must(err)
+	}
 }
 
 // start starts a control plane.
@@ -110,6 +127,9 @@ func (w *world) Deploy(f platform.Function) {
 
 func serviceOf(ns, name string, f platform.Function) *corev1.Service {
 	annotations := map[string]string{policy.KeyScaleToZero: f.Policy.ScaleToZero.String(), policy.KeyReadyTimeout: f.Policy.ReadyTimeout.String()}
+	if f.Policy.Callers != "" {
+		annotations[policy.KeyCallers] = f.Policy.Callers
+	}
 	if f.Policy.Input != "" {
 		annotations[policy.KeyInput] = f.Policy.Input
 	}

@@ -40,6 +40,9 @@ func (p *Platform) Activate(ctx context.Context, r platform.Request) (platform.I
 	if !ok {
 		return platform.Instance{}, &platform.Refusal{Status: http.StatusNotFound, Reason: "FunctionUnknown", Message: "no such function is deployed"}
 	}
+	if err := f.RefusesCaller(r.Caller); err != nil {
+		return platform.Instance{}, err
+	}
 	p.activity.Touch(f.Name)
 	if in := p.usable(f.Name); in != nil {
 		if p.joined[in.Node] {

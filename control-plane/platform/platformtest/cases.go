@@ -2,6 +2,7 @@ package platformtest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -136,6 +137,23 @@ func (s suite) aRequestIsBoundBeforeReadiness() {
 	}
 	if st := s.awaitPhase(in.ID, platform.Starting); st != in {
 		s.Errorf("state has %+v, the request was bound to %+v", st, in)
+	}
+}
+
+// A node may say that a function of its own calls another one: which may, the other one's owner says.
+func (s suite) aCallerNeedsLeave() {
+	s.Join("edge")
+	f := Fire()
+	f.Policy.Callers = "shop"
+	s.deploy(f)
+	for caller, may := range map[string]bool{
+		"": true, "default/other": true, "shop/cart": true, "shop2/cart": false, "bank/shop": false,
+	} {
+		_, err := s.Platform().Activate(s.Context(), platform.Request{Function: f.Name, Node: "edge", Caller: caller})
+		r, refused := errors.AsType[*platform.Refusal](err)
+		if may != (err == nil) || !may && (!refused || r.Status != http.StatusForbidden || r.Reason != "CallNotAllowed") {
+			s.Errorf("called by %q: %v", caller, err)
+		}
 	}
 }
 

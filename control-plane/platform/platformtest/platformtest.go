@@ -68,6 +68,7 @@ func Test(t *testing.T, run func(t *testing.T, test func(*testing.T, World))) {
 		{"WatchTellsOfChanges", suite.watchTellsOfChanges},
 		{"WatchEndsWithItsContext", suite.watchEndsWithItsContext},
 		{"AnUnknownFunctionIsRefused", suite.anUnknownFunctionIsRefused},
+		{"ACallerNeedsLeave", suite.aCallerNeedsLeave},
 		{"NoNodeIsRefused", suite.noNodeIsRefused},
 		{"AnUnknownNodeIsRefused", suite.anUnknownNodeIsRefused},
 		{"AFunctionRunsOnItsOwnNode", suite.aFunctionRunsOnItsOwnNode},

@@ -2,6 +2,7 @@ package object
 
 import (
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,6 +15,8 @@ const (
 	// mutual TLS.
 	tlsMode      = "security.istio.io/tlsMode"
 	tlsModeIstio = "istio"
+	// gatewayDir is what manifests/istio mounts into gateways.
+	gatewayDir = "/run/headstart/gateway"
 )
 
 // Failure is why a pod's program does not come up, although the pod has a node.
@@ -33,6 +36,10 @@ type Pod struct {
 	RuntimeClass string
 	// Ports are the named ports of its containers.
 	Ports map[string]int32
+	// Gateway: it has the directory of its node with the sockets for gateways.
+	Gateway bool
+	// Mirror: the kubelet made it, for a static pod.
+	Mirror bool
 	// MeshTLS: it has a sidecar that takes the mesh's mutual TLS.
 	MeshTLS bool
 }
@@ -51,6 +58,8 @@ func PodOf(o any) (*Pod, error) {
 			MeshTLS: p.Labels[tlsMode] == tlsModeIstio, Failure: failureOf(&p.Status)}
 		kept.Labels, kept.CreationTimestamp, kept.DeletionTimestamp = p.Labels, p.CreationTimestamp, p.DeletionTimestamp
 		kept.Annotations = annotations(p.Annotations)
+		kept.Gateway = slices.ContainsFunc(p.Spec.Volumes, hasGatewayDir)
+		_, kept.Mirror = p.Annotations[corev1.MirrorPodAnnotationKey]
 		if p.Spec.RuntimeClassName != nil {
 			kept.RuntimeClass = *p.Spec.RuntimeClassName
 		}
@@ -65,6 +74,15 @@ func PodOf(o any) (*Pod, error) {
 		return kept, nil
 	}
 	return nil, otherKind(o, "Pod")
+}
+
+// hasGatewayDir tells whether a volume is the gateways' directory of the node, or has it inside.
+func hasGatewayDir(v corev1.Volume) bool {
+	if v.HostPath == nil {
+		return false
+	}
+	inside, err := filepath.Rel(filepath.Clean(v.HostPath.Path), gatewayDir)
+	return err == nil && filepath.IsLocal(inside)
 }
 
 // addressOf is zero for what is none: the API server takes no other.
