@@ -33,8 +33,8 @@ const (
 	filterName       = "headstart-prefetch"
 	gatewaysName     = "headstart-gateways"
 	keysName         = "headstart-keys"
-	keyFilterName    = "headstart-key" // of the clusters in gatewaysName
-	routeFilterName  = "headstart.route"
+	keyFilterName    = "headstart-key"   // of the clusters in gatewaysName
+	oldFilterName    = "headstart.route" // of an older version
 	generatedObjects = "app.kubernetes.io/managed-by=headstart,app.kubernetes.io/component=function"
 )
 
@@ -269,8 +269,8 @@ func lookEnvoyFilters(ctx context.Context, l *look) Outcome {
 	if !gateways.keyed() {
 		return fail("EnvoyFilter %s is of an older version, without the gateways' key: daemons refuse their streams and hints", gatewaysName)
 	}
-	if !gateways.has(routeFilterName) {
-		return warn("EnvoyFilter %s is of an older version, without the filter %s: gateways spread requests by weight only", gatewaysName, routeFilterName)
+	if gateways.has(oldFilterName) {
+		return warn("EnvoyFilter %s is of an older version: gateways take the filter %s, code, from their nodes' daemons", gatewaysName, oldFilterName)
 	}
 	return pass("%s and %d of functions", gatewaysName, len(all))
 }

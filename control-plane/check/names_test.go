@@ -8,7 +8,6 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/identity"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
-	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
 // The checks have the names once more, so that the CLI need not have these packages in it.
@@ -16,7 +15,6 @@ func TestNamesAreTheControlPlanes(t *testing.T) {
 	for _, n := range []struct{ got, want string }{
 		{generatedObjects, istio.Selector},
 		{filterName, istio.PrefetchName},
-		{routeFilterName, module.RouteName},
 		{gatewayVariable, "ISTIO_META_" + istio.MetadataKey},
 		{controlPlaneName, identity.ServiceName},
 		{daemonName, identity.ServiceAccount},

@@ -207,7 +207,7 @@ apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter
 metadata: {name: headstart-gateways, namespace: istio-system}
 spec: {configPatches: [{patch: {value: {name: headstart-gateway,
-  typed_extension_protocol_options: {options: {http_filters: [{name: headstart-key}]}}}}}, {patch: {value: {name: headstart.route}}}]}
+  typed_extension_protocol_options: {options: {http_filters: [{name: headstart-key}]}}}}}]}
 ---
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter

@@ -251,7 +251,7 @@ func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Fi
 		Args: append([]string{"--state-dir", state, "--run-dir", run, "--secrets-dir", p.o.SecretsDir, "--control-plane", p.controlPlane(),
 			"--cert", files.Cert, "--key", files.Key, "--ca", files.CA, "--containerd", filepath.Join(run, "containerd.sock"),
 			"--cni-plugins", p.o.CNIPlugins, "--pod-subnet", n.PodSubnet.String(),
-			"--prefetch-filter", p.bin("filters.wasm"), "--route-filter", p.bin("filters.wasm"),
+			"--filters", p.bin("filters.wasm"),
 			"--gateway-port", strconv.Itoa(int(p.o.GatewayPort)),
 			"--peer-listen", netip.AddrPortFrom(n.Address, peerPort).String(), "--otlp", "unix:" + p.run("otlp.sock"), "--log-level", p.o.LogLevel}, p.o.Buffer.args()...),
 		Ready: process.Poll(func(ctx context.Context) error {

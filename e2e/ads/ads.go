@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -22,7 +23,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform/local"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
-	"github.com/headstart-mesh/headstart/filters/filterapi/module"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/gateway"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/relay"
@@ -31,10 +32,11 @@ import (
 // Server is a running one. What it serves is set by Update.
 type Server struct {
 	// Log is of all that it does. Refused hears what gateways refuse, Activity which functions they send
-	// requests to. They are set before Gateway.
+	// requests to, Hints what their filters tell of requests. They are set before Gateway.
 	Log      *slog.Logger
 	Refused  func(*nodeapi.GatewayRefusals)
 	Activity relay.Activity
+	Hints    http.Handler
 
 	dir     string
 	server  *xds.Server
@@ -62,6 +64,7 @@ func Open(dir string) (*Server, error) {
 	name := func(f platform.Function) string { return f.Name }
 	s := &Server{
 		dir: dir, Log: slog.New(slog.DiscardHandler), Refused: func(*nodeapi.GatewayRefusals) {}, Activity: nobody{},
+		Hints: http.NotFoundHandler(),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.server = xds.New(
@@ -89,6 +92,21 @@ func (s *Server) serve(socket string, register func(*grpc.Server), options ...gr
 	return nil
 }
 
+// serveFilters serves what a gateway's filters ask its daemon, until Close.
+func (s *Server) serveFilters(socket string, r *relay.Relay) error {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return fmt.Errorf("listening for filters: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", s.Hints)
+	mux.Handle(filterapi.ExpectationsPath, r.Expectations())
+	h := &http.Server{Handler: mux}
+	s.running.Go(func() { _ = h.Serve(l) }) // ends with Close
+	context.AfterFunc(s.ctx, func() { _ = h.Close() })
+	return nil
+}
+
 // Gateway serves one more gateway, and returns the bootstrap of its Envoy. Of c it sets where the
 // Envoy is served.
 func (s *Server) Gateway(c gateway.Config) ([]byte, error) {
@@ -97,15 +115,16 @@ func (s *Server) Gateway(c gateway.Config) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var filter module.Module
-	if c.RouteFilter != "" {
-		filter = module.Route(c.RouteFilter)
-	}
 	confirmed := make(chan int64, 1)
-	r := relay.New(relay.Config{Gateway: c, RouteFilter: filter, Node: c.Node, ControlPlane: s.conn, Activity: s.Activity, Refused: s.Refused,
+	r := relay.New(relay.Config{Gateway: c, Node: c.Node, ControlPlane: s.conn, Activity: s.Activity, Refused: s.Refused,
 		Confirmed: func(id int64) { confirmed <- id }, Metrics: relay.NewMetrics(prometheus.NewRegistry()), Log: s.Log})
 	if err := s.serve(c.RelaySocket, r.Register, relay.ServerOptions()...); err != nil {
 		return nil, err
+	}
+	if c.Filters != "" {
+		if err := s.serveFilters(c.HintSocket, r); err != nil {
+			return nil, err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -80,6 +80,7 @@ type bed struct {
 	bootstrap []byte
 	program   string // of HEADSTART_BIN
 	refused   *atomic.Pointer[nodeapi.GatewayRefusals]
+	hints     *atomic.Pointer[backend] // nil inside: nobody takes them
 }
 
 // start brings up the bed with a first state; edit may change the configuration.
@@ -110,7 +111,7 @@ func layFor(t *testing.T, st platform.State, edit func(*gateway.Config), activit
 	t.Helper()
 	dir := t.TempDir()
 	port := porttest.Free(t)
-	b := &bed{t: t, program: "envoy", url: fmt.Sprintf("http://127.0.0.1:%d", port), refused: &atomic.Pointer[nodeapi.GatewayRefusals]{}, gw: gateway.Config{Node: "edge", Port: uint32(port),
+	b := &bed{t: t, program: "envoy", url: fmt.Sprintf("http://127.0.0.1:%d", port), refused: &atomic.Pointer[nodeapi.GatewayRefusals]{}, hints: &atomic.Pointer[backend]{}, gw: gateway.Config{Node: "edge", Port: uint32(port),
 		IngressSocket: filepath.Join(dir, "ingress"), HintSocket: filepath.Join(dir, "hint"), AdminSocket: filepath.Join(dir, "admin")}}
 	if edit != nil {
 		edit(&b.gw)
@@ -125,6 +126,13 @@ func layFor(t *testing.T, st platform.State, edit func(*gateway.Config), activit
 		}
 	})
 	b.server.Log, b.server.Refused = slog.New(slog.NewTextHandler(t.Output(), nil)), b.refused.Store
+	b.server.Hints = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s := b.hints.Load(); s != nil {
+			s.took(r)
+			return
+		}
+		http.NotFound(w, r)
+	})
 	if activity != nil {
 		b.server.Activity = activity
 	}
@@ -303,10 +311,24 @@ type backend struct {
 	count   int
 }
 
+func (s *backend) took(r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = r
+	s.count++
+}
+
 func (s *backend) requests() (int, *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.count, s.last
+}
+
+// listenForHints takes what the gateway's filter tells of requests.
+func (b *bed) listenForHints() *backend {
+	s := &backend{}
+	b.hints.Store(s)
+	return s
 }
 
 // listen starts a backend that answers with its name.
@@ -323,10 +345,7 @@ func (b *bed) handle(network, address string, answer http.HandlerFunc) *backend 
 	}
 	s := &backend{address: l.Addr().String()}
 	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.last = r
-		s.count++
-		s.mu.Unlock()
+		s.took(r)
 		answer(w, r)
 	})}
 	var wg sync.WaitGroup

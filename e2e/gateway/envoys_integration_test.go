@@ -14,7 +14,7 @@ import (
 
 func both(t *testing.T) func(*gateway.Config) {
 	return func(c *gateway.Config) {
-		c.PrefetchFilter, c.RouteFilter = programtest.Path(t, "filters.wasm"), programtest.Path(t, "filters.wasm")
+		c.Filters = programtest.Path(t, "filters.wasm")
 	}
 }
 
@@ -23,7 +23,7 @@ func TestTheOldestEnvoy(t *testing.T) {
 	b := lay(t, coldState(), both(t))
 	b.program = "envoy-oldest"
 	b.launch()
-	daemon, hints := b.listen("unix", b.gw.IngressSocket, "daemon"), b.listen("unix", b.gw.HintSocket, "")
+	daemon, hints := b.listen("unix", b.gw.IngressSocket, "daemon"), b.listenForHints()
 	b.ready()
 	b.settle()
 	if got := b.get(video().Hosts[0], "x-key", "cam1.mjpeg"); got.body != "daemon" {

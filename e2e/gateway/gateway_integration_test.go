@@ -164,9 +164,9 @@ func TestPrefetchFilter(t *testing.T) {
 		st.Instances = []platform.Instance{ready(f, "one", address)}
 		return st
 	}
-	b := start(t, coldState(), func(c *gateway.Config) { c.PrefetchFilter = programtest.Path(t, "filters.wasm") })
+	b := start(t, coldState(), func(c *gateway.Config) { c.Filters = programtest.Path(t, "filters.wasm") })
 	daemon := b.listen("unix", b.gw.IngressSocket, "daemon")
-	hints := b.listen("unix", b.gw.HintSocket, "")
+	hints := b.listenForHints()
 	instance := b.listen("tcp", "127.0.0.1:0", "instance")
 	b.update(hot(instance.address))
 	b.settle()
@@ -205,9 +205,9 @@ func TestPathAndQueryNameInputs(t *testing.T) {
 	byQuery.Policy.Input = "s3://videos/{query.key|urldecode}"
 	for _, path := range []string{"", programtest.Path(t, "filters.wasm")} {
 		st := platform.State{Functions: []platform.Function{byPath, byQuery}}
-		b := start(t, st, func(c *gateway.Config) { c.PrefetchFilter = path })
+		b := start(t, st, func(c *gateway.Config) { c.Filters = path })
 		daemon := b.listen("unix", b.gw.IngressSocket, "daemon")
-		b.listen("unix", b.gw.HintSocket, "")
+		b.listenForHints()
 		address := b.listen("tcp", "127.0.0.1:0", "instance").address
 		st.Instances = []platform.Instance{ready(byPath, "one", address), ready(byQuery, "two", address)}
 		b.update(st)
@@ -258,9 +258,9 @@ func TestPathAndQueryNameInputs(t *testing.T) {
 func TestAStartingGatewayDoesNotWaitForItsFilters(t *testing.T) {
 	f := video()
 	b := lay(t, coldState(), func(c *gateway.Config) {
-		c.PrefetchFilter, c.RouteFilter = programtest.Path(t, "filters.wasm"), programtest.Path(t, "filters.wasm")
+		c.Filters = programtest.Path(t, "filters.wasm")
 	})
-	daemon, hints := b.listen("unix", b.gw.IngressSocket, "daemon"), b.listen("unix", b.gw.HintSocket, "")
+	daemon, hints := b.listen("unix", b.gw.IngressSocket, "daemon"), b.listenForHints()
 	b.launch()
 	early, hinted := 0, 0
 	b.eventually("the filter is at work", func() bool {
@@ -284,7 +284,7 @@ func TestAStartingGatewayDoesNotWaitForItsFilters(t *testing.T) {
 // Without its filter a gateway serves, and says what is wrong.
 func TestFilterMissing(t *testing.T) {
 	b := prepare(
-		t, coldState(), func(c *gateway.Config) { c.PrefetchFilter = filepath.Join(t.TempDir(), "absent.wasm") },
+		t, coldState(), func(c *gateway.Config) { c.Filters = filepath.Join(t.TempDir(), "absent.wasm") },
 	)
 	b.eventually("the gateway says what it lacks", func() bool { return len(b.problems()) > 0 })
 	if p := b.problems()[0]; !strings.HasSuffix(p.GetTypeUrl(), "TypedExtensionConfig") || !strings.Contains(

@@ -53,7 +53,7 @@ func TestSpans(t *testing.T) {
 	collector.RegisterTraceServiceServer(g, s)
 	serveGRPC(t, g, "unix", socket)
 	b := start(t, coldState(), func(c *gateway.Config) {
-		c.OTLPSocket, c.TraceSampling, c.PrefetchFilter, c.RouteFilter = socket, 100, programtest.Path(t, "filters.wasm"), programtest.Path(t, "filters.wasm")
+		c.OTLPSocket, c.TraceSampling, c.Filters = socket, 100, programtest.Path(t, "filters.wasm")
 	})
 	daemon := b.listen("unix", b.gw.IngressSocket, "cold")
 

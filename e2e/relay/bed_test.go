@@ -33,7 +33,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
-	"github.com/headstart-mesh/headstart/filters/filterapi/module"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/gatekey"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -57,14 +57,15 @@ type bed struct {
 	relay        *relay.Relay
 	// refused is what gateways refuse.
 	refused atomic.Pointer[nodeapi.GatewayRefusals]
-	// module is the route filter's file; empty: the gateways have no such filter. weights are
-	// what update publishes, and outliers is how the function's cluster ejects endpoints.
+	// module is the filters' file. weights are what update publishes, and outliers is how the function's
+	// cluster ejects endpoints.
 	module   string
 	weights  routing.Weights
 	outliers string
 	// routes and clusters are those of others.
 	routes, clusters string
 	keys             *gatekey.Keys
+	hints            atomic.Pointer[backend] // nil: nobody takes them
 	// inputs are the templates that the function's cluster has.
 	inputs reference.Inputs
 	// collector is the socket to which the gateway tells its spans; empty: it has none.
@@ -74,6 +75,8 @@ type bed struct {
 	host, namespace string
 	// program is the gateway's Envoy; empty: the newest.
 	program string
+	// older: the daemon is of a version before, and does not say what to expect.
+	older bool
 	// daemon is what of the daemon's server is different.
 	daemon []grpc.ServerOption
 	// The ends of what runs.
@@ -83,7 +86,7 @@ type bed struct {
 
 func newBed(t *testing.T, options ...func(*bed)) *bed {
 	t.Helper()
-	b := &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0", host: "127.0.0.1"}
+	b := &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0", host: "127.0.0.1", module: programtest.Path(t, "filters.wasm")}
 	b.keys = b.newKeys()
 	for _, o := range options {
 		o(b)
@@ -148,23 +151,57 @@ func (b *bed) startDaemon() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	var filter module.Module
-	if b.module != "" {
-		filter = module.Route(b.module)
-	}
 	b.metrics = prometheus.NewRegistry()
-	r := relay.New(relay.Config{RouteFilter: filter, Keys: b.keys, Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity, Refused: b.refused.Store,
+	r := relay.New(relay.Config{Keys: b.keys, Node: "edge", ControlPlane: conn, StateFile: b.socket("endpoints.pb"), Activity: b.activity, Refused: b.refused.Store,
 		Metrics: relay.NewMetrics(b.metrics), Log: b.log("daemon")})
 	b.relay = r
 	r.SetFunctions([]*nodeapi.Function{{Name: "default/fire", Hosts: []string{fireHost}}})
 	g := grpc.NewServer(append(relay.ServerOptions(), b.daemon...)...)
 	r.Register(g)
 	_, stop := b.serve(g, "unix", b.socket("gateway.sock"))
+	stopFilters := b.serveFilters(r)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { r.Run(ctx) })
-	b.stopDaemon = sync.OnceFunc(func() { stop(); cancel(); wg.Wait(); conn.Close() })
+	b.stopDaemon = sync.OnceFunc(func() { stop(); cancel(); wg.Wait(); stopFilters(); conn.Close() })
 	b.t.Cleanup(b.stopDaemon)
+}
+
+// serveFilters serves what the gateway's filters ask the daemon.
+func (b *bed) serveFilters(r *relay.Relay) (stop func()) {
+	b.t.Helper()
+	l, err := net.Listen("unix", b.socket("hints.sock"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	if !b.older {
+		mux.HandleFunc(filterapi.ExpectationsPath, func(w http.ResponseWriter, q *http.Request) {
+			if !b.keys.Admits(q.Header.Get(filterapi.HeaderKey)) {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			r.Expectations().ServeHTTP(w, q)
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if s := b.hints.Load(); s != nil {
+			s.took(r)
+			return
+		}
+		http.NotFound(w, r)
+	})
+	h := &http.Server{Handler: mux}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = h.Serve(l) })
+	return func() { _ = h.Close(); wg.Wait() }
+}
+
+// listenForHints takes what the gateway's filter tells of requests.
+func (b *bed) listenForHints() *backend {
+	s := &backend{}
+	b.hints.Store(s)
+	return s
 }
 
 func (b *bed) update(st platform.State) {
@@ -204,7 +241,7 @@ func (b *bed) eventually(what string, ok func() bool) {
 	}
 }
 
-// startEnvoy starts a fresh gateway, with the prefetch filter if it is given a
+// startEnvoy starts a fresh gateway, with the filters if it is given a
 // configuration.
 func (b *bed) startEnvoy(plugin []byte) {
 	b.t.Helper()
@@ -259,7 +296,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	if plugin != nil {
 		filter = fmt.Sprintf(`- {name: headstart-prefetch, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
 			name: headstart-prefetch, failure_policy: FAIL_OPEN, vm_config: {vm_id: headstart, runtime: envoy.wasm.runtime.v8, code: {local: {filename: %q}}},
-			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, programtest.Path(b.t, "filters.wasm"), plugin)
+			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, b.module, plugin)
 	}
 	var g gateway
 	g.read(b.t, []byte(strings.NewReplacer("127.0.0.1", b.host, "20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers, "# ROUTES", b.routes, "# CLUSTERS", b.clusters).Replace(string(text))))
@@ -305,15 +342,19 @@ func (b *bed) listen(network, address string, answer http.HandlerFunc) *backend 
 	}
 	s := &backend{address: l.Addr().String()}
 	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.last, s.count = r, s.count+1
-		s.mu.Unlock()
+		s.took(r)
 		answer(w, r)
 	})}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = h.Serve(l) })
 	b.t.Cleanup(func() { _ = h.Close(); wg.Wait() })
 	return s
+}
+
+func (s *backend) took(r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.count = r, s.count+1
 }
 
 func (s *backend) request() (*http.Request, int) {

@@ -84,7 +84,7 @@ func newParted(t *testing.T) *parted {
 	})
 	edge, _ := n.Node("edge")
 	p := &parted{begun: map[string][]string{}, open: map[string]time.Time{}, release: make(chan struct{})}
-	p.bed = newBed(t, withRouteFilter, func(b *bed) { b.host, b.namespace = edge.Address.String(), edge.Namespace })
+	p.bed = newBed(t, func(b *bed) { b.host, b.namespace = edge.Address.String(), edge.Namespace })
 	m, row := &routing.Matrix{}, routing.Row{}
 	for i, name := range names {
 		node, _ := n.Node(name)
@@ -101,7 +101,7 @@ func newParted(t *testing.T) *parted {
 	if err := nsthread.Run(edge.Namespace, func() error { return os.WriteFile("/proc/sys/net/ipv4/tcp_retries2", []byte("5"), 0) }); err != nil {
 		t.Fatal(err)
 	}
-	p.startEnvoy(nil)
+	p.startEnvoy(p.plugin())
 	p.eventually("the nearest is picked", func() bool {
 		p.send(t.Context(), "", nil)
 		return p.done[len(p.done)-1].by == names[0]

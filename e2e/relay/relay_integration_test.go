@@ -61,7 +61,7 @@ func (b *bed) comes(who string, headers ...string) {
 
 func TestGatewayGoesWhereTheFunctionIs(t *testing.T) {
 	b := newBed(t, takesInput)
-	ingress, hints := b.listen("unix", b.socket("ingress.sock"), says("daemon")), b.listen("unix", b.socket("hints.sock"), says(""))
+	ingress, hints := b.listen("unix", b.socket("ingress.sock"), says("daemon")), b.listenForHints()
 	one, two := b.listen("tcp", "127.0.0.1:0", says("one")), b.listen("tcp", "127.0.0.1:0", says("two"))
 	b.update(at())
 	b.startEnvoy(b.plugin())
@@ -118,7 +118,7 @@ func TestTheFilterReadsTheClustersMetadata(t *testing.T) {
 				b.program = program
 				b.routes = `- {name: other, domains: [other.example], routes: [{match: {prefix: /}, route: {cluster: other}}]}`
 			})
-			ingress, hints := b.listen("unix", b.socket("ingress.sock"), says("daemon")), b.listen("unix", b.socket("hints.sock"), says(""))
+			ingress, hints := b.listen("unix", b.socket("ingress.sock"), says("daemon")), b.listenForHints()
 			other := b.listen("tcp", "127.0.0.1:0", says("other"))
 			host, port, _ := strings.Cut(other.address, ":")
 			b.clusters = fmt.Sprintf(`- {name: other, connect_timeout: 1s, load_assignment: {cluster_name: other, endpoints: [{lb_endpoints: [{endpoint: {

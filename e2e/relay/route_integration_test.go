@@ -9,25 +9,27 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rbacconfig "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	rbac "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
-	"github.com/headstart-mesh/headstart/filters/filterapi/module"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 )
 
@@ -46,8 +48,6 @@ func pickedState(addresses ...string) platform.State {
 	st.Functions[0].Policy = policy.Policy{}
 	return st
 }
-
-func withRouteFilter(b *bed) { b.module = programtest.Path(b.t, "filters.wasm") }
 
 // chosen is how many requests the daemon has counted, by who chose their instance.
 type chosen struct{ picked, elsewhere, weights int }
@@ -115,7 +115,7 @@ func (p *picked) settles(by string) {
 
 // A mesh's gateway picks per request, by its own node's row, with what the daemon hands it.
 func TestAMeshsGatewayPicksPerRequest(t *testing.T) {
-	p := newPicked(t, withRouteFilter, takesInput)
+	p := newPicked(t, takesInput)
 	p.startEnvoy(p.plugin())
 	p.settles("near")
 	r, _ := p.near.request()
@@ -162,8 +162,8 @@ func TestAMeshsGatewayPicksPerRequest(t *testing.T) {
 // What is gone for a moment only gets requests again, however short that moment is.
 func TestWhatComesBackIsPicked(t *testing.T) {
 	const times = 20
-	p := newPicked(t, withRouteFilter)
-	p.startEnvoy(nil)
+	p := newPicked(t)
+	p.startEnvoy(p.plugin())
 	p.settles("near")
 	for range times {
 		p.update(pickedState(p.far.address))
@@ -173,20 +173,25 @@ func TestWhatComesBackIsPicked(t *testing.T) {
 	}
 }
 
-// No listener waits for the filter, and no request fails because it is not there.
-func TestAMeshsGatewayWithoutTheRouteFilter(t *testing.T) {
-	broken := filepath.Join(t.TempDir(), "route.wasm")
+// No request fails because the filters, or what to expect, are not there.
+func TestAMeshsGatewayWithoutExpectations(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "filters.wasm")
 	if err := os.WriteFile(broken, []byte("no module"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	module := func(path string) func(*bed) { return func(b *bed) { b.module = path } }
-	for name, without := range map[string]func(*bed){
-		"none": module(""), "no file": module("/nonexistent/route.wasm"), "a broken file": module(broken),
-		"a daemon that is older": func(b *bed) { withRouteFilter(b); b.daemon = append(b.daemon, grpc.StreamInterceptor(withoutECDS)) },
+	for name, start := range map[string]func(*picked){
+		"no filters":      func(p *picked) { p.startEnvoy(nil) },
+		"a broken module": func(p *picked) { p.module = broken; p.startEnvoy(p.plugin()) },
+		"a daemon that is older": func(p *picked) {
+			p.stopDaemon()
+			p.older = true
+			p.startDaemon()
+			p.startEnvoy(p.plugin())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPicked(t, without)
-			p.startEnvoy(nil)
+			p := newPicked(t)
+			start(p)
 			p.settles("far") // by weight
 			if heard := p.ask(50); heard["far"] != 50 {
 				t.Errorf("heard %v", heard)
@@ -197,26 +202,61 @@ func TestAMeshsGatewayWithoutTheRouteFilter(t *testing.T) {
 	}
 }
 
-// What Envoy has against the filter is told in its words, until the gateway is gone.
-func TestAGatewayRefusesTheRouteFilter(t *testing.T) {
-	const missing = "/nonexistent/route.wasm"
-	p := newPicked(t, func(b *bed) { b.module = missing })
-	p.startEnvoy(nil)
-	p.eventually("the gateway's refusal is told", func() bool {
-		all := p.refused.Load().GetRefusals()
-		return len(all) == 1 && all[0].GetTypeUrl() == resource.ExtensionConfigType && slices.Equal(all[0].GetResources(), []string{module.RouteName}) &&
-			strings.Contains(all[0].GetWords(), missing)
-	})
-	p.stopEnvoy()
-	p.eventually("it is over", func() bool { return len(p.refused.Load().GetRefusals()) == 0 })
+// A gateway that starts before its daemon, or outlives it, has what to expect as soon as the daemon is there.
+func TestADaemonThatComesLater(t *testing.T) {
+	p := newPicked(t)
+	p.stopDaemon()
+	p.startEnvoy(p.plugin())
+	p.startDaemon()
+	p.settles("near")
+	p.stopDaemon()
+	p.update(pickedState(p.far.address))
+	p.startDaemon()
+	p.settles("far")
+	p.update(pickedState(p.near.address, p.far.address))
+	p.settles("near")
 }
 
-// withoutECDS is a server that does not know of it.
-func withoutECDS(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	if strings.HasSuffix(info.FullMethod, "/DeltaExtensionConfigs") {
-		return status.Error(codes.Unimplemented, "unknown service")
+// A daemon that an attacker has taken over offers its gateway a filter of the attacker's, by each way in which an
+// Envoy asks for one. This one refuses all requests; it might be a module. The gateway asks for none: it has
+// endpoints and expectations from its daemon, and code by digest, in objects that no daemon can write.
+func TestAttackADaemonGivesAGatewayCode(t *testing.T) {
+	var asked atomic.Int64
+	evil, err := anypb.New(&rbac.RBAC{Rules: &rbacconfig.RBAC{}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return handle(server, s)
+	offer := func(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		if !strings.Contains(info.FullMethod, "ExtensionConfig") && !strings.Contains(info.FullMethod, "Aggregated") {
+			return handle(server, s)
+		}
+		for {
+			var q discovery.DeltaDiscoveryRequest
+			if err := s.RecvMsg(&q); err != nil {
+				return err
+			}
+			asked.Add(1)
+			for _, name := range q.GetResourceNamesSubscribe() {
+				filter, err := anypb.New(&core.TypedExtensionConfig{Name: name, TypedConfig: evil})
+				if err != nil {
+					return err
+				}
+				if err := s.SendMsg(&discovery.DeltaDiscoveryResponse{TypeUrl: resource.ExtensionConfigType, Nonce: "1",
+					Resources: []*discovery.Resource{{Name: name, Version: "1", Resource: filter}}}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	p := newPicked(t, func(b *bed) {
+		b.daemon = append(b.daemon, grpc.StreamInterceptor(offer),
+			grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return status.Error(codes.Unimplemented, "unknown") }))
+	})
+	p.startEnvoy(p.plugin())
+	p.eventually("the filters are at work, or the attacker's", func() bool { return p.ask(10)["near"] == 10 || asked.Load() > 0 })
+	if heard := p.ask(50); heard["near"] != 50 || asked.Load() > 0 {
+		t.Errorf("the gateway asks its daemon %d times for filters; requests are answered %v", asked.Load(), heard)
+	}
 }
 
 // withOutliers is what Istio makes of a DestinationRule's outlierDetection, with less patience.
@@ -228,8 +268,8 @@ func withOutliers(b *bed) {
 // to pick. When it is let in again, it gets them again.
 func TestWhatIsEjectedIsNotPicked(t *testing.T) {
 	const ejected = 3 * time.Second
-	p := newPicked(t, withRouteFilter, withOutliers)
-	p.startEnvoy(nil)
+	p := newPicked(t, withOutliers)
+	p.startEnvoy(p.plugin())
 	p.settles("near")
 	// An application's error is an answer to the filter, and not to Envoy.
 	p.status.Store(http.StatusInternalServerError)
@@ -251,12 +291,12 @@ func TestWhatIsEjectedIsNotPicked(t *testing.T) {
 // the daemon's metrics. The two differ where Envoy passes over what was picked.
 func TestTheChoiceIsTold(t *testing.T) {
 	traces := trace.NewStore()
-	p := newPicked(t, withRouteFilter, withOutliers, func(b *bed) {
+	p := newPicked(t, withOutliers, func(b *bed) {
 		g := grpc.NewServer()
 		collector.RegisterTraceServiceServer(g, trace.Plain(traces))
 		b.collector, _ = b.serve(g, "unix", b.socket("otlp.sock"))
 	})
-	p.startEnvoy(nil)
+	p.startEnvoy(p.plugin())
 	p.settles("near")
 
 	requests := 0

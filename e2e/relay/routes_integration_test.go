@@ -131,7 +131,7 @@ func TestAttackARouteHints(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			b := newBed(t, takesInput, func(b *bed) { b.program = program; b.aroundRoute(around, "hints.sock", "http_protocol_options") })
 			b.listen("unix", b.socket("ingress.sock"), says("daemon"))
-			hints := b.listen("unix", b.socket("hints.sock"), says(""))
+			hints := b.listenForHints()
 			b.update(at())
 			b.startEnvoy(b.plugin())
 			b.comes("daemon")

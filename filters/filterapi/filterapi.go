@@ -3,17 +3,14 @@
 // and sets. It knows neither Envoy nor Kubernetes.
 package filterapi
 
-import "github.com/headstart-mesh/headstart/filters/filterapi/reference"
+import (
+	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+)
 
 // Version is the configuration's version. A filter refuses any other.
 const Version = "v1"
-
-// RouteRoot and PrefetchRoot are root ids of plugins, by which the filters' module knows which of
-// them a plugin is. One with any other is the prefetch filter, too.
-const (
-	RouteRoot    = "headstart.route"
-	PrefetchRoot = "headstart.prefetch"
-)
 
 // HeaderPrefix begins the names of all headers of the project's own.
 const HeaderPrefix = reference.OwnHeaders
@@ -87,6 +84,17 @@ const HintPath = "/v1/hint"
 // reference.MaxTemplateBytes, as the template has all the names that are in it.
 const RefusalPath = "/v1/refusal"
 
+// ExpectationsPath is where the route filter of each of a gateway's workers asks the node's daemon what to
+// expect: a RouteConfig. HeaderKnown is the version that the worker has, HeaderVersion that of the answer
+// (RFC 9110, sections 13.1.2 and 8.8.3). The daemon answers at once if the two differ, else when they do, and
+// after ExpectationsHeld that they do not (304).
+const (
+	ExpectationsPath = "/v1/expectations"
+	HeaderKnown      = "if-none-match"
+	HeaderVersion    = "etag"
+	ExpectationsHeld = 20 * time.Second
+)
+
 // MetadataNamespace is where gateways' filters find what Headstart says of a function: in the metadata
 // (filter_metadata) of its Envoy cluster in a mesh, and of its routes elsewhere. Under MetadataPrefetch
 // is a Function, as its Marshal writes it, unless the function's requests name no input.
@@ -95,11 +103,11 @@ const (
 	MetadataPrefetch  = "prefetch"
 )
 
-// Config is the plugin configuration of the prefetch filter, as JSON. Functions are not in it: it is as
+// Config is the filters' plugin configuration, as JSON. Functions are not in it: it is as
 // large with ten thousand of them as with none, and no function's change starts the filter again.
 type Config struct {
 	Version string `json:"version"`
-	// HintCluster is the Envoy cluster of the node's daemon that takes hints.
+	// HintCluster is the Envoy cluster of the node's daemon that takes hints, and says what to expect.
 	HintCluster string `json:"hintCluster"`
 	// IngressEndpoint is the unix socket of the node's daemon where routes are not
 	// Headstart's to write, in a mesh: each function's cluster has it as an endpoint. The

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Limits of the route filter's configuration. MaxConfigBytes and MaxFunctions are its own, too.
+// Limits of the route filter's expectations. MaxConfigBytes and MaxFunctions are theirs, too.
 const (
 	// MaxRouteEndpoints is the number of endpoints of one function.
 	MaxRouteEndpoints = 4096
@@ -25,7 +25,7 @@ const (
 
 // RouteFunction is what the route filter reckons with for one function.
 //
-// The filter's configuration is text, because it comes anew every few seconds where loads
+// The filter gets it as text, because it comes anew every few seconds where loads
 // change, to each of a gateway's workers, while requests wait: the first line is Version, each
 // other one a function's, and a filter reads only those that are not what they were. A line
 // has the cluster, and for each endpoint six values, with spaces between endpoints and
@@ -63,7 +63,7 @@ type Expected struct {
 	Others float64
 }
 
-// RouteConfig is the route filter's configuration.
+// RouteConfig is all that the route filter reckons with. It is data, from the node's daemon.
 type RouteConfig struct {
 	// Session says that the gateway's clusters may eject endpoints: it is HeaderSession then
 	// that names the endpoint, which Envoy passes over while it is not well.
@@ -75,7 +75,7 @@ type RouteConfig struct {
 // sessionWord follows the version, if HeaderSession names endpoints.
 const sessionWord = " session"
 
-// MarshalRoute returns the configuration of functions, always the same for the same ones. It
+// MarshalRoute returns the expectations of functions, always the same for the same ones. It
 // refuses what a filter would refuse.
 func MarshalRoute(functions []RouteFunction) ([]byte, error) {
 	if err := checkFunctions(len(functions)); err != nil {
@@ -158,7 +158,7 @@ func (e RouteEndpoint) Numbers() [5]uint64 {
 		uint64(math.Round(number(e.Workers, MaxRouteWorkers))), uint64(math.Round(number(e.Others, MaxRouteOthers) * 1000))}
 }
 
-// ParseRoute splits a configuration into its functions' lines. It looks at no endpoint:
+// ParseRoute splits expectations into its functions' lines. It looks at no endpoint:
 // ParseRouteFunction does.
 func ParseRoute(data []byte) (c RouteConfig, err error) {
 	if len(data) > MaxConfigBytes {

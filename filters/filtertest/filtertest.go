@@ -23,7 +23,6 @@ const buildTimeout = 5 * time.Minute
 
 // Filter is a filter under test.
 type Filter struct {
-	root   string
 	vm     func() types.VMContext
 	module func() ([]byte, error)
 	wasm   func() (proxytest.WasmVMContext, error)
@@ -32,10 +31,10 @@ type Filter struct {
 // wasmPackage is the main package of the module that has all filters.
 const wasmPackage = "github.com/headstart-mesh/headstart/filters/wasm"
 
-// New returns the filter whose plugins have that root id and whose Go form is made by vm. The
-// module is built once, when a test first needs it.
-func New(root string, vm func() types.VMContext) *Filter {
-	f := &Filter{root: root, vm: vm, module: sync.OnceValues(func() ([]byte, error) { return build(wasmPackage) })}
+// New returns the filter whose Go form is made by vm. The module is built once, when a test first
+// needs it.
+func New(vm func() types.VMContext) *Filter {
+	f := &Filter{vm: vm, module: sync.OnceValues(func() ([]byte, error) { return build(wasmPackage) })}
 	f.wasm = sync.OnceValues(func() (proxytest.WasmVMContext, error) {
 		module, err := f.module()
 		if err != nil {
@@ -61,26 +60,14 @@ func (f *Filter) Module(tb testing.TB) []byte {
 // as all requests of a proxy's worker do.
 func (f *Filter) Run(t *testing.T, config string, test func(t *testing.T, p *Proxy)) {
 	t.Helper()
-	t.Run("go", func(t *testing.T) { test(t, f.start(t, f.vm(), config)) })
+	t.Run("go", func(t *testing.T) { test(t, Start(t, f.vm(), config)) })
 	t.Run("wasm", func(t *testing.T) {
 		vm, err := f.wasm()
 		if err != nil {
 			t.Fatal(err)
 		}
-		test(t, f.start(t, vm, config))
+		test(t, Start(t, vm, config))
 	})
-}
-
-// rootProperty is what a proxy says of a plugin that it configures.
-var rootProperty = []string{"plugin_root_id"}
-
-func (f *Filter) start(tb testing.TB, vm types.VMContext, config string) *Proxy {
-	tb.Helper()
-	p := Start(tb, vm, config)
-	if err := p.SetProperty(rootProperty, []byte(f.root)); err != nil {
-		tb.Fatal(err)
-	}
-	return p
 }
 
 func build(wasmPackage string) ([]byte, error) {

@@ -6,12 +6,10 @@ import (
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 	"go.uber.org/goleak"
 
-	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filtertest"
-	"github.com/headstart-mesh/headstart/filters/host"
 )
 
 // filter is the filter as Go and as its module, which is built once.
-var filter = filtertest.New(filterapi.PrefetchRoot, func() types.VMContext { return host.New(&VM{}, nil) })
+var filter = filtertest.New(func() types.VMContext { return &VM{} })
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

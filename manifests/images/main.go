@@ -1,4 +1,4 @@
-// Command images builds the container images of a release, and the gateways' filter as an
+// Command images builds the container images of a release, and the gateways' filters as an
 // OCI artefact: out/images/*.tar are OCI layouts, which `ctr image import` takes, and
 // out/images/digests.json has their digests. With a registry it pushes them. The same source,
 // Go and base give the same digests.
@@ -28,11 +28,8 @@ const (
 	repository = "headstart-mesh"
 	shim       = "shim/cmd/containerd-shim-headstart-v2"
 	installer  = "shim/cmd/headstart-installer"
-	node       = "shim/cmd/headstart-node"
 	filter     = "filters/wasm"
 	filterName = "headstart-prefetch"
-	// routeFilterName is the same in the node's image: its daemon hands it to the gateways.
-	routeFilterName = "route.wasm"
 
 	// baseEnv is ko's, which built the images before.
 	baseEnv = "KO_DEFAULTBASEIMAGE"
@@ -45,7 +42,7 @@ const (
 )
 
 // programs are the main packages that get an image each, named as the package.
-var programs = []string{"control-plane/cmd/headstart", "control-plane/cmd/headstart-controlplane", node, installer}
+var programs = []string{"control-plane/cmd/headstart", "control-plane/cmd/headstart-controlplane", "shim/cmd/headstart-node", installer}
 
 // build is what is asked for.
 type build struct {
@@ -150,19 +147,12 @@ func (b *build) baseImage(ctx context.Context) (v1.Image, error) {
 // program builds a program's image.
 func (b *build) program(ctx context.Context, base v1.Image, pkg string) (v1.Image, error) {
 	var data []file
-	switch pkg {
-	case installer:
+	if pkg == installer {
 		content, err := b.native(ctx, shim)
 		if err != nil {
 			return nil, err
 		}
 		data = append(data, file{filepath.Base(shim), content, 0o755})
-	case node:
-		content, err := b.wasm(ctx)
-		if err != nil {
-			return nil, err
-		}
-		data = append(data, file{routeFilterName, content, 0o755})
 	}
 	content, err := b.native(ctx, pkg, "-tags="+tags)
 	if err != nil {
@@ -174,7 +164,7 @@ func (b *build) program(ctx context.Context, base v1.Image, pkg string) (v1.Imag
 // filter makes the artefact that Istio's agent pulls: an OCI image whose one layer has the
 // file plugin.wasm. It has no base.
 func (b *build) filter(ctx context.Context, _ v1.Image, _ string) (v1.Image, error) {
-	code, err := b.wasm(ctx)
+	code, err := b.compile(ctx, filter, []string{"GOOS=wasip1", "GOARCH=wasm"}, "-ldflags", "-s -w", "-buildmode=c-shared")
 	if err != nil {
 		return nil, err
 	}
@@ -200,11 +190,6 @@ func (b *build) finish(ctx context.Context, i v1.Image, name string) (v1.Hash, e
 func (b *build) native(ctx context.Context, pkg string, args ...string) ([]byte, error) {
 	args = append(args, "-ldflags", "-s -w -X "+module+"/shim/nodeapi.Version="+b.version)
 	return b.compile(ctx, pkg, []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + b.arch}, args...)
-}
-
-// wasm compiles the filters' module.
-func (b *build) wasm(ctx context.Context) ([]byte, error) {
-	return b.compile(ctx, filter, []string{"GOOS=wasip1", "GOARCH=wasm"}, "-ldflags", "-s -w", "-buildmode=c-shared")
 }
 
 // compile builds a main package. What the compiler says goes to standard error.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +19,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	grpclog "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
 	headermutation "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
@@ -39,7 +37,6 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
-	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 )
 
 // document is one object as it is shipped.
@@ -166,47 +163,44 @@ func checkSession(t *testing.T, f *hcm.HttpFilter) {
 	}
 }
 
-// The route filter is the daemon's to say. No listener waits for it, and a chain without it
-// lets everything pass.
-func TestTheRouteFilterHasAStandIn(t *testing.T) {
+// What reads the name of an endpoint comes last, before the router: the TrafficExtension's filter, which names it,
+// is there before the patches.
+func TestTheNameIsReadLast(t *testing.T) {
 	var names []string
 	for _, p := range gateways(t) {
-		if p.Patch.Operation != networking.EnvoyFilter_Patch_INSERT_BEFORE {
-			continue
-		}
-		var f hcm.HttpFilter
-		value, err := protojson.Marshal(p.Patch.Value)
-		if err == nil {
-			err = protojson.Unmarshal(value, &f)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = append(names, f.GetName())
-		if f.GetName() != module.RouteName {
-			continue
-		}
-		d := f.GetConfigDiscovery()
-		from := d.GetConfigSource().GetApiConfigSource()
-		if !d.GetApplyDefaultConfigWithoutWarming() || from.GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName() != istio.GatewayCluster || from.GetApiType() != core.ApiConfigSource_DELTA_GRPC {
-			t.Errorf("it is discovered so: %v", d)
-		}
-		filter, err := module.Route("/m").Filter(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, typeURL := range []string{filter.GetTypedConfig().GetTypeUrl(), d.GetDefaultConfig().GetTypeUrl()} {
-			if !slices.Contains(d.GetTypeUrls(), typeURL) {
-				t.Errorf("a %s is refused", typeURL)
-			}
-		}
-		if v := d.GetDefaultConfig().GetValue(); len(v) > 0 {
-			t.Errorf("the stand-in has rules: %q", v)
+		if p.Patch.Operation == networking.EnvoyFilter_Patch_INSERT_BEFORE {
+			names = append(names, p.Patch.Value.GetFields()["name"].GetStringValue())
 		}
 	}
-	// The router comes after them: who names an endpoint, before who reads the name.
-	if d := cmp.Diff([]string{"headstart-function", module.RouteName, "headstart-session"}, names); d != "" {
+	if d := cmp.Diff([]string{"headstart-function", "headstart-session"}, names); d != "" {
 		t.Error(d)
+	}
+}
+
+// A daemon that an attacker has taken over can give gateways endpoints, and no code: no filter of theirs is discovered
+// from a socket of the daemon's, and what Istio brings them is an image by digest.
+func TestAttackTheDaemonIsNoSourceOfCode(t *testing.T) {
+	for i, p := range gateways(t) {
+		text, err := protojson.Marshal(p.Patch.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f hcm.HttpFilter
+		if p.ApplyTo == networking.EnvoyFilter_HTTP_FILTER && protojson.Unmarshal(text, &f) == nil && f.GetConfigDiscovery() != nil {
+			if from := f.GetConfigDiscovery().GetConfigSource(); from.GetAds() == nil {
+				t.Errorf("patch %d has filter %s discovered from %v", i, f.GetName(), from)
+			}
+		}
+		for _, code := range []string{"filename", "inlineBytes", "inline_bytes", "inlineString", "inline_string", "extensionConfigSource"} {
+			if strings.Contains(string(text), code) {
+				t.Errorf("patch %d has code in it: %s", i, code)
+			}
+		}
+	}
+	var te extensions.TrafficExtension
+	load(t, "traffic-extension.yaml", &te)
+	if url := te.GetWasm().GetUrl(); !strings.HasPrefix(url, "oci://") || !strings.Contains(url, "@sha256:") {
+		t.Errorf("the filters come from %s", url)
 	}
 }
 

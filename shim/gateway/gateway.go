@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -49,11 +48,9 @@ type Config struct {
 	RelaySocket, IngressSocket, HintSocket string
 	// AdminSocket is where Envoy's admin interface listens, with mode 0600.
 	AdminSocket string
-	// PrefetchFilter is the prefetch filter's .wasm file. Empty: a gateway without the filter;
-	// requests work, inputs are not prefetched.
-	PrefetchFilter string
-	// RouteFilter is the route filter's. Empty: weights alone say where requests go.
-	RouteFilter string
+	// Filters is the filters' .wasm file. Empty: a gateway without filters; requests work, inputs are not
+	// prefetched, and weights alone say where requests go.
+	Filters string
 	// OTLPSocket is the unix socket that takes the gateway's spans (OTLP over gRPC).
 	// Empty: the gateway makes no spans.
 	OTLPSocket string
@@ -82,7 +79,7 @@ func checkSocket(what, path string) error {
 	return nil
 }
 
-// Resources returns all that the gateway needs besides endpoints, and the route filter itself.
+// Resources returns all that the gateway needs besides endpoints.
 // clusters are the functions that have endpoints, picked those whose endpoint the route filter
 // picks. The result does not depend on the order of any of them. Resources refuses what would make
 // Envoy reject a whole set of resources, such as two functions with one host: one function's mistake
@@ -106,8 +103,12 @@ func (c Config) Resources(
 	var p packer
 	all := []types.Resource{c.listener(&p), c.routes(functions, picked, &p)}
 	all = append(all, c.clusters(clusters, &p)...)
-	if c.PrefetchFilter != "" {
-		all = append(all, p.load(module.Prefetch(c.PrefetchFilter), config))
+	if c.Filters != "" {
+		filter, err := module.Filter(c.Filters, config)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, filter)
 	}
 	if p.err != nil {
 		return nil, fmt.Errorf("packing resources: %w", p.err)
@@ -156,12 +157,4 @@ func (p *packer) pack(m proto.Message) *anypb.Any {
 		p.err = err
 	}
 	return &a
-}
-
-func (p *packer) load(m module.Module, config []byte) *core.TypedExtensionConfig {
-	filter, err := m.Filter(config)
-	if err != nil && p.err == nil {
-		p.err = err
-	}
-	return filter
 }

@@ -91,11 +91,8 @@ func (c Config) connectionManager(p *packer) *hcm.HttpConnectionManager {
 	if c.OTLPSocket != "" {
 		m.Tracing = c.tracer(p)
 	}
-	if c.PrefetchFilter != "" {
-		m.HttpFilters = append(m.HttpFilters, discovered(module.PrefetchName, p))
-	}
-	if c.RouteFilter != "" {
-		m.HttpFilters = append(m.HttpFilters, discovered(module.RouteName, p))
+	if c.Filters != "" {
+		m.HttpFilters = append(m.HttpFilters, discovered(module.Name, p))
 	}
 	m.HttpFilters = append(m.HttpFilters, &hcm.HttpFilter{
 		Name:       "envoy.filters.http.router",

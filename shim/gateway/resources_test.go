@@ -32,13 +32,12 @@ import (
 
 var full = Config{Node: "edge", Port: 8080, RelaySocket: "/run/headstart/gateway.sock", IngressSocket: "/run/headstart/ingress.sock",
 	HintSocket: "/run/headstart/hint.sock", AdminSocket: "/run/headstart/envoy.sock",
-	PrefetchFilter: "/opt/headstart/filters.wasm",
-	RouteFilter:    "/opt/headstart/filters.wasm", OTLPSocket: "/run/headstart/otlp.sock", TraceSampling: 100}
+	Filters: "/opt/headstart/filters.wasm", OTLPSocket: "/run/headstart/otlp.sock", TraceSampling: 100}
 
 // plain is full without all that need not be.
 func plain() Config {
 	c := full
-	c.PrefetchFilter, c.RouteFilter, c.OTLPSocket = "", "", ""
+	c.Filters, c.OTLPSocket = "", ""
 	return c
 }
 
@@ -100,7 +99,7 @@ func TestResourceNames(t *testing.T) {
 		"everything": {full, []*nodeapi.Function{video(), thumbs()}, map[string][]string{
 			resource.ListenerType: {"gateway"}, resource.RouteType: {"functions"},
 			resource.ClusterType:         {"default/thumbs", "default/video", "headstart-hints", "headstart-ingress", "headstart-otlp"},
-			resource.ExtensionConfigType: {"headstart.prefetch"},
+			resource.ExtensionConfigType: {module.Name},
 		}},
 	} {
 		got := map[string][]string{}
@@ -137,9 +136,9 @@ func TestTheDaemonComesLast(t *testing.T) {
 	}
 }
 
-// Requests enter the route filter only if that picks the instances of their function, and what changes
-// for it changes no cluster: those would be built again for it.
-func TestOnlyFunctionsWithSeveralInstancesEnterTheRouteFilter(t *testing.T) {
+// Requests of a function without an input enter the filters only if these pick its instances, and what
+// changes for that changes no cluster: those would be built again for it.
+func TestOnlyFunctionsWithSeveralInstancesEnterTheFilters(t *testing.T) {
 	before := mustResources(t, full, video(), thumbs())
 	after, err := resourcesOf(full, []*nodeapi.Function{video(), thumbs()}, map[string]bool{"default/thumbs": true})
 	if err != nil {
@@ -147,16 +146,16 @@ func TestOnlyFunctionsWithSeveralInstancesEnterTheRouteFilter(t *testing.T) {
 	}
 	disabled := func(r resources) (names []string) {
 		for _, v := range get[*routev3.RouteConfiguration](r, resource.RouteType, routesName).GetVirtualHosts() {
-			if v.GetTypedPerFilterConfig()[module.RouteName] != nil {
+			if v.GetTypedPerFilterConfig()[module.Name] != nil {
 				names = append(names, v.GetName())
 			}
 		}
 		return names
 	}
-	if got := disabled(before); !slices.Equal(got, []string{"default/thumbs", "default/video"}) {
+	if got := disabled(before); !slices.Equal(got, []string{"default/thumbs"}) {
 		t.Errorf("not entered with one instance: %q", got)
 	}
-	if got := disabled(after); !slices.Equal(got, []string{"default/video"}) {
+	if got := disabled(after); len(got) != 0 {
 		t.Errorf("not entered with several of one: %q", got)
 	}
 	for name, c := range before[resource.ClusterType] {
@@ -179,9 +178,9 @@ func TestOnlyFunctionsWithAnInputEnterTheFilter(t *testing.T) {
 	with.HasInput, with.InputTemplate = false, ""
 	with.InputTemplates = map[string]string{"mask": "s3://{header.x-bucket}/{header.x-key}"}
 	without.BodyInput = true // which is no concern of the filter's
-	for _, path := range []string{full.PrefetchFilter, ""} {
+	for _, path := range []string{full.Filters, ""} {
 		cfg := plain()
-		cfg.PrefetchFilter = path
+		cfg.Filters = path
 		s := mustResources(t, cfg, with, without)
 		disabled := map[string]bool{}
 		for _, v := range get[*routev3.RouteConfiguration](s, resource.RouteType, routesName).GetVirtualHosts() {
@@ -262,7 +261,7 @@ func TestPluginConfiguration(t *testing.T) {
 	s := mustResources(t, full, video(), thumbs())
 	var w wasmfilter.Wasm
 	var text wrapperspb.StringValue
-	if err := get[*core.TypedExtensionConfig](s, resource.ExtensionConfigType, module.PrefetchName).GetTypedConfig().UnmarshalTo(&w); err != nil {
+	if err := get[*core.TypedExtensionConfig](s, resource.ExtensionConfigType, module.Name).GetTypedConfig().UnmarshalTo(&w); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.GetConfig().GetConfiguration().UnmarshalTo(&text); err != nil {
@@ -282,7 +281,7 @@ func TestPluginConfiguration(t *testing.T) {
 	other := video()
 	other.InputTemplate = "s3://other/{header.x-key}"
 	after := mustResources(t, full, other)
-	if !proto.Equal(after[resource.ExtensionConfigType][module.PrefetchName], s[resource.ExtensionConfigType][module.PrefetchName]) {
+	if !proto.Equal(after[resource.ExtensionConfigType][module.Name], s[resource.ExtensionConfigType][module.Name]) {
 		t.Error("an annotation's change starts the filter again")
 	}
 	if !proto.Equal(after[resource.ClusterType]["default/video"], s[resource.ClusterType]["default/video"]) {

@@ -40,32 +40,22 @@ const (
 )
 
 // routes has no route for unknown hosts: Envoy's own answer becomes a problem in
-// localReplies. Requests do not even enter filters that have nothing to say of their
+// localReplies. Requests do not even enter the filters if these have nothing to say of their
 // function.
 func (c Config) routes(functions []*nodeapi.Function, picked map[string]bool, p *packer) *routev3.RouteConfiguration {
 	all := &routev3.RouteConfiguration{Name: routesName, IgnorePortInHostMatching: true}
 	if c.OTLPSocket != "" {
 		all.RequestHeadersToRemove = traceHeaders
 	}
-	unfiltered := make(map[string]*anypb.Any)
-	if c.PrefetchFilter != "" {
-		unfiltered[module.PrefetchName] = withoutFilter(p)
-	}
-	if c.RouteFilter != "" {
-		unfiltered[module.RouteName] = withoutFilter(p)
+	var unfiltered map[string]*anypb.Any
+	if c.Filters != "" {
+		unfiltered = map[string]*anypb.Any{module.Name: withoutFilter(p)}
 	}
 	for _, f := range functions {
 		v := virtualHost(f, p)
 		v.Routes = append([]*routev3.Route{malformed(f, unfiltered)}, v.Routes...)
-		without := make(map[string]*anypb.Any)
-		if c.PrefetchFilter != "" && !f.TakesInput() {
-			without[module.PrefetchName] = withoutFilter(p)
-		}
-		if c.RouteFilter != "" && !picked[f.GetName()] {
-			without[module.RouteName] = withoutFilter(p)
-		}
-		if len(without) > 0 {
-			v.TypedPerFilterConfig = without
+		if !f.TakesInput() && !picked[f.GetName()] {
+			v.TypedPerFilterConfig = unfiltered
 		}
 		all.VirtualHosts = append(all.VirtualHosts, v)
 	}

@@ -29,19 +29,18 @@ func (in *Ingress) MeshGateway(keys Keys) http.Handler {
 	})
 }
 
-// MeshHints is Hints of a mesh's gateways: only what has their key comes from the filter.
-func (in *Ingress) MeshHints(keys Keys) http.Handler {
-	hints := in.Hints()
+// MeshFilters is what h serves for a mesh's gateways: only what has their key comes from their filters.
+func (in *Ingress) MeshFilters(keys Keys, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !keys.Admits(r.Header.Get(filterapi.HeaderKey)) {
 			in.config.Metrics.hint(hintRefused)
 			err := problem.New(http.StatusForbidden, "GatewayUnknown", filterapi.HeaderKey,
-				"the hint does not come from a gateway's filter: a route of its own leads to the node's daemon, or the "+
+				"the request does not come from a gateway's filter: a route of its own leads to the node's daemon, or the "+
 					"EnvoyFilter headstart-gateways is of an older version; apply it")
 			problem.Write(w, err, r.Header.Get(filterapi.HeaderFunction), r.Header.Get(filterapi.HeaderRequest))
 			return
 		}
-		hints.ServeHTTP(w, r)
+		h.ServeHTTP(w, r)
 	})
 }
 

@@ -76,11 +76,15 @@ func TestARouteCannotNameAnInput(t *testing.T) {
 	}
 }
 
-// Only a gateway's filter hints. A route that leads to hints.sock has fetched nothing, and reports no refusals.
+// Only a gateway's filters hint and ask. A route that leads to hints.sock has fetched nothing, reports no refusals, and
+// hears of no instances.
 func TestAttackARouteHints(t *testing.T) {
 	r, _ := inMesh(t)
 	fetches := r.countFetches()
-	for path, header := range map[string][2]string{"/v1/hint": {"x-headstart-input", r.put("videos/a", "", []byte("a video"))},
+	mux := http.NewServeMux()
+	mux.Handle("/", r.Hints())
+	mux.HandleFunc("/v1/expectations", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
+	for path, header := range map[string][2]string{"/v1/expectations": {"if-none-match", ""}, "/v1/hint": {"x-headstart-input", r.put("videos/a", "", []byte("a video"))},
 		"/v1/refusal": {"x-headstart-reason", "InputReferenceMalformed"}} {
 		for _, key := range []string{"", "a key", "the key", "gateways"} {
 			told := request(t, http.MethodPost, withInput, newID(), "", nil)
@@ -88,7 +92,7 @@ func TestAttackARouteHints(t *testing.T) {
 			told.Header.Set(header[0], header[1])
 			told.Header.Set("x-headstart-field", "header x-key")
 			told.Header.Set("x-headstart-key", key)
-			resp := call(r.MeshHints(keys("the key")), told)
+			resp := call(r.MeshFilters(keys("the key"), mux), told)
 			if key == "gateways" {
 				if resp.StatusCode != http.StatusAccepted {
 					t.Errorf("%s of a gateway: %s", path, resp.Status)

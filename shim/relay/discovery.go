@@ -9,7 +9,6 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
-	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
@@ -27,16 +26,6 @@ type edsService struct {
 
 func (s *edsService) DeltaEndpoints(str endpointservice.EndpointDiscoveryService_DeltaEndpointsServer) error {
 	return s.relay.serve(str, resource.EndpointType, s.relay.kind(resource.EndpointType))
-}
-
-// ecdsService serves Envoys whose listeners name the relay as their source of a filter.
-type ecdsService struct {
-	extension.UnimplementedExtensionConfigDiscoveryServiceServer
-	relay *Relay
-}
-
-func (s *ecdsService) DeltaExtensionConfigs(str extension.ExtensionConfigDiscoveryService_DeltaExtensionConfigsServer) error {
-	return s.relay.serve(str, resource.ExtensionConfigType, s.relay.kind(resource.ExtensionConfigType))
 }
 
 // adsService serves the same over one stream for all clusters.

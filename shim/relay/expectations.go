@@ -1,10 +1,16 @@
 package relay
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
+	"strconv"
+	"sync"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -16,27 +22,34 @@ import (
 )
 
 // expectations are what the node's gateways reckon with: the control plane says a line of each
-// function, and the gateways get all lines as one, which is the filter's configuration.
+// function, and the gateways' route filters get all lines as one text. It is data, and nothing else: what
+// runs in a gateway is not the daemon's to say.
 type expectations struct {
 	*resources
-	cfg   Config
-	serve func(*core.TypedExtensionConfig, []string) error
-	lines map[string]string // by the resource's name; of mu
-	// loaded: gateways have been given the filter. It stays when there is nothing to pick any
-	// more: to load it takes Envoy seconds, and without a line it does nothing.
-	loaded bool
+	session bool                  // the filter names endpoints in filterapi.HeaderSession
+	none    bool                  // whatever the control plane says: weights alone decide
+	picked  func(sorted []string) // hears of which clusters
+	lines   map[string]string     // by the resource's name; of resources' mu
+
+	mu      sync.Mutex
+	text    []byte
+	version string
+	changed chan struct{} // closed when they have been
 }
 
-// newExpectations has serve take the filter, and the clusters that it is told of.
-func newExpectations(
-	cfg Config, changed chan struct{}, serve func(*core.TypedExtensionConfig, []string) error,
-) *resources {
-	e := &expectations{cfg: cfg, serve: serve, lines: map[string]string{}}
+// newExpectations has picked hear the clusters of which there are lines.
+func newExpectations(cfg Config, changed chan struct{}, picked func([]string)) *expectations {
+	// Clusters of a mesh may eject endpoints; those of an own gateway do not.
+	e := &expectations{session: cfg.Gateway == nil, none: cfg.WeightsAlone, picked: picked, lines: map[string]string{}, changed: make(chan struct{})}
 	e.resources = newResources(resource.ExtensionConfigType, changed, e.compose)
-	// All that a configuration can have: a line is shorter than the resource that it comes in.
+	// All that the filter takes: a line is shorter than the resource that it comes in.
 	e.most, e.mostBytes = filterapi.MaxFunctions, filterapi.MaxConfigBytes
 	e.check = checkLine
-	return e.resources
+	e.set([]byte(filterapi.Version + "\n"))
+	if e.none {
+		e.prime()
+	}
+	return e
 }
 
 // lineOf is a function's line.
@@ -61,7 +74,7 @@ func checkLine(r types.Resource) error {
 	return err
 }
 
-// compose makes one configuration of all lines. Of several that are of one cluster, which the
+// compose makes one text of all lines. Of several that are of one cluster, which the
 // filter would refuse, the first by name counts.
 func (e *expectations) compose(added map[string]*discovery.Resource, removed []string) error {
 	for name, res := range added {
@@ -78,11 +91,10 @@ func (e *expectations) compose(added map[string]*discovery.Resource, removed []s
 	for _, name := range removed {
 		delete(e.lines, name)
 	}
-	if e.cfg.RouteFilter.Name == "" || len(e.lines) == 0 && !e.loaded {
+	if e.none {
 		return nil
 	}
-	// Clusters of a mesh may eject endpoints; those of an own gateway do not.
-	config := filterapi.RouteConfig{Session: e.cfg.Gateway == nil}
+	config := filterapi.RouteConfig{Session: e.session}
 	var clusters []string
 	taken := make(map[string]bool, len(e.lines))
 	for _, name := range slices.Sorted(maps.Keys(e.lines)) {
@@ -94,14 +106,61 @@ func (e *expectations) compose(added map[string]*discovery.Resource, removed []s
 	}
 	text, err := config.Marshal()
 	if err != nil {
-		return fmt.Errorf("the route filter's configuration: %w", err)
+		return fmt.Errorf("what the route filter expects: %w", err)
 	}
-	filter, err := e.cfg.RouteFilter.Filter(text)
-	if err != nil {
-		return err
-	}
-	e.loaded = true
-	e.cfg.Metrics.picked.Set(float64(len(config.Lines)))
+	e.set(text)
 	slices.Sort(clusters)
-	return e.serve(filter, clusters)
+	e.picked(clusters)
+	return nil
+}
+
+func (e *expectations) set(text []byte) {
+	sum := sha256.Sum256(text)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.text, e.version = text, strconv.Quote(hex.EncodeToString(sum[:versionBytes]))
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// versionBytes tell one text from all others that a daemon has had.
+const versionBytes = 8
+
+func (e *expectations) now() (text []byte, version string, changed <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.text, e.version, e.changed
+}
+
+// Expectations tells the route filter of each of the gateways' workers what to expect: what is not what that
+// has, as soon as it is known.
+func (r *Relay) Expectations() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		leave, err := r.limits.enter()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		defer leave()
+		held := time.NewTimer(filterapi.ExpectationsHeld)
+		defer held.Stop()
+		changed := (<-chan struct{})(r.expectations.primed)
+		for {
+			select {
+			case <-changed:
+				text, version, next := r.expectations.now()
+				if changed = next; version == q.Header.Get(filterapi.HeaderKnown) {
+					continue
+				}
+				w.Header().Set(filterapi.HeaderVersion, version)
+				_, _ = w.Write(text) // who does not get it asks again
+				return
+			case <-held.C:
+			case <-r.over: // the next daemon holds it
+			case <-q.Context().Done():
+			}
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	})
 }

@@ -24,8 +24,8 @@ var ownTypes = []string{
 
 // Own is the node's own gateway, of which a mesh knows nothing (shim/gateway).
 type Own interface {
-	// Resources are all that it needs besides endpoints, and the route filter itself: for the
-	// functions, for the clusters that have endpoints, and where the route filter picks these.
+	// Resources are all that it needs besides endpoints: for the functions, for the clusters that have
+	// endpoints, and where the route filter picks these.
 	Resources(functions []*nodeapi.Function, clusters []string, picked map[string]bool) ([]types.Resource, error)
 	// Daemon is the daemon as the last of a function's endpoints, in an encoded ClusterLoadAssignment
 	// that has nothing else.

@@ -24,10 +24,10 @@ const video, thumbs = "default/video", "default/thumbs"
 func owning(t *testing.T, stateFile string, refused func(*nodeapi.GatewayRefusals)) (*rig, chan int64) {
 	t.Helper()
 	confirmed := make(chan int64, 16)
-	return rigOf(t, Config{StateFile: stateFile, Refused: refused, Confirmed: func(id int64) { confirmed <- id }, RouteFilter: module.Route("/opt/filters.wasm"), Gateway: gateway.Config{
+	return rigOf(t, Config{StateFile: stateFile, Refused: refused, Confirmed: func(id int64) { confirmed <- id }, Gateway: gateway.Config{
 		Node: "edge", Port: 8080, RelaySocket: "/run/gateway.sock", IngressSocket: "/run/ingress.sock",
 		HintSocket:  "/run/hints.sock",
-		AdminSocket: "/run/envoy.sock", PrefetchFilter: "/opt/filters.wasm", RouteFilter: "/opt/filters.wasm"}}), confirmed
+		AdminSocket: "/run/envoy.sock", Filters: "/opt/filters.wasm"}}), confirmed
 }
 
 func deployed(names ...string) (all []*nodeapi.Function) {
@@ -62,7 +62,7 @@ func (r *rig) tell(t *testing.T, u *upstream, version string, names ...string) {
 // asked is what the gateway asks for by name; of other types it has all.
 func asked(functions ...string) map[string][]string {
 	return map[string][]string{resource.ClusterType: nil, resource.EndpointType: functions, resource.ListenerType: nil,
-		resource.RouteType: {"functions"}, resource.ExtensionConfigType: {module.PrefetchName, module.RouteName}}
+		resource.RouteType: {"functions"}, resource.ExtensionConfigType: {module.Name}}
 }
 
 // takes has the gateway ask as Envoy does when it starts, and for filters when it has routes: no filter
@@ -110,7 +110,7 @@ func TestTheOwnGatewayGetsEverything(t *testing.T) {
 	u := r.hears(t)
 	r.tell(t, u, "1", video)
 	want := map[string][]string{"Cluster": {video, "headstart-hints", "headstart-ingress"}, "ClusterLoadAssignment": {video}, "Listener": {"gateway"},
-		"RouteConfiguration": {"functions"}, "TypedExtensionConfig": {module.PrefetchName}}
+		"RouteConfiguration": {"functions"}, "TypedExtensionConfig": {module.Name}}
 	if got := e.takes(video); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -76,7 +76,6 @@ func TestRefusalsAreTold(t *testing.T) {
 # HELP headstart_relay_refusals_total What gateways refused of what the node told them, by the type of resource.
 # TYPE headstart_relay_refusals_total counter
 headstart_relay_refusals_total{type="ClusterLoadAssignment"} 3
-headstart_relay_refusals_total{type="TypedExtensionConfig"} 0
 `
 	if err := testutil.CollectAndCompare(r.relay.cfg.Metrics.refused, strings.NewReader(want)); err != nil {
 		t.Error(err)

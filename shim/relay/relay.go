@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
@@ -22,9 +21,7 @@ import (
 
 	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
-	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 
-	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -52,7 +49,7 @@ type Activity interface {
 	Seen(function string, active bool)
 }
 
-// Config is what a relay needs; all fields but Gateway, Keys, RouteFilter and StateFile must be set, and
+// Config is what a relay needs; all fields but Gateway, Keys and StateFile must be set, and
 // Confirmed with Gateway.
 type Config struct {
 	// Gateway is the node's own; nil: its gateways are a mesh's.
@@ -61,8 +58,8 @@ type Config struct {
 	Keys Keys
 	// Confirmed hears that the own gateway has all that was said before Confirm. It must not block.
 	Confirmed func(id int64)
-	// RouteFilter picks endpoints per request, as gateways load it. The zero value: there is none.
-	RouteFilter module.Module
+	// WeightsAlone decide where requests go: gateways pick no endpoint per request.
+	WeightsAlone bool
 	// Node is the node's name, which the control plane knows the connection by.
 	Node string
 	// ControlPlane is the connection to the control plane.
@@ -78,32 +75,36 @@ type Config struct {
 
 // Relay is one node's. Its zero value is not usable.
 type Relay struct {
-	cfg      Config
-	kinds    []*resources // by type
-	sources  []source
-	changed  chan struct{}
-	gateways *gateways
-	own      *own // nil in a mesh
-	activity *activity
-	refusals *refusals
-	limits   *limits
+	cfg          Config
+	kinds        []*resources // by type
+	sources      []source
+	expectations *expectations
+	over         chan struct{} // closed when Run ends
+	changed      chan struct{}
+	gateways     *gateways
+	own          *own // nil in a mesh
+	activity     *activity
+	refusals     *refusals
+	limits       *limits
 }
 
 // New returns a relay that serves what StateFile has until the control plane says more.
 // A file that cannot be used is logged and ignored.
 func New(cfg Config) *Relay {
 	r := &Relay{cfg: cfg, changed: make(chan struct{}, 1), refusals: newRefusals(), limits: &limits{},
+		over:     make(chan struct{}),
 		activity: newActivity(cfg.Activity, newSent(cfg.Metrics, time.Now()))}
-	types := []string{resource.EndpointType, resource.ExtensionConfigType}
+	types := []string{resource.EndpointType}
 	if cfg.Gateway != nil {
 		types, r.own = ownTypes, &own{relay: r, known: make(chan struct{})}
 	}
 	r.gateways = newGateways(cfg.Confirmed, types...)
 	endpoints := newResources(resource.EndpointType, r.changed, r.serveEndpoints)
-	expectations := newExpectations(cfg, r.changed, r.serveRouteFilter)
-	r.kinds, r.sources = []*resources{endpoints, expectations}, []source{r.aggregated(endpoints)}
-	if cfg.RouteFilter.Name != "" {
-		r.sources = append(r.sources, r.expected(expectations))
+	r.expectations = newExpectations(cfg, r.changed, r.pick)
+	r.kinds = []*resources{endpoints, r.expectations.resources}
+	r.sources = []source{r.aggregated(endpoints)}
+	if !cfg.WeightsAlone {
+		r.sources = append(r.sources, r.expected(r.expectations.resources))
 	}
 	for _, t := range types {
 		cfg.Metrics.refused.WithLabelValues(short(t)) // the first one refused is an increase, too
@@ -198,12 +199,10 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Register adds discovery (delta, by ADS, by EDS what is of endpoints, and by ECDS the route
-// filter) and Envoy's access log service.
+// Register adds discovery (delta, by ADS and EDS) and Envoy's access log service.
 // Their streams stay open until the peer closes them or g stops: use g.Stop.
 func (r *Relay) Register(g *grpc.Server) {
 	endpointservice.RegisterEndpointDiscoveryServiceServer(g, &edsService{relay: r})
-	extension.RegisterExtensionConfigDiscoveryServiceServer(g, &ecdsService{relay: r})
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, &adsService{relay: r})
 	accesslog.RegisterAccessLogServiceServer(g, &logService{relay: r})
 }
@@ -251,25 +250,21 @@ func (r *Relay) serveEndpoints(added map[string]*discovery.Resource, removed []s
 	return nil
 }
 
-// serveRouteFilter hands the filter on, which is told of these clusters.
-func (r *Relay) serveRouteFilter(filter *core.TypedExtensionConfig, clusters []string) error {
-	a, err := packed(filter)
-	if err != nil {
-		return err
-	}
-	r.gateways.set(resource.ExtensionConfigType, map[string]*anypb.Any{filter.GetName(): a}, nil)
+// pick hears of which clusters the route filter picks the endpoints.
+func (r *Relay) pick(clusters []string) {
+	r.cfg.Metrics.picked.Set(float64(len(clusters)))
 	if r.own != nil {
 		r.own.setPicked(clusters)
 	}
-	return nil
 }
 
 // Signals are of the requests that gateways sent to instances since it was called last.
 func (r *Relay) Signals(now time.Time) []*nodeapi.RoutedSignals { return r.activity.sent.report(now) }
 
-// Run follows the control plane and keeps StateFile up to date until ctx ends.
+// Run follows the control plane and keeps StateFile up to date until ctx ends. It is called once.
 func (r *Relay) Run(ctx context.Context) {
 	var wg sync.WaitGroup
+	wg.Go(func() { <-ctx.Done(); close(r.over) })
 	for _, s := range r.sources {
 		wg.Go(func() { r.follow(ctx, s) })
 	}

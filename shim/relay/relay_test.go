@@ -12,7 +12,6 @@ import (
 	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
-	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -203,9 +202,6 @@ func TestAttackAStreamWithoutTheGatewaysKey(t *testing.T) {
 				},
 				"ADS": func() (grpc.ClientStream, error) {
 					return discovery.NewAggregatedDiscoveryServiceClient(r.gateway).DeltaAggregatedResources(ctx)
-				},
-				"ECDS": func() (grpc.ClientStream, error) {
-					return extension.NewExtensionConfigDiscoveryServiceClient(r.gateway).DeltaExtensionConfigs(ctx)
 				},
 				"ALS": func() (grpc.ClientStream, error) {
 					return accesslog.NewAccessLogServiceClient(r.gateway).StreamAccessLogs(ctx)

@@ -72,9 +72,11 @@ func (e *resources) apply(r *discovery.DeltaDiscoveryResponse) error {
 		}
 		signal(e.changed)
 	}
-	e.once.Do(func() { close(e.primed) })
+	e.prime()
 	return nil
 }
+
+func (e *resources) prime() { e.once.Do(func() { close(e.primed) }) }
 
 // signal leaves a token: its receiver finds all that is new by then.
 func signal(token chan<- struct{}) {

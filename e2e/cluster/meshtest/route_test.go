@@ -4,26 +4,31 @@ package meshtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
-// routeFilter is the name of the filter in manifests/istio/gateways.yaml.
-const routeFilter = "headstart.route"
+const (
+	// hints is where the gateway's filters ask their daemon, with the key in keyFile.
+	hints   = "/run/headstart/gateway/hints.sock"
+	keyFile = "/run/headstart/gateway/key"
+)
 
-// expects asks whether the gateway's route filter reckons with so many pods of the service.
+// expects asks whether the gateway's route filter is told of so many pods of the service.
 func expects(gateway pod, s service, pods int) func(context.Context) error {
 	return func(ctx context.Context) error {
-		all, err := filters(ctx, gateway)
-		i := slices.IndexFunc(all, func(f filter) bool { return f.name == routeFilter })
-		if err != nil || i < 0 {
-			return errors.Join(err, fmt.Errorf("no %s among %.600q", routeFilter, all))
+		envoy, err := in.Envoy(gateway.uid)
+		if err != nil {
+			return err
 		}
-		config, err := filterapi.ParseRoute([]byte(all[i].config))
+		defer envoy.Close()
+		text, err := envoy.Ask(ctx, hints, filterapi.ExpectationsPath, keyFile)
+		if err != nil {
+			return err
+		}
+		config, err := filterapi.ParseRoute([]byte(text))
 		if err != nil {
 			return err
 		}
@@ -38,7 +43,7 @@ func expects(gateway pod, s service, pods int) func(context.Context) error {
 			}
 		}
 		if known != pods {
-			return fmt.Errorf("it knows %d pods: %.600s", known, all[i].config)
+			return fmt.Errorf("it is told of %d pods: %.600s", known, text)
 		}
 		return nil
 	}
@@ -59,4 +64,11 @@ func TestTheRouteFilterKnowsThePods(t *testing.T) {
 	if a := ok(t, gateway, f, false); !a.from(gatewayIdentity) {
 		t.Errorf("the gateway did not send it to a pod: %v", a)
 	}
+	eventually(t, "no filter but the one by digest", func(ctx context.Context) error {
+		all, err := filters(ctx, gateway)
+		if err == nil && len(all) != 1 {
+			err = fmt.Errorf("%.600q", all)
+		}
+		return err
+	})
 }

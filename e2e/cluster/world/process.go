@@ -15,6 +15,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
 	"github.com/headstart-mesh/headstart/e2e/cluster"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // Processes returns the ids of a program's processes in the cluster's pods, which are this
@@ -43,7 +44,10 @@ func Processes(program string) ([]int, error) {
 }
 
 // EnvoyOf asks Envoy's admin interface in a pod, which listens on the pod's loopback only.
-type EnvoyOf struct{ client http.Client }
+type EnvoyOf struct {
+	client http.Client
+	root   string // of its file system
+}
 
 // Envoy finds the Envoy of a pod by the pod's uid.
 func (w *World) Envoy(podUID string) (*EnvoyOf, error) {
@@ -65,7 +69,7 @@ func (w *World) Envoy(podUID string) (*EnvoyOf, error) {
 			})
 			return conn, err
 		}
-		return &EnvoyOf{http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
+		return &EnvoyOf{http.Client{Transport: &http.Transport{DialContext: dial}}, fmt.Sprintf("/proc/%d/root", pid)}, nil
 	}
 	return nil, errors.New("no Envoy runs in pod " + podUID)
 }
@@ -82,11 +86,31 @@ func (w *World) GatewayEnvoy(ctx context.Context) (*EnvoyOf, error) {
 
 // Get returns what a page of the admin interface says.
 func (e *EnvoyOf) Get(ctx context.Context, path string) (string, error) {
+	return get(ctx, &e.client, path, http.Header{})
+}
+
+// Ask returns what the pod's node says at a unix socket that the Envoy has, to who has the key in a file of the Envoy's.
+func (e *EnvoyOf) Ask(ctx context.Context, socket, path, keyFile string) (string, error) {
+	key, err := os.ReadFile(e.root + keyFile)
+	if err != nil {
+		return "", err
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", e.root+socket)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: dial}}
+	defer client.CloseIdleConnections()
+	return get(ctx, client, path, http.Header{http.CanonicalHeaderKey(filterapi.HeaderKey): {string(key)}})
+}
+
+func get(ctx context.Context, client *http.Client, path string, header http.Header) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://envoy"+path, nil)
 	if err != nil {
 		return "", err
 	}
-	resp, err := e.client.Do(r)
+	r.Header = header
+	resp, err := client.Do(r)
 	if err != nil {
 		return "", err
 	}

@@ -78,7 +78,7 @@ func (v controlled) config(s *Set, n bed.Node) gateway.Config {
 		HintSocket: filepath.Join(dir, "hints.sock"), AdminSocket: s.admin(n),
 	}
 	if v.filter {
-		c.RouteFilter = filepath.Join(s.bed.BinDir(), "filters.wasm")
+		c.Filters = filepath.Join(s.bed.BinDir(), "filters.wasm")
 	}
 	return c
 }

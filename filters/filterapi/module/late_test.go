@@ -35,7 +35,7 @@ func ack(kind string) *discovery.DeltaDiscoveryRequest {
 
 func TestFiltersComeLast(t *testing.T) {
 	const cluster, listener, route, filter = resource.ClusterType, resource.ListenerType, resource.RouteType, resource.ExtensionConfigType
-	kept := &discovery.DeltaDiscoveryRequest{TypeUrl: filter, InitialResourceVersions: map[string]string{"headstart.route": "1"}}
+	kept := &discovery.DeltaDiscoveryRequest{TypeUrl: filter, InitialResourceVersions: map[string]string{Name: "1"}}
 	had := &discovery.DeltaDiscoveryRequest{TypeUrl: route, InitialResourceVersions: map[string]string{"functions": "1"}}
 	many := slices.Repeat([]*discovery.DeltaDiscoveryRequest{ask(filter)}, heldMost+1)
 	first, second := ask(filter), ask(filter)

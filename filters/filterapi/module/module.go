@@ -1,4 +1,4 @@
-// Package module says how Envoy is to load a filter that is a Wasm module.
+// Package module says how Envoy is to load the filters, which are a Wasm module.
 package module
 
 import (
@@ -21,56 +21,41 @@ const reloadBackoff = 10 * time.Millisecond
 // vmID is of the machine in which a gateway's worker has the filters.
 const vmID = "headstart"
 
-// Module is one of the filters that gateways load.
-type Module struct {
-	// Name is in Envoy's admin interface and statistics, and what Envoy asks for it by.
-	Name string
-	// Path is its .wasm file on the gateways.
-	Path string
-	// Version, if there is one, tells the file's content from another of the same path: Envoy
-	// reads the file when it is told of another configuration, and then starts it anew.
-	Version string
-	// may lists what Envoy may call of it and it of Envoy; nil: everything. A callback that
-	// does nothing costs as much as one that does something, for each part of a body.
-	may []string
-}
-
-// Filter is the module as Envoy's configuration of an HTTP filter.
-func (m Module) Filter(config []byte) (*core.TypedExtensionConfig, error) {
+// Filter is the filters' module at path, a file on the gateway's machine, as Envoy's configuration of an
+// HTTP filter. In a mesh it is Istio that says this, of an image by digest.
+func Filter(path string, config []byte) (*core.TypedExtensionConfig, error) {
 	text, err := pack(wrapperspb.String(string(config)))
 	if err != nil {
-		return nil, fmt.Errorf("%s: packing the configuration: %w", m.Name, err)
+		return nil, fmt.Errorf("%s: packing the configuration: %w", Name, err)
 	}
 	plugin := &wasm.PluginConfig{
-		Name:          m.Name,
-		RootId:        m.Name,
+		Name:          Name,
+		RootId:        Name,
 		Configuration: text,
 		// A panic costs the requests that the worker's machine was in the middle of,
 		// and those within reloadBackoff; the next one gets a fresh machine.
 		FailurePolicy: wasm.FailurePolicy_FAIL_RELOAD,
 		ReloadConfig:  &wasm.ReloadConfig{Backoff: &core.BackoffStrategy{BaseInterval: durationpb.New(reloadBackoff)}},
 		Vm: &wasm.PluginConfig_VmConfig{VmConfig: &wasm.VmConfig{
-			VmId:    vmID + m.Version, // all filters of a gateway share one
+			VmId:    vmID,
 			Runtime: "envoy.wasm.runtime.v8",
 			Code: &core.AsyncDataSource{Specifier: &core.AsyncDataSource_Local{
-				Local: &core.DataSource{Specifier: &core.DataSource_Filename{Filename: m.Path}},
+				Local: &core.DataSource{Specifier: &core.DataSource_Filename{Filename: path}},
 			}},
 		}},
 	}
-	if m.may != nil {
-		allowed := make(map[string]*wasm.SanitizationConfig, len(m.may))
-		for _, name := range m.may {
-			allowed[name] = &wasm.SanitizationConfig{}
-		}
-		// Deprecated as a boundary for modules of strangers, which it is not here; nothing else keeps
-		// the parts of bodies from a module.
-		plugin.CapabilityRestrictionConfig = &wasm.CapabilityRestrictionConfig{AllowedCapabilities: allowed} //nolint:staticcheck // see above
+	allowed := make(map[string]*wasm.SanitizationConfig, len(may))
+	for _, name := range may {
+		allowed[name] = &wasm.SanitizationConfig{}
 	}
+	// Deprecated as a boundary for modules of strangers, which it is not here; nothing else keeps
+	// the parts of bodies from a module.
+	plugin.CapabilityRestrictionConfig = &wasm.CapabilityRestrictionConfig{AllowedCapabilities: allowed} //nolint:staticcheck // see above
 	typed, err := pack(&wasmfilter.Wasm{Config: plugin})
 	if err != nil {
-		return nil, fmt.Errorf("%s: packing the filter: %w", m.Name, err)
+		return nil, fmt.Errorf("%s: packing the filter: %w", Name, err)
 	}
-	return &core.TypedExtensionConfig{Name: m.Name, TypedConfig: typed}, nil
+	return &core.TypedExtensionConfig{Name: Name, TypedConfig: typed}, nil
 }
 
 // pack is always the same for the same message, so that what is unchanged has an unchanged

@@ -39,19 +39,18 @@ type Exchange struct {
 // Proxy has one module, which has been told its configuration.
 type Proxy struct {
 	// Now is the time, which passes only by what its owner adds.
-	Now time.Duration
-	// Plugin is the configuration with which requests come: what Configure has returned.
-	Plugin  uint64
+	Now     time.Duration
 	runtime wazero.Runtime
+	plugin  uint64
 	module  api.Module
 	host    *host
 	next    uint64 // context
 }
 
-// Open starts a module with a first configuration of the plugin with that root id. Close ends it.
-func Open(ctx context.Context, module []byte, root, configuration string) (_ *Proxy, err error) {
+// Open starts a module with a configuration of its plugin. Close ends it.
+func Open(ctx context.Context, module []byte, configuration string) (_ *Proxy, err error) {
 	p := &Proxy{Now: up, runtime: wazero.NewRuntime(ctx), next: first,
-		host: &host{root: root, shared: map[string]value{}, crossed: map[string]int{}}}
+		host: &host{configuration: configuration, shared: map[string]value{}, crossed: map[string]int{}}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close(ctx))
@@ -80,21 +79,25 @@ func Open(ctx context.Context, module []byte, root, configuration string) (_ *Pr
 	if p.module, err = p.runtime.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithStartFunctions("_initialize")); err != nil {
 		return nil, err
 	}
-	if p.Plugin, err = p.Configure(ctx, configuration); err != nil {
-		return nil, err
+	p.plugin = p.create(ctx, vmContext)
+	if p.call(ctx, "proxy_on_configure", p.plugin, uint64(len(configuration))) != 1 {
+		return nil, errors.New("the module refuses its configuration")
 	}
 	clear(p.host.crossed)
 	return p, nil
 }
 
-// Configure gives the module one more configuration. The others stay.
-func (p *Proxy) Configure(ctx context.Context, configuration string) (plugin uint64, err error) {
-	plugin = p.create(ctx, vmContext)
-	p.host.configuration = configuration
-	if ok := p.call(ctx, "proxy_on_configure", plugin, uint64(len(configuration))); ok != 1 {
-		return 0, errors.New("the module refuses its configuration")
+// Answer has the module make its next call, and answers it.
+func (p *Proxy) Answer(ctx context.Context, headers [][2]string, body string) error {
+	calls := p.host.calls
+	p.call(ctx, "proxy_on_tick", p.plugin)
+	if p.host.calls == calls {
+		return errors.New("the module makes no call")
 	}
-	return plugin, nil
+	p.host.headersOfAnswer, p.host.body = headers, body
+	p.call(ctx, "proxy_on_http_call_response", p.plugin, uint64(p.host.calls), uint64(len(headers)), uint64(len(body)), 0)
+	clear(p.host.crossed)
+	return nil
 }
 
 func (p *Proxy) create(ctx context.Context, of uint64) (created uint64) {
@@ -117,7 +120,7 @@ func (p *Proxy) Crossed() map[string]int {
 // Begin takes a request's headers through the filter. End has to follow.
 func (p *Proxy) Begin(ctx context.Context, e *Exchange) (request uint64) {
 	p.host.exchange = e
-	request = p.create(ctx, p.Plugin)
+	request = p.create(ctx, p.plugin)
 	p.call(ctx, "proxy_on_request_headers", request, uint64(len(e.Request)), 1)
 	return request
 }

@@ -2,6 +2,7 @@ package counting
 
 import (
 	"context"
+	"encoding/binary"
 
 	"github.com/tetratelabs/wazero/api"
 )
@@ -14,17 +15,24 @@ const (
 	unimplemented = 12
 )
 
+// bodyOfAnswer is the buffer of what the module's own request was answered; the other one that is asked for
+// is the configuration.
+const bodyOfAnswer = 4
+
 // requestHeaders is the map of them; the other one that is asked for is that of the response's.
 const requestHeaders = 0
 
 // host is the proxy's side of the border.
 type host struct {
-	root          string // the plugin's id
 	configuration string
 	exchange      *Exchange
 	shared        map[string]value
 	sets          uint32
 	crossed       map[string]int
+	// calls are how many requests the module has made itself; the last one's answer is in the others.
+	calls           uint32
+	headersOfAnswer [][2]string
+	body            string
 }
 
 // value is shared data, and its number.
@@ -35,12 +43,16 @@ type value struct {
 
 func (h *host) function(name string) api.GoModuleFunc {
 	do := map[string]func(ctx context.Context, m memory, a []uint64) uint64{
-		"proxy_get_buffer_bytes":         h.getBuffer,
-		"proxy_get_property":             h.getProperty,
-		"proxy_get_header_map_value":     h.getHeader,
-		"proxy_replace_header_map_value": h.replaceHeader,
-		"proxy_get_shared_data":          h.getShared,
-		"proxy_set_shared_data":          h.setShared,
+		"proxy_get_buffer_bytes":             h.getBuffer,
+		"proxy_get_property":                 h.getProperty,
+		"proxy_get_header_map_value":         h.getHeader,
+		"proxy_replace_header_map_value":     h.replaceHeader,
+		"proxy_get_shared_data":              h.getShared,
+		"proxy_set_shared_data":              h.setShared,
+		"proxy_http_call":                    h.callOut,
+		"proxy_get_header_map_pairs":         h.getPairs,
+		"proxy_set_effective_context":        done,
+		"proxy_set_tick_period_milliseconds": done,
 	}[name]
 	return func(ctx context.Context, module api.Module, stack []uint64) {
 		h.crossed[name]++
@@ -53,16 +65,39 @@ func (h *host) function(name string) api.GoModuleFunc {
 }
 
 func (h *host) getBuffer(ctx context.Context, m memory, a []uint64) uint64 {
-	m.give(ctx, h.configuration, a[3], a[4])
+	text := h.configuration
+	if uint32(a[0]) == bodyOfAnswer {
+		text = h.body
+	}
+	m.give(ctx, text, a[3], a[4])
+	return ok
+}
+
+// done is for what the counting proxy need not do: its owner says when it ticks.
+func done(context.Context, memory, []uint64) uint64 { return ok }
+
+func (h *host) callOut(_ context.Context, m memory, a []uint64) uint64 {
+	h.calls++
+	m.number(a[9], h.calls)
+	return ok
+}
+
+// getPairs are the answer's, as the ABI writes them: how many, their lengths, and the texts, each with a zero.
+func (h *host) getPairs(ctx context.Context, m memory, a []uint64) uint64 {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(len(h.headersOfAnswer)))
+	var texts []byte
+	for _, pair := range h.headersOfAnswer {
+		for _, text := range pair {
+			b = binary.LittleEndian.AppendUint32(b, uint32(len(text)))
+			texts = append(append(texts, text...), 0)
+		}
+	}
+	m.give(ctx, string(append(b, texts...)), a[1], a[2])
 	return ok
 }
 
 func (h *host) getProperty(ctx context.Context, m memory, a []uint64) uint64 {
-	properties := map[string]string{"plugin_root_id": h.root}
-	if h.exchange != nil {
-		properties = h.exchange.Properties
-	}
-	return m.find(ctx, properties, m.text(a[0], a[1]), a[2], a[3])
+	return m.find(ctx, h.exchange.Properties, m.text(a[0], a[1]), a[2], a[3])
 }
 
 func (h *host) headers(kind uint64) map[string]string {

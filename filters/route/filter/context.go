@@ -1,47 +1,74 @@
 package filter
 
 import (
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 )
 
 // NewPluginContext makes the context of one plugin configuration.
-func (vm *VM) NewPluginContext(id uint32) types.PluginContext { return &plugin{vm: vm, id: id} }
+func (vm *VM) NewPluginContext(id uint32) types.PluginContext {
+	return &plugin{PluginContext: vm.next.NewPluginContext(id), vm: vm}
+}
 
+// plugin stands before the next filter's, which has the configuration, and all that the proxy says.
 type plugin struct {
-	types.DefaultPluginContext
-	vm *VM
-	id uint32
+	types.PluginContext
+	vm       *VM
+	follower *follower
 }
 
-func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
-	return types.OnPluginStartStatus(p.vm.Configure(p.id))
+// OnPluginStart refuses a configuration that the next filter refuses.
+func (p *plugin) OnPluginStart(size int) types.OnPluginStartStatus {
+	if status := p.PluginContext.OnPluginStart(size); status != types.OnPluginStartStatusOK {
+		return status
+	}
+	data, err := pluginConfiguration()
+	if err != nil {
+		logError("route: reading the plugin configuration: " + err.Error())
+		return types.OnPluginStartStatusFailed
+	}
+	config, err := filterapi.ParseConfig(data)
+	if err != nil {
+		logError("route: plugin configuration: " + err.Error())
+		return types.OnPluginStartStatusFailed
+	}
+	p.follower = &follower{use: p.vm.Expect, cluster: config.HintCluster}
+	p.follower.again(pause)
+	return types.OnPluginStartStatusOK
 }
+
+func (p *plugin) OnTick() { p.follower.ask(proxywasm.DispatchHttpCall) }
 
 func (p *plugin) OnPluginDone() bool {
-	p.vm.End(p.id)
-	return true
+	if p.follower != nil {
+		p.follower.over = true
+	}
+	return p.PluginContext.OnPluginDone()
 }
 
 func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
-	p.vm.Begin(p.id)
-	return &stream{vm: p.vm, id: id}
+	return &stream{HttpContext: p.PluginContext.NewHttpContext(id), vm: p.vm, id: id}
 }
 
-// stream is a request and its answer.
+// stream is a request and its answer. A request whose endpoint is picked is none of the next filter's.
 type stream struct {
-	types.DefaultHttpContext
+	types.HttpContext
 	vm *VM
 	id uint32
 }
 
-func (e *stream) OnHttpRequestHeaders(int, bool) types.Action {
-	e.vm.Request(e.id)
+func (s *stream) OnHttpRequestHeaders(headers int, end bool) types.Action {
+	if s.vm.Request(s.id) {
+		return types.ActionContinue
+	}
+	return s.HttpContext.OnHttpRequestHeaders(headers, end)
+}
+
+func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
+	s.vm.Answer(s.id)
 	return types.ActionContinue
 }
 
-func (e *stream) OnHttpResponseHeaders(int, bool) types.Action {
-	e.vm.Answer(e.id)
-	return types.ActionContinue
-}
-
-func (e *stream) OnHttpStreamDone() { e.vm.Over(e.id) }
+func (s *stream) OnHttpStreamDone() { s.vm.Over(s.id) }

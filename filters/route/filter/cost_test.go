@@ -21,6 +21,8 @@ const (
 	// questions are what the filter asks about each: its cluster, the time, whether it is
 	// answered, the time, and the load. Values are those that it is given.
 	questions, values = 5, 3
+	// input is what the filter behind it asks about what is not picked: whether it has an input.
+	input = 1
 	// names is that it names the endpoint.
 	names = 1
 	// shares are the calls by which workers tell each other of an endpoint with few workers: one
@@ -34,9 +36,9 @@ func costs(tb testing.TB, workers int) *counting.Proxy {
 	return count(tb, fmt.Sprintf("v1\nshop/cost %s,900,0,4000,%d,0 %s,100,50000,4000,%d,0\n", near, workers, far, workers))
 }
 
-func count(tb testing.TB, configuration string) *counting.Proxy {
+func count(tb testing.TB, expectations string) *counting.Proxy {
 	tb.Helper()
-	p, err := counting.Open(tb.Context(), filter.Module(tb), filterapi.RouteRoot, configuration)
+	p, err := counting.Open(tb.Context(), filter.Module(tb), configuration)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -45,6 +47,9 @@ func count(tb testing.TB, configuration string) *counting.Proxy {
 			tb.Error(err)
 		}
 	})
+	if err := p.Answer(tb.Context(), [][2]string{{":status", "200"}, {"etag", `"1"`}}, expectations); err != nil {
+		tb.Fatal(err)
+	}
 	return p
 }
 
@@ -83,7 +88,7 @@ func TestWhatARequestCosts(t *testing.T) {
 		after   time.Duration // since the last one
 		want    crossings
 	}{
-		"another function's":            {workers: 2, other: true, want: crossings{callbacks, 1, 1}},
+		"another function's":            {workers: 2, other: true, want: crossings{callbacks, 1 + input, 1}},
 		"endpoints have few workers":    {workers: 2, want: crossings{callbacks, questions + names + shares, values + 1}},
 		"endpoints have many workers":   {workers: 64, want: crossings{callbacks, questions + names, values}},
 		"it is time to see who answers": {workers: 64, after: checkEvery, want: crossings{callbacks, questions + names + 1, values + 1}},
@@ -107,30 +112,6 @@ func TestWhatARequestCosts(t *testing.T) {
 				t.Errorf("crossings (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// A proxy may go back to a configuration that it still has, and does not say so then.
-func TestAConfigurationThatComesBack(t *testing.T) {
-	both := fmt.Sprintf("v1\nshop/back %s,900,0,4000,2,0 %s,100,50000,4000,2,0\n", near, far)
-	p, e := count(t, both), &counting.Exchange{Properties: map[string]string{clusterProperty: "shop/back"}, Request: map[string]string{}}
-	first := p.Plugin
-	second, err := p.Configure(t.Context(), fmt.Sprintf("v1\nshop/back %s,100,50000,4000,2,0\n", far))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Configure(t.Context(), "none"); err == nil {
-		t.Error("the module takes none")
-	}
-	for _, c := range []struct {
-		plugin uint64
-		want   string
-	}{{second, far}, {first, near}, {first, near}, {second, far}} {
-		p.Plugin = c.plugin
-		p.End(t.Context(), p.Begin(t.Context(), e), e)
-		if got := e.Request[filterapi.HeaderEndpoint]; got != c.want {
-			t.Errorf("with configuration %d, %q is named", c.plugin, got)
-		}
 	}
 }
 

@@ -11,18 +11,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/route"
 )
 
 // VM is the filter as each of a proxy's workers has it. What it has seen of functions outlives
-// their configuration.
+// their expectations.
 type VM struct {
-	// plugins are the configurations that the proxy has, by what it calls them; plugin is the one
-	// that counts.
-	plugins   map[uint32]filterapi.RouteConfig
-	plugin    uint32
-	functions map[string]*function // of the configuration that counts, by cluster
+	types.DefaultVMContext
+	// next has the requests whose endpoint is not picked.
+	next      types.VMContext
+	functions map[string]*function // by cluster
 	// session: HeaderSession names the endpoint.
 	session bool
 	// requests are those under way that the filter has to do with, by what the proxy calls them.
@@ -35,7 +36,7 @@ type request struct {
 	function *function
 	sent     route.Sent
 	to       string
-	index    int // of to, unless the configuration has changed
+	index    int // of to, unless the expectations have changed
 	at       time.Duration
 }
 
@@ -50,58 +51,19 @@ const (
 	avoidedMetric = "headstart_route_avoided_total"
 )
 
-// New returns a filter that knows no function.
-func New() *VM {
-	return &VM{plugins: map[uint32]filterapi.RouteConfig{}, functions: map[string]*function{}, requests: map[uint32]request{}, avoided: counter{name: avoidedMetric}}
+// New returns a filter that knows no function, and stands before another one.
+func New(next types.VMContext) *VM {
+	return &VM{next: next, functions: map[string]*function{}, requests: map[uint32]request{}, avoided: counter{name: avoidedMetric}}
 }
 
-// Configure reads a configuration of the proxy's, which counts from now on. It refuses a wrong
-// one, so that the proxy keeps its last good one.
-func (vm *VM) Configure(plugin uint32) bool {
-	if err := vm.load(plugin); err != nil {
-		logError(fmt.Sprintf("route: plugin configuration: %v", err))
-		return false
-	}
-	return true
-}
-
-func (vm *VM) load(plugin uint32) error {
-	data, err := pluginConfiguration()
-	if err != nil {
-		return fmt.Errorf("reading it: %w", err)
-	}
-	config, err := filterapi.ParseRoute(data)
+// Expect takes over expectations, as filterapi.RouteConfig has them, or nothing of them.
+func (vm *VM) Expect(text []byte) error {
+	config, err := filterapi.ParseRoute(text)
 	if err != nil {
 		return err
 	}
-	if err := vm.use(config); err != nil {
-		return err
-	}
-	vm.plugins[plugin], vm.plugin = config, plugin
-	return nil
+	return vm.use(config)
 }
-
-// Begin says with which configuration a request comes: from now on that one counts, for all.
-// It is mostly the newest. But the proxy does not read to the filter again what it still has:
-// when a configuration comes back before requests with it are over, this is how the filter hears
-// of it.
-func (vm *VM) Begin(plugin uint32) {
-	if plugin == vm.plugin {
-		return
-	}
-	config, ok := vm.plugins[plugin]
-	if !ok {
-		return // it was refused
-	}
-	if err := vm.use(config); err != nil { // it was right before
-		logError(fmt.Sprintf("route: plugin configuration: %v", err))
-		return
-	}
-	vm.plugin = plugin
-}
-
-// End says that the proxy has done with a configuration.
-func (vm *VM) End(plugin uint32) { delete(vm.plugins, plugin) }
 
 func (vm *VM) use(config filterapi.RouteConfig) (err error) {
 	// All of it is read before any of it counts.
@@ -131,26 +93,28 @@ func (vm *VM) use(config filterapi.RouteConfig) (err error) {
 	return nil
 }
 
-// Request names an endpoint, when the request's headers are there.
-func (vm *VM) Request(id uint32) {
+// Request names an endpoint, when the request's headers are there. known is false if the request is for
+// none of the functions.
+func (vm *VM) Request(id uint32) (known bool) {
 	cluster, ok := property(clusterProperty)
 	if !ok {
-		return // no route has the request
+		return false // no route has the request
 	}
 	f := vm.functions[cluster]
 	if f == nil {
-		return
+		return false
 	}
 	now := clock()
 	sent, index, ok := f.begin(now)
 	if !ok {
-		return
+		return true
 	}
 	to := f.addresses[index]
 	vm.requests[id] = request{function: f, sent: sent, to: to, index: index, at: now}
 	if err := setRequestHeader(vm.named(to)); err != nil {
 		logWarning(fmt.Sprintf("route: %s: naming the endpoint: %v", f.cluster, err))
 	}
+	return true
 }
 
 // named is how the proxy is told of an endpoint.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filtertest"
-	"github.com/headstart-mesh/headstart/filters/host"
+	"github.com/headstart-mesh/headstart/filters/prefetch"
 )
 
 const (
@@ -24,13 +24,6 @@ const (
 func config(t *testing.T) (cluster, text string) {
 	cluster = "shop/" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
 	return cluster, fmt.Sprintf("v1\n%s %s,900,0,4000,2,0 %s,100,50000,4000,8,0\n", cluster, near, far)
-}
-
-func start(t *testing.T, p *filtertest.Proxy) {
-	t.Helper()
-	if !p.StartPlugin() {
-		t.Fatalf("the plugin refuses its configuration: %v", p.GetErrorLogs())
-	}
 }
 
 // ask has a proxy that has routed a request to cluster ask the filter.
@@ -63,8 +56,7 @@ func answer(t *testing.T, p *filtertest.Proxy, o filtertest.Outcome, by, status 
 
 func TestARequestHasTheEndpointThatIsBest(t *testing.T) {
 	cluster, text := config(t)
-	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-		start(t, p)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
 		o := ask(t, p, cluster)
 		if got := endpoint(o); got != near {
 			t.Errorf("endpoint %q, want %q", got, near)
@@ -76,8 +68,7 @@ func TestARequestHasTheEndpointThatIsBest(t *testing.T) {
 // Where endpoints may be ejected, who reads the name takes none such.
 func TestTheNameIsASession(t *testing.T) {
 	cluster, text := config(t)
-	filter.Run(t, strings.Replace(text, "v1\n", "v1 session\n", 1), func(t *testing.T, p *filtertest.Proxy) {
-		start(t, p)
+	run(t, strings.Replace(text, "v1\n", "v1 session\n", 1), func(t *testing.T, p *filtertest.Proxy) {
 		o := ask(t, p, cluster)
 		want := [2]string{filterapi.HeaderSession, base64.StdEncoding.EncodeToString([]byte(near))}
 		if !slices.Contains(o.Headers, want) || endpoint(o) != "" {
@@ -90,8 +81,7 @@ func TestTheNameIsASession(t *testing.T) {
 // Of others' requests nothing changes.
 func TestOthersRequestsPassAsTheyAre(t *testing.T) {
 	_, text := config(t)
-	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-		start(t, p)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
 		o := ask(t, p, "shop/another")
 		want := [][2]string{{":method", "GET"}, {":path", "/"}, {":authority", "any"}}
 		if diff := cmp.Diff(want, o.Headers); diff != "" {
@@ -104,8 +94,7 @@ func TestOthersRequestsPassAsTheyAre(t *testing.T) {
 // What is too much for the near endpoint goes to the other, and no more so when it is over.
 func TestRequestsInFlightCount(t *testing.T) {
 	cluster, text := config(t)
-	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-		start(t, p)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
 		var open []filtertest.Outcome
 		picked := map[string]int{}
 		for range 100 {
@@ -130,8 +119,7 @@ func TestRequestsInFlightCount(t *testing.T) {
 // An answer says how busy its endpoint is.
 func TestLoadReportsCount(t *testing.T) {
 	cluster, text := config(t)
-	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-		start(t, p)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
 		answer(t, p, ask(t, p, cluster), near, "200", [2]string{"endpoint-load-metrics", "TEXT named_metrics.in_flight=500"})
 		o := ask(t, p, cluster)
 		if got := endpoint(o); got != far {
@@ -149,8 +137,7 @@ func TestAnEndpointThatIsNoneIsAvoided(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster, text := config(t)
-			filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-				start(t, p)
+			run(t, text, func(t *testing.T, p *filtertest.Proxy) {
 				for range 40 {
 					if o := ask(t, p, cluster); endpoint(o) == near {
 						end(t, p, o)
@@ -186,7 +173,7 @@ func TestAnEndpointThatIsNoneIsAvoided(t *testing.T) {
 func TestOneRequestTriesWhatWasAvoided(t *testing.T) {
 	cluster := "shop/tried"
 	line := fmt.Sprintf("%s %s,900,0,4000,64,0 %s,100,50000,4000,64,0", cluster, near, far)
-	filtertest.Start(t, host.New(New(), nil), "")
+	filtertest.Start(t, New(&prefetch.VM{}), "")
 	said, err := filterapi.ParseRouteFunction(line)
 	if err != nil {
 		t.Fatal(err)
@@ -227,8 +214,7 @@ func TestOneRequestTriesWhatWasAvoided(t *testing.T) {
 
 func TestAnApplicationsErrorIsAnAnswer(t *testing.T) {
 	cluster, text := config(t)
-	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-		start(t, p)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
 		for range 40 {
 			o := ask(t, p, cluster)
 			if got := endpoint(o); got != near {
@@ -242,8 +228,7 @@ func TestAnApplicationsErrorIsAnAnswer(t *testing.T) {
 // What another worker has under way counts as if it were this one's.
 func TestWorkersShare(t *testing.T) {
 	cluster, text := config(t)
-	filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-		start(t, p)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
 		p.CompleteHttpContext(ask(t, p, cluster).Context)
 
 		_, line, _ := strings.Cut(strings.TrimSpace(text), "\n")
@@ -272,7 +257,7 @@ func TestWorkersShare(t *testing.T) {
 func TestWorkersShareWhereThereIsRoom(t *testing.T) {
 	cluster := "shop/wide"
 	line := fmt.Sprintf("%s %s,1000,0,4000,64,0 %s,0,50000,4000,64,0", cluster, near, far)
-	filtertest.Start(t, host.New(New(), nil), "")
+	filtertest.Start(t, New(&prefetch.VM{}), "")
 	said, err := filterapi.ParseRouteFunction(line)
 	if err != nil {
 		t.Fatal(err)
@@ -300,21 +285,5 @@ func TestWorkersShareWhereThereIsRoom(t *testing.T) {
 	// half of the requests go there.
 	if n := picked(another, 1000); n < 480 || n > 550 {
 		t.Errorf("of another worker's 1000 requests %d go near", n)
-	}
-}
-
-func TestAWrongConfigurationIsRefused(t *testing.T) {
-	for name, text := range map[string]string{
-		"other version": "v2\n",
-		"endpoint":      "v1\nshop/wrong a:80,1,2,3,4,5\n",
-		"twice":         "v1\nshop/wrong 10.0.0.1:80,1,2,3,4,5\nshop/wrong 10.0.0.1:80,1,2,3,4,5\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			filter.Run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-				if p.StartPlugin() {
-					t.Error("the plugin takes it")
-				}
-			})
-		})
 	}
 }

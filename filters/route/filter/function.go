@@ -40,7 +40,7 @@ var errChanged = errors.New("what is shared has changed")
 // function is what one worker knows of a function.
 type function struct {
 	cluster, key string
-	line         string // of the configuration
+	line         string // of the expectations
 	table        route.Table
 	addresses    []string
 	// avoided has until when an endpoint is, and tried those for which that is over and that
@@ -49,7 +49,7 @@ type function struct {
 	tried   map[string]bool
 	// checked has when it was last seen that each of addresses has answered itself.
 	checked []time.Duration
-	// read is when the shared text was, 0: not since the configuration changed. cas is the
+	// read is when the shared text was, 0: not since the expectations changed. cas is the
 	// number that it had, or has by what was written since.
 	read   time.Duration
 	cas    uint32

@@ -31,8 +31,7 @@ type config struct {
 	peerListen, metricsListen    string
 	inputs                       inputs.Config
 	otlp, logLevel               string
-	otlpMutualTLS                bool
-	routeFilter                  string
+	otlpMutualTLS, weightsAlone  bool
 
 	// Of the local platform.
 	cert, key              string
@@ -40,7 +39,7 @@ type config struct {
 	bridge                 string
 	podSubnet              string
 	gatewayPort            uint32
-	prefetchFilter         string
+	filters                string
 	traceSampling          float64
 
 	// Of Kubernetes.
@@ -56,7 +55,7 @@ var foreign = map[string][]string{
 	platformLocal: {"node-name", "pod-ip", "identity", "token", "gateway-uid",
 		"mesh-ca", "mesh-token", "mesh-root", "mesh-trust-domain", "mesh-cluster"},
 	platformKubernetes: {"cert", "key", "containerd", "cni-plugins", "bridge", "pod-subnet",
-		"gateway-port", "prefetch-filter", "trace-sampling"},
+		"gateway-port", "filters", "trace-sampling"},
 }
 
 // withPodIP is c with the pod's address where --peer-listen has a port only.

@@ -14,8 +14,7 @@ import (
 func (c config) ownGateway(node string) gateway.Config {
 	own := gateway.Config{Node: node, Port: c.gatewayPort, RelaySocket: c.socket("gateway.sock"),
 		IngressSocket: c.socket("ingress.sock"), HintSocket: c.socket("hints.sock"),
-		AdminSocket:    c.socket("envoy.sock"),
-		PrefetchFilter: c.prefetchFilter, RouteFilter: c.routeFilter, TraceSampling: c.traceSampling}
+		AdminSocket: c.socket("envoy.sock"), Filters: c.filters, TraceSampling: c.traceSampling}
 	if socket, isSocket := strings.CutPrefix(c.otlp, "unix:"); isSocket {
 		own.OTLPSocket = socket
 	}

@@ -42,12 +42,6 @@ func openPods(ctx context.Context, c config, b below) (*platform, error) {
 	if err := makeOpen(c.gateway("")); err != nil {
 		return nil, err
 	}
-	filter, err := node.InstallRouteFilter(c.routeFilter, c.gateway("route.wasm"))
-	if err != nil {
-		b.log.Error(
-			"the node's gateways pick no endpoint per request: weights alone say where requests go", "error", err,
-		)
-	}
 	keys, err := gatekey.Open(c.state("gateway-keys.json"))
 	if err != nil {
 		return nil, err
@@ -61,9 +55,9 @@ func openPods(ctx context.Context, c config, b below) (*platform, error) {
 		return nil, err
 	}
 	p := &platform{sandboxes: pods.Set,
-		relay:   b.newRelay(relay.Config{RouteFilter: filter, StateFile: c.state("endpoints.pb"), Keys: keys}),
+		relay:   b.newRelay(relay.Config{WeightsAlone: c.weightsAlone, StateFile: c.state("endpoints.pb"), Keys: keys}),
 		gateway: func(in *ingress.Ingress) http.Handler { return in.MeshGateway(keys) },
-		hints:   func(in *ingress.Ingress) http.Handler { return in.MeshHints(keys) }}
+		filters: func(in *ingress.Ingress, h http.Handler) http.Handler { return in.MeshFilters(keys, h) }}
 	p.join = func(parts node.Parts) node.Node { return node.NewCluster(parts, pods) }
 	p.awaitJob = func(ctx context.Context, sandbox string) error {
 		if !pods.SaysJob(sandbox) {

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/headstart-mesh/headstart/filters/filterapi/module"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
@@ -53,10 +52,6 @@ func openLocal(ctx context.Context, c config, b below) (*platform, error) {
 	if err := writeBootstrap(gateway, c.socket("envoy.json")); err != nil {
 		return nil, err
 	}
-	var filter module.Module
-	if gateway.RouteFilter != "" {
-		filter = module.Route(gateway.RouteFilter)
-	}
 	runtime, err := containerd.New(containerd.Config{Socket: c.containerd, StateDir: c.stateDir, PluginDir: c.cniPlugins,
 		Bridge: c.bridge, PodSubnet: subnet})
 	if err != nil {
@@ -68,9 +63,9 @@ func openLocal(ctx context.Context, c config, b below) (*platform, error) {
 	}
 	return &platform{
 		sandboxes: own.Set,
-		relay:     b.newRelay(relay.Config{Gateway: gateway, RouteFilter: filter, StateFile: c.state("gateway.pb")}),
+		relay:     b.newRelay(relay.Config{WeightsAlone: c.weightsAlone, Gateway: gateway, StateFile: c.state("gateway.pb")}),
 		gateway:   (*ingress.Ingress).Gateway,
-		hints:     (*ingress.Ingress).Hints,
+		filters:   func(_ *ingress.Ingress, h http.Handler) http.Handler { return h },
 		awaitJob:  func(context.Context, string) error { return nil }, // its own are known before they are made
 		join:      func(p node.Parts) node.Node { return node.NewLocal(p, own, runtime, b.log) },
 		serve: func(ctx context.Context, g *errgroup.Group) {

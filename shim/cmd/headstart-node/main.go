@@ -45,7 +45,7 @@ their sandboxes start, and delivers the requests when both are there.
 It registers with each control plane over one stream (mutual TLS; the node's name is
 the common name of its certificate) and serves, in --run-dir, unix sockets of mode 0600:
   ingress.sock  requests from this node's Envoy
-  hints.sock    hints from the prefetch filter
+  hints.sock    hints from the gateways' filters, and their questions what to expect
   node.sock     questions of the containerd shims (HEADSTART_NODE_SOCKET)
   descriptors.sock
                 open files for sandboxes, beside node.sock
@@ -105,12 +105,9 @@ func (c *config) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.podSubnet, "pod-subnet", "", "range of the sandboxes' addresses, for example 10.201.1.0/24")
 	f.Uint32Var(&c.gatewayPort, "gateway-port", 8080,
 		"port of the node's gateway, an Envoy that envoy.json in --run-dir starts")
-	f.StringVar(
-		&c.prefetchFilter, "prefetch-filter", "", "the prefetch filter's .wasm file; empty: a gateway without it",
-	)
+	f.StringVar(&c.filters, "filters", "", "the .wasm file of the gateway's filters; empty: a gateway without them")
 	f.Float64Var(&c.traceSampling, "trace-sampling", 100, "percentage of requests that start a trace at the gateway")
-	f.StringVar(&c.routeFilter, "route-filter", "",
-		"the route filter's .wasm file, which the node's gateways get; empty: weights alone decide where requests go")
+	f.BoolVar(&c.weightsAlone, "weights-alone", false, "weights alone decide where requests go: the node's gateways pick no instance per request")
 	f.StringVar(&c.peerListen, "peer-listen", "", "ip:port where other nodes hand over requests (mutual TLS); kubernetes: :port is that of --pod-ip")
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464", "ip:port of /metrics, empty for none")
 	f.Int64Var(&c.inputs.Disk, "buffer-limit", 8<<30, "bytes of inputs that may be on disk at a time")

@@ -66,8 +66,8 @@ type platform struct {
 	relay *relay.Relay
 	// gateway serves what the node's gateways send.
 	gateway func(*ingress.Ingress) http.Handler
-	// hints serves what their filters tell.
-	hints func(*ingress.Ingress) http.Handler
+	// filters serves what their filters tell and ask, of all that h serves.
+	filters func(in *ingress.Ingress, h http.Handler) http.Handler
 	// awaitJob waits for the control plane's word of a sandbox that says it is a job's.
 	awaitJob func(ctx context.Context, sandbox string) error
 	// join makes the node.

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/buffer"
 	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
@@ -140,7 +141,10 @@ func run(ctx context.Context, c config) (err error) {
 	var gateway net.Listener
 	serve.Go(g, noted(&gateway, c.gatewaySocket("ingress.sock")),
 		overHTTP(platform.gateway(requests), serve.H2C, serve.ForGateways))
-	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(platform.hints(requests), serve.ForGateways))
+	filters := http.NewServeMux()
+	filters.Handle("/", requests.Hints())
+	filters.Handle(filterapi.ExpectationsPath, platform.relay.Expectations())
+	serve.Go(g, c.gatewaySocket("hints.sock"), overHTTP(platform.filters(requests, filters), serve.ForGateways))
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
 		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))

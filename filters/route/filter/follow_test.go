@@ -1,0 +1,144 @@
+package filter
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/filters/filtertest"
+)
+
+func value(headers [][2]string, name string) string {
+	for _, h := range headers {
+		if h[0] == name {
+			return h[1]
+		}
+	}
+	return ""
+}
+
+// A worker asks with what it has, one question at a time, and what it is told counts from then on.
+func TestTheDaemonSaysWhatToExpect(t *testing.T) {
+	cluster, text := config(t)
+	filter.Run(t, configuration, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		if o := ask(t, p, cluster); endpoint(o) != "" {
+			t.Errorf("%q is named before the daemon has said anything", endpoint(o))
+		}
+		p.Tick()
+		p.Tick()
+		if n := len(asked(p)); n != 1 {
+			t.Fatalf("asked %d times", n)
+		}
+		if q := asked(p)[0]; q.Upstream != "headstart-hints" || value(q.Headers, ":path") != "/v1/expectations" || value(q.Headers, "if-none-match") != "" || p.GetTickPeriod() != 0 {
+			t.Errorf("the first question is %+v, with ticks each %d ms", q, p.GetTickPeriod())
+		}
+		p.CallOnHttpCallResponse(asked(p)[0].CalloutID, [][2]string{{":status", "200"}, {"etag", `"7"`}}, nil, []byte(text))
+		if o := ask(t, p, cluster); endpoint(o) != near {
+			t.Errorf("%q is named", endpoint(o))
+		}
+		tell(p, "304", "", "")
+		tell(p, "200", `"8"`, "v1\n")
+		if o := ask(t, p, cluster); endpoint(o) != "" {
+			t.Errorf("%q is named when nothing is expected any more", endpoint(o))
+		}
+		p.Tick()
+		var known []string
+		for _, q := range asked(p) {
+			known = append(known, value(q.Headers, "if-none-match"))
+		}
+		if want := []string{"", `"7"`, `"7"`, `"8"`}; !slices.Equal(known, want) {
+			t.Errorf("asked with %q, want %q", known, want)
+		}
+	})
+}
+
+// Without a daemon, and with one of a version before, the worker goes on with what it has, and asks again.
+func TestADaemonThatIsAway(t *testing.T) {
+	cluster, text := config(t)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		for _, headers := range [][][2]string{nil, {{":status", "404"}}, {{":status", "503"}}} {
+			p.Tick()
+			before := asked(p)
+			p.CallOnHttpCallResponse(before[len(before)-1].CalloutID, headers, nil, nil)
+			if got := p.GetTickPeriod(); got != 1000 {
+				t.Errorf("it asks again after %d ms", got)
+			}
+			if o := ask(t, p, cluster); endpoint(o) != near {
+				t.Errorf("%q is named", endpoint(o))
+			}
+		}
+		if logs := p.GetWarnLogs(); len(logs) != 1 {
+			t.Errorf("warnings %q, want one", logs)
+		}
+		tell(p, "200", `"2"`, text)
+		if got := p.GetTickPeriod(); got != 100 {
+			t.Errorf("it asks again after %d ms", got)
+		}
+	})
+}
+
+// A daemon that an attacker has taken over says what it likes: data that make no sense do not count, and
+// are not asked for again, however often the attacker says them.
+func TestAttackADaemonSaysNonsense(t *testing.T) {
+	cluster, text := config(t)
+	for name, nonsense := range map[string]string{
+		"nothing":       "",
+		"other version": "v2\n",
+		"endpoint":      "v1\nshop/wrong a:80,1,2,3,4,5\n",
+		"twice":         "v1\nshop/wrong 10.0.0.1:80,1,2,3,4,5\nshop/wrong 10.0.0.1:80,1,2,3,4,5\n",
+		"too much":      "v1\n" + strings.Repeat("a", 5<<20),
+		"a module":      "\x00asm\x01\x00\x00\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+				tell(p, "200", `"2"`, nonsense)
+				if logs := p.GetErrorLogs(); len(logs) != 1 {
+					t.Errorf("errors %q, want one", logs)
+				}
+				if o := ask(t, p, cluster); endpoint(o) != near {
+					t.Errorf("%q is named", endpoint(o))
+				}
+				p.Tick()
+				all := asked(p)
+				if got := value(all[len(all)-1].Headers, "if-none-match"); got != `"2"` || p.GetTickPeriod() != 0 {
+					t.Errorf("it asks with %q, and ticks each %d ms", got, p.GetTickPeriod())
+				}
+			})
+		})
+	}
+}
+
+// A plugin that has ended asks no more, and is not heard.
+func TestAPluginThatHasEnded(t *testing.T) {
+	cluster, text := config(t)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		p.Tick()
+		all := asked(p)
+		p.FinishVM()
+		p.CallOnHttpCallResponse(all[len(all)-1].CalloutID, [][2]string{{":status", "200"}}, nil, []byte("v1\n"))
+		p.Tick()
+		if n := len(asked(p)); n != len(all) {
+			t.Errorf("asked %d times more", n-len(all))
+		}
+		if o := ask(t, p, cluster); endpoint(o) != near {
+			t.Errorf("%q is named", endpoint(o))
+		}
+	})
+}
+
+// A request is for one filter: one whose endpoint is picked has no input to name.
+func TestOneFilterForEachRequest(t *testing.T) {
+	cluster, text := config(t)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		if err := p.SetProperty([]string{"xds", "route_metadata", "filter_metadata", "headstart", "prefetch"}, []byte(`{"name":"shop/fixed","input":"s3://models/latest.bin"}`)); err != nil {
+			t.Fatal(err)
+		}
+		if o := ask(t, p, cluster); endpoint(o) != near || len(o.Calls) != 0 || value(o.Headers, "x-headstart-input") != "" {
+			t.Errorf("a function of which one is picked: %+v", o)
+		}
+		if o := ask(t, p, "headstart-ingress"); endpoint(o) != "" || len(o.Calls) != 1 || value(o.Headers, "x-headstart-input") != "s3://models/latest.bin" {
+			t.Errorf("a function with an input: %+v", o)
+		}
+	})
+}
