@@ -98,11 +98,14 @@ func TestSpans(t *testing.T) {
 	b.weights = routing.Weights{thumbs().Name: places}
 	b.update(st)
 	b.settle()
-	b.get(thumbs().Hosts[0])
 	told := map[string]string{}
-	for _, a := range s.next(t).GetAttributes() {
-		told[a.GetKey()] = a.GetValue().GetStringValue()
-	}
+	b.eventually("the filter picks", func() bool {
+		b.get(thumbs().Hosts[0])
+		for _, a := range s.next(t).GetAttributes() {
+			told[a.GetKey()] = a.GetValue().GetStringValue()
+		}
+		return told[string(tracing.Endpoint)] != ""
+	})
 	for _, k := range []attribute.Key{tracing.Endpoint, tracing.UpstreamAddress} {
 		if got, want := told[string(k)], places.Endpoints[1].String(); got != want {
 			t.Errorf("the span's %s is %q, want %q", k, got, want)

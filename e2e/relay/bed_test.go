@@ -57,9 +57,7 @@ type bed struct {
 	relay        *relay.Relay
 	// refused is what gateways refuse.
 	refused atomic.Pointer[nodeapi.GatewayRefusals]
-	// module is the filters' file. weights are what update publishes, and outliers is how the function's
-	// cluster ejects endpoints.
-	module   string
+	// weights are what update publishes, and outliers is how the function's cluster ejects endpoints.
 	weights  routing.Weights
 	outliers string
 	// routes and clusters are those of others.
@@ -86,7 +84,7 @@ type bed struct {
 
 func newBed(t *testing.T, options ...func(*bed)) *bed {
 	t.Helper()
-	b := &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0", host: "127.0.0.1", module: programtest.Path(t, "filters.wasm")}
+	b := &bed{t: t, dir: t.TempDir(), activity: &activity{}, address: "127.0.0.1:0", host: "127.0.0.1"}
 	b.keys = b.newKeys()
 	for _, o := range options {
 		o(b)
@@ -296,7 +294,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	if plugin != nil {
 		filter = fmt.Sprintf(`- {name: headstart-prefetch, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
 			name: headstart-prefetch, failure_policy: FAIL_OPEN, vm_config: {vm_id: headstart, runtime: envoy.wasm.runtime.v8, code: {local: {filename: %q}}},
-			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, b.module, plugin)
+			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, programtest.Path(b.t, "filters.wasm"), plugin)
 	}
 	var g gateway
 	g.read(b.t, []byte(strings.NewReplacer("127.0.0.1", b.host, "20000", fmt.Sprint(port), "# FILTER", filter, "# OUTLIERS", b.outliers, "# ROUTES", b.routes, "# CLUSTERS", b.clusters).Replace(string(text))))
