@@ -204,6 +204,7 @@ var Attacks = []Attack{
 	{Daemon, Settings, "shim/relay", "TestAttackADaemonServesAMeshNoCode", ""},
 	{Daemon, Settings, "filters/route/filter", "TestAttackADaemonSaysNonsense", ""},
 	{Daemon, Settings, "e2e/relay", "TestAttackADaemonGivesAGatewayCode", Integration},
+	{Daemon, Requests, "filters/route/filter", "TestAttackADaemonPicksAFunctionWithAnInput", ""},
 	{Daemon, Credentials, "manifests/charts", "TestWhoMayDoWhat", Cluster},
 	{Daemon, Record, "control-plane/trace", "TestStoreBoundsATrace", ""},
 	{Daemon, Room, "control-plane/trace", "TestStoreBoundsItsMemory", ""},

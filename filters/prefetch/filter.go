@@ -68,8 +68,13 @@ func (p *plugin) NewHttpContext(uint32) types.HttpContext { return &request{plug
 // request inherits the callbacks for bodies, which let everything pass unread.
 type request struct {
 	types.DefaultHttpContext
-	plugin *plugin
+	plugin    *plugin
+	hasInputs bool
 }
+
+// HasInputs says, once the headers have been here, whether the gateway has inputs of the request's function. It also
+// says so of inputs that the filter cannot read, for which the daemon sees to the request.
+func (r *request) HasInputs() bool { return r.hasInputs }
 
 // OnHttpRequestHeaders reads one property of a request. It reads the headers only if the function has an
 // input.
@@ -101,6 +106,7 @@ func (r *request) function() function {
 	if err != nil || len(text) == 0 {
 		return function{} // most requests of a mesh are for no function
 	}
+	r.hasInputs = true
 	fn, err := r.plugin.table.function(text)
 	if err != nil {
 		proxywasm.LogWarnf("prefetch: what the gateway has of a function: %v", err)

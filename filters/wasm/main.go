@@ -3,7 +3,7 @@
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o filters.wasm ./filters/wasm
 //
 // Half of a module is Go's runtime, and a proxy compiles each module that it loads for seconds: so
-// there is one. The filters are one plugin, too, since no request is for both.
+// there is one. The filters are one plugin, too, since no request has work for both.
 package main
 
 import (

@@ -9,17 +9,17 @@ import (
 
 // NewPluginContext makes the context of one plugin configuration.
 func (vm *VM) NewPluginContext(id uint32) types.PluginContext {
-	return &plugin{PluginContext: vm.next.NewPluginContext(id), vm: vm}
+	return &plugin{PluginContext: vm.before.NewPluginContext(id), vm: vm}
 }
 
-// plugin stands before the next filter's, which has the configuration, and all that the proxy says.
+// plugin is around that of the filter before, which has the configuration, and all else that the proxy says.
 type plugin struct {
 	types.PluginContext
 	vm       *VM
 	follower *follower
 }
 
-// OnPluginStart refuses a configuration that the next filter refuses.
+// OnPluginStart refuses a configuration that the filter before refuses.
 func (p *plugin) OnPluginStart(size int) types.OnPluginStartStatus {
 	if status := p.PluginContext.OnPluginStart(size); status != types.OnPluginStartStatusOK {
 		return status
@@ -52,7 +52,14 @@ func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
 	return &stream{HttpContext: p.PluginContext.NewHttpContext(id), vm: p.vm, id: id}
 }
 
-// stream is a request and its answer. A request whose endpoint is picked is none of the next filter's.
+// inputs is what the filter asks of the one before it.
+type inputs interface {
+	// HasInputs says whether the function has inputs of a request whose headers that filter has seen.
+	HasInputs() bool
+}
+
+// stream is a request and its answer. The filter before, which embeds it, sees the headers first: an instance that is
+// picked gets the request as it is, so none is picked for a function with inputs, whatever the daemon expects.
 type stream struct {
 	types.HttpContext
 	vm *VM
@@ -60,10 +67,11 @@ type stream struct {
 }
 
 func (s *stream) OnHttpRequestHeaders(headers int, end bool) types.Action {
-	if s.vm.Request(s.id) {
-		return types.ActionContinue
+	action := s.HttpContext.OnHttpRequestHeaders(headers, end)
+	if before, ok := s.HttpContext.(inputs); ok && !before.HasInputs() {
+		s.vm.Request(s.id)
 	}
-	return s.HttpContext.OnHttpRequestHeaders(headers, end)
+	return action
 }
 
 func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {

@@ -18,11 +18,9 @@ const (
 	// callbacks are what the proxy tells the filter of a request: that it begins, its headers, its
 	// answer's, and three times that it is over. Of bodies it tells nothing.
 	callbacks = 6
-	// questions are what the filter asks about each: its cluster, the time, whether it is
-	// answered, the time, and the load. Values are those that it is given.
-	questions, values = 5, 3
-	// input is what the filter behind it asks about what is not picked: whether it has an input.
-	input = 1
+	// questions are what the filter asks about each: its inputs, of which there are none, its cluster, the time,
+	// whether it is answered, the time, and the load. Values are those that it is given.
+	questions, values = 6, 3
 	// names is that it names the endpoint.
 	names = 1
 	// shares are the calls by which workers tell each other of an endpoint with few workers: one
@@ -88,7 +86,7 @@ func TestWhatARequestCosts(t *testing.T) {
 		after   time.Duration // since the last one
 		want    crossings
 	}{
-		"another function's":            {workers: 2, other: true, want: crossings{callbacks, 1 + input, 1}},
+		"another function's":            {workers: 2, other: true, want: crossings{callbacks, 2, 1}},
 		"endpoints have few workers":    {workers: 2, want: crossings{callbacks, questions + names + shares, values + 1}},
 		"endpoints have many workers":   {workers: 64, want: crossings{callbacks, questions + names, values}},
 		"it is time to see who answers": {workers: 64, after: checkEvery, want: crossings{callbacks, questions + names + 1, values + 1}},

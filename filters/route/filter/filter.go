@@ -21,8 +21,8 @@ import (
 // their expectations.
 type VM struct {
 	types.DefaultVMContext
-	// next has the requests whose endpoint is not picked.
-	next      types.VMContext
+	// before has the requests of functions with inputs.
+	before    types.VMContext
 	functions map[string]*function // by cluster
 	// session: HeaderSession names the endpoint.
 	session bool
@@ -51,9 +51,9 @@ const (
 	avoidedMetric = "headstart_route_avoided_total"
 )
 
-// New returns a filter that knows no function, and stands before another one.
-func New(next types.VMContext) *VM {
-	return &VM{next: next, functions: map[string]*function{}, requests: map[uint32]request{}, avoided: counter{name: avoidedMetric}}
+// New returns a filter that knows no function, and stands behind another one.
+func New(before types.VMContext) *VM {
+	return &VM{before: before, functions: map[string]*function{}, requests: map[uint32]request{}, avoided: counter{name: avoidedMetric}}
 }
 
 // Expect takes over expectations, as filterapi.RouteConfig has them, or nothing of them.
@@ -93,28 +93,26 @@ func (vm *VM) use(config filterapi.RouteConfig) (err error) {
 	return nil
 }
 
-// Request names an endpoint, when the request's headers are there. known is false if the request is for
-// none of the functions.
-func (vm *VM) Request(id uint32) (known bool) {
+// Request names an endpoint, when the request's headers are there.
+func (vm *VM) Request(id uint32) {
 	cluster, ok := property(clusterProperty)
 	if !ok {
-		return false // no route has the request
+		return // no route has the request
 	}
 	f := vm.functions[cluster]
 	if f == nil {
-		return false
+		return
 	}
 	now := clock()
 	sent, index, ok := f.begin(now)
 	if !ok {
-		return true
+		return
 	}
 	to := f.addresses[index]
 	vm.requests[id] = request{function: f, sent: sent, to: to, index: index, at: now}
 	if err := setRequestHeader(vm.named(to)); err != nil {
 		logWarning(fmt.Sprintf("route: %s: naming the endpoint: %v", f.cluster, err))
 	}
-	return true
 }
 
 // named is how the proxy is told of an endpoint.

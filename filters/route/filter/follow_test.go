@@ -127,18 +127,32 @@ func TestAPluginThatHasEnded(t *testing.T) {
 	})
 }
 
-// A request is for one filter: one whose endpoint is picked has no input to name.
-func TestOneFilterForEachRequest(t *testing.T) {
+// A daemon that an attacker has taken over, or that is away while the function gains an input, has the filter pick
+// an instance for it. No instance gets a request without its input: what the gateway has of the function comes first,
+// also if it cannot be read here, and then no instance is picked.
+func TestAttackADaemonPicksAFunctionWithAnInput(t *testing.T) {
 	cluster, text := config(t)
-	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-		if err := p.SetProperty([]string{"xds", "route_metadata", "filter_metadata", "headstart", "prefetch"}, []byte(`{"name":"shop/fixed","input":"s3://models/latest.bin"}`)); err != nil {
-			t.Fatal(err)
-		}
-		if o := ask(t, p, cluster); endpoint(o) != near || len(o.Calls) != 0 || value(o.Headers, "x-headstart-input") != "" {
-			t.Errorf("a function of which one is picked: %+v", o)
-		}
-		if o := ask(t, p, "headstart-ingress"); endpoint(o) != "" || len(o.Calls) != 1 || value(o.Headers, "x-headstart-input") != "s3://models/latest.bin" {
-			t.Errorf("a function with an input: %+v", o)
-		}
-	})
+	for name, c := range map[string]struct {
+		function, input string
+		hints           int
+	}{
+		"a fixed input":          {`{"name":"shop/fixed","input":"s3://models/latest.bin"}`, "s3://models/latest.bin", 1},
+		"the request names none": {`{"name":"shop/named","input":"s3://models/{header.x-key}"}`, "", 0},
+		"of a version to come":   {`{"name":"shop/new","input":"gs://models/latest.bin"}`, "", 0},
+		"what makes no sense":    {`{`, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+				if o := ask(t, p, cluster); endpoint(o) != near || len(o.Calls) != 0 {
+					t.Errorf("without an input: %+v", o)
+				}
+				if err := p.SetProperty([]string{"xds", "route_metadata", "filter_metadata", "headstart", "prefetch"}, []byte(c.function)); err != nil {
+					t.Fatal(err)
+				}
+				if o := ask(t, p, cluster); endpoint(o) != "" || len(o.Calls) != c.hints || value(o.Headers, "x-headstart-input") != c.input {
+					t.Errorf("with an input: %+v", o)
+				}
+			})
+		})
+	}
 }
