@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,46 +23,70 @@ const (
 	effectTimeout    = time.Minute
 )
 
-// annotation measures how long after an annotation's change the gateway acts by it: with
-// an input of which a request lacks one of the headers, the filter refuses it; without one it gets
-// to the function.
+// annotation measures how long after an annotation's change the gateway acts by it.
 func (b *bench) annotation(ctx context.Context) error {
 	progress("from an annotation's change to its effect")
-	const name = "annotated"
-	if err := b.Deploy(ctx, world.Function{Name: name, Replicas: 1, Annotations: map[string]string{"headstart.dev/scale-to-zero": "1h"}}); err != nil {
+	a, err := b.annotated(ctx, "annotated")
+	if err != nil {
 		return err
+	}
+	took, err := a.rounds(ctx)
+	if err != nil {
+		return err
+	}
+	b.summary["annotation_to_effect_p99_ms"], b.summary["annotation_to_effect_p50_ms"] = quantile(took, 0.99), quantile(took, 0.5)
+	b.summary["annotation_to_effect_n"] = float64(len(took))
+	return nil
+}
+
+// annotated is a function whose annotations change. With an input of which a request lacks one of the headers, the
+// filter refuses the request; without one the request gets to the function.
+type annotated struct {
+	name    string
+	gateway netip.AddrPort
+	client  kubernetes.Interface
+}
+
+func (b *bench) annotated(ctx context.Context, name string) (*annotated, error) {
+	idle := map[string]string{"headstart.dev/scale-to-zero": "1h"}
+	if err := b.Deploy(ctx, world.Function{Name: name, Replicas: 1, Annotations: idle}); err != nil {
+		return nil, err
 	}
 	server, err := b.REST()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client, err := kubernetes.NewForConfig(server)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	gateway, err := b.Gateway(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answers := func(ctx context.Context) (int, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+gateway.String()+"/healthz", nil)
-		if err != nil {
-			return 0, err
-		}
-		r.Host = world.Function{Name: name}.Host()
-		r.Header.Set("x-bucket", testbed.Bucket) // and no key
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return 0, err
-		}
-		defer resp.Body.Close()
-		_, err = io.Copy(io.Discard, resp.Body)
-		return resp.StatusCode, err
+	a := &annotated{name: name, gateway: gateway, client: client}
+	return a, await(ctx, a.answers, http.StatusOK)
+}
+
+// answers is the status of a request without the key.
+func (a *annotated) answers(ctx context.Context) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.gateway.String()+"/healthz", nil)
+	if err != nil {
+		return 0, err
 	}
-	if err := await(ctx, answers, http.StatusOK); err != nil {
-		return err
+	r.Host = world.Function{Name: a.name}.Host()
+	r.Header.Set("x-bucket", testbed.Bucket)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err
 	}
-	var took []time.Duration
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+// rounds returns how long the changes took, each way.
+func (a *annotated) rounds(ctx context.Context) (took []time.Duration, err error) {
 	for range annotationRounds {
 		for _, change := range []struct {
 			patch string
@@ -70,19 +95,17 @@ func (b *bench) annotation(ctx context.Context) error {
 			{`{"metadata":{"annotations":{"headstart.dev/input":"` + testbed.Input + `","headstart.dev/store":"` + world.StoreName + `"}}}`, http.StatusBadRequest},
 			{`{"metadata":{"annotations":{"headstart.dev/input":null,"headstart.dev/store":null}}}`, http.StatusOK},
 		} {
-			if _, err := client.CoreV1().Services(world.Functions).Patch(ctx, name, types.MergePatchType, []byte(change.patch), metav1.PatchOptions{}); err != nil {
-				return err
+			if _, err := a.client.CoreV1().Services(world.Functions).Patch(ctx, a.name, types.MergePatchType, []byte(change.patch), metav1.PatchOptions{}); err != nil {
+				return nil, err
 			}
 			began := time.Now()
-			if err := await(ctx, answers, change.want); err != nil {
-				return err
+			if err := await(ctx, a.answers, change.want); err != nil {
+				return nil, err
 			}
 			took = append(took, time.Since(began))
 		}
 	}
-	b.summary["annotation_to_effect_p99_ms"], b.summary["annotation_to_effect_p50_ms"] = quantile(took, 0.99), quantile(took, 0.5)
-	b.summary["annotation_to_effect_n"] = float64(len(took))
-	return nil
+	return took, nil
 }
 
 func await(ctx context.Context, status func(context.Context) (int, error), want int) error {
