@@ -145,6 +145,7 @@ var Attacks = []Attack{
 	{Function, Room, "shim/buffer", "TestAttackKeptDescriptorsHoldNoMoreThanTheQuota", ""},
 	{Function, Room, "shim/functionapi", "TestAttackReadsOfANamespaceLeaveOthersTheirs", ""},
 	{Function, Room, "shim/source/ranged", "TestAttackFetchesOfANamespaceLeaveOthersConnections", ""},
+	{Function, Room, "shim/source/ranged", "TestAttackFetchesOfANamespaceLeaveOthersTheLink", ""},
 
 	{Gateway, Objects, "shim/ingress", "TestAHintOfWhatNoTemplateMakes", ""},
 	{Gateway, Objects, "shim/ingress", "TestAHintMustBeWellFormed", ""},

@@ -28,11 +28,51 @@ type Places struct {
 	waiting map[string][]chan struct{}
 	// next are the namespaces that wait: the one that was served longest ago is first.
 	next []string
+	// beside is how many places a namespace gets while others attend; 0: as many as its share is.
+	beside    int64
+	attending map[string]int
 }
 
 // NewPlaces returns limit places, which are all free.
 func NewPlaces(limit int64) *Places {
-	return &Places{share: NewShare(limit), waiting: map[string][]chan struct{}{}}
+	return &Places{share: NewShare(limit), waiting: map[string][]chan struct{}{}, attending: map[string]int{}}
+}
+
+// NewEqualPlaces returns limit places, of which a namespace gets no more than beside while another one attends: so
+// they have as many each, and not as many as they want.
+func NewEqualPlaces(limit, beside int64) *Places {
+	p := NewPlaces(limit)
+	p.beside = beside
+	return p
+}
+
+// Attend says that the namespace of ctx may want places from now on, until leave is called.
+func (p *Places) Attend(ctx context.Context) (leave func()) {
+	namespace := Of(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attending[namespace]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.attending[namespace]--; p.attending[namespace] == 0 {
+			delete(p.attending, namespace)
+		}
+		p.serve()
+	}
+}
+
+// left is how many more places a namespace that waits may have; the caller holds mu.
+func (p *Places) left(namespace string) int64 {
+	left := p.share.Left(namespace)
+	others := len(p.attending)
+	if p.attending[namespace] > 0 {
+		others--
+	}
+	if p.beside > 0 && others > 0 {
+		left = min(left, p.beside-p.share.Has(namespace))
+	}
+	return left
 }
 
 // Try takes a place for a function's namespace, which has it until leave is called. If it may have none,
@@ -100,7 +140,7 @@ func (p *Places) serve() {
 	for {
 		first := -1
 		for i, namespace := range p.next {
-			if p.share.Left(namespace) > 0 && (first < 0 || p.share.Has(namespace) < p.share.Has(p.next[first])) {
+			if p.left(namespace) > 0 && (first < 0 || p.share.Has(namespace) < p.share.Has(p.next[first])) {
 				first = i
 			}
 		}

@@ -63,6 +63,35 @@ func TestPlacesGoAround(t *testing.T) {
 	})
 }
 
+// While two attend they have as many places each, however many one wants; alone it has its whole share, also again.
+func TestEqualPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := fair.NewEqualPlaces(100, 3)
+		got, leave := make(chan string, 100), make(chan func(), 100)
+		defer places.Attend(fair.For(t.Context(), "flood/f"))()
+		wait(t, places, "flood/f", got, leave)
+		ends := places.Attend(fair.For(t.Context(), "small/one"))
+		for n := range 90 {
+			wait(t, places, fmt.Sprintf("flood/f%d", n), got, leave)
+		}
+		if len(got) != 3 {
+			t.Errorf("beside another it has %d", len(got))
+		}
+		wait(t, places, "small/one", got, leave)
+		if len(got) != 4 {
+			t.Errorf("the other has %d", len(got)-3)
+		}
+		ends()
+		synctest.Wait()
+		if len(got) < 70 {
+			t.Errorf("alone again it has %d", len(got))
+		}
+		for range 92 {
+			(<-leave)()
+		}
+	})
+}
+
 // Who does not wait any more takes no place, also when it was served at that moment.
 func TestWhoLeavesTakesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

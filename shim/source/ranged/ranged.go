@@ -31,7 +31,8 @@ const (
 	Connections = 8
 
 	// Slots is how many parts of all objects of a store are read at the same time, of which one
-	// namespace has 64. It bounds sockets and buffers: what waits for a slot holds neither.
+	// namespace has 64. It bounds sockets and buffers: what waits for a slot holds neither. While several namespaces
+	// fetch, each has no more than Connections of them: a link is shared by connections, and so many fill it.
 	Slots = 80
 	// Helpers is how many connections there are that all objects share, of which one namespace has
 	// Connections but the object's own.
@@ -155,11 +156,12 @@ type Fetcher struct {
 // New returns a fetcher for the store of that name, which asks for at most part bytes at
 // once.
 func New(store string, part int64) *Fetcher {
-	return &Fetcher{store: store, part: part, slots: fair.NewPlaces(Slots), helpers: fair.NewPlaces(Helpers)}
+	return &Fetcher{store: store, part: part, slots: fair.NewEqualPlaces(Slots, Connections), helpers: fair.NewPlaces(Helpers)}
 }
 
 // Fetch reads an object as source.Source says.
 func (f *Fetcher) Fetch(ctx context.Context, ref source.Reference, from Object, begin func(source.Object) (io.WriterAt, error)) error {
+	defer f.slots.Attend(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	one := &fetch{Fetcher: f, ref: ref, from: from, begin: begin, group: group}
 	one.claimed, one.all = context.WithCancel(ctx)
