@@ -96,6 +96,7 @@ type node struct {
 	daemon    *program
 	gateway   *program
 	url       string
+	metrics   string // address of its daemon's, the last one's
 	port      uint16
 }
 
@@ -250,12 +251,12 @@ func (b *bed) startDaemon(n *node) {
 	for _, p := range b.controlPlanes {
 		names = append(names, p.link.address)
 	}
-	metrics := b.address()
+	n.metrics = b.address()
 	n.daemon = b.start("daemon-"+n.name, "headstart-node", "--platform=kubernetes", "--node-name="+n.name, "--control-plane="+strings.Join(names, ","), "--control-plane-any="+b.service.address, "--identity="+b.identity.address,
 		"--token="+token, "--ca="+filepath.Join(b.dir, "ca.crt"), "--run-dir="+n.dir, "--state-dir="+n.dir+"-state", "--secrets-dir="+filepath.Join(b.dir, "none"),
-		"--peer-listen="+fmt.Sprintf("%s:%d", n.ip, porttest.Free(b.t)), "--metrics-listen="+metrics, "--buffer-limit=67108864")
+		"--peer-listen="+fmt.Sprintf("%s:%d", n.ip, porttest.Free(b.t)), "--metrics-listen="+n.metrics, "--buffer-limit=67108864")
 	b.eventually("the daemon of "+n.name, func() error {
-		answer, err := client.Get("http://" + metrics + "/metrics")
+		answer, err := client.Get("http://" + n.metrics + "/metrics")
 		if err == nil {
 			answer.Body.Close()
 		}

@@ -122,6 +122,7 @@ var Attacks = []Attack{
 	{AnnotationAuthor, Room, "control-plane/platform/kube/catalog", "TestAttackANamespaceTakesNoMoreThanItsAnnotations", ""},
 	{AnnotationAuthor, Room, "control-plane/platform/kube", "TestAttackOneNamespacesServicesLeaveOthersWorking", ""},
 	{AnnotationAuthor, Room, "shim/uplink", "TestAttackManyFunctionsFitTheDaemonsMemory", ""},
+	{AnnotationAuthor, Room, "e2e/replicas", "TestAttackManyFunctionsFitTheDaemon", Integration},
 	{AnnotationAuthor, Record, "control-plane/event", "TestFunctionsCannotFillTheLog", ""},
 
 	{Function, Inputs, "shim/functionapi", "TestAnotherSandboxCannotReadIt", ""},

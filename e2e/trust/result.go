@@ -36,7 +36,7 @@ var Limits = []result.Limit{
 	{Name: "attacks_won", Counts: true},
 	{Name: "others_annotation_to_effect_p99_ms", Limit: 1000},
 	{Name: "others_cold_failed", Counts: true},
-	{Name: "daemon_10000_functions_mib", Limit: 64},
+	{Name: "daemon_rss_mib_10000_functions", Limit: 64},
 	{Name: "fair_cold_p99_ratio", Limit: 2},
 	{Name: "capability_added_us", Limit: 100},
 	{Name: "fuzz_targets", Limit: 65, AtLeast: true, Counts: true},

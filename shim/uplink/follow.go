@@ -40,6 +40,11 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 		if !whole {
 			return
 		}
+		if news.functions != nil { // nobody has them yet
+			for _, other := range u.others(s) {
+				news.functions.Functions = shared(news.functions.GetFunctions(), other.said.functions.GetFunctions())
+			}
+		}
 		if u.isFollowed(s) {
 			news.tell(u.handler)
 			return
@@ -55,6 +60,13 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 		u.tellKeys()
 	}
 	u.choose()
+}
+
+// others are the other control planes' streams. The caller holds handling.
+func (u *Uplink) others(than *stream) []*stream {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(u.streams), func(s *stream) bool { return s == than })
 }
 
 // tellKeys says which keys count: those of all control planes that are there, as any of them may have

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -81,6 +83,20 @@ func changed(before *nodeapi.Functions, parts []*nodeapi.FunctionChanges) *nodea
 		return cmp.Compare(a.GetName(), b.GetName())
 	})
 	return now
+}
+
+// shared replaces functions by those that another control plane says in the same words, so that both are in memory
+// once. Both lists are sorted by name; of those that are not, some are there twice.
+func shared(ours, theirs []*nodeapi.Function) []*nodeapi.Function {
+	for i, f := range ours {
+		for len(theirs) > 0 && theirs[0].GetName() < f.GetName() {
+			theirs = theirs[1:]
+		}
+		if len(theirs) > 0 && proto.Equal(theirs[0], f) {
+			ours[i] = theirs[0]
+		}
+	}
+	return ours
 }
 
 // add replaces what there is news of.

@@ -47,6 +47,30 @@ func TestChangesLeadToTheSet(t *testing.T) {
 	})
 }
 
+// What two control planes say in the same words is one object, and nothing else is changed by that.
+func TestWhatTwoSayIsThereOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		functions := func(label string) (all []*nodeapi.Function) {
+			names := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a/1", "a/2", "b/1", "b/2", "c/1"}), rapid.ID[string]).Draw(t, label)
+			for _, n := range slices.Sorted(slices.Values(names)) {
+				all = append(all, &nodeapi.Function{Name: n, Generation: rapid.Int64Range(1, 2).Draw(t, "generation")})
+			}
+			return all
+		}
+		ours, theirs := functions("ours"), functions("theirs")
+		got := shared(slices.Clone(ours), theirs)
+		for i, f := range ours {
+			if !proto.Equal(got[i], f) {
+				t.Errorf("%v became %v", f, got[i])
+			}
+			same := slices.ContainsFunc(theirs, func(other *nodeapi.Function) bool { return proto.Equal(other, f) })
+			if same != slices.Contains(theirs, got[i]) {
+				t.Errorf("%v is there twice: %t", f, same)
+			}
+		}
+	})
+}
+
 // A control plane of the version before says the whole set each time.
 func TestTheWholeSetReplacesAllChanges(t *testing.T) {
 	var k said
