@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,8 @@ const (
 	activeFor = 2 * time.Second
 	// expireInterval is how late the end of that time may be noticed.
 	expireInterval = 250 * time.Millisecond
+	// serviceInfix is in the name that a mesh's clusters have for a Service: <name>.<namespace>.svc.<domain>.
+	serviceInfix = ".svc."
 )
 
 // activity tells which functions are in use, and has their requests counted.
@@ -39,7 +42,9 @@ func (a *activity) setFunctions(functions []*nodeapi.Function) {
 	for _, f := range functions {
 		known[f.GetName()] = true
 		for _, h := range f.GetHosts() {
-			byHost[h] = f.GetName()
+			if strings.Contains(h, serviceInfix) { // not the shorter names of the same Service
+				byHost[h] = f.GetName()
+			}
 		}
 	}
 	a.mu.Lock()

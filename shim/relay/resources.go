@@ -121,6 +121,7 @@ func (e *resources) checkMessage(res *discovery.Resource) error {
 	if got := res.GetResource().GetTypeUrl(); got != e.typeURL {
 		return fmt.Errorf("%s %q is a %.*q", kind, name, maxNameBytes, got)
 	}
+	res.Resource.TypeUrl = e.typeURL // the same string for all of them: there are thousands
 	m, err := res.GetResource().UnmarshalNew()
 	if err != nil {
 		return fmt.Errorf("%s %q: %w", kind, name, err)
