@@ -40,7 +40,12 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 		if !whole {
 			return
 		}
-		if news.functions != nil { // nobody has them yet
+		if news.functions != nil {
+			for _, f := range news.functions.GetFunctions() {
+				if f.GetGeneration() != 0 { // nobody has this one yet
+					f.Generation = 0 // a control plane's own count, of which a node makes no use
+				}
+			}
 			for _, other := range u.others(s) {
 				news.functions.Functions = shared(news.functions.GetFunctions(), other.said.functions.GetFunctions())
 			}

@@ -42,7 +42,8 @@ const (
 	// drainTimeout is how long a daemon that another has taken over from has for the requests
 	// that wait in it. The chart's terminationGracePeriodSeconds is longer.
 	drainTimeout = 25 * time.Second
-	// giveBackInterval is how often memory is returned: each time costs some milliseconds of one core per 10 MiB in use.
+	// giveBackInterval is how often memory is returned. It costs some milliseconds of one core for each 10 MiB in
+	// use.
 	giveBackInterval = 30 * time.Second
 )
 

@@ -156,7 +156,8 @@ type Fetcher struct {
 // New returns a fetcher for the store of that name, which asks for at most part bytes at
 // once.
 func New(store string, part int64) *Fetcher {
-	return &Fetcher{store: store, part: part, slots: fair.NewEqualPlaces(Slots, Connections), helpers: fair.NewPlaces(Helpers)}
+	return &Fetcher{store: store, part: part, slots: fair.NewEqualPlaces(Slots, Connections),
+		helpers: fair.NewPlaces(Helpers)}
 }
 
 // Fetch reads an object as source.Source says.

@@ -76,7 +76,8 @@ func (b *bench) crowd(ctx context.Context) (err error) {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	b.summary["others_annotation_to_effect_p99_ms"], b.summary["others_annotation_to_effect_n"] = quantile(took, 0.99), float64(len(took))
+	b.summary["others_annotation_to_effect_p99_ms"] = quantile(took, 0.99)
+	b.summary["others_annotation_to_effect_n"] = float64(len(took))
 	b.summary["others_cold_failed"], b.summary["others_cold_n"] = float64(failed), crowdCold
 	return nil
 }
@@ -102,7 +103,8 @@ func (b *bench) crowdBegins(ctx context.Context) error {
 		name := fmt.Sprintf("crowd-%d", n)
 		g.Go(func() error {
 			_, err := client.CoreV1().Services(crowdNamespace).Create(ctx, &corev1.Service{
-				ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"headstart.dev/scale-to-zero": idleWindow}},
+				ObjectMeta: metav1.ObjectMeta{Name: name,
+					Annotations: map[string]string{"headstart.dev/scale-to-zero": idleWindow}},
 				Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, // the cluster may have fewer addresses
 					Selector: map[string]string{"app": name}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
 			}, metav1.CreateOptions{})
