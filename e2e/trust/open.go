@@ -10,6 +10,7 @@ type Gap struct {
 // Gaps are known. Whoever closes one adds the attack, and removes the gap.
 var Gaps = []Gap{
 	{AnnotationAuthor, Room, "has the control plane look at each of its pods once for each of its Services that select them, up to 1,000 times"},
+	{Function, Room, "with one slow fetch, keeps other namespaces at 8 connections to the same store, where they would have 64"},
 	{Function, Room, "holds 64 MiB of a stream's entries for each of its functions, without a limit of the node"},
 	{Gateway, Speech, "speaks for each function of the mesh: it has their keys"},
 	{Node, Requests, "has the control plane bind requests that nobody sent, with any input of the function's store: for all functions if it has a gateway, otherwise for those that its pods may call, and those with triggers"},

@@ -44,7 +44,7 @@ func TestPlacesGoAround(t *testing.T) {
 			wait(t, places, "small/one", got, leave)
 		}
 		if len(got) != 8 {
-			t.Errorf("who comes late is the %d.", len(got))
+			t.Errorf("with one that comes late there are %d", len(got))
 		}
 		for range 8 {
 			<-got
@@ -63,10 +63,11 @@ func TestPlacesGoAround(t *testing.T) {
 	})
 }
 
-// While two attend they have as many places each, however many one wants; alone it has its whole share, also again.
+// While two namespaces attend, each has as many places as the other, however many it wants. Alone a namespace has its
+// whole share, also afterwards.
 func TestEqualPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := fair.NewEqualPlaces(100, 3)
+		places := fair.NewEqualPlaces(100, 3, 0)
 		got, leave := make(chan string, 100), make(chan func(), 100)
 		defer places.Attend(fair.For(t.Context(), "flood/f"))()
 		wait(t, places, "flood/f", got, leave)
@@ -87,6 +88,47 @@ func TestEqualPlaces(t *testing.T) {
 			t.Errorf("alone again it has %d", len(got))
 		}
 		for range 92 {
+			(<-leave)()
+		}
+	})
+}
+
+// Those of a namespace that have no place come before those that want a second one, also if they come later, and of
+// second places there are fewer.
+func TestExtraPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := fair.NewEqualPlaces(6, 0, 4) // a namespace alone has 4, of which 3 are extra
+		got, leave := make(chan string, 10), make(chan func(), 10)
+		take := func(kind string, wait func(context.Context) (func(), error)) {
+			go func() {
+				l, err := wait(fair.For(t.Context(), "a/f"))
+				if err != nil {
+					t.Error(err)
+				}
+				got <- kind
+				leave <- l
+			}()
+			synctest.Wait()
+		}
+		for range 5 {
+			take("extra", places.WaitExtra)
+		}
+		if len(got) != 3 {
+			t.Errorf("it has %d extra ones", len(got))
+		}
+		take("own", places.Wait)
+		if len(got) != 4 {
+			t.Errorf("with one of its own it has %d", len(got))
+		}
+		take("own", places.Wait)
+		for range 4 {
+			<-got
+		}
+		(<-leave)()
+		if next := <-got; next != "own" {
+			t.Errorf("next is one that is %s", next)
+		}
+		for range 6 {
 			(<-leave)()
 		}
 	})

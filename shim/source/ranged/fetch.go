@@ -41,7 +41,7 @@ type fetch struct {
 // first reads the first part, which finds out how many there are, and then its share
 // of the others.
 func (f *fetch) first(ctx context.Context) error {
-	if err := f.read(ctx, 0); err != nil || f.whole {
+	if err := f.read(ctx, 0, f.places.Wait); err != nil || f.whole {
 		return err
 	}
 	return f.others(ctx)
@@ -54,7 +54,7 @@ func (f *fetch) others(ctx context.Context) error {
 		if !ok {
 			return nil
 		}
-		if err := f.read(ctx, at); err != nil {
+		if err := f.read(ctx, at, f.places.Wait); err != nil {
 			return err
 		}
 	}
@@ -69,10 +69,11 @@ func (f *fetch) claim() (at int64, ok bool) {
 	return 0, false
 }
 
-// help is others by a connection that all fetches share, for a part at a time.
+// help is others by a connection besides the object's own, for a part at a time. It claims a part when it has its
+// place, and keeps that until the part is there: what has been claimed does not wait behind other objects.
 func (f *fetch) help(ctx context.Context) error {
 	for {
-		leave, err := f.helpers.Wait(f.claimed)
+		leave, err := f.places.WaitExtra(f.claimed)
 		if err != nil { // nothing is left to claim
 			return nil
 		}
@@ -89,19 +90,19 @@ func (f *fetch) helpOnce(ctx context.Context) (more bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	return true, f.read(ctx, at)
+	return true, f.read(ctx, at, func(context.Context) (leave func(), err error) { return func() {}, nil })
 }
 
 // read reads the part that begins at at. When an attempt breaks off, the next one goes
-// on where it ended.
-func (f *fetch) read(ctx context.Context, at int64) error {
+// on where it ended. Each attempt waits for a place.
+func (f *fetch) read(ctx context.Context, at int64, wait func(context.Context) (leave func(), err error)) error {
 	from, end := at, at+f.part
 	var tried vain
 	breaks := 0
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = firstPause, longestPause
 	for {
-		leave, err := f.slots.Wait(ctx)
+		leave, err := wait(ctx)
 		if err != nil {
 			return source.Ended(ctx, f.store, f.ref)
 		}

@@ -26,16 +26,17 @@ const (
 	// fill the link three doublings earlier than one, and a lost packet halves an eighth of
 	// the rate. An object of fewer parts uses as many as it has parts, and the first one
 	// alone until the store has told the size. Each object has one connection to itself, the
-	// others are of all objects together, and namespaces share them fairly: three times eight that begin at once lose so many
-	// packets in the link's queue that half of its rate is left.
+	// others are of all objects together, and namespaces share them fairly: three times eight
+	// that begin at once lose so many packets in the link's queue that half of its rate is left.
 	Connections = 8
 
 	// Slots is how many parts of all objects of a store are read at the same time, of which one
-	// namespace has 64. It bounds sockets and buffers: what waits for a slot holds neither. While several namespaces
-	// fetch, each has no more than Connections of them: a link is shared by connections, and so many fill it.
+	// namespace has 64. It bounds sockets and buffers: what waits for a slot holds neither. While
+	// several namespaces fetch, each has no more than Connections of them: a link is shared by
+	// connections, and so many fill it.
 	Slots = 80
-	// Helpers is how many connections there are that all objects share, of which one namespace has
-	// Connections but the object's own.
+	// Helpers is how many of the slots are for connections besides an object's own, of which one
+	// namespace has Connections but one. Objects that have no connection yet come first.
 	Helpers = 9
 
 	// block is the size of the buffer between body and writer, in bytes: what a socket
@@ -148,21 +149,20 @@ func (e *againError) Error() string { return e.final.Error() }
 type Fetcher struct {
 	store string
 	part  int64
-	slots *fair.Places
-	// helpers has one for each connection that reads a part beside an object's own.
-	helpers *fair.Places
+	// places has one for each connection; an object's own comes before the others.
+	places *fair.Places
 }
 
 // New returns a fetcher for the store of that name, which asks for at most part bytes at
 // once.
 func New(store string, part int64) *Fetcher {
-	return &Fetcher{store: store, part: part, slots: fair.NewEqualPlaces(Slots, Connections),
-		helpers: fair.NewPlaces(Helpers)}
+	return &Fetcher{store: store, part: part, places: fair.NewEqualPlaces(Slots, Connections, Helpers)}
 }
 
 // Fetch reads an object as source.Source says.
-func (f *Fetcher) Fetch(ctx context.Context, ref source.Reference, from Object, begin func(source.Object) (io.WriterAt, error)) error {
-	defer f.slots.Attend(ctx)()
+func (f *Fetcher) Fetch(ctx context.Context, ref source.Reference, from Object,
+	begin func(source.Object) (io.WriterAt, error)) error {
+	defer f.places.Attend(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
 	one := &fetch{Fetcher: f, ref: ref, from: from, begin: begin, group: group}
 	one.claimed, one.all = context.WithCancel(ctx)

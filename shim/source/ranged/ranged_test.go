@@ -249,53 +249,55 @@ func TestAttackFetchesOfANamespaceLeaveOthersConnections(t *testing.T) {
 	})
 }
 
-// A link is shared by connections. Beside the single fetch of another namespace, a namespace with hundreds has no more
-// of them than one fetch may have; before and after it has more.
+// A link is shared by connections. Beside the single fetch of another namespace, a namespace with hundreds has as many
+// of them as that fetch has; before and after it has more.
 func TestAttackFetchesOfANamespaceLeaveOthersTheLink(t *testing.T) {
-	const size, alone = 40 * part, 60
+	const size, alone = (1 + 10*ranged.Connections) * part, 60
 	text := strings.Repeat("x", size)
 	synctest.Test(t, func(t *testing.T) {
 		f := ranged.New("edge", part)
-		var underWay atomic.Int64 // parts of the flood
-		fetch := func(ctx context.Context, function string, count int64) error {
+		fetch := func(ctx context.Context, function string, underWay *atomic.Int64) error {
 			o := &object{open: func(_ context.Context, at, end int64, _ *source.Object) (ranged.Answer, error) {
-				underWay.Add(count)
-				defer underWay.Add(-count)
+				underWay.Add(1)
+				defer underWay.Add(-1)
 				time.Sleep(time.Second)
-				return ranged.Answer{Object: source.Object{Size: size, Version: "v"}, From: at, Body: body(text[at:min(end, size)])}, nil
+				return ranged.Answer{Object: source.Object{Size: size, Version: "v"}, From: at,
+					Body: body(text[at:min(end, size)])}, nil
 			}}
 			return f.Fetch(fair.For(ctx, function), ref, o, (&sourcetest.Sink{}).Begin)
 		}
 		flood, end := context.WithCancel(t.Context())
 		var all sync.WaitGroup
+		var floods, small atomic.Int64 // parts under way
 		for n := range 3 * ranged.Slots {
 			all.Go(func() {
 				for flood.Err() == nil {
-					_ = fetch(flood, fmt.Sprintf("flood/f%d", n), 1) // its end is an error
+					_ = fetch(flood, fmt.Sprintf("flood/f%d", n), &floods) // its end is an error
 				}
 			})
 		}
+		// The flood's parts end at whole seconds, and the other one's at half ones.
 		time.Sleep(1500 * time.Millisecond)
-		if n := underWay.Load(); n < alone {
+		if n := floods.Load(); n < alone {
 			t.Errorf("alone it has %d connections", n)
 		}
 		done := make(chan error, 1)
-		go func() { done <- fetch(t.Context(), "small/one", 0) }()
-		time.Sleep(1300 * time.Millisecond) // what was under way is over; looked at is between the ends of parts
+		go func() { done <- fetch(t.Context(), "small/one", &small) }()
+		time.Sleep(1300 * time.Millisecond) // its first part is there, which says how many others there are
 		for over := false; !over; {
+			if flood, small := floods.Load(), small.Load(); flood > ranged.Connections || small < ranged.Connections {
+				t.Errorf("beside another that has %d connections it has %d", small, flood)
+			}
 			select {
 			case err := <-done:
 				if over = true; err != nil {
 					t.Error(err)
 				}
 			case <-time.After(time.Second):
-				if n := underWay.Load(); n > ranged.Connections {
-					t.Errorf("beside another it has %d connections", n)
-				}
 			}
 		}
-		time.Sleep(1500 * time.Millisecond)
-		if n := underWay.Load(); n < alone {
+		time.Sleep(1300 * time.Millisecond)
+		if n := floods.Load(); n < alone {
 			t.Errorf("alone again it has %d connections", n)
 		}
 		end()
