@@ -22,6 +22,8 @@ import (
 const (
 	// crowdServices are three times as many as the functions that a namespace may have.
 	crowdServices, crowdNamespace = 3000, "crowd"
+	// crowdBeside is the part of what the others are in another namespace.
+	crowdBeside = "beside"
 	// crowdAtOnce are created side by side.
 	crowdAtOnce = 16
 	// crowdCold functions of another namespace get one cold request each meanwhile.
@@ -38,23 +40,27 @@ const (
 // take until they take effect, while the Services are created and afterwards, and how many cold requests fail.
 func (b *bench) crowd(ctx context.Context) (err error) {
 	progress(fmt.Sprintf("%d annotated Services in one namespace", crowdServices))
-	a, err := b.annotated(ctx, "beside")
+	client, err := b.kubernetes()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.crowdEnds(context.WithoutCancel(ctx), client)) }()
+	a, err := b.annotated(ctx, client, crowdBeside)
 	if err != nil {
 		return err
 	}
 	var cold []world.Function
 	for n := range crowdCold {
-		cold = append(cold, world.Function{Name: fmt.Sprintf("beside-%d", n), Part: "beside",
+		cold = append(cold, world.Function{Name: fmt.Sprintf("%s-%d", crowdBeside, n), Part: crowdBeside,
 			Annotations: map[string]string{"headstart.dev/scale-to-zero": idleWindow}})
 	}
 	if err := b.Deploy(ctx, cold...); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.crowdEnds(context.WithoutCancel(ctx), a.client)) }()
 
 	g, ctx := errgroup.WithContext(ctx)
 	created := make(chan struct{})
-	g.Go(func() error { defer close(created); return b.crowdBegins(ctx) })
+	g.Go(func() error { defer close(created); return crowdBegins(ctx, client) })
 	failed := 0
 	g.Go(func() (err error) { failed, err = b.coldOnes(ctx, cold); return err })
 	var took []time.Duration
@@ -83,16 +89,7 @@ func (b *bench) crowd(ctx context.Context) (err error) {
 }
 
 // crowdBegins creates the namespace with all its Services.
-func (b *bench) crowdBegins(ctx context.Context) error {
-	server, err := b.REST()
-	if err != nil {
-		return err
-	}
-	server.QPS = -1 // it is a flood
-	client, err := kubernetes.NewForConfig(server)
-	if err != nil {
-		return err
-	}
+func crowdBegins(ctx context.Context, client kubernetes.Interface) error {
 	if _, err := client.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: crowdNamespace}}, metav1.CreateOptions{}); err != nil {
 		return err
@@ -172,5 +169,5 @@ func (b *bench) crowdEnds(ctx context.Context, client kubernetes.Interface) erro
 		}
 		return err
 	}
-	return errors.Join(b.Undeploy(ctx, "beside"), testbed.Poll(ctx, crowdEnd, gone))
+	return errors.Join(b.Undeploy(ctx, crowdBeside), testbed.Poll(ctx, crowdEnd, gone))
 }
