@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,9 +41,6 @@ const (
 	// drainTimeout is how long a daemon that another has taken over from has for the requests
 	// that wait in it. The chart's terminationGracePeriodSeconds is longer.
 	drainTimeout = 25 * time.Second
-	// giveBackInterval is how often memory is returned. It costs some milliseconds of one core for each 10 MiB in
-	// use.
-	giveBackInterval = 30 * time.Second
 )
 
 // run is the node, from the stores to the gateway: first what fetches and starts,
@@ -169,7 +165,7 @@ func run(ctx context.Context, c config) (err error) {
 	g.Go(func() error { leave(asked, ctx, stop, gateway, requests); return nil })
 	early() // from here on it is leave that ends all
 
-	g.Go(func() error { giveBack(ctx); return nil })
+	g.Go(func() error { node.GiveBack(ctx); return nil })
 	g.Go(func() error { me.run(ctx); return nil })
 	g.Go(func() error { prober.Run(ctx); return nil })
 	g.Go(func() error { node.TellSignals(ctx, joined, up.Signals); return nil })
@@ -177,21 +173,6 @@ func run(ctx context.Context, c config) (err error) {
 	g.Go(func() error { up.Run(ctx, joined.Register, joined); return nil })
 	log.Info("node is up", "node", me.name, "version", nodeapi.Version)
 	return g.Wait()
-}
-
-// giveBack returns memory to the node that the daemon no longer needs. Go's runtime would keep room for as much
-// garbage as there was when all functions were told at once, for as long as the daemon runs.
-func giveBack(ctx context.Context) {
-	tick := time.NewTicker(giveBackInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			debug.FreeOSMemory()
-		}
-	}
 }
 
 // noted also puts the listener where at says.
