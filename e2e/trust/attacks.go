@@ -203,12 +203,12 @@ var Attacks = []Attack{
 	{Daemon, Record, "shim/runtime", "TestAttackOfTheDaemonByItsWords", ""},
 	{Daemon, Host, "manifests/charts", "TestAttackOfTheDaemonOnItsNode", Cluster},
 	{Daemon, Settings, "manifests/istio", "TestAttackTheDaemonIsNoSourceOfCode", ""},
-	{Daemon, Settings, "shim/relay", "TestAttackADaemonServesAMeshNoCode", ""},
 	{Daemon, Settings, "filters/route/filter", "TestAttackADaemonSaysNonsense", ""},
 	{Daemon, Settings, "e2e/relay", "TestAttackADaemonGivesAGatewayCode", Integration},
 	{Daemon, Requests, "filters/route/filter", "TestAttackADaemonPicksAFunctionWithAnInput", ""},
 	{Daemon, Credentials, "manifests/charts", "TestWhoMayDoWhat", Cluster},
 	{Daemon, Record, "control-plane/trace", "TestStoreBoundsATrace", ""},
+	{Daemon, Room, "filters/route/filter", "TestAttackADaemonKeepsAWorkerBusy", ""},
 	{Daemon, Room, "control-plane/trace", "TestStoreBoundsItsMemory", ""},
 
 	{ControlPlane, Rights, "manifests/charts", "TestTheControlPlaneMayDoNoMore", Cluster},

@@ -15,6 +15,9 @@ import (
 const (
 	// MaxRouteEndpoints is the number of endpoints of one function.
 	MaxRouteEndpoints = 4096
+	// MaxRouteTotal is the number of endpoints of all functions together. Each worker of a gateway reads them and
+	// keeps them, and no request passes meanwhile.
+	MaxRouteTotal = 1 << 15
 	// MaxRouteTime bounds a round trip and a time of service.
 	MaxRouteTime = time.Hour
 	// MaxRouteWorkers bounds how many requests an endpoint works on.
@@ -103,6 +106,7 @@ func (c RouteConfig) Marshal() ([]byte, error) {
 		b = append(b, sessionWord...)
 	}
 	b = append(b, '\n')
+	first := len(b)
 	seen := make(map[string]bool, len(c.Lines))
 	for _, line := range c.Lines {
 		cluster := RouteCluster(line)
@@ -115,7 +119,7 @@ func (c RouteConfig) Marshal() ([]byte, error) {
 	if len(b) > MaxConfigBytes {
 		return nil, fmt.Errorf("is %d bytes long, at most %d are allowed", len(b), MaxConfigBytes)
 	}
-	return b, nil
+	return b, checkTotal(b[first:])
 }
 
 // Line writes a function. It refuses what ParseRouteFunction would refuse; numbers beyond
@@ -178,9 +182,22 @@ func ParseRoute(data []byte) (c RouteConfig, err error) {
 	case rest[len(rest)-1] != '\n':
 		return c, errors.New("the last line has no end")
 	}
+	if err := checkTotal(rest); err != nil {
+		return c, err
+	}
 	c.Lines = strings.Split(string(rest[:len(rest)-1]), "\n")
 	return c, checkFunctions(len(c.Lines))
 }
+
+func checkTotal(lines []byte) error {
+	if n := bytes.Count(lines, []byte{' '}); n > MaxRouteTotal {
+		return fmt.Errorf("has %d endpoints, at most %d are allowed", n, MaxRouteTotal)
+	}
+	return nil
+}
+
+// RouteEndpoints is how many endpoints a line has.
+func RouteEndpoints(line string) int { return strings.Count(line, " ") }
 
 // RouteCluster is whose line it is.
 func RouteCluster(line string) string {
@@ -191,7 +208,7 @@ func RouteCluster(line string) string {
 // ParseRouteFunction reads a line.
 func ParseRouteFunction(line string) (RouteFunction, error) {
 	cluster, rest, _ := strings.Cut(line, " ")
-	n := strings.Count(line, " ")
+	n := RouteEndpoints(line)
 	if err := checkRoute(cluster, n); err != nil {
 		return RouteFunction{}, err
 	}

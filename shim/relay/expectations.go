@@ -75,7 +75,7 @@ func checkLine(r types.Resource) error {
 }
 
 // compose makes one text of all lines. Of several that are of one cluster, which the
-// filter would refuse, the first by name counts.
+// filter would refuse, the first by name counts. Functions beyond filterapi.MaxRouteTotal go by weight.
 func (e *expectations) compose(added map[string]*discovery.Resource, removed []string) error {
 	for name, res := range added {
 		var c core.TypedExtensionConfig
@@ -96,11 +96,13 @@ func (e *expectations) compose(added map[string]*discovery.Resource, removed []s
 	}
 	config := filterapi.RouteConfig{Session: e.session}
 	var clusters []string
-	taken := make(map[string]bool, len(e.lines))
+	taken, left := make(map[string]bool, len(e.lines)), filterapi.MaxRouteTotal
 	for _, name := range slices.Sorted(maps.Keys(e.lines)) {
 		line := e.lines[name]
-		if cluster := filterapi.RouteCluster(line); !taken[cluster] {
+		endpoints := filterapi.RouteEndpoints(line)
+		if cluster := filterapi.RouteCluster(line); !taken[cluster] && endpoints <= left {
 			taken[cluster] = true
+			left -= endpoints
 			config.Lines, clusters = append(config.Lines, line), append(clusters, cluster)
 		}
 	}
@@ -153,7 +155,7 @@ func (r *Relay) Expectations() http.Handler {
 					continue
 				}
 				w.Header().Set(filterapi.HeaderVersion, version)
-				_, _ = w.Write(text) // who does not get it asks again
+				_, _ = w.Write(text) // a worker that does not get it asks again
 				return
 			case <-held.C:
 			case <-r.over: // the next daemon holds it

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	wasmfilter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -155,7 +157,7 @@ func TestWeightsAlone(t *testing.T) {
 }
 
 // A mesh's gateway gets endpoints and expectations, which are data. Nothing that it may ask for brings it code.
-func TestAttackADaemonServesAMeshNoCode(t *testing.T) {
+func TestAMeshIsServedNoCode(t *testing.T) {
 	r := rigOf(t, Config{})
 	u := next(t, r.controlPlane.expectations)
 	u.recv()
@@ -170,7 +172,7 @@ func TestAttackADaemonServesAMeshNoCode(t *testing.T) {
 	}
 }
 
-// A control plane that is older says nothing to expect, and endpoints come all the same.
+// A control plane that is older sends no expectations, and endpoints come all the same.
 func TestEndpointsComeWithoutExpectations(t *testing.T) {
 	r := rigOf(t, Config{})
 	next(t, r.controlPlane.expectations).end <- errors.New("unknown service")
@@ -179,6 +181,41 @@ func TestEndpointsComeWithoutExpectations(t *testing.T) {
 	u.accepted(nil, assigned(t, fire, "1", "10.0.0.1"))
 	r.eds().subscribe(fire).want(fire + " 10.0.0.1")
 	r.ads().subscribe(fire).want(fire + " 10.0.0.1")
+}
+
+// A control plane that always has changes has the daemon compose them seldom. Endpoints are not held back.
+func TestExpectationsAreHeldBack(t *testing.T) {
+	r := rigOf(t, Config{})
+	u := next(t, r.controlPlane.expectations)
+	u.recv()
+	w := &worker{r: r}
+	for rtt := range 3 {
+		began := time.Now()
+		u.accepted(nil, expected(t, fire, strconv.Itoa(rtt), line("c1", rtt)))
+		if took := time.Since(began); took < settling {
+			t.Errorf("change %d is taken after %v", rtt, took)
+		}
+		w.want(line("c1", rtt))
+	}
+}
+
+// The filter would refuse more endpoints than it may read. Functions that come later go by weight.
+func TestMoreThanTheFilterReads(t *testing.T) {
+	r := rigOf(t, Config{})
+	u := next(t, r.controlPlane.expectations)
+	u.recv()
+	var all []*discovery.Resource
+	var lines []string
+	const full = filterapi.MaxRouteTotal / filterapi.MaxRouteEndpoints
+	for i := range full + 1 {
+		lines = append(lines, fmt.Sprint("c", i)+strings.Repeat(" 10.0.0.1:80,1,2,3,4,5", filterapi.MaxRouteEndpoints))
+		all = append(all, expected(t, fmt.Sprint("default/f", i), "1", lines[i]))
+	}
+	u.accepted(nil, all...)
+	(&worker{r: r}).want(lines[:full]...)
+	if got := testutil.ToFloat64(r.relay.cfg.Metrics.picked); got != full {
+		t.Errorf("%v functions are picked, want %d", got, full)
+	}
 }
 
 func TestExpectationsSurviveARestart(t *testing.T) {

@@ -21,6 +21,10 @@ const (
 	// Gateways go on with what they have, but every new instance waits to be found.
 	reconnectFirst   = 50 * time.Millisecond
 	reconnectLongest = time.Second
+	// settling is how long expectations are held back. All of them are composed into one text for each change, and
+	// the control plane sends the next change after the relay's answer: at most ten times a second. The numbers are of
+	// the last seconds; a tenth of one does not make them old.
+	settling = 100 * time.Millisecond
 	// wildcard subscribes to all functions, those to come among them.
 	wildcard = "*"
 )
@@ -31,6 +35,8 @@ var errNotAsked = errors.New("resources of this type were not asked for")
 type source struct {
 	kinds []*resources // that come by it
 	open  func(context.Context) (incoming, error)
+	// settling is how long a response is held back.
+	settling time.Duration
 	// away is said when there is none.
 	away string
 	// connected hears whether the control plane speaks.
@@ -62,7 +68,7 @@ func (r *Relay) aggregated(kinds ...*resources) source {
 // expected is the source of what the route filter expects. It is apart from the other: a control
 // plane that is older has no such thing.
 func (r *Relay) expected(kind *resources) source {
-	return source{kinds: []*resources{kind}, away: "the control plane says nothing to expect; gateways go by what they have, and by weight",
+	return source{kinds: []*resources{kind}, settling: settling, away: "the control plane sends no expectations; gateways go by what they have, and by weight",
 		open: func(ctx context.Context) (incoming, error) {
 			return extension.NewExtensionConfigDiscoveryServiceClient(r.cfg.ControlPlane).DeltaExtensionConfigs(ctx, grpc.MaxCallRecvMsgSize(maxBytes))
 		},
@@ -117,6 +123,11 @@ func (r *Relay) connect(ctx context.Context, s source) (heard bool, err error) {
 			return heard, fmt.Errorf("receiving: %w", err)
 		}
 		heard = true
+		select {
+		case <-time.After(s.settling):
+		case <-ctx.Done():
+			return heard, ctx.Err()
+		}
 		verdict := r.take(response, s)
 		s.connected(true)
 		_ = stream.Send(verdict)

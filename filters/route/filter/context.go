@@ -44,6 +44,7 @@ func (p *plugin) OnTick() { p.follower.ask(proxywasm.DispatchHttpCall) }
 func (p *plugin) OnPluginDone() bool {
 	if p.follower != nil {
 		p.follower.over = true
+		p.follower.again(0) // else the proxy ticks as long as the machine is there
 	}
 	return p.PluginContext.OnPluginDone()
 }

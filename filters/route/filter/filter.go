@@ -56,13 +56,17 @@ func New(before types.VMContext) *VM {
 	return &VM{before: before, functions: map[string]*function{}, requests: map[uint32]request{}, avoided: counter{name: avoidedMetric}}
 }
 
-// Expect takes over expectations, as filterapi.RouteConfig has them, or nothing of them.
+// Expect takes over expectations, as filterapi.RouteConfig has them. If there is anything wrong with them it takes
+// none: the endpoints of before may be others' by now.
 func (vm *VM) Expect(text []byte) error {
 	config, err := filterapi.ParseRoute(text)
-	if err != nil {
-		return err
+	if err == nil {
+		err = vm.use(config)
 	}
-	return vm.use(config)
+	if err != nil {
+		vm.functions = map[string]*function{}
+	}
+	return err
 }
 
 func (vm *VM) use(config filterapi.RouteConfig) (err error) {

@@ -10,21 +10,26 @@ import (
 )
 
 const (
-	// pause is between an answer of the daemon's and the next question: what changes meanwhile comes with
-	// one change. The numbers are of the last seconds; a tenth of one does not make them old.
-	pause = 100 * time.Millisecond
-	// retry is after what time a daemon that is away is asked again.
+	// pause is between an answer of the daemon's and the next question, at least: what changes meanwhile comes
+	// with one change. The numbers are of the last seconds; a tenth of one does not make them old. It is also
+	// pauseTimes as long as the worker took for the answer, which it takes from requests: a daemon that always
+	// says something new takes an eleventh of it.
+	pause, pauseTimes = 100 * time.Millisecond, 10
+	// retry is after what time a daemon is asked again that is away, or whose expectations are rejected.
 	retry = time.Second
 	// patience is how long an answer may take: longer than the daemon holds it.
 	patience = filterapi.ExpectationsHeld + 10*time.Second
 
 	daemonAuthority = "headstart-node" // HTTP wants one; at a unix socket it names nothing
+
+	// nothing is what a daemon sends that expects nothing of any function.
+	nothing = filterapi.Version + "\n"
 )
 
 // follower keeps a worker's expectations as the node's daemon has them. It asks with the version that it
 // has, and the daemon answers when that is not, or no more, its own.
 type follower struct {
-	// use takes expectations; what it refuses does not count.
+	// use takes expectations. If it refuses them, there are none.
 	use     func(text []byte) error
 	cluster string // of the daemon
 	version string
@@ -83,27 +88,37 @@ func (f *follower) answered(headers, _, _ int) {
 	}
 	switch status {
 	case "200":
-		text, err := proxywasm.GetHttpCallResponseBody(0, filterapi.MaxConfigBytes+1) // longer ones are refused
-		if err == nil {
-			err = f.use(text)
-		}
-		if err != nil {
-			logError(fmt.Sprintf("route: the daemon's expectations do not count: %v", err))
-		}
-		f.version = version // once is enough, also of what is wrong
+		// Longer texts are refused, and so is none.
+		text, _ := proxywasm.GetHttpCallResponseBody(0, filterapi.MaxConfigBytes+1)
+		f.take(text, version)
 	case "304": // nothing is new
-	default:
+		f.away = false
+		f.again(pause)
+	case "", "503", "504": // no answer, or Envoy's own
 		f.failed(fmt.Sprintf("status %q", status))
+	default: // a daemon of another version: the worker does not hear from it which endpoints are gone
+		f.version = ""
+		_ = f.use([]byte(nothing)) // which nobody refuses
+		f.failed(fmt.Sprintf("status %q, weights decide", status))
+	}
+}
+
+// take uses a text. A rejected one has its version too: the worker does not ask for it again.
+func (f *follower) take(text []byte, version string) {
+	f.version = version
+	began := clock()
+	if err := f.use(text); err != nil {
+		f.failed(fmt.Sprintf("rejected, weights decide: %v", err))
 		return
 	}
 	f.away = false
-	f.again(pause)
+	f.again(max(pause, pauseTimes*(clock()-began)))
 }
 
-// failed keeps what is known: without the daemon, requests go by that.
+// failed has the daemon asked again. Until then requests go by what is known.
 func (f *follower) failed(why string) {
 	if !f.away {
-		logWarning("route: the daemon says nothing to expect: " + why)
+		logWarning("route: the daemon sends no expectations: " + why)
 	}
 	f.away = true
 	f.again(retry)

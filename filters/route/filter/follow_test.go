@@ -1,11 +1,16 @@
 package filter
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filtertest"
+	"github.com/headstart-mesh/headstart/filters/prefetch"
 )
 
 func value(headers [][2]string, name string) string {
@@ -53,11 +58,11 @@ func TestTheDaemonSaysWhatToExpect(t *testing.T) {
 	})
 }
 
-// Without a daemon, and with one of a version before, the worker goes on with what it has, and asks again.
+// Without a daemon the worker goes on with what it has, and asks again.
 func TestADaemonThatIsAway(t *testing.T) {
 	cluster, text := config(t)
 	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
-		for _, headers := range [][][2]string{nil, {{":status", "404"}}, {{":status", "503"}}} {
+		for _, headers := range [][][2]string{nil, {{":status", "503"}}, {{":status", "504"}}} {
 			p.Tick()
 			before := asked(p)
 			p.CallOnHttpCallResponse(before[len(before)-1].CalloutID, headers, nil, nil)
@@ -72,14 +77,36 @@ func TestADaemonThatIsAway(t *testing.T) {
 			t.Errorf("warnings %q, want one", logs)
 		}
 		tell(p, "200", `"2"`, text)
-		if got := p.GetTickPeriod(); got != 100 {
+		if got := p.GetTickPeriod(); got == 1000 {
 			t.Errorf("it asks again after %d ms", got)
 		}
 	})
 }
 
-// A daemon that an attacker has taken over says what it likes: data that make no sense do not count, and
-// are not asked for again, however often the attacker says them.
+// A daemon of another version is there, and says nothing that the worker can use, while endpoints change: weights
+// decide, until there is one again that says something.
+func TestADaemonOfAnotherVersion(t *testing.T) {
+	cluster, text := config(t)
+	for _, status := range []string{"404", "500"} {
+		run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+			tell(p, status, "", "")
+			if o := ask(t, p, cluster); endpoint(o) != "" || p.GetTickPeriod() != 1000 {
+				t.Errorf("after %s %q is named, and the daemon asked again after %d ms", status, endpoint(o), p.GetTickPeriod())
+			}
+			tell(p, "200", `"1"`, text)
+			all := asked(p)
+			if got := value(all[len(all)-1].Headers, "if-none-match"); got != "" {
+				t.Errorf("it asks with %q", got)
+			}
+			if o := ask(t, p, cluster); endpoint(o) != near {
+				t.Errorf("%q is named", endpoint(o))
+			}
+		})
+	}
+}
+
+// A daemon that an attacker has taken over says what it likes: data that make no sense are rejected, and
+// are not asked for again, however often the attacker says them. Weights decide then.
 func TestAttackADaemonSaysNonsense(t *testing.T) {
 	cluster, text := config(t)
 	for name, nonsense := range map[string]string{
@@ -88,15 +115,16 @@ func TestAttackADaemonSaysNonsense(t *testing.T) {
 		"endpoint":      "v1\nshop/wrong a:80,1,2,3,4,5\n",
 		"twice":         "v1\nshop/wrong 10.0.0.1:80,1,2,3,4,5\nshop/wrong 10.0.0.1:80,1,2,3,4,5\n",
 		"too much":      "v1\n" + strings.Repeat("a", 5<<20),
+		"too many":      "v1\n" + many(filterapi.MaxRouteTotal/filterapi.MaxRouteEndpoints) + "shop/wrong 10.0.0.1:80,1,2,3,4,5\n",
 		"a module":      "\x00asm\x01\x00\x00\x00",
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, text, func(t *testing.T, p *filtertest.Proxy) {
 				tell(p, "200", `"2"`, nonsense)
-				if logs := p.GetErrorLogs(); len(logs) != 1 {
-					t.Errorf("errors %q, want one", logs)
+				if logs := p.GetWarnLogs(); len(logs) != 1 || !strings.Contains(logs[0], "rejected, weights decide") {
+					t.Errorf("warnings %q, want one", logs)
 				}
-				if o := ask(t, p, cluster); endpoint(o) != near {
+				if o := ask(t, p, cluster); endpoint(o) != "" {
 					t.Errorf("%q is named", endpoint(o))
 				}
 				p.Tick()
@@ -109,6 +137,30 @@ func TestAttackADaemonSaysNonsense(t *testing.T) {
 	}
 }
 
+// many are so many functions with as many endpoints as one may have.
+func many(functions int) string {
+	var b strings.Builder
+	for i := range functions {
+		fmt.Fprintf(&b, "shop/%d%s\n", i, strings.Repeat(" 10.0.0.1:80,1,2,3,4,5", filterapi.MaxRouteEndpoints))
+	}
+	return b.String()
+}
+
+// A daemon that an attacker has taken over has a worker read all the time, as much as it may say, which it always
+// changes. Ten elevenths of the worker are for requests.
+func TestAttackADaemonKeepsAWorkerBusy(t *testing.T) {
+	p := filtertest.Start(t, New(&prefetch.VM{}), configuration)
+	synctest.Test(t, func(t *testing.T) {
+		for took, want := range map[time.Duration]uint32{0: 100, time.Millisecond: 100, 70 * time.Millisecond: 700} {
+			f := &follower{use: func([]byte) error { time.Sleep(took); return nil }}
+			f.take(nil, "")
+			if got := p.GetTickPeriod(); got != want {
+				t.Errorf("after %v it asks again after %d ms, want %d", took, got, want)
+			}
+		}
+	})
+}
+
 // A plugin that has ended asks no more, and is not heard.
 func TestAPluginThatHasEnded(t *testing.T) {
 	cluster, text := config(t)
@@ -116,6 +168,9 @@ func TestAPluginThatHasEnded(t *testing.T) {
 		p.Tick()
 		all := asked(p)
 		p.FinishVM()
+		if got := p.GetTickPeriod(); got != 0 {
+			t.Errorf("the proxy ticks each %d ms", got)
+		}
 		p.CallOnHttpCallResponse(all[len(all)-1].CalloutID, [][2]string{{":status", "200"}}, nil, []byte("v1\n"))
 		p.Tick()
 		if n := len(asked(p)); n != len(all) {
