@@ -33,10 +33,8 @@ const (
 	reconnectMax  = time.Second
 	// suppress keeps istioctl analyze from telling of each object that it is an EnvoyFilter.
 	suppress = "galley.istio.io/analyze-suppress"
-	// metadataFunction is where filters and access logs find the function in the metadata of an Envoy
-	// cluster (filterapi.MetadataNamespace). metadataEndpoint is where its requests go that no filter
-	// has looked at.
-	metadataFunction = "function"
+	// metadataEndpoint is where, in the metadata of an Envoy cluster (filterapi.MetadataNamespace), its requests go
+	// that no filter has looked at.
 	metadataEndpoint = "endpoint"
 )
 
@@ -79,7 +77,7 @@ func envoyFilter(cfg Config, f Function) (*unstructured.Unstructured, error) {
 // clusterPatch leaves Istio's transport socket matches, protocol options and connection
 // pool as they are: instances with a sidecar are reached by mutual TLS as before.
 func clusterPatch(f Function) (*structpb.Struct, error) {
-	metadata := map[string]*structpb.Value{metadataFunction: structpb.NewStringValue(f.Name)}
+	metadata := map[string]*structpb.Value{filterapi.MetadataFunction: structpb.NewStringValue(f.Name)}
 	if len(f.Inputs) > 0 {
 		prefetch := filterapi.Function{Name: f.Name, Input: f.Inputs[""], Inputs: f.Inputs.Named()}
 		text, err := prefetch.Marshal()

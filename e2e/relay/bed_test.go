@@ -293,7 +293,7 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 	filter := "" // none
 	if plugin != nil {
 		filter = fmt.Sprintf(`- {name: headstart-prefetch, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
-			name: headstart-prefetch, failure_policy: FAIL_OPEN, vm_config: {vm_id: headstart, runtime: envoy.wasm.runtime.v8, code: {local: {filename: %q}}},
+			name: headstart-prefetch, failure_policy: FAIL_OPEN, vm_config: {runtime: envoy.wasm.runtime.v8, code: {local: {filename: %q}}},
 			configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}}}`, programtest.Path(b.t, "filters.wasm"), plugin)
 	}
 	var g gateway

@@ -97,10 +97,12 @@ const (
 
 // MetadataNamespace is where gateways' filters find what Headstart says of a function: in the metadata
 // (filter_metadata) of its Envoy cluster in a mesh, and of its routes elsewhere. Under MetadataPrefetch
-// is a Function, as its Marshal writes it, unless the function's requests name no input.
+// is a Function, as its Marshal writes it, unless the function's requests name no input. In a mesh all functions' clusters
+// have their names under MetadataFunction, and no others have.
 const (
 	MetadataNamespace = "headstart"
 	MetadataPrefetch  = "prefetch"
+	MetadataFunction  = "function"
 )
 
 // Config is the filters' plugin configuration, as JSON. Functions are not in it: it is as

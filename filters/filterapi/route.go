@@ -17,7 +17,7 @@ const (
 	MaxRouteEndpoints = 4096
 	// MaxRouteTotal is the number of endpoints of all functions together. Each worker of a gateway reads them and
 	// keeps them, and no request passes meanwhile.
-	MaxRouteTotal = 1 << 15
+	MaxRouteTotal = 1 << 14
 	// MaxRouteTime bounds a round trip and a time of service.
 	MaxRouteTime = time.Hour
 	// MaxRouteWorkers bounds how many requests an endpoint works on.

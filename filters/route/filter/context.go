@@ -34,6 +34,7 @@ func (p *plugin) OnPluginStart(size int) types.OnPluginStartStatus {
 		logError("route: plugin configuration: " + err.Error())
 		return types.OnPluginStartStatusFailed
 	}
+	p.vm.mesh = config.IngressEndpoint != ""
 	p.follower = &follower{use: p.vm.Expect, cluster: config.HintCluster}
 	p.follower.again(pause)
 	return types.OnPluginStartStatusOK

@@ -24,8 +24,8 @@ type VM struct {
 	// before has the requests of functions with inputs.
 	before    types.VMContext
 	functions map[string]*function // by cluster
-	// session: HeaderSession names the endpoint.
-	session bool
+	// session: HeaderSession names the endpoint. mesh: there are clusters that are no function's.
+	session, mesh bool
 	// requests are those under way that the filter has to do with, by what the proxy calls them.
 	requests map[uint32]request
 	avoided  counter
@@ -47,6 +47,9 @@ const (
 	// upstreamProperty is the endpoint that had the request last.
 	upstreamProperty = "upstream\x00address"
 	statusHeader     = ":status"
+	// functionProperty is there for a function's cluster, in a mesh.
+	functionProperty = "xds\x00cluster_metadata\x00filter_metadata\x00" +
+		filterapi.MetadataNamespace + "\x00" + filterapi.MetadataFunction
 	// avoidedMetric counts what docs/reference/metrics.md says of it.
 	avoidedMetric = "headstart_route_avoided_total"
 )
@@ -106,6 +109,11 @@ func (vm *VM) Request(id uint32) {
 	f := vm.functions[cluster]
 	if f == nil {
 		return
+	}
+	if vm.mesh && !f.is {
+		if _, f.is = property(functionProperty); !f.is {
+			return // the daemon has no say in it
+		}
 	}
 	now := clock()
 	sent, index, ok := f.begin(now)

@@ -137,6 +137,26 @@ func TestAttackADaemonSaysNonsense(t *testing.T) {
 	}
 }
 
+// A daemon that an attacker has taken over has the filter pick endpoints of a service that is no function. In a
+// mesh the gateway knows which are functions.
+func TestAttackADaemonSteersAnothersRequests(t *testing.T) {
+	cluster, text := config(t)
+	const mesh = `{"version":"v1","hintCluster":"headstart-hints","ingressEndpoint":"/run/ingress.sock"}`
+	filter.Run(t, mesh, func(t *testing.T, p *filtertest.Proxy) {
+		start(t, p)
+		tell(p, "200", `"1"`, text)
+		if o := ask(t, p, cluster); endpoint(o) != "" {
+			t.Errorf("%q is named for a service", endpoint(o))
+		}
+		if err := p.SetProperty(strings.Split(functionProperty, "\x00"), []byte("shop/function")); err != nil {
+			t.Fatal(err)
+		}
+		if o := ask(t, p, cluster); endpoint(o) != near {
+			t.Errorf("%q is named for a function", endpoint(o))
+		}
+	})
+}
+
 // many are so many functions with as many endpoints as one may have.
 func many(functions int) string {
 	var b strings.Builder

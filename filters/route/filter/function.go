@@ -30,8 +30,9 @@ const (
 	// checkEvery is after what time it is looked again who has answered in an endpoint's place, of
 	// an endpoint whose answers are as expected. To ask costs a tenth of all that the filter does.
 	checkEvery = 10 * time.Millisecond
-	// keyPrefix begins the names of what workers share.
-	keyPrefix = "headstart.route/"
+	// keyPrefix begins the names of what workers share. Its number is the version of what route.Table.Append
+	// writes: while a gateway replaces its filters, those of two versions share data, as Istio's plugins all do.
+	keyPrefix = "headstart.route/1/"
 )
 
 // errChanged is that another worker has been faster to tell something.
@@ -41,6 +42,7 @@ var errChanged = errors.New("what is shared has changed")
 type function struct {
 	cluster, key string
 	line         string // of the expectations
+	is           bool   // one, as the gateway has said of the cluster
 	table        route.Table
 	addresses    []string
 	// avoided has until when an endpoint is, and tried those for which that is over and that
