@@ -285,7 +285,7 @@ func TestAfterTheInstallation(t *testing.T) {
 		"an EnvoyFilter without the gateways' key": {"envoy-filters", check.Fail, "headstart-gateways is of an older version, without the gateways' key", func(t *testing.T, c *cluster) {
 			c.change(t, "EnvoyFilter headstart-gateways", nil, "spec")
 		}},
-		"an EnvoyFilter of before": {"envoy-filters", check.Warn, "headstart-gateways is of an older version: gateways take the filter headstart.route, code, from their nodes' daemons", func(t *testing.T, c *cluster) {
+		"an EnvoyFilter of before": {"envoy-filters", check.Fail, "headstart-gateways is of an older version: gateways load code (the filter headstart.route) from their nodes' daemons", func(t *testing.T, c *cluster) {
 			patches, _, _ := unstructured.NestedSlice(c.objects["EnvoyFilter headstart-gateways"], "spec", "configPatches")
 			patches = append(patches, map[string]any{"patch": map[string]any{"value": map[string]any{"name": "headstart.route"}}})
 			c.change(t, "EnvoyFilter headstart-gateways", patches, "spec", "configPatches")

@@ -270,7 +270,7 @@ func lookEnvoyFilters(ctx context.Context, l *look) Outcome {
 		return fail("EnvoyFilter %s is of an older version, without the gateways' key: daemons refuse their streams and hints", gatewaysName)
 	}
 	if gateways.has(oldFilterName) {
-		return warn("EnvoyFilter %s is of an older version: gateways take the filter %s, code, from their nodes' daemons", gatewaysName, oldFilterName)
+		return fail("EnvoyFilter %s is of an older version: gateways load code (the filter %s) from their nodes' daemons", gatewaysName, oldFilterName)
 	}
 	return pass("%s and %d of functions", gatewaysName, len(all))
 }

@@ -83,7 +83,7 @@ func TestRefusalsOfGateways(t *testing.T) {
 	}
 	heard := func(node string) { t.Helper(); cp.handler.await(t, node+": load map[told:1]") }
 	fire := &nodeapi.GatewayRefusal{TypeUrl: resource.EndpointType, Resources: []string{"city/fire:80"}, Words: "malformed IP address"}
-	filter := &nodeapi.GatewayRefusal{TypeUrl: resource.ExtensionConfigType, Resources: []string{"headstart.route"}}
+	filter := &nodeapi.GatewayRefusal{TypeUrl: resource.ExtensionConfigType, Resources: []string{"headstart.filters"}}
 	tell(cloud, &nodeapi.GatewayRefusals{Refusals: []*nodeapi.GatewayRefusal{fire}})
 	heard("cloud")
 	tell(edge, &nodeapi.GatewayRefusals{Refusals: []*nodeapi.GatewayRefusal{fire, filter, {Words: "\x1b[2J two\nlines" + strings.Repeat("x", 10_000)}}, More: 7})
@@ -93,7 +93,7 @@ func TestRefusalsOfGateways(t *testing.T) {
 			Gateways: []string{"edge"},
 			Message:  "a gateway there has a problem: \ufffd[2J two lines" + strings.Repeat("x", 512-14),
 		},
-		{Gateways: []string{"edge"}, Message: "a gateway there refused TypedExtensionConfig headstart.route, and keeps what it has: without a reason"},
+		{Gateways: []string{"edge"}, Message: "a gateway there refused TypedExtensionConfig headstart.filters, and keeps what it has: without a reason"},
 		{Gateways: []string{"edge"}, Message: "gateways there refused 7 more: the log of headstart-node says what"},
 		{Function: "city/fire", Gateways: []string{"cloud", "edge"}, Message: "a gateway there refused ClusterLoadAssignment city/fire:80, and keeps what it has: malformed IP address"},
 	}

@@ -215,7 +215,7 @@ func TestADaemonThatSaysItLater(t *testing.T) {
 
 // A daemon that an attacker has taken over offers its gateway a filter of the attacker's, by each way in which an
 // Envoy asks for one. This one refuses all requests; it might be a module. The gateway asks for none: it has
-// endpoints and expectations from its daemon, and code by digest, in objects that no daemon can write.
+// endpoints and expectations from its daemon, and code from Istio, in objects that no daemon can write.
 func TestAttackADaemonGivesAGatewayCode(t *testing.T) {
 	var asked atomic.Int64
 	evil, err := anypb.New(&rbac.RBAC{Rules: &rbacconfig.RBAC{}})

@@ -84,9 +84,9 @@ const HintPath = "/v1/hint"
 // reference.MaxTemplateBytes, as the template has all the names that are in it.
 const RefusalPath = "/v1/refusal"
 
-// ExpectationsPath is where the route filter of each of a gateway's workers asks the node's daemon what to
-// expect: a RouteConfig. HeaderKnown is the version that the worker has, HeaderVersion that of the answer
-// (RFC 9110, sections 13.1.2 and 8.8.3). The daemon answers at once if the two differ, else when they do, and
+// ExpectationsPath is where the route filter of each of a gateway's workers, and of Envoy's main thread, asks the
+// node's daemon what to expect: a RouteConfig. HeaderKnown is the version that the worker has, HeaderVersion that
+// of the answer (RFC 9110, sections 13.1.2 and 8.8.3). The daemon answers at once if the two differ, else when they do, and
 // after ExpectationsHeld that they do not (304).
 const (
 	ExpectationsPath = "/v1/expectations"

@@ -22,7 +22,7 @@ const reloadBackoff = 10 * time.Millisecond
 const vmID = "headstart"
 
 // Filter is the filters' module at path, a file on the gateway's machine, as Envoy's configuration of an
-// HTTP filter. In a mesh it is Istio that says this, of an image by digest.
+// HTTP filter. In a mesh it is Istio that says this, of an image.
 func Filter(path string, config []byte) (*core.TypedExtensionConfig, error) {
 	text, err := pack(wrapperspb.String(string(config)))
 	if err != nil {
