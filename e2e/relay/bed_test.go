@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,9 @@ import (
 // compile its filters, before which it does nothing else.
 const patience = 2 * time.Minute
 
+// workers are the Envoy's.
+const workers = 2
+
 // bed is one node of a mesh, with its control plane.
 type bed struct {
 	t        *testing.T
@@ -73,8 +77,10 @@ type bed struct {
 	host, namespace string
 	// program is the gateway's Envoy; empty: the newest.
 	program string
-	// older: the daemon is of a version before, and does not say what to expect.
+	// older: the daemon is of a version before, and does not say what to expect. known are the questions of those
+	// that have been told.
 	older bool
+	known atomic.Int32
 	// daemon is what of the daemon's server is different.
 	daemon []grpc.ServerOption
 	// The ends of what runs.
@@ -174,12 +180,16 @@ func (b *bed) serveFilters(r *relay.Relay) (stop func()) {
 	}
 	mux := http.NewServeMux()
 	if !b.older {
-		mux.HandleFunc(filterapi.ExpectationsPath, func(w http.ResponseWriter, q *http.Request) {
-			if !b.keys.Admits(q.Header.Get(filterapi.HeaderKey)) {
+		expectations := r.Expectations()
+		mux.HandleFunc(filterapi.ExpectationsPath, func(w http.ResponseWriter, r *http.Request) {
+			if !b.keys.Admits(r.Header.Get(filterapi.HeaderKey)) {
 				w.WriteHeader(http.StatusForbidden)
 				return
 			}
-			r.Expectations().ServeHTTP(w, q)
+			if r.Header.Get(filterapi.HeaderKnown) != "" {
+				b.known.Add(1)
+			}
+			expectations.ServeHTTP(w, r)
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -259,7 +269,7 @@ func (b *bed) runEnvoy(bootstrap []byte) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	envoy := exec.Command(programtest.Path(b.t, cmp.Or(b.program, "envoy")), "-c", path, "--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
+	envoy := exec.Command(programtest.Path(b.t, cmp.Or(b.program, "envoy")), "-c", path, "--concurrency", strconv.Itoa(workers), "--disable-hot-restart", "--log-level", "warning")
 	envoy.Stdout, envoy.Stderr = logFile, logFile
 	if err := nsthread.Run(b.namespace, envoy.Start); err != nil {
 		b.t.Fatal(err)

@@ -114,13 +114,9 @@ func (p *picked) settles(by string) {
 
 // A mesh's gateway picks per request, by its own node's row, with what the daemon hands it.
 func TestAMeshsGatewayPicksPerRequest(t *testing.T) {
-	p := newPicked(t, takesInput)
+	p := newPicked(t)
 	p.startEnvoy(p.plugin())
 	p.settles("near")
-	r, _ := p.near.request()
-	if got := r.Header.Get("x-headstart-function"); got != "default/fire" {
-		t.Errorf("the instance is told of the function %q", got)
-	}
 	answer, err := client.Get(p.url)
 	if err != nil {
 		t.Fatal(err)
@@ -155,6 +151,24 @@ func TestAMeshsGatewayPicksPerRequest(t *testing.T) {
 	p.stopDaemon()
 	if heard := p.ask(50); heard["near"] != 50 {
 		t.Errorf("without the daemon, %v", heard)
+	}
+}
+
+// A daemon that an attacker has taken over has expectations of a function with an input, and a daemon that has not
+// heard of the input has them, too. No instance gets a request without its input, in any of the gateway's workers.
+func TestAttackExpectationsOfAFunctionWithAnInput(t *testing.T) {
+	p := newPicked(t, takesInput)
+	p.listen("unix", p.socket("ingress.sock"), says("daemon"))
+	p.startEnvoy(p.plugin())
+	p.eventually("the workers and the main thread have them", func() bool { return p.known.Load() > workers })
+	for range 50 {
+		client.CloseIdleConnections()
+		if got := p.get("x-key", "a"); got != "daemon" {
+			t.Errorf("with an input: %s", got)
+		}
+		if got := p.get(); got != "far" { // by weight
+			t.Errorf("without one: %s", got)
+		}
 	}
 }
 

@@ -206,6 +206,7 @@ var Attacks = []Attack{
 	{Daemon, Settings, "filters/route/filter", "TestAttackADaemonSaysNonsense", ""},
 	{Daemon, Settings, "e2e/relay", "TestAttackADaemonGivesAGatewayCode", Integration},
 	{Daemon, Requests, "filters/route/filter", "TestAttackADaemonPicksAFunctionWithAnInput", ""},
+	{Daemon, Requests, "e2e/relay", "TestAttackExpectationsOfAFunctionWithAnInput", Integration},
 	{Daemon, Traffic, "filters/route/filter", "TestAttackADaemonSteersAnothersRequests", ""},
 	{Daemon, Credentials, "manifests/charts", "TestWhoMayDoWhat", Cluster},
 	{Daemon, Record, "control-plane/trace", "TestStoreBoundsATrace", ""},
