@@ -274,6 +274,11 @@ func TestAfterTheInstallation(t *testing.T) {
 			oldRoutes(t, c)
 			c.refuses = map[string]error{"set": deniedBy("theirs", "no"), "sock": apierrors.NewBadRequest("a webhook"), "other": errors.New("nobody asks")}
 		}},
+		"routes that others forbid": {"routes", check.Warn, "the API server would refuse 1 of 3|ServiceEntry video/sock: an address must not be a unix socket", func(t *testing.T, c *cluster) {
+			oldRoutes(t, c)
+			webhook := apierrors.NewForbidden(schema.GroupResource{}, "set", errors.New(`admission webhook "theirs" denied the request: no`))
+			c.refuses = map[string]error{"set": webhook, "sock": deniedBy("headstart-addresses", "an address must not be a unix socket")}
+		}},
 		"routes that one may not change": {"routes", check.Skip, "you may not patch virtualservices", func(t *testing.T, c *cluster) {
 			oldRoutes(t, c)
 			c.refuses = map[string]error{"set": apierrors.NewForbidden(schema.GroupResource{}, "set", errors.New("RBAC"))}

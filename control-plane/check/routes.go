@@ -22,9 +22,11 @@ var routeKinds = []schema.GroupVersionResource{
 var suspicious = []string{"headstart", "unix:"}
 
 // deniedBy begins what the API server says of an object that one of our policies refuses, and denied what the policy says.
+// Others' policies and webhooks may also refuse with 403, as if the user had no right to patch.
 const (
-	deniedBy = "ValidatingAdmissionPolicy 'headstart-"
-	denied   = "denied request: "
+	deniedBy        = "ValidatingAdmissionPolicy 'headstart-"
+	denied          = "denied request: "
+	deniedByWebhook = "denied the request"
 )
 
 // lookRoutes looks for objects that were there before the policies. The API server judges them by a dry run of
@@ -79,7 +81,8 @@ func (l *look) refused(ctx context.Context, kind schema.GroupVersionResource, o 
 	case strings.Contains(err.Error(), deniedBy):
 		_, words, _ := strings.Cut(err.Error(), denied)
 		return []Problem{{Object: o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName(), Message: words}}, nil
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
+		strings.Contains(err.Error(), denied), strings.Contains(err.Error(), deniedByWebhook):
 		return nil, nil
 	}
 	return nil, err

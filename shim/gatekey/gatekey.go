@@ -40,6 +40,8 @@ const (
 	grace = time.Minute
 	// retry is the time between two tries to tell the gateways.
 	retry = 10 * time.Second
+	// look is the time between two looks at the clock: it is set forward on a node that has begun without it, or has slept.
+	look = time.Minute
 	// keyBytes is half of the code's size, the least that RFC 2104, section 5, advises.
 	keyBytes    = sha256.Size / 2
 	secretBytes = sha256.Size
@@ -141,11 +143,16 @@ func hour(then time.Time) int64 { return then.Unix() / int64(life.Seconds()) }
 
 // Run has tell tell the gateways when the keys change, until ctx ends.
 func (k *Keys) Run(ctx context.Context, tell func() error, log *slog.Logger) {
-	for {
+	for told := hour(time.Now()); ; {
 		next := time.Unix((hour(time.Now())+1)*int64(life.Seconds()), 0)
-		if wait(ctx, time.Until(next)) != nil {
+		if wait(ctx, min(look, time.Until(next))) != nil {
 			return
 		}
+		now := hour(time.Now())
+		if now == told {
+			continue
+		}
+		told = now
 		for err := tell(); err != nil; err = tell() {
 			log.Error("the gateways keep the keys that they have, which count for an hour more", "error", err)
 			if wait(ctx, retry) != nil {
