@@ -16,6 +16,7 @@ var Gaps = []Gap{
 	{Node, Requests, "has the control plane bind requests that nobody sent, with any input of the function's store: for all functions if it has a gateway, otherwise for those that its pods may call, and those with triggers"},
 	{Node, Credentials, "has the credentials of all stores, if it has a daemon"},
 	{Daemon, Settings, "on the embedded platform only: gives its node's gateway all of its configuration, the filters' module included"},
+	{Daemon, Room, "stops the node's gateways with a pipe in place of the file in which they read their key"},
 	{ControlPlane, Requests, "sends requests of functions to addresses of its choice"},
 	{ControlPlane, Identity, "issues a certificate in any node's name"},
 }
