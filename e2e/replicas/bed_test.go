@@ -96,7 +96,7 @@ type node struct {
 	daemon    *program
 	gateway   *program
 	url       string
-	metrics   string // address of its daemon's, the last one's
+	metrics   string // address of the current daemon's metrics
 	port      uint16
 }
 

@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"cmp"
+	"log/slog"
 	"maps"
 	"slices"
 	"testing"
@@ -51,7 +52,8 @@ func TestChangesLeadToTheSet(t *testing.T) {
 func TestWhatTwoSayIsThereOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		functions := func(label string) (all []*nodeapi.Function) {
-			names := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a/1", "a/2", "b/1", "b/2", "c/1"}), rapid.ID[string]).Draw(t, label)
+			name := rapid.SampledFrom([]string{"a/1", "a/2", "b/1", "b/2", "c/1"})
+			names := rapid.SliceOfDistinct(name, rapid.ID[string]).Draw(t, label)
 			for _, n := range slices.Sorted(slices.Values(names)) {
 				all = append(all, &nodeapi.Function{Name: n, Generation: rapid.Int64Range(1, 2).Draw(t, "generation")})
 			}
@@ -70,6 +72,46 @@ func TestWhatTwoSayIsThereOnce(t *testing.T) {
 		}
 	})
 }
+
+// Two control planes count generations for themselves. What they say of a function otherwise is the same, and in
+// memory once, whichever says it first, and again after a change.
+func TestFunctionsOfTwoControlPlanesAreThereOnce(t *testing.T) {
+	u := New(nil, slog.New(slog.DiscardHandler))
+	u.handler = deaf{}
+	for _, address := range []string{"first", "second"} {
+		u.streams = append(u.streams, u.newStream(t.Context(), address, nil))
+	}
+	first, second := u.streams[0], u.streams[1]
+	tell := func(s *stream, generation, port int32) {
+		m := &nodeapi.FunctionChanges{}
+		for _, name := range []string{"a/1", "a/2"} {
+			m.Functions = append(m.Functions, &nodeapi.Function{Name: name, Generation: int64(generation), Port: port})
+		}
+		s.heard(changeOf(m))
+	}
+	same := func() bool {
+		return slices.Equal(first.said.functions.GetFunctions(), second.said.functions.GetFunctions())
+	}
+	tell(first, 1, 80)
+	tell(second, 7, 80)
+	if !same() {
+		t.Error("they are there twice")
+	}
+	tell(second, 8, 81)
+	if same() {
+		t.Error("one has changed the other's")
+	}
+	tell(first, 2, 81)
+	if !same() {
+		t.Error("after a change they are there twice")
+	}
+}
+
+// deaf is a node that takes note of nothing.
+type deaf struct{ Handler }
+
+func (deaf) Functions(*nodeapi.Functions) {}
+func (deaf) Keys(*nodeapi.Keys)           {}
 
 // A control plane of the version before says the whole set each time.
 func TestTheWholeSetReplacesAllChanges(t *testing.T) {
