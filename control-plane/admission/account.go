@@ -77,7 +77,7 @@ var sample = istio.Function{
 // sampleInput is a template, of which the filter's text is made that a function with an input has.
 const sampleInput = "s3://bucket/key"
 
-// filters allows the EnvoyFilters that istio.Objects makes, to the letter: each gives one cluster, of a Service
+// filters allows the EnvoyFilters that istio.Object makes, to the letter: each gives one cluster, of a Service
 // in its function's namespace, the endpoints of the node's daemon.
 func (a Account) filters() (Policy, error) {
 	text, err := (&filterapi.Function{Name: sample.Name, Input: sampleInput}).Marshal()
@@ -94,12 +94,12 @@ func (a Account) filters() (Policy, error) {
 	for _, inputs := range []reference.Inputs{nil, {"": sampleInput}} {
 		f := sample
 		f.Inputs = inputs
-		made, err := istio.Objects(istio.Config{}, []istio.Function{f})
+		made, err := istio.Object(istio.Config{}, f)
 		if err != nil {
 			return Policy{}, err
 		}
-		labels = made[0].GetLabels()
-		same = append(same, "variables.now.?spec.orValue({}) == "+literal(made[0].Object["spec"], own))
+		labels = made.GetLabels()
+		same = append(same, "variables.now.?spec.orValue({}) == "+literal(made.Object["spec"], own))
 	}
 	// The text for the prefetch filter begins with the function that it is of.
 	same[1] += " &&\nvariables.templates.startsWith('{\"name\":\"' + variables.whose + '\",')"

@@ -62,11 +62,11 @@ func may(e *evaluator, before, now map[string]any, namespace string) bool {
 // made is the EnvoyFilter of a function as the control plane makes it.
 func made(t testing.TB, f istio.Function) map[string]any {
 	t.Helper()
-	objects, err := istio.Objects(istio.Config{Revision: "canary"}, []istio.Function{f})
+	object, err := istio.Object(istio.Config{Revision: "canary"}, f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return runtime.DeepCopyJSON(objects[0].Object)
+	return runtime.DeepCopyJSON(object.Object)
 }
 
 // fire is a function of the Service fire in the namespace, on this host.

@@ -6,18 +6,20 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 )
 
 // API is the part of an API server that a Writer needs. Its errors are those of
-// k8s.io/apimachinery/pkg/api/errors; NotFound from List and Watch says that the server
+// k8s.io/apimachinery/pkg/api/errors; NotFound from Each and Watch says that the server
 // does not know the kind.
 type API interface {
-	// List returns the objects of a namespace that q selects.
-	List(ctx context.Context, k Kind, namespace string, q Query) ([]unstructured.Unstructured, error)
+	// Each calls do with each object of a namespace that q selects. It holds a few of them at a time.
+	Each(ctx context.Context, k Kind, namespace string, q Query, do func(unstructured.Unstructured)) error
 	// Apply makes o's fields so, by server-side apply as FieldManager. Without force a
 	// field of another manager is a Conflict. An o with a UID is not created.
 	Apply(ctx context.Context, k Kind, o *unstructured.Unstructured, force bool) error
@@ -27,6 +29,10 @@ type API interface {
 	// says so.
 	Watch(ctx context.Context, k Kind, namespace string, q Query) (watch.Interface, error)
 }
+
+// pageSize is how many objects come from the API server at a time. One takes some 15 KB of memory, and there is one
+// for each function.
+const pageSize = 250
 
 // Query selects objects: all that have Labels, or the one with the name.
 type Query struct {
@@ -56,12 +62,17 @@ func Connect(config *rest.Config) (API, error) {
 
 type server struct{ client dynamic.Interface }
 
-func (s server) List(ctx context.Context, k Kind, namespace string, q Query) ([]unstructured.Unstructured, error) {
-	list, err := s.client.Resource(k.GVR()).Namespace(namespace).List(ctx, q.options())
-	if err != nil {
-		return nil, err
-	}
-	return list.Items, nil
+func (s server) Each(ctx context.Context, k Kind, namespace string, q Query, do func(unstructured.Unstructured)) error {
+	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return s.client.Resource(k.GVR()).Namespace(namespace).List(ctx, o)
+	})
+	list.PageSize, list.PageBufferSize = pageSize, 0
+	return list.EachListItem(ctx, q.options(), func(o runtime.Object) error {
+		do(*o.(*unstructured.Unstructured))
+		return nil
+	})
 }
 
 func (s server) Apply(ctx context.Context, k Kind, o *unstructured.Unstructured, force bool) error {

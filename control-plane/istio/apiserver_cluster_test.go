@@ -182,7 +182,7 @@ func (s *apiServer) permit(t *testing.T, allowed bool) {
 		t.Fatal(err)
 	}
 	eventually(t, "the rules' effect", func() bool {
-		_, err := s.api().List(t.Context(), istio.EnvoyFilter, root, istio.Query{})
+		err := s.api().Each(t.Context(), istio.EnvoyFilter, root, istio.Query{}, func(unstructured.Unstructured) {})
 		return apierrors.IsForbidden(err) != allowed
 	})
 }
@@ -273,7 +273,7 @@ func TestAStolenControlPlaneTokenWritesNothingElse(t *testing.T) {
 	s := startAPIServer(t)
 	s.fresh(t)
 	s.restrict(t)
-	made, err := istio.Objects(istio.Config{}, []istio.Function{fire(fireHost)})
+	made, err := objectsOf(istio.Config{}, []istio.Function{fire(fireHost)})
 	if err != nil {
 		t.Fatal(err)
 	}

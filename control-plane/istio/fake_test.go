@@ -71,20 +71,20 @@ func selects(q istio.Query, o *unstructured.Unstructured) bool {
 	return err == nil && s.Matches(labels.Set(o.GetLabels())) && (q.Name == "" || q.Name == o.GetName())
 }
 
-func (f *fake) List(_ context.Context, k istio.Kind, namespace string, q istio.Query) ([]unstructured.Unstructured, error) {
+func (f *fake) Each(_ context.Context, k istio.Kind, namespace string, q istio.Query,
+	do func(unstructured.Unstructured)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.listed++
 	if err := f.check(k); err != nil {
-		return nil, err
+		return err
 	}
-	var out []unstructured.Unstructured
 	for _, e := range f.objects {
 		if e.kind == k && e.object.GetNamespace() == namespace && selects(q, e.object) {
-			out = append(out, *e.object.DeepCopy())
+			do(*e.object.DeepCopy())
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // looks are how often something was listed.

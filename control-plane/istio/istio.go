@@ -7,7 +7,6 @@ package istio
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -157,16 +156,11 @@ func ObjectName(function string) string {
 	return namePrefix + strings.ReplaceAll(function, "/", ".")
 }
 
-// Objects returns one EnvoyFilter per function, sorted by name, as they are applied.
-func Objects(cfg Config, functions []Function) ([]*unstructured.Unstructured, error) {
-	out := make([]*unstructured.Unstructured, 0, len(functions))
-	for _, f := range functions {
-		o, err := envoyFilter(cfg, f)
-		if err != nil {
-			return nil, fmt.Errorf("EnvoyFilter of %s: %w", f.Name, err)
-		}
-		out = append(out, o)
+// Object returns the function's EnvoyFilter, as it is applied.
+func Object(cfg Config, f Function) (*unstructured.Unstructured, error) {
+	o, err := envoyFilter(cfg, f)
+	if err != nil {
+		return nil, fmt.Errorf("EnvoyFilter of %s: %w", f.Name, err)
 	}
-	slices.SortFunc(out, func(a, b *unstructured.Unstructured) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	return out, nil
+	return o, nil
 }

@@ -22,7 +22,7 @@ func service(name, input string) platform.Function {
 // prefetch is what the objects have for the filter, by function.
 func prefetch(t *testing.T, functions ...platform.Function) map[string]string {
 	t.Helper()
-	objects, err := istio.Objects(istio.Config{}, istio.Functions(platform.State{Functions: functions}))
+	objects, err := objectsOf(istio.Config{}, istio.Functions(platform.State{Functions: functions}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,14 +86,14 @@ func TestAttackManyServicesDoNotGrowOneObject(t *testing.T) {
 		t.Errorf("the filter's configuration is %s, %v", config, err)
 	}
 	functions := []platform.Function{service("victim", "s3://videos/{header.x-key}")}
-	alone, err := istio.Objects(istio.Config{}, istio.Functions(platform.State{Functions: functions}))
+	alone, err := objectsOf(istio.Config{}, istio.Functions(platform.State{Functions: functions}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3000 {
 		functions = append(functions, service(fmt.Sprintf("zz%d", i), "s3://videos/{header.x-key}"))
 	}
-	all, err := istio.Objects(istio.Config{}, istio.Functions(platform.State{Functions: functions}))
+	all, err := objectsOf(istio.Config{}, istio.Functions(platform.State{Functions: functions}))
 	if err != nil {
 		t.Fatal(err)
 	}

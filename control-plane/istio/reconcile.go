@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,7 +16,22 @@ import (
 // reconcile makes the mesh as d says, as far as it goes: one object's failure does not
 // keep the others from theirs.
 func (w *Writer) reconcile(ctx context.Context, d Desired) Status {
-	have, err := w.generated(ctx)
+	want := make(map[string]Function, len(d.Functions)) // by their objects' names
+	for _, f := range d.Functions {
+		want[ObjectName(f.Name)] = f
+	}
+	have := map[string]bool{} // by name; true: it is as it is to be
+	var excess []unstructured.Unstructured
+	err := w.each(ctx, EnvoyFilter, Query{Labels: Selector}, func(old unstructured.Unstructured) {
+		f, wanted := want[old.GetName()]
+		if !wanted {
+			excess = append(excess, named(old))
+			return
+		}
+		o, err := Object(w.cfg, f) // an error is a problem below
+		have[old.GetName()] = err == nil && contains(old.Object, o.Object) &&
+			old.GetLabels()[labelRevision] == w.cfg.Revision
+	})
 	if apierrors.IsNotFound(err) {
 		return Status{}
 	}
@@ -22,21 +39,24 @@ func (w *Writer) reconcile(ctx context.Context, d Desired) Status {
 		return Status{Problems: []Problem{problem(EnvoyFilter.String(), err)}}
 	}
 	s := Status{Installed: true}
-	want, err := Objects(w.cfg, d.Functions)
-	if err != nil {
-		s.Problems = append(s.Problems, Problem{Object: EnvoyFilter.String(), Cause: Rejected, Message: err.Error()})
-		return s
-	}
-	for _, o := range want {
-		old, exists := have[o.GetName()]
-		delete(have, o.GetName())
-		if err := w.put(ctx, o, old, exists); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		same, exists := have[name]
+		if same {
+			s.Objects++
+			continue
+		}
+		o, err := Object(w.cfg, want[name])
+		if err != nil {
+			s.Problems = append(s.Problems, Problem{Object: EnvoyFilter.String(), Cause: Rejected, Message: err.Error()})
+			continue
+		}
+		if err := w.put(ctx, o, exists); err != nil {
 			s.Problems = append(s.Problems, asProblem(EnvoyFilter, o, err))
 			continue
 		}
 		s.Objects++
 	}
-	for _, o := range have {
+	for _, o := range excess {
 		if err := w.remove(ctx, o); err != nil {
 			s.Problems = append(s.Problems, asProblem(EnvoyFilter, &o, err))
 		}
@@ -47,26 +67,19 @@ func (w *Writer) reconcile(ctx context.Context, d Desired) Status {
 	return s
 }
 
-// generated returns our objects by their names.
-func (w *Writer) generated(ctx context.Context) (map[string]unstructured.Unstructured, error) {
-	list, err := w.list(ctx, EnvoyFilter, Query{Labels: Selector})
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]unstructured.Unstructured, len(list))
-	for _, o := range list {
-		out[o.GetName()] = o
-	}
-	return out, nil
+// named is an object without its content.
+func named(o unstructured.Unstructured) unstructured.Unstructured {
+	n := unstructured.Unstructured{Object: map[string]any{}}
+	n.SetNamespace(o.GetNamespace())
+	n.SetName(o.GetName())
+	n.SetUID(o.GetUID())
+	return n
 }
 
-// put applies o unless it is so already. What bears our labels is ours: whoever has
+// put applies an object that is not so already. What bears our labels is ours: whoever has
 // changed a field of it loses.
-func (w *Writer) put(ctx context.Context, o *unstructured.Unstructured, old unstructured.Unstructured, exists bool) error {
-	switch {
-	case exists && contains(old.Object, o.Object) && old.GetLabels()[labelRevision] == w.cfg.Revision:
-		return nil
-	case !exists:
+func (w *Writer) put(ctx context.Context, o *unstructured.Unstructured, exists bool) error {
+	if !exists {
 		namesakes, err := w.list(ctx, EnvoyFilter, Query{Name: o.GetName()})
 		if err != nil {
 			return err
@@ -90,7 +103,10 @@ func ours(o unstructured.Unstructured) bool {
 // Remove deletes all generated objects, so that the gateways go back to Istio's
 // endpoints. It is for the end of the installation, when no Writer runs.
 func (w *Writer) Remove(ctx context.Context) error {
-	have, err := w.generated(ctx)
+	var have []unstructured.Unstructured
+	err := w.each(ctx, EnvoyFilter, Query{Labels: Selector}, func(o unstructured.Unstructured) {
+		have = append(have, named(o))
+	})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		// Without Istio there is nothing, and without the chart's role for it neither.
 		w.log.Info("there is no mesh", "cause", err)
@@ -183,10 +199,14 @@ func (w *Writer) putConfig(ctx context.Context, c carrier, old unstructured.Unst
 	return w.apply(ctx, c.kind, o, false)
 }
 
-func (w *Writer) list(ctx context.Context, k Kind, q Query) ([]unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return w.api.List(ctx, k, w.cfg.namespace(), q)
+func (w *Writer) each(ctx context.Context, k Kind, q Query, do func(unstructured.Unstructured)) error {
+	return w.api.Each(ctx, k, w.cfg.namespace(), q, do)
+}
+
+// list is for the one object with a name, or none.
+func (w *Writer) list(ctx context.Context, k Kind, q Query) (all []unstructured.Unstructured, err error) {
+	err = w.each(ctx, k, q, func(o unstructured.Unstructured) { all = append(all, o) })
+	return all, err
 }
 
 func (w *Writer) apply(ctx context.Context, k Kind, o *unstructured.Unstructured, force bool) error {

@@ -316,12 +316,12 @@ func (b *bed) bootstrap(port int, plugin []byte) []byte {
 		}
 		manifests = append(manifests, manifest)
 	}
-	functions, err := istio.Objects(istio.Config{}, []istio.Function{{Name: "default/fire", Inputs: b.inputs,
-		Service: istio.Service{Host: fireHost, Port: 80, Endpoints: at().Functions[0].AssignmentName()}}})
+	function, err := istio.Object(istio.Config{}, istio.Function{Name: "default/fire", Inputs: b.inputs,
+		Service: istio.Service{Host: fireHost, Port: 80, Endpoints: at().Functions[0].AssignmentName()}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	generated, err := functions[0].MarshalJSON()
+	generated, err := function.MarshalJSON()
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -27,7 +27,8 @@ func istioctl(t *testing.T, args ...string) string {
 // generated writes what the control plane would for two functions.
 func generated(t *testing.T) string {
 	t.Helper()
-	objects, err := istio.Objects(istio.Config{Revision: "canary"}, []istio.Function{
+	var text []string
+	for _, f := range []istio.Function{
 		{
 			Name:    "default/fire",
 			Service: istio.Service{Host: "fire.default.svc.cluster.local", Port: 80, Endpoints: "default/fire:80"},
@@ -38,12 +39,11 @@ func generated(t *testing.T) string {
 				Host: "thumbs-00001.video.svc.cluster.local", Port: 80, Endpoints: "video/thumbs:80",
 			},
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text []string
-	for _, o := range objects {
+	} {
+		o, err := istio.Object(istio.Config{Revision: "canary"}, f)
+		if err != nil {
+			t.Fatal(err)
+		}
 		one, err := yaml.Marshal(o.Object)
 		if err != nil {
 			t.Fatal(err)
