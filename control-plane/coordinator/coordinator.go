@@ -203,7 +203,7 @@ func (c *common) route(state platform.State, changed bool) {
 
 // message tells nodes which functions there are.
 func (c *common) message(all []platform.Function, of func(platform.Function) *nodeapi.Function) *nodeapi.Functions {
-	m := &nodeapi.Functions{Stores: c.stores.Messages()}
+	m := &nodeapi.Functions{Functions: make([]*nodeapi.Function, 0, len(all)), Stores: c.stores.Messages()}
 	for _, f := range all {
 		if !f.Deleting {
 			m.Functions = append(m.Functions, of(f))

@@ -88,7 +88,7 @@ func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platfor
 func (p *Platform) State() platform.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var s platform.State
+	s := platform.State{Functions: make([]platform.Function, 0, len(p.functions))}
 	for _, name := range slices.Sorted(maps.Keys(p.functions)) {
 		f := p.functions[name]
 		s.Functions = append(s.Functions, f.Function.Function)
