@@ -52,7 +52,7 @@ func (c Config) Bootstrap() ([]byte, error) {
 	admin := pipe(c.AdminSocket)
 	admin.GetPipe().Mode = adminMode
 	b := &bootstrap.Bootstrap{
-		Node:  &core.Node{Id: c.Node, Cluster: envoyCluster},
+		Node: &core.Node{Id: c.Node, Cluster: envoyCluster},
 		// Who drains the gateway gets in while clients have all connections.
 		Admin: &bootstrap.Admin{Address: admin, IgnoreGlobalConnLimit: true},
 		DynamicResources: &bootstrap.Bootstrap_DynamicResources{
