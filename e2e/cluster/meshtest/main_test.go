@@ -162,7 +162,15 @@ func install(ctx context.Context) error {
 			return nil
 		}
 	}
-	return upgrade(ctx, "--set-json", stores)
+	if err := upgrade(ctx, "--set-json", stores); err != nil {
+		return err
+	}
+	// Daemons that run see a changed list when the kubelet has brought their volume up to date, and new ones at once.
+	const daemons = "daemonset/headstart-node"
+	if err := in.Tool(ctx, nil, "kubectl", "-n", world.System, "rollout", "restart", daemons); err != nil {
+		return err
+	}
+	return in.Tool(ctx, nil, "kubectl", "-n", world.System, "rollout", "status", daemons, "--timeout", "3m")
 }
 
 // upgrade changes values of what is installed.
