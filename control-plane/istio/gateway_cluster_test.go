@@ -4,6 +4,7 @@ package istio_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -20,10 +21,10 @@ import (
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	secretservice "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -42,12 +43,13 @@ import (
 // daemon is the part of a node's daemon that gateways talk to.
 type daemon struct {
 	endpointservice.UnimplementedEndpointDiscoveryServiceServer
+	logs.UnimplementedLogsServiceServer
 	workload
 
 	socket string // of the ingress
 
 	mu        sync.Mutex
-	logs      []*accesslog.StreamAccessLogsMessage
+	log       []string
 	endpoints map[string]*discovery.Resource
 	changed   chan struct{} // closed at the next change
 }
@@ -70,7 +72,7 @@ func startDaemon(t *testing.T, dir string) *daemon {
 	}
 	g := grpc.NewServer()
 	endpointservice.RegisterEndpointDiscoveryServiceServer(g, d)
-	accesslog.RegisterAccessLogServiceServer(g, d)
+	logs.RegisterLogsServiceServer(g, d)
 	secretservice.RegisterSecretDiscoveryServiceServer(g, d)
 	ingress := &http.Server{Handler: answer("daemon")}
 	var serving sync.WaitGroup
@@ -87,17 +89,18 @@ func answer(who string) http.Handler {
 	})
 }
 
-// StreamAccessLogs keeps what it gets.
-func (d *daemon) StreamAccessLogs(s accesslog.AccessLogService_StreamAccessLogsServer) error {
-	for {
-		m, err := s.Recv()
-		if err != nil {
-			return nil
+// Export keeps the lines that it gets.
+func (d *daemon) Export(_ context.Context, m *logs.ExportLogsServiceRequest) (*logs.ExportLogsServiceResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, resource := range m.GetResourceLogs() {
+		for _, scope := range resource.GetScopeLogs() {
+			for _, record := range scope.GetLogRecords() {
+				d.log = append(d.log, record.GetBody().GetStringValue())
+			}
 		}
-		d.mu.Lock()
-		d.logs = append(d.logs, m)
-		d.mu.Unlock()
 	}
+	return &logs.ExportLogsServiceResponse{}, nil
 }
 
 // counted is how many requests of the function the gateway has told of.
@@ -105,11 +108,9 @@ func (d *daemon) counted(function string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := 0
-	for _, m := range d.logs {
-		for _, e := range m.GetHttpLogs().GetLogEntry() {
-			if e.GetCommonProperties().GetCustomTags()["headstart.function"] == function {
-				n++
-			}
+	for _, line := range d.log {
+		if strings.HasPrefix(line, function+" ") {
+			n++
 		}
 	}
 	return n

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	olderlog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -112,13 +113,16 @@ func TestAttackARouteAsksAsTheGateway(t *testing.T) {
 			if got, err := endpoints.Recv(); status.Code(err) != codes.PermissionDenied {
 				t.Errorf("it gets %v, %v", got, err)
 			}
-			logs, err := accesslog.NewAccessLogServiceClient(conn).StreamAccessLogs(ctx)
+			if _, err := logs.NewLogsServiceClient(conn).Export(ctx, &logs.ExportLogsServiceRequest{}); status.Code(err) != codes.PermissionDenied {
+				t.Errorf("its report: %v", err)
+			}
+			older, err := olderlog.NewAccessLogServiceClient(conn).StreamAccessLogs(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = logs.Send(&accesslog.StreamAccessLogsMessage{})
-			if _, err := logs.CloseAndRecv(); status.Code(err) != codes.PermissionDenied {
-				t.Errorf("its report: %v", err)
+			_ = older.Send(&olderlog.StreamAccessLogsMessage{})
+			if _, err := older.CloseAndRecv(); status.Code(err) != codes.PermissionDenied {
+				t.Errorf("its report in the older form: %v", err)
 			}
 		})
 	}

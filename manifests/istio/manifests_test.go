@@ -20,7 +20,7 @@ import (
 
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	grpclog "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
+	otlplog "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/open_telemetry/v3"
 	headermutation "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	session "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
@@ -37,6 +37,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/istio"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/accesslog"
 )
 
 // document is one object as it is shipped.
@@ -234,12 +235,20 @@ func checkRouter(t *testing.T, f *hcm.HttpFilter) {
 		}
 		return
 	}
-	var als grpclog.HttpGrpcAccessLogConfig
-	if err := r.UpstreamLog[0].GetTypedConfig().UnmarshalTo(&als); err != nil {
+	var log otlplog.OpenTelemetryAccessLogConfig
+	if err := r.UpstreamLog[0].GetTypedConfig().UnmarshalTo(&log); err != nil {
 		t.Fatal(err)
 	}
-	if err := als.ValidateAll(); err != nil {
+	if err := log.ValidateAll(); err != nil {
 		t.Error(err)
+	}
+	want := accesslog.Format("%METADATA(CLUSTER:headstart:function)%", "%REQ("+filterapi.HeaderSession+")%")
+	if got := log.GetBody().GetStringValue(); got != want {
+		t.Errorf("it logs %q, want %q", got, want)
+	}
+	//nolint:staticcheck // SA1019: the oldest Envoy knows no other way to say it
+	if got := log.GetCommonConfig().GetBufferSizeBytes().GetValue(); got != accesslog.Batch {
+		t.Errorf("it logs %d bytes at a time", got)
 	}
 }
 

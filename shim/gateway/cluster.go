@@ -39,6 +39,7 @@ func (c Config) clusters(functions []string, p *packer) []types.Resource {
 	out := []types.Resource{
 		pipeCluster(ingressCluster, c.IngressSocket, http1(p)),
 		pipeCluster(hintCluster, c.HintSocket, http1(p)),
+		c.logs(p),
 	}
 	if c.OTLPSocket != "" {
 		out = append(out, pipeCluster(otlpCluster, c.OTLPSocket, http2(p)))

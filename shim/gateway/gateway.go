@@ -29,6 +29,7 @@ const (
 	hintCluster    = "headstart-hints"
 	otlpCluster    = "headstart-otlp"
 	relayCluster   = "headstart-relay"
+	logCluster     = "headstart-log"
 )
 
 // maxSocketPath is the length of a unix socket's path: sockaddr_un.sun_path on Linux

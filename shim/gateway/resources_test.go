@@ -94,11 +94,11 @@ func TestResourceNames(t *testing.T) {
 	}{
 		"no functions": {plain(), nil, map[string][]string{
 			resource.ListenerType: {"gateway"}, resource.RouteType: {"functions"},
-			resource.ClusterType: {"headstart-hints", "headstart-ingress"},
+			resource.ClusterType: {"headstart-hints", "headstart-ingress", "headstart-log"},
 		}},
 		"everything": {full, []*nodeapi.Function{video(), thumbs()}, map[string][]string{
 			resource.ListenerType: {"gateway"}, resource.RouteType: {"functions"},
-			resource.ClusterType:         {"default/thumbs", "default/video", "headstart-hints", "headstart-ingress", "headstart-otlp"},
+			resource.ClusterType:         {"default/thumbs", "default/video", "headstart-hints", "headstart-ingress", "headstart-log", "headstart-otlp"},
 			resource.ExtensionConfigType: {module.Name},
 		}},
 	} {

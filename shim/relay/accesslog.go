@@ -1,63 +1,35 @@
 package relay
 
 import (
-	"errors"
-	"io"
-	"strings"
+	"context"
 
-	logdata "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
-	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/accesslog"
 )
 
-const (
-	// functionTag is the custom tag of an access log entry that names the function; the
-	// gateways take it from their clusters' metadata.
-	functionTag = "headstart.function"
-)
-
-// logService takes the gateways' access logs (Envoy's ALS).
+// logService takes the gateways' access logs, as OpenTelemetry log records.
 type logService struct {
-	accesslog.UnimplementedAccessLogServiceServer
+	logs.UnimplementedLogsServiceServer
 	relay *Relay
 }
 
-func (s *logService) StreamAccessLogs(str accesslog.AccessLogService_StreamAccessLogsServer) error {
-	leave, err := s.relay.enter(str.Context())
+func (s *logService) Export(ctx context.Context, m *logs.ExportLogsServiceRequest) (*logs.ExportLogsServiceResponse, error) {
+	leave, err := s.relay.enter(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer leave()
-	for {
-		m, err := str.Recv()
-		if errors.Is(err, io.EOF) {
-			return str.SendAndClose(&accesslog.StreamAccessLogsResponse{})
+	for _, resource := range m.GetResourceLogs() {
+		for _, scope := range resource.GetScopeLogs() {
+			entries := make([]accesslog.Entry, 0, len(scope.GetLogRecords()))
+			for _, record := range scope.GetLogRecords() {
+				if e, ok := accesslog.Parse(record.GetBody().GetStringValue()); ok {
+					entries = append(entries, e)
+				}
+			}
+			s.relay.activity.seen(entries)
 		}
-		if err != nil {
-			return err
-		}
-		s.relay.activity.seen(m.GetHttpLogs().GetLogEntry())
 	}
-}
-
-// serviceOf returns the host of the service that a cluster of Istio's stands for, which is
-// named outbound|<port>|<subset>|<host>; empty for clusters that are named otherwise.
-func serviceOf(cluster string) string {
-	rest, ok := strings.CutPrefix(cluster, "outbound|")
-	if !ok || strings.Count(rest, "|") != 2 {
-		return ""
-	}
-	return rest[strings.LastIndexByte(rest, '|')+1:]
-}
-
-// functionOf returns what an entry says of its function, which may be none that there is.
-func functionOf(entry *logdata.HTTPAccessLogEntry, byHost map[string]string) string {
-	if name := entry.GetCommonProperties().GetCustomTags()[functionTag]; name != "" {
-		return name
-	}
-	if name := entry.GetRequest().GetRequestHeaders()[filterapi.HeaderFunction]; name != "" {
-		return name
-	}
-	return byHost[serviceOf(entry.GetCommonProperties().GetUpstreamCluster())]
+	return &logs.ExportLogsServiceResponse{}, nil
 }

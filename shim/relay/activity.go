@@ -2,12 +2,10 @@ package relay
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
-	logdata "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
-
+	"github.com/headstart-mesh/headstart/shim/accesslog"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -17,8 +15,6 @@ const (
 	activeFor = 2 * time.Second
 	// expireInterval is how late the end of that time may be noticed.
 	expireInterval = 250 * time.Millisecond
-	// serviceInfix is in the name that a mesh's clusters have for a Service: <name>.<namespace>.svc.<domain>.
-	serviceInfix = ".svc."
 )
 
 // activity tells which functions are in use, and has their requests counted.
@@ -26,10 +22,9 @@ type activity struct {
 	sink Activity
 	sent *sent
 
-	mu     sync.Mutex
-	known  map[string]bool
-	byHost map[string]string
-	last   map[string]time.Time // of functions in use
+	mu    sync.Mutex
+	known map[string]bool
+	last  map[string]time.Time // of functions in use
 }
 
 func newActivity(sink Activity, s *sent) *activity {
@@ -38,36 +33,30 @@ func newActivity(sink Activity, s *sent) *activity {
 
 // setFunctions replaces what is known. A function that is gone goes out of use by itself.
 func (a *activity) setFunctions(functions []*nodeapi.Function) {
-	known, byHost := make(map[string]bool, len(functions)), make(map[string]string)
+	known := make(map[string]bool, len(functions))
 	for _, f := range functions {
 		known[f.GetName()] = true
-		for _, h := range f.GetHosts() {
-			if strings.Contains(h, serviceInfix) { // not the shorter names of the same Service
-				byHost[h] = f.GetName()
-			}
-		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.known, a.byHost = known, byHost
+	a.known = known
 }
 
 // seen takes a batch of log entries. The sink is called under the lock, so that it hears
 // of a function's changes in their order.
-func (a *activity) seen(entries []*logdata.HTTPAccessLogEntry) {
+func (a *activity) seen(entries []accesslog.Entry) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, entry := range entries {
-		function := functionOf(entry, a.byHost)
-		if !a.known[function] {
+		if !a.known[entry.Function] {
 			continue // what callers make up must not grow anything
 		}
-		if _, active := a.last[function]; !active {
-			a.sink.Seen(function, true)
+		if _, active := a.last[entry.Function]; !active {
+			a.sink.Seen(entry.Function, true)
 		}
-		a.last[function] = now
-		a.sent.add(function, entry)
+		a.last[entry.Function] = now
+		a.sent.add(entry)
 	}
 }
 

@@ -3,15 +3,16 @@ package relay
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	logdata "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
-	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	logpb "go.opentelemetry.io/proto/otlp/logs/v1"
 
+	"github.com/headstart-mesh/headstart/shim/accesslog"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -32,37 +33,19 @@ func functions() []*nodeapi.Function {
 	}
 }
 
-func tagged(function string) *logdata.HTTPAccessLogEntry {
-	return &logdata.HTTPAccessLogEntry{CommonProperties: &logdata.AccessLogCommon{CustomTags: map[string]string{"headstart.function": function}}}
-}
-
-func TestFunctionOfAnEntry(t *testing.T) {
-	header := &logdata.HTTPRequestProperties{RequestHeaders: map[string]string{"x-headstart-function": "default/fire"}}
-	cluster := func(name string) *logdata.AccessLogCommon { return &logdata.AccessLogCommon{UpstreamCluster: name} }
-	for _, c := range []struct {
-		name  string
-		entry *logdata.HTTPAccessLogEntry
-		want  []string
-	}{
-		{"tag", tagged("default/fire"), []string{"default/fire true"}},
-		{"header", &logdata.HTTPAccessLogEntry{Request: header}, []string{"default/fire true"}},
-		{"cluster", &logdata.HTTPAccessLogEntry{CommonProperties: cluster("outbound|80||fire.default.svc.cluster.local")}, []string{"default/fire true"}},
-		{"subset", &logdata.HTTPAccessLogEntry{CommonProperties: cluster("outbound|80|v1|fire.default.svc.cluster.local")}, []string{"default/fire true"}},
-		{"no function's cluster", &logdata.HTTPAccessLogEntry{CommonProperties: cluster("outbound|80||other.default.svc.cluster.local")}, nil},
-		{"no service's cluster", &logdata.HTTPAccessLogEntry{CommonProperties: cluster("PassthroughCluster")}, nil},
-		{"unknown function", tagged("default/made-up"), nil},
-		{"nothing", &logdata.HTTPAccessLogEntry{}, nil},
-	} {
+// What is not known makes nothing grow.
+func TestOnlyFunctionsAreInUse(t *testing.T) {
+	for function, want := range map[string][]string{"default/fire": {"default/fire true"}, "default/made-up": nil, "": nil} {
 		said := &activities{}
 		a := newActivity(said, newSent(NewMetrics(prometheus.NewRegistry()), time.Now()))
-		a.seen([]*logdata.HTTPAccessLogEntry{c.entry}) // of no function yet
+		a.seen([]accesslog.Entry{of(function)}) // of no function yet
 		a.setFunctions(functions())
-		a.seen([]*logdata.HTTPAccessLogEntry{c.entry, c.entry})
-		if got := said.take(); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		a.seen([]accesslog.Entry{of(function), of(function)})
+		if got := said.take(); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", function, got, want)
 		}
-		if len(a.last) > 1 {
-			t.Errorf("%s: %d functions are remembered", c.name, len(a.last))
+		if len(a.last) != len(want) {
+			t.Errorf("%q: %d functions are remembered", function, len(a.last))
 		}
 	}
 }
@@ -82,7 +65,7 @@ func TestActivityIsToldWhenItChanges(t *testing.T) {
 				t.Errorf("%s: %q, want %q", when, got, what)
 			}
 		}
-		fire := []*logdata.HTTPAccessLogEntry{tagged("default/fire")}
+		fire := []accesslog.Entry{of("default/fire")}
 		for range 5 {
 			a.seen(fire)
 			pass(time.Second)
@@ -101,42 +84,31 @@ func TestActivityIsToldWhenItChanges(t *testing.T) {
 	})
 }
 
-func (r *rig) logs(t *testing.T) accesslog.AccessLogService_StreamAccessLogsClient {
+// logged has a gateway send lines, and waits until they are taken.
+func (r *rig) logged(t *testing.T, lines ...string) {
 	t.Helper()
-	s, err := accesslog.NewAccessLogServiceClient(r.gateway).StreamAccessLogs(t.Context())
-	if err != nil {
+	if err := r.log(t, lines...); err != nil {
 		t.Fatal(err)
 	}
-	return s
+}
+
+func (r *rig) log(t *testing.T, lines ...string) error {
+	var records []*logpb.LogRecord
+	for _, line := range lines {
+		records = append(records, &logpb.LogRecord{Body: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: line}}})
+	}
+	_, err := logs.NewLogsServiceClient(r.gateway).Export(t.Context(), &logs.ExportLogsServiceRequest{
+		ResourceLogs: []*logpb.ResourceLogs{{ScopeLogs: []*logpb.ScopeLogs{{LogRecords: records}}}}})
+	return err
 }
 
 func TestAccessLogsAreActivity(t *testing.T) {
 	r := newRig(t, "")
 	r.relay.SetFunctions(functions())
-	s := r.logs(t)
-	for _, name := range []string{"default/fire", "default/made-up", "default/plain"} {
-		if err := s.Send(&accesslog.StreamAccessLogsMessage{LogEntries: &accesslog.StreamAccessLogsMessage_HttpLogs{
-			HttpLogs: &accesslog.StreamAccessLogsMessage_HTTPAccessLogEntries{LogEntry: []*logdata.HTTPAccessLogEntry{tagged(name)}}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Send(&accesslog.StreamAccessLogsMessage{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.CloseAndRecv(); err != nil {
-		t.Fatal(err)
-	}
+	r.logged(t, "default/fire UpstreamPoolReady 0 - 0 - - 10.0.0.1:80", "no entry", "default/made-up UpstreamPoolReady 0 - 0 - - 10.0.0.1:80", "")
+	r.logged(t, "default/plain UpstreamEnd 200 - 0 - - /run/ingress.sock")
+	r.logged(t)
 	if got := r.activities.take(); !slices.Equal(got, []string{"default/fire true", "default/plain true"}) {
 		t.Errorf("heard %q", got)
 	}
-}
-
-// A cluster's name comes from whoever has the socket.
-func FuzzServiceOf(f *testing.F) {
-	f.Add("outbound|80||fire.default.svc.cluster.local")
-	f.Fuzz(func(t *testing.T, cluster string) {
-		if host := serviceOf(cluster); !strings.HasSuffix(cluster, host) || strings.Contains(host, "|") {
-			t.Errorf("%q: %q", cluster, host)
-		}
-	})
 }

@@ -1,13 +1,9 @@
 package relay
 
 import (
-	"cmp"
 	"encoding/base64"
-	"net/netip"
 
-	logdata "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
-
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/accesslog"
 )
 
 // Who chose the instance of a request.
@@ -17,14 +13,12 @@ const (
 	choiceWeights   = "weights"   // the gateway's Envoy, as the filter said nothing
 )
 
-// choiceOf returns who chose the endpoint that a request went to. The entry has what the filter
-// has named: additional_request_headers_to_log in manifests/istio/gateways.yaml, and in shim/gateway.
-func choiceOf(entry *logdata.HTTPAccessLogEntry, at netip.AddrPort) string {
-	headers := entry.GetRequest().GetRequestHeaders()
-	switch cmp.Or(headers[filterapi.HeaderSession], headers[filterapi.HeaderEndpoint]) {
+// choiceOf returns who chose the endpoint that a request went to. A mesh's filter names it in base64.
+func choiceOf(entry accesslog.Entry) string {
+	switch to := entry.To.String(); entry.Named {
 	case "":
 		return choiceWeights
-	case at.String(), base64.StdEncoding.EncodeToString([]byte(at.String())):
+	case to, base64.StdEncoding.EncodeToString([]byte(to)):
 		return choicePicked
 	default:
 		return choiceElsewhere

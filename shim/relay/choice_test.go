@@ -3,37 +3,37 @@ package relay
 import (
 	"encoding/base64"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	logdata "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/accesslog"
 )
 
 // named is the entry of a request for which the route filter has named an endpoint.
-func named(e *logdata.HTTPAccessLogEntry, endpoint string) *logdata.HTTPAccessLogEntry {
-	e.Request = &logdata.HTTPRequestProperties{RequestHeaders: map[string]string{filterapi.HeaderSession: base64.StdEncoding.EncodeToString([]byte(endpoint))}}
+func named(e accesslog.Entry, endpoint string) accesslog.Entry {
+	e.Named = endpoint
 	return e
 }
+
+func inBase64(endpoint string) string { return base64.StdEncoding.EncodeToString([]byte(endpoint)) }
 
 // Each request counts once, whatever became of it, and what no function is called makes no label.
 func TestRequestsAreCountedByWhoChose(t *testing.T) {
 	const here = instance + ":8080"
-	six := with(ended(200, time.Millisecond), func(p *logdata.AccessLogCommon) { p.UpstreamRemoteAddress = socketAddress("fd00::1", 8080) })
-	malformed := ended(200, time.Millisecond)
-	malformed.Request = &logdata.HTTPRequestProperties{RequestHeaders: map[string]string{filterapi.HeaderSession: "%"}}
+	six := with(ended(200, time.Millisecond), func(e *accesslog.Entry) { e.To = netip.MustParseAddrPort("[fd00::1]:8080") })
 	registry := prometheus.NewRegistry()
 	a := newActivity(&activities{}, newSent(NewMetrics(registry), time.Now()))
 	a.setFunctions(functions())
-	a.seen([]*logdata.HTTPAccessLogEntry{
-		named(goesOn(), here), named(ended(200, time.Second), here), named(ended(503, time.Second), here), named(six, "[fd00::1]:8080"),
-		named(ended(200, time.Second), instance+":8081"), malformed,
+	a.seen([]accesslog.Entry{
+		named(goesOn(), here), named(ended(200, time.Second), here), named(ended(503, time.Second), inBase64(here)), named(six, inBase64("[fd00::1]:8080")),
+		named(ended(200, time.Second), inBase64(instance+":8081")), named(ended(200, time.Millisecond), "%"),
 		ended(200, time.Second),
-		named(with(ended(200, time.Second), func(p *logdata.AccessLogCommon) { p.CustomTags[functionTag] = "default/made-up" }), here),
+		named(with(ended(200, time.Second), func(e *accesslog.Entry) { e.Function = "default/made-up" }), here),
 	})
 	var want strings.Builder
 	want.WriteString("# HELP headstart_relay_requests_total Requests that the node's gateways sent to instances, by who chose the instance: picked, elsewhere or weights.\n# TYPE headstart_relay_requests_total counter\n")

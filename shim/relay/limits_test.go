@@ -68,8 +68,11 @@ func TestStreamsAreLimited(t *testing.T) {
 	if got := r.eds().refused(); got != codes.ResourceExhausted {
 		t.Errorf("endpoints: %v", got)
 	}
-	if _, err := r.logs(t).CloseAndRecv(); status.Code(err) != codes.ResourceExhausted {
+	if err := r.log(t); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("access logs: %v", err)
+	}
+	if _, err := r.olderLogs(t).CloseAndRecv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("access logs in the older form: %v", err)
 	}
 	r.relay.limits.streams.Store(maxStreams - 1)
 	r.eds().subscribe(fire).want(fire + " 10.0.0.1")

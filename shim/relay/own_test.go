@@ -109,7 +109,7 @@ func TestTheOwnGatewayGetsEverything(t *testing.T) {
 	e := r.ads() // waits: nothing is known
 	u := r.hears(t)
 	r.tell(t, u, "1", video)
-	want := map[string][]string{"Cluster": {video, "headstart-hints", "headstart-ingress"}, "ClusterLoadAssignment": {video}, "Listener": {"gateway"},
+	want := map[string][]string{"Cluster": {video, "headstart-hints", "headstart-ingress", "headstart-log"}, "ClusterLoadAssignment": {video}, "Listener": {"gateway"},
 		"RouteConfiguration": {"functions"}, "TypedExtensionConfig": {module.Name}}
 	if got := e.takes(video); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)

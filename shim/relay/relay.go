@@ -19,8 +19,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	olderlog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
@@ -34,8 +35,8 @@ const (
 	// most maxNameBytes: namespace, name and port, whose lengths Kubernetes limits to 63.
 	maxNames     = 1 << 16
 	maxNameBytes = 256
-	// maxMessageBytes holds what Envoy says of itself in a first message, and a batch of
-	// access logs: Envoy sends one when it has 16 KiB of them.
+	// maxMessageBytes holds what Envoy says of itself in a first message, and a batch of access
+	// logs: Envoy sends one when it has accesslog.Batch bytes of them.
 	maxMessageBytes = 256 << 10
 	// maxHeaderBytes and connectTimeout bound what comes before a message.
 	maxHeaderBytes = 16 << 10
@@ -199,12 +200,13 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// Register adds discovery (delta, by ADS and EDS) and Envoy's access log service.
-// Their streams stay open until the peer closes them or g stops: use g.Stop.
+// Register adds discovery (delta, by ADS and EDS) and the services for access logs, OpenTelemetry's
+// and Envoy's. Streams stay open until the peer closes them or g stops: use g.Stop.
 func (r *Relay) Register(g *grpc.Server) {
 	endpointservice.RegisterEndpointDiscoveryServiceServer(g, &edsService{relay: r})
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, &adsService{relay: r})
-	accesslog.RegisterAccessLogServiceServer(g, &logService{relay: r})
+	logs.RegisterLogsServiceServer(g, &logService{relay: r})
+	olderlog.RegisterAccessLogServiceServer(g, &olderLogService{relay: r})
 }
 
 // SetFunctions says which functions there are; requests to others are not heard of.

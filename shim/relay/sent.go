@@ -7,10 +7,7 @@ import (
 	"sync"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	logdata "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
-
+	"github.com/headstart-mesh/headstart/shim/accesslog"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -24,8 +21,6 @@ const (
 	// logInterval is how often gateways log a request that goes on
 	// (upstream_log_flush_interval in manifests/istio/gateways.yaml).
 	logInterval = time.Second
-	// longest is longer than a request takes: the longest timeout is an hour.
-	longest = time.Hour
 	// endpointsMost bounds what gateways can have counted between two reports: some hundred
 	// bytes each, in a message of which the control plane takes 4 MiB.
 	endpointsMost = 16384
@@ -59,28 +54,21 @@ func newSent(m *Metrics, now time.Time) *sent {
 
 // add takes a log entry of a function that there is. Entries of requests to the daemon are
 // not counted: it counts those itself.
-func (s *sent) add(function string, entry *logdata.HTTPAccessLogEntry) {
-	p := entry.GetCommonProperties()
-	at, ok := instanceAddress(p.GetUpstreamRemoteAddress())
-	if !ok {
+func (s *sent) add(entry accesslog.Entry) {
+	if !entry.To.IsValid() || entry.Kind != accesslog.GoesOn && entry.Kind != accesslog.Ended {
 		return
 	}
-	switch p.GetAccessLogType() {
-	case logdata.AccessLogType_UpstreamPeriodic, logdata.AccessLogType_UpstreamEnd:
-	default:
-		return
-	}
-	if p.GetAccessLogType() == logdata.AccessLogType_UpstreamEnd {
-		s.metrics.requests.WithLabelValues(function, choiceOf(entry, at)).Inc()
+	if entry.Kind == accesslog.Ended {
+		s.metrics.requests.WithLabelValues(entry.Function, choiceOf(entry)).Inc()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to := s.to(function, at)
+	to := s.to(entry.Function, entry.To)
 	if to == nil {
 		s.metrics.uncounted.Inc()
 		return
 	}
-	if p.GetAccessLogType() == logdata.AccessLogType_UpstreamPeriodic {
+	if entry.Kind == accesslog.GoesOn {
 		to.busy += logInterval
 		return
 	}
@@ -105,50 +93,20 @@ func (s *sent) to(function string, at netip.AddrPort) *sentTo {
 }
 
 // end counts a request that is over.
-func (t *sentTo) end(entry *logdata.HTTPAccessLogEntry) {
-	p := entry.GetCommonProperties()
-	if lasted, ok := length(p.GetDuration()); ok {
-		t.busy += lasted % logInterval // the rest was told while it lasted
-	}
-	status := entry.GetResponse().GetResponseCode().GetValue()
-	broken := brokenOff(p.GetResponseFlags())
-	if status == 0 && !broken {
+func (t *sentTo) end(entry accesslog.Entry) {
+	t.busy += entry.Lasted % logInterval // the rest was told while it lasted
+	if entry.Status == 0 && !entry.Broken {
 		return // its client has left, which says nothing of the instance
 	}
 	t.ended++
-	if broken || status >= 500 {
+	if entry.Broken || entry.Status >= 500 {
 		t.failed++
 		return
 	}
-	begin, begun := length(p.GetTimeToFirstUpstreamTxByte())
-	end, answered := length(p.GetTimeToLastUpstreamRxByte())
-	if begun && answered && end >= begin {
-		t.took += end - begin
+	if entry.Answered {
+		t.took += entry.Took
 		t.answered++
 	}
-}
-
-// brokenOff tells whether it was the instance, or the way to it, that ended the request.
-func brokenOff(f *logdata.ResponseFlags) bool {
-	return f.GetUpstreamConnectionFailure() || f.GetUpstreamConnectionTermination() || f.GetUpstreamRemoteReset() || f.GetUpstreamRequestTimeout() ||
-		f.GetUpstreamProtocolError() || f.GetUpstreamMaxStreamDurationReached()
-}
-
-// length is a time that a request can take. ok is false for others, and for none.
-func length(d *durationpb.Duration) (_ time.Duration, ok bool) {
-	l := d.AsDuration()
-	return l, d != nil && l >= 0 && l <= longest
-}
-
-// instanceAddress is an endpoint's. ok is false for sockets of the node, and for what is none.
-func instanceAddress(a *core.Address) (_ netip.AddrPort, ok bool) {
-	at := a.GetSocketAddress()
-	ip, err := netip.ParseAddr(at.GetAddress())
-	port := at.GetPortValue()
-	if err != nil || ip.Zone() != "" || port == 0 || port > 65535 { // a zone can have any length
-		return netip.AddrPort{}, false
-	}
-	return netip.AddrPortFrom(ip, uint16(port)), true
 }
 
 // report is what there was since the report before.

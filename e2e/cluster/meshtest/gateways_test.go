@@ -63,7 +63,7 @@ func TestAGatewayWithoutHeadstartIsNotChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ours := range []string{"headstart-gateway", "headstart-ingress", "headstart-hints", "headstart-prefetch", "x-headstart", "/run/headstart"} {
+	for _, ours := range []string{"headstart-gateway", "headstart-ingress", "headstart-hints", "headstart-log", "headstart-prefetch", "x-headstart", "/run/headstart"} {
 		if strings.Contains(dump, ours) {
 			t.Errorf("the other gateway's configuration has %s", ours)
 		}

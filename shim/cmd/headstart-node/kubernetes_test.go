@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	accesslog "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -306,10 +306,7 @@ func TestANodeOfACluster(t *testing.T) {
 		want codes.Code
 	}{{string(key), codes.OK}, {"", codes.PermissionDenied}} {
 		ctx := metadata.AppendToOutgoingContext(ctx, "x-headstart-key", with.key)
-		logs, err := accesslog.NewAccessLogServiceClient(dial(t, in("run/gateway/gateway.sock"))).StreamAccessLogs(ctx)
-		if err == nil {
-			_, err = logs.CloseAndRecv()
-		}
+		_, err := logs.NewLogsServiceClient(dial(t, in("run/gateway/gateway.sock"))).Export(ctx, &logs.ExportLogsServiceRequest{})
 		if status.Code(err) != with.want {
 			t.Errorf("with the key %q: %v", with.key, err)
 		}
