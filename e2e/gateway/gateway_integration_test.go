@@ -344,8 +344,15 @@ func (a *activity) has(function string) bool {
 // A function is in use as long as it has a request, however long that takes, at the daemon or at an
 // instance. Of those at instances it is known how many there are.
 func TestRequestsAreReported(t *testing.T) {
+	for _, program := range []string{"envoy", "envoy-oldest"} {
+		t.Run(program, func(t *testing.T) { requestsAreReported(t, program) })
+	}
+}
+
+func requestsAreReported(t *testing.T, program string) {
 	a := &activity{active: map[string]bool{}}
 	b := layFor(t, coldState(), nil, a)
+	b.program = program
 	b.launch()
 	b.ready()
 	release := make(chan struct{})

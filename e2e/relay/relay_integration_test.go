@@ -264,8 +264,14 @@ func (b *bed) sum(last *time.Time, what string, is func(sums) bool) (s sums) {
 // What the gateways send to instances themselves is known by function and instance: how many
 // requests, how many fail, and how long instances have them. Envoy's own words are the test.
 func TestHotRequestsAreSignals(t *testing.T) {
+	for _, program := range []string{"envoy", "envoy-oldest"} {
+		t.Run(program, func(t *testing.T) { hotRequestsAreSignals(t, program) })
+	}
+}
+
+func hotRequestsAreSignals(t *testing.T, program string) {
 	const hold = 2500 * time.Millisecond
-	b := newBed(t)
+	b := newBed(t, func(b *bed) { b.program = program })
 	b.listen("unix", b.socket("ingress.sock"), says("daemon"))
 	left := make(chan struct{})
 	one := b.listen("tcp", "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
