@@ -169,7 +169,7 @@ func (l *Local) fail(in *run, c Container, p *problem.Problem) {
 	if in.job { // nobody else waits, and its caller finds nothing left
 		l.settle(in, settled)
 		l.end(in, c, 0, p)
-		l.report(status)
+		l.tell(in, status)
 		return
 	}
 	l.report(status)
@@ -198,7 +198,7 @@ func (l *Local) watch(in *run, c Container) {
 	case <-in.life.Done():
 		if grace, stopped := stopRequested(in.life); stopped {
 			l.end(in, c, grace, problem.InstanceGone())
-			l.report(status)
+			l.tell(in, status)
 		}
 	case <-c.Exited():
 		if in.job {
@@ -221,7 +221,15 @@ func (l *Local) finish(in *run, c Container, status *nodeapi.InstanceStatus) {
 		status.Reason, status.Field = reasonJobFailed, fieldContainer
 	}
 	l.end(in, c, 0, problem.InstanceGone())
+	l.tell(in, status)
+}
+
+// tell reports the end of a sandbox of which nothing is left.
+func (l *Local) tell(in *run, status *nodeapi.InstanceStatus) {
 	l.report(status)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.ending, in.id)
 }
 
 // end leaves nothing of a sandbox but why it ended, for the requests that still come.
@@ -230,6 +238,9 @@ func (l *Local) end(in *run, c Container, grace time.Duration, why *problem.Prob
 	now := time.Now()
 	l.mu.Lock()
 	delete(l.runs, in.id)
+	if in.job {
+		l.ending[in.id] = in
+	}
 	delete(l.instances, in.id)
 	maps.DeleteFunc(l.gone, func(_ string, d departure) bool { return now.Sub(d.at) > goneMemory })
 	l.gone[in.id] = departure{at: now, why: why}

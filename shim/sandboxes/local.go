@@ -39,6 +39,9 @@ type Local struct {
 	report func(*nodeapi.InstanceStatus)
 
 	runs map[string]*run // by id, guarded by the set's mu
+	// ending are jobs of which nothing is left, until their end is told: a control plane takes a job for lost that a
+	// registration does not list.
+	ending map[string]*run
 }
 
 // run is the life of one sandbox.
@@ -65,7 +68,7 @@ func OpenLocal(
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{Set: s, containers: containers, report: report, runs: map[string]*run{}}
+	l := &Local{Set: s, containers: containers, report: report, runs: map[string]*run{}, ending: map[string]*run{}}
 	s.runtime = l
 	if err := l.adopt(ctx); err != nil {
 		l.Close()
@@ -204,15 +207,22 @@ func (l *Local) Statuses() []*nodeapi.InstanceStatus {
 	defer l.mu.Unlock()
 	var all []*nodeapi.InstanceStatus
 	for _, in := range l.runs {
-		switch {
-		case in.failure != nil:
-		case in.ready:
-			all = append(all, in.status(nodeapi.Phase_PHASE_READY))
-		default:
-			all = append(all, in.status(nodeapi.Phase_PHASE_STARTING))
+		if in.failure == nil {
+			all = append(all, in.last())
 		}
 	}
+	for _, in := range l.ending {
+		all = append(all, in.last())
+	}
 	return all
+}
+
+// last is the word that there is of a sandbox which has not ended.
+func (in *run) last() *nodeapi.InstanceStatus {
+	if in.ready {
+		return in.status(nodeapi.Phase_PHASE_READY)
+	}
+	return in.status(nodeapi.Phase_PHASE_STARTING)
 }
 
 func (in *run) status(p nodeapi.Phase) *nodeapi.InstanceStatus {

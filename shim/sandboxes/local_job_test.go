@@ -100,7 +100,7 @@ func (r *jobRig) over(t *testing.T) *nodeapi.InstanceStatus {
 			if s.GetPhase() != nodeapi.Phase_PHASE_STOPPED && s.GetPhase() != nodeapi.Phase_PHASE_FAILED {
 				continue
 			}
-			r.wantNothing(s.GetId())
+			r.wantNoRest(s.GetId())
 			if len(r.jobs.all()) != 0 {
 				t.Errorf("inputs are left of %v", r.jobs.all())
 			}
@@ -149,6 +149,38 @@ func TestAJobRunsOnce(t *testing.T) {
 			if diff := cmp.Diff(c.want, r.over(t), protocmp.Transform()); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
+		})
+	}
+}
+
+// A registration lists a job until its end is told: a control plane takes one that is not there for lost.
+func TestAJobCountsUntilItsEndIsTold(t *testing.T) {
+	for name, args := range map[string][]string{"succeeds": {"exit", "0"}, "is not a program": {"what"}} {
+		t.Run(name, func(t *testing.T) {
+			r := newJobRig(t, nil)
+			r.set.Close()
+			telling, heard, told := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			set, err := sandboxes.OpenLocal(t.Context(), r.configure, r.node, func(s *nodeapi.InstanceStatus) {
+				if s.GetPhase() == nodeapi.Phase_PHASE_STOPPED || s.GetPhase() == nodeapi.Phase_PHASE_FAILED {
+					close(telling)
+					<-heard
+					close(told)
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.set = set
+			r.run("digest-1", nil, args...)
+			<-telling
+			r.wantNoRest("digest-1")
+			if all := r.set.Statuses(); len(all) != 1 || all[0].GetId() != "digest-1" {
+				t.Errorf("while its end is told, the node has %v", all)
+			}
+			close(heard)
+			<-told
+			r.set.Close()
+			r.wantStatuses()
 		})
 	}
 }

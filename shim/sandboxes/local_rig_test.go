@@ -156,13 +156,19 @@ func (r *rig) wantStatuses(want ...*nodeapi.InstanceStatus) {
 // wantNothing: neither sandboxes nor files nor answers.
 func (r *rig) wantNothing(id string) {
 	r.t.Helper()
+	r.wantNoRest(id)
+	r.wantStatuses()
+}
+
+// wantNoRest says nothing of the registration, which lists a job until its end is told.
+func (r *rig) wantNoRest(id string) {
+	r.t.Helper()
 	if left := r.node.Sandboxes(); len(left) > 0 {
 		r.t.Errorf("sandboxes left: %v", left)
 	}
 	if left := r.files(); len(left) > 0 {
 		r.t.Errorf("files left: %v", left)
 	}
-	r.wantStatuses()
 	if d, err := r.describe(id); grpcstatus.Code(err) != codes.NotFound {
 		r.t.Errorf("described as %v, %v", d, err)
 	}

@@ -139,8 +139,9 @@ func (s *stream) connect() error {
 
 // send sends the registration and what is open, then what comes.
 func (s *stream) send(ctx context.Context, c nodeapi.ControlPlane_ConnectClient) error {
-	ended, before := s.lasting()
+	// In this order: what ends between the two is in both, and not in none.
 	register := s.u.register()
+	ended, before := s.lasting()
 	register.Parts = true
 	register.Instances = append(register.Instances, ended...)
 	if err := c.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Register{Register: register}}); err != nil {

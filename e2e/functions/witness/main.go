@@ -5,9 +5,9 @@
 //	/sleep?ms=N   the same, N milliseconds later
 //	/exit?code=N  ends the program without an answer
 //
-// With WITNESS_SAYS set it writes that first. With WITNESS_MUTE set it never listens; with WITNESS_EXIT=N it ends at once; with
-// WITNESS_SLOW=3s it listens after that time. With WITNESS_TELL set it writes a line for each
-// request, with its header x-number.
+// With WITNESS_SAYS set it writes that first. With WITNESS_MUTE set it never listens, and says so when SIGTERM can end
+// it; with WITNESS_EXIT=N it ends at once; with WITNESS_SLOW=3s it listens after that time. With WITNESS_TELL set it
+// writes a line for each request, with its header x-number.
 //
 // With arguments it is a job's program, and knows nothing of Headstart but a path:
 //
@@ -47,6 +47,7 @@ func main() {
 	if os.Getenv("WITNESS_MUTE") != "" {
 		end := make(chan os.Signal, 1)
 		signal.Notify(end, syscall.SIGTERM)
+		fmt.Println("mute")
 		<-end
 		return
 	}
