@@ -7,64 +7,103 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
+// turn is for how long changes are written before newer ones are looked at. What a round costs besides, to list what is
+// there, is of the same size.
+const turn = 100 * time.Millisecond
+
+// change is an object that is not as it is to be.
+type change struct {
+	want   Function
+	exists bool
+	excess *unstructured.Unstructured // it is to go, and want is none
+}
+
 // reconcile makes the mesh as d says, as far as it goes: one object's failure does not
-// keep the others from theirs.
-func (w *Writer) reconcile(ctx context.Context, d Desired) Status {
-	want := make(map[string]Function, len(d.Functions)) // by their objects' names
+// keep the others from theirs. It is not whole if it was left for something newer.
+func (w *Writer) reconcile(ctx context.Context, d Desired) (s Status, whole bool) {
+	changes := make(map[string]change, len(d.Functions)) // by their objects' names
 	for _, f := range d.Functions {
-		want[ObjectName(f.Name)] = f
+		changes[ObjectName(f.Name)] = change{want: f}
 	}
-	have := map[string]bool{} // by name; true: it is as it is to be
-	var excess []unstructured.Unstructured
 	err := w.each(ctx, EnvoyFilter, Query{Labels: Selector}, func(old unstructured.Unstructured) {
-		f, wanted := want[old.GetName()]
+		c, wanted := changes[old.GetName()]
 		if !wanted {
-			excess = append(excess, named(old))
+			changes[old.GetName()] = change{exists: true, excess: new(named(old))}
 			return
 		}
-		o, err := Object(w.cfg, f) // an error is a problem below
-		have[old.GetName()] = err == nil && contains(old.Object, o.Object) &&
-			old.GetLabels()[labelRevision] == w.cfg.Revision
+		o, err := Object(w.cfg, c.want) // an error is a problem below
+		if err == nil && contains(old.Object, o.Object) && old.GetLabels()[labelRevision] == w.cfg.Revision {
+			delete(changes, old.GetName())
+			s.Objects++
+			return
+		}
+		changes[old.GetName()] = change{want: c.want, exists: true}
 	})
 	if apierrors.IsNotFound(err) {
-		return Status{}
+		return Status{}, true
 	}
 	if err != nil {
-		return Status{Problems: []Problem{problem(EnvoyFilter.String(), err)}}
+		return Status{Problems: []Problem{problem(EnvoyFilter.String(), err)}}, true
 	}
-	s := Status{Installed: true}
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		same, exists := have[name]
-		if same {
-			s.Objects++
+	s.Installed = true
+	began := time.Now()
+	for _, name := range inTurns(changes) {
+		if len(w.wanted) > 0 && time.Since(began) > turn {
+			return s, false
+		}
+		c := changes[name]
+		if c.excess != nil {
+			if err := w.remove(ctx, *c.excess); err != nil {
+				s.Problems = append(s.Problems, asProblem(EnvoyFilter, c.excess, err))
+			}
 			continue
 		}
-		o, err := Object(w.cfg, want[name])
+		o, err := Object(w.cfg, c.want)
 		if err != nil {
 			s.Problems = append(s.Problems, Problem{Object: EnvoyFilter.String(), Cause: Rejected, Message: err.Error()})
 			continue
 		}
-		if err := w.put(ctx, o, exists); err != nil {
+		if err := w.put(ctx, o, c.exists); err != nil {
 			s.Problems = append(s.Problems, asProblem(EnvoyFilter, o, err))
 			continue
 		}
 		s.Objects++
 	}
-	for _, o := range excess {
-		if err := w.remove(ctx, o); err != nil {
-			s.Problems = append(s.Problems, asProblem(EnvoyFilter, &o, err))
-		}
-	}
 	if err := w.configure(ctx, d.PluginConfig); err != nil {
 		s.Problems = append(s.Problems, *err)
 	}
-	return s
+	return s, true
+}
+
+// inTurns has each namespace's next change after one of each other namespace: one with a thousand keeps nobody from
+// his. Of a namespace's own, changes of what is there come first, as somebody uses that.
+func inTurns(changes map[string]change) []string {
+	names := slices.SortedFunc(maps.Keys(changes), func(a, b string) int {
+		if was, is := changes[a].exists, changes[b].exists; was != is {
+			if was {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	before := map[string]int{} // changes of a namespace
+	turns := make(map[string]int, len(names))
+	for _, name := range names {
+		namespace, _, _ := strings.Cut(strings.TrimPrefix(name, namePrefix), ".")
+		turns[name] = before[namespace]
+		before[namespace]++
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return turns[a] - turns[b] })
+	return names
 }
 
 // named is an object without its content.

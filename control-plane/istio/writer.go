@@ -83,9 +83,12 @@ func (w *Writer) Run(ctx context.Context) {
 		if d == nil {
 			continue
 		}
-		s := w.reconcile(ctx, *d)
+		s, whole := w.reconcile(ctx, *d)
 		if ctx.Err() != nil {
 			return
+		}
+		if !whole {
+			continue // what is wanted now is another thing
 		}
 		w.report(s)
 		switch {
