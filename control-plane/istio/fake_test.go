@@ -94,6 +94,13 @@ func (f *fake) looks() int {
 	return f.listed
 }
 
+// written are how often something was applied.
+func (f *fake) written() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.applied
+}
+
 func (f *fake) Apply(_ context.Context, k istio.Kind, o *unstructured.Unstructured, force bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,12 +1,16 @@
 package istio_test
 
 import (
+	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"github.com/google/go-cmp/cmp"
@@ -59,6 +63,50 @@ func TestAnUnchangedMeshIsNeitherWrittenNorLookedAt(t *testing.T) {
 		if f.applied != 2 {
 			t.Errorf("%d writes, expected one per object", f.applied)
 		}
+	})
+}
+
+// slow takes its time for each write.
+type slow struct{ *fake }
+
+func (s slow) api() istio.API { return s }
+
+func (s slow) Apply(ctx context.Context, k istio.Kind, o *unstructured.Unstructured, force bool) error {
+	time.Sleep(20 * time.Millisecond)
+	return s.fake.Apply(ctx, k, o, force)
+}
+
+// One namespace makes hundreds of functions, which take six seconds to write. Another one's change does not wait
+// for them, and in the end all are there.
+func TestACrowdKeepsNobodysChangeWaiting(t *testing.T) {
+	const crowd = 300
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.create(t, istio.TrafficExtension, extension())
+		w, _ := start(t, slow{f}, istio.Config{})
+		w.Set(istio.Desired{Functions: []istio.Function{fire(fireHost)}, PluginConfig: config(t)})
+		eventually(t, "the function", func() bool { return w.Status().Objects == 1 })
+		var all []istio.Function
+		for n := range crowd {
+			one := fire(fireHost)
+			one.Name = fmt.Sprintf("crowd/f%d", n) // before default by their names
+			all = append(all, one)
+		}
+		w.Set(istio.Desired{Functions: slices.Concat(all, []istio.Function{fire(fireHost)}), PluginConfig: config(t)})
+		time.Sleep(time.Second)
+		const host = "other.default.svc.cluster.local"
+		w.Set(istio.Desired{Functions: slices.Concat(all, []istio.Function{fire(host)}), PluginConfig: config(t)})
+		began := time.Now()
+		eventually(t, "the change", func() bool {
+			return strings.Contains(clusterName(f.get(t, istio.EnvoyFilter, root, fireName)), host)
+		})
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("the change took %v", took)
+		}
+		if n := f.written(); n > crowd/2 {
+			t.Errorf("the crowd was through before the change: %d writes", n)
+		}
+		eventually(t, "the crowd", func() bool { return w.Status().Objects == crowd+1 })
 	})
 }
 
