@@ -10,6 +10,7 @@ type Gap struct {
 // Gaps are known. Whoever closes one adds the attack, and removes the gap.
 var Gaps = []Gap{
 	{AnnotationAuthor, Room, "has the control plane look at each of its pods once for each of its Services that select them, up to 1,000 times"},
+	{AnnotationAuthor, Room, "has istiod hold all changes of the mesh back for up to 10 s at a time, by Services that it creates without end (PILOT_DEBOUNCE_MAX); anybody who may create Services has"},
 	{Function, Room, "with one slow fetch, keeps other namespaces at 8 connections to the same store, where they would have 64"},
 	{Function, Room, "holds 64 MiB of a stream's entries for each of its functions, without a limit of the node"},
 	{Gateway, Speech, "speaks for each function of the mesh: it has their keys"},
