@@ -115,7 +115,7 @@ func named(o unstructured.Unstructured) unstructured.Unstructured {
 	return n
 }
 
-// put applies an object that is not so already. What bears our labels is ours: whoever has
+// put applies an object that is not so already. What bears our labels is ours: another manager that has
 // changed a field of it loses.
 func (w *Writer) put(ctx context.Context, o *unstructured.Unstructured, exists bool) error {
 	if !exists {

@@ -28,7 +28,7 @@ const (
 
 // RouteFunction is what the route filter reckons with for one function.
 //
-// The filter gets it as text, because it comes anew every few seconds where loads
+// The filter gets it as text, because it is sent again every few seconds where loads
 // change, to each of a gateway's workers, while requests wait: the first line is Version, each
 // other one a function's, and a filter reads only those that are not what they were. A line
 // has the cluster, and for each endpoint six values, with spaces between endpoints and
