@@ -26,7 +26,7 @@ const maxKnownBytes = 1 << 20
 type table struct {
 	hintCluster string
 	// property is where the proxy has that text.
-	property []string
+	property string
 	// endpoint is where requests with an input are to go; empty where routes see to that.
 	endpoint string
 
@@ -47,21 +47,21 @@ func newTable(c *filterapi.Config) *table {
 	if t.endpoint != "" { // routes are not Headstart's
 		of = "cluster_metadata"
 	}
-	t.property = []string{"xds", of, "filter_metadata", filterapi.MetadataNamespace, filterapi.MetadataPrefetch}
+	t.property = "xds\x00" + of + "\x00filter_metadata\x00" + filterapi.MetadataNamespace + "\x00" + filterapi.MetadataPrefetch
 	return t
 }
 
 // function returns what a text says. An error comes once for each text.
-func (t *table) function(text []byte) (function, error) {
-	if f, ok := t.known[string(text)]; ok {
+func (t *table) function(text string) (function, error) {
+	if f, ok := t.known[text]; ok {
 		return f, nil
 	}
 	if t.knownBytes += len(text); t.knownBytes > maxKnownBytes {
 		clear(t.known)
 		t.knownBytes = len(text)
 	}
-	f, err := t.read(text)
-	t.known[string(text)] = f
+	f, err := t.read([]byte(text))
+	t.known[text] = f
 	return f, err
 }
 

@@ -13,7 +13,7 @@ import (
 // Whatever a client sends, a request is either untouched, answered, or passed on with
 // a hint that says the same as the request's own headers.
 func TestHintAndRequestAgree(t *testing.T) {
-	in, err := newTable(&filterapi.Config{}).function([]byte(functions["fire"]))
+	in, err := newTable(&filterapi.Config{}).function(functions["fire"])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/host"
 )
 
 const (
@@ -102,8 +103,8 @@ func (r *request) OnHttpRequestHeaders(int, bool) types.Action {
 // function finds the function that the request is for by what the proxy has of its cluster or its route:
 // a mesh's routes may send any authority to a service, and a function's to another.
 func (r *request) function() function {
-	text, err := proxywasm.GetProperty(r.plugin.table.property)
-	if err != nil || len(text) == 0 {
+	text, ok := host.Property(r.plugin.table.property)
+	if !ok || text == "" {
 		return function{} // most requests of a mesh are for no function
 	}
 	r.hasInputs = true

@@ -404,7 +404,7 @@ func TestAttackManyFunctionsDoNotGrowTheFilter(t *testing.T) {
 	tab := newTable(&filterapi.Config{HintCluster: "headstart-hint"})
 	long := strings.Repeat("a", 1000)
 	for i := range 10_000 {
-		f, err := tab.function(fmt.Appendf(nil, `{"name":"evil/f%d","input":"s3://videos/%s"}`, i, long))
+		f, err := tab.function(fmt.Sprintf(`{"name":"evil/f%d","input":"s3://videos/%s"}`, i, long))
 		if err != nil || f.name != fmt.Sprintf("evil/f%d", i) {
 			t.Fatalf("function %d: %+v, %v", i, f, err)
 		}

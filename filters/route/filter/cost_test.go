@@ -18,9 +18,9 @@ const (
 	// callbacks are what the proxy tells the filter of a request: that it begins, its headers, its
 	// answer's, and three times that it is over. Of bodies it tells nothing.
 	callbacks = 6
-	// questions are what the filter asks about each: its inputs, of which there are none, its cluster, the time,
-	// whether it is answered, the time, and the load. Values are those that it is given.
-	questions, values = 6, 3
+	// questions are what the filter asks about each: its cluster, the time, whether it is answered, the time, and
+	// the load. Values are those that it is given.
+	questions, values = 5, 3
 	// names is that it names the endpoint.
 	names = 1
 	// shares are the calls by which workers tell each other of an endpoint with few workers: one

@@ -14,6 +14,7 @@ import (
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/host"
 	"github.com/headstart-mesh/headstart/filters/route"
 )
 
@@ -28,7 +29,7 @@ type VM struct {
 	session, mesh bool
 	// requests are those under way that the filter has to do with, by what the proxy calls them.
 	requests map[uint32]request
-	avoided  counter
+	avoided  host.Counter
 }
 
 // request is one that has been sent to an endpoint.
@@ -56,7 +57,7 @@ const (
 
 // New returns a filter that knows no function, and stands behind another one.
 func New(before types.VMContext) *VM {
-	return &VM{before: before, functions: map[string]*function{}, requests: map[uint32]request{}, avoided: counter{name: avoidedMetric}}
+	return &VM{before: before, functions: map[string]*function{}, requests: map[uint32]request{}, avoided: host.Counter{Name: avoidedMetric}}
 }
 
 // Expect takes over expectations, as filterapi.RouteConfig has them. If there is anything wrong with them it takes
@@ -100,31 +101,32 @@ func (vm *VM) use(config filterapi.RouteConfig) (err error) {
 	return nil
 }
 
-// Request names an endpoint, when the request's headers are there.
-func (vm *VM) Request(id uint32) {
-	cluster, ok := property(clusterProperty)
+// Request names an endpoint, when the request's headers are there. It says whether it has.
+func (vm *VM) Request(id uint32) bool {
+	cluster, ok := host.Property(clusterProperty)
 	if !ok {
-		return // no route has the request
+		return false // no route has the request
 	}
 	f := vm.functions[cluster]
 	if f == nil {
-		return
+		return false
 	}
 	if vm.mesh && !f.is {
-		if _, f.is = property(functionProperty); !f.is {
-			return // the daemon has no say in it
+		if _, f.is = host.Property(functionProperty); !f.is {
+			return false // the daemon has no say in it
 		}
 	}
-	now := clock()
+	now := host.Clock()
 	sent, index, ok := f.begin(now)
 	if !ok {
-		return
+		return false
 	}
 	to := f.addresses[index]
 	vm.requests[id] = request{function: f, sent: sent, to: to, index: index, at: now}
-	if err := setRequestHeader(vm.named(to)); err != nil {
-		logWarning(fmt.Sprintf("route: %s: naming the endpoint: %v", f.cluster, err))
+	if err := host.SetRequestHeader(vm.named(to)); err != nil {
+		host.LogWarning(fmt.Sprintf("route: %s: naming the endpoint: %v", f.cluster, err))
 	}
+	return true
 }
 
 // named is how the proxy is told of an endpoint.
@@ -141,15 +143,15 @@ func (vm *VM) Answer(id uint32) {
 	if !ok {
 		return
 	}
-	f, now := r.function, clock()
-	status, ok := responseHeader(statusHeader)
+	f, now := r.function, host.Clock()
+	status, ok := host.ResponseHeader(statusHeader)
 	answered, erred := ok && !isGatewayError(status), isError(status)
 	if !answered || !f.trusted(r.index, r.to, now) {
-		address, ok := property(upstreamProperty)
+		address, ok := host.Property(upstreamProperty)
 		if ok && address != r.to {
 			// It is gone, or could not be reached.
 			f.avoid(r.to, now, missed(now-r.at))
-			vm.avoided.add()
+			vm.avoided.Add()
 			return
 		}
 		if ok {
@@ -158,7 +160,7 @@ func (vm *VM) Answer(id uint32) {
 	}
 	var load *route.Load
 	if answered {
-		if text, ok := responseHeader(loadHeader); ok {
+		if text, ok := host.ResponseHeader(loadHeader); ok {
 			if l, ok := readLoad(text); ok {
 				load = &l
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filtertest"
+	"github.com/headstart-mesh/headstart/filters/host"
 	"github.com/headstart-mesh/headstart/filters/prefetch"
 )
 
@@ -187,7 +188,7 @@ func TestOneRequestTriesWhatWasAvoided(t *testing.T) {
 		}
 		return i, f.addresses[i]
 	}
-	now := clock()
+	now := host.Clock()
 	for _, took := range []time.Duration{0, time.Second, time.Minute} {
 		f.avoid(near, now, missed(took))
 		if _, to := picked(now + missed(took)); to != far {
@@ -238,7 +239,7 @@ func TestWorkersShare(t *testing.T) {
 		}
 		another := newFunction(cluster)
 		another.set(line, said)
-		now := clock()
+		now := host.Clock()
 		another.join(now)
 		for range 60 {
 			another.table.Begin(0, now)
@@ -265,7 +266,7 @@ func TestWorkersShareWhereThereIsRoom(t *testing.T) {
 	one, another := newFunction(cluster), newFunction(cluster)
 	one.set(line, said)
 	another.set(line, said)
-	now := clock()
+	now := host.Clock()
 	for _, f := range []*function{one, another} { // both have been here
 		sent, _, _ := f.begin(now)
 		f.over(sent)

@@ -7,6 +7,7 @@ import (
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/host"
 )
 
 const (
@@ -44,7 +45,7 @@ type dispatcher func(cluster string, headers [][2]string, body []byte, trailers 
 // again has the proxy tick after a time. The proxy does not tick while it only tries a configuration.
 func (f *follower) again(after time.Duration) {
 	if err := proxywasm.SetTickPeriodMilliSeconds(uint32(after.Milliseconds())); err != nil {
-		logError(fmt.Sprintf("route: the proxy has no clock, and weights alone decide: %v", err))
+		host.LogError(fmt.Sprintf("route: the proxy has no clock, and weights alone decide: %v", err))
 	}
 }
 
@@ -106,19 +107,19 @@ func (f *follower) answered(headers, _, _ int) {
 // take uses a text. A rejected one has its version too: the worker does not ask for it again.
 func (f *follower) take(text []byte, version string) {
 	f.version = version
-	began := clock()
+	began := host.Clock()
 	if err := f.use(text); err != nil {
 		f.failed(fmt.Sprintf("rejected, weights decide: %v", err))
 		return
 	}
 	f.away = false
-	f.again(max(pause, pauseTimes*(clock()-began)))
+	f.again(max(pause, pauseTimes*(host.Clock()-began)))
 }
 
 // failed has the daemon asked again. Until then requests go by what is known.
 func (f *follower) failed(why string) {
 	if !f.away {
-		logWarning("route: the daemon sends no expectations: " + why)
+		host.LogWarning("route: the daemon sends no expectations: " + why)
 	}
 	f.away = true
 	f.again(retry)

@@ -141,8 +141,7 @@ func TestAttackADaemonSaysNonsense(t *testing.T) {
 // mesh the gateway knows which are functions.
 func TestAttackADaemonSteersAnothersRequests(t *testing.T) {
 	cluster, text := config(t)
-	const mesh = `{"version":"v1","hintCluster":"headstart-hints","ingressEndpoint":"/run/ingress.sock"}`
-	filter.Run(t, mesh, func(t *testing.T, p *filtertest.Proxy) {
+	filter.Run(t, meshConfiguration, func(t *testing.T, p *filtertest.Proxy) {
 		start(t, p)
 		tell(p, "200", `"1"`, text)
 		if o := ask(t, p, cluster); endpoint(o) != "" {
@@ -202,32 +201,60 @@ func TestAPluginThatHasEnded(t *testing.T) {
 	})
 }
 
-// A daemon that an attacker has taken over, or that is away while the function gains an input, has the filter pick
-// an instance for it. No instance gets a request without its input: what the gateway has of the function comes first,
+// A daemon that an attacker has taken over, or that is away while the function gains an input, has a mesh's filter
+// pick an instance for it. No instance gets a request without its input: what the gateway has of the function comes first,
 // also if it cannot be read here, and then no instance is picked.
 func TestAttackADaemonPicksAFunctionWithAnInput(t *testing.T) {
 	cluster, text := config(t)
 	for name, c := range map[string]struct {
-		function, input string
-		hints           int
+		function, to, input string
+		hints               int
 	}{
-		"a fixed input":          {`{"name":"shop/fixed","input":"s3://models/latest.bin"}`, "s3://models/latest.bin", 1},
-		"the request names none": {`{"name":"shop/named","input":"s3://models/{header.x-key}"}`, "", 0},
-		"of a version to come":   {`{"name":"shop/new","input":"gs://models/latest.bin"}`, "", 0},
-		"what makes no sense":    {`{`, "", 0},
+		"a fixed input": {`{"name":"shop/fixed","input":"s3://models/latest.bin"}`,
+			"/run/ingress.sock", "s3://models/latest.bin", 1},
+		"the request names none": {`{"name":"shop/named","input":"s3://models/{header.x-key}"}`,
+			filterapi.AnyEndpoint, "", 0},
+		"of a version to come": {`{"name":"shop/new","input":"gs://models/latest.bin"}`, "", "", 0},
+		"what makes no sense":  {`{`, "", "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+			filter.Run(t, meshConfiguration, func(t *testing.T, p *filtertest.Proxy) {
+				start(t, p)
+				tell(p, "200", `"1"`, text)
+				if err := p.SetProperty(strings.Split(functionProperty, "\x00"), []byte("shop/function")); err != nil {
+					t.Fatal(err)
+				}
 				if o := ask(t, p, cluster); endpoint(o) != near || len(o.Calls) != 0 {
 					t.Errorf("without an input: %+v", o)
 				}
-				if err := p.SetProperty([]string{"xds", "route_metadata", "filter_metadata", "headstart", "prefetch"}, []byte(c.function)); err != nil {
+				inputs := []string{"xds", "cluster_metadata", "filter_metadata", "headstart", "prefetch"}
+				if err := p.SetProperty(inputs, []byte(c.function)); err != nil {
 					t.Fatal(err)
 				}
-				if o := ask(t, p, cluster); endpoint(o) != "" || len(o.Calls) != c.hints || value(o.Headers, "x-headstart-input") != c.input {
+				o := ask(t, p, cluster)
+				input := value(o.Headers, filterapi.HeaderInput)
+				if endpoint(o) != c.to || len(o.Calls) != c.hints || input != c.input {
 					t.Errorf("with an input: %+v", o)
 				}
 			})
 		})
 	}
+}
+
+// Headstart's own routes send requests that name an input to the daemon: that cluster is no function's.
+func TestARequestThatNamesAnInputIsHinted(t *testing.T) {
+	cluster, text := config(t)
+	run(t, text, func(t *testing.T, p *filtertest.Proxy) {
+		inputs := []string{"xds", "route_metadata", "filter_metadata", "headstart", "prefetch"}
+		if err := p.SetProperty(inputs, []byte(`{"name":"shop/fixed","input":"s3://models/latest.bin"}`)); err != nil {
+			t.Fatal(err)
+		}
+		o := ask(t, p, "headstart-ingress")
+		if endpoint(o) != "" || len(o.Calls) != 1 || value(o.Headers, "x-headstart-input") != "s3://models/latest.bin" {
+			t.Errorf("to the daemon: %+v", o)
+		}
+		if o := ask(t, p, cluster); endpoint(o) != near || len(o.Calls) != 0 {
+			t.Errorf("to an instance: %+v", o)
+		}
+	})
 }

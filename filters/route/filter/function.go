@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/host"
 	"github.com/headstart-mesh/headstart/filters/route"
 )
 
@@ -34,9 +35,6 @@ const (
 	// writes: while a gateway replaces its filters, those of two versions share data, as Istio's plugins all do.
 	keyPrefix = "headstart.route/1/"
 )
-
-// errChanged is that another worker has been faster to tell something.
-var errChanged = errors.New("what is shared has changed")
 
 // function is what one worker knows of a function.
 type function struct {
@@ -102,14 +100,14 @@ func (f *function) begin(now time.Duration) (sent route.Sent, i int, ok bool) {
 func (f *function) over(sent route.Sent) {
 	f.table.Over(sent)
 	if f.table.News(sent) {
-		f.tell(clock())
+		f.tell(host.Clock())
 	}
 }
 
 // join takes in what the workers know, and says whether that is something else than before.
 // What cannot be read is as if there were nothing.
 func (f *function) join(now time.Duration) bool {
-	text, cas := getShared(f.key)
+	text, cas := host.GetShared(f.key)
 	if cas != 0 && cas == f.cas && f.read != 0 && now-f.read <= readEvery {
 		return false
 	}
@@ -124,7 +122,7 @@ func (f *function) tell(now time.Duration) {
 	}
 	for range tries {
 		f.buffer = f.table.Append(f.buffer[:0], now)
-		err := setShared(f.key, f.buffer, f.cas)
+		err := host.SetShared(f.key, f.buffer, f.cas)
 		if err == nil {
 			f.table.Told()
 			// The proxy numbers all that it is told, one by one. So what has the next number is
@@ -132,8 +130,8 @@ func (f *function) tell(now time.Duration) {
 			f.cas++
 			return
 		}
-		if !errors.Is(err, errChanged) {
-			logWarning(fmt.Sprintf("route: %s: telling other workers: %v", f.cluster, err))
+		if !errors.Is(err, host.ErrChanged) {
+			host.LogWarning(fmt.Sprintf("route: %s: telling other workers: %v", f.cluster, err))
 			return
 		}
 		f.join(now)

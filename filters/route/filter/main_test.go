@@ -14,8 +14,11 @@ import (
 // filter is the filter as Go and as its module, which is built once.
 var filter = filtertest.New(func() types.VMContext { return New(&prefetch.VM{}) })
 
-// configuration is the plugin's.
-const configuration = `{"version":"v1","hintCluster":"headstart-hints"}`
+// The plugin's configurations, with Headstart's own routes and with a mesh's.
+const (
+	configuration     = `{"version":"v1","hintCluster":"headstart-hints"}`
+	meshConfiguration = `{"version":"v1","hintCluster":"headstart-hints","ingressEndpoint":"/run/ingress.sock"}`
+)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

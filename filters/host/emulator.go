@@ -1,6 +1,6 @@
 //go:build !wasip1
 
-package filter
+package host
 
 import (
 	"errors"
@@ -14,30 +14,30 @@ import (
 // The proxy is the SDK's emulator, for tests. What each function is for is said where it has
 // the real one, in host_wasip1.go.
 
-func logError(text string)   { proxywasm.LogError(text) }
-func logWarning(text string) { proxywasm.LogWarn(text) }
+func LogError(text string)   { proxywasm.LogError(text) }
+func LogWarning(text string) { proxywasm.LogWarn(text) }
 
 var began = time.Now()
 
-func clock() time.Duration { return time.Since(began) }
+func Clock() time.Duration { return time.Since(began) }
 
-func pluginConfiguration() ([]byte, error) { return proxywasm.GetPluginConfiguration() }
+func PluginConfiguration() ([]byte, error) { return proxywasm.GetPluginConfiguration() }
 
-func property(path string) (value string, ok bool) {
+func Property(path string) (value string, ok bool) {
 	b, err := proxywasm.GetProperty(strings.Split(path, "\x00"))
 	return string(b), err == nil
 }
 
-func responseHeader(name string) (value string, ok bool) {
+func ResponseHeader(name string) (value string, ok bool) {
 	value, err := proxywasm.GetHttpResponseHeader(name)
 	return value, err == nil
 }
 
-func setRequestHeader(name, value string) error {
+func SetRequestHeader(name, value string) error {
 	return proxywasm.ReplaceHttpRequestHeader(name, value)
 }
 
-func getShared(key string) (value []byte, cas uint32) {
+func GetShared(key string) (value []byte, cas uint32) {
 	value, cas, err := proxywasm.GetSharedData(key)
 	if err != nil {
 		return nil, 0
@@ -45,14 +45,14 @@ func getShared(key string) (value []byte, cas uint32) {
 	return value, cas
 }
 
-func setShared(key string, value []byte, cas uint32) error {
+func SetShared(key string, value []byte, cas uint32) error {
 	err := proxywasm.SetSharedData(key, value, cas)
 	if errors.Is(err, types.ErrorStatusCasMismatch) {
-		return errChanged
+		return ErrChanged
 	}
 	return err
 }
 
-type counter struct{ name string }
+type Counter struct{ Name string }
 
-func (c *counter) add() { proxywasm.DefineCounterMetric(c.name).Increment(1) }
+func (c *Counter) Add() { proxywasm.DefineCounterMetric(c.Name).Increment(1) }

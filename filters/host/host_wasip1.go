@@ -1,4 +1,4 @@
-package filter
+package host
 
 import (
 	"fmt"
@@ -6,9 +6,6 @@ import (
 	"time"
 	"unsafe"
 )
-
-// What the filter asks of the proxy, by proxy-wasm's ABI 0.2.0. The SDK for Go has all of this, and
-// allocates for each question: there are some ten for a request (docs/rationale.md).
 
 // These are of the ABI.
 const (
@@ -70,28 +67,28 @@ func logText(level uint32, s string) {
 	proxyLog(level, p, n) // there is nobody to tell if that does not work either
 }
 
-func logError(s string)   { logText(levelError, s) }
-func logWarning(s string) { logText(levelWarning, s) }
+func LogError(s string)   { logText(levelError, s) }
+func LogWarning(s string) { logText(levelWarning, s) }
 
 // monotonic is WASI's clock that never goes back. All workers of a proxy have the same,
 // which Go's own time does not show: it begins with each of them anew.
 const monotonic = 1
 
-func clock() time.Duration {
+func Clock() time.Duration {
 	clockTimeGet(monotonic, 1, &given.time) // never fails for this clock
 	return time.Duration(given.time)
 }
 
-// pluginConfiguration is in memory of its own, as all values are that the proxy gives.
-func pluginConfiguration() ([]byte, error) {
+// PluginConfiguration is in memory of its own, as all values are that the proxy gives.
+func PluginConfiguration() ([]byte, error) {
 	if status := proxyGetBufferBytes(bufferPluginConfiguration, 0, math.MaxInt32, unsafe.Pointer(&given.value), &given.size); status != statusOK {
 		return nil, statusError(status)
 	}
 	return unsafe.Slice(given.value, given.size), nil
 }
 
-// property is one of the proxy's, by its path with zeros between.
-func property(path string) (value string, ok bool) {
+// Property is one of the proxy's, by its path with zeros between.
+func Property(path string) (value string, ok bool) {
 	p, n := text(path)
 	if proxyGetProperty(p, n, unsafe.Pointer(&given.value), &given.size) != statusOK {
 		return "", false
@@ -99,7 +96,7 @@ func property(path string) (value string, ok bool) {
 	return unsafe.String(given.value, given.size), true
 }
 
-func responseHeader(name string) (value string, ok bool) {
+func ResponseHeader(name string) (value string, ok bool) {
 	p, n := text(name)
 	if proxyGetHeaderMapValue(mapResponseHeaders, p, n, unsafe.Pointer(&given.value), &given.size) != statusOK {
 		return "", false
@@ -107,15 +104,15 @@ func responseHeader(name string) (value string, ok bool) {
 	return unsafe.String(given.value, given.size), true
 }
 
-// setRequestHeader replaces a header of the request.
-func setRequestHeader(name, value string) error {
+// SetRequestHeader replaces a header of the request.
+func SetRequestHeader(name, value string) error {
 	p, n := text(name)
 	q, m := text(value)
 	return statusError(proxyReplaceHeaderMapValue(mapRequestHeaders, p, n, q, m))
 }
 
-// getShared returns what workers share by a name, and its number; nil and 0 if it is nothing.
-func getShared(key string) (value []byte, cas uint32) {
+// GetShared returns what workers share by a name, and its number; nil and 0 if it is nothing.
+func GetShared(key string) (value []byte, cas uint32) {
 	p, n := text(key)
 	if proxyGetSharedData(p, n, unsafe.Pointer(&given.value), &given.size, &given.number) != statusOK {
 		return nil, 0
@@ -123,26 +120,26 @@ func getShared(key string) (value []byte, cas uint32) {
 	return unsafe.Slice(given.value, given.size), given.number
 }
 
-// setShared replaces it if it still has that number, and else returns errChanged.
-func setShared(key string, value []byte, cas uint32) error {
+// SetShared replaces it if it still has that number, and else returns ErrChanged.
+func SetShared(key string, value []byte, cas uint32) error {
 	p, n := text(key)
 	status := proxySetSharedData(p, n, unsafe.SliceData(value), int32(len(value)), cas)
 	if status == statusCasMismatch {
-		return errChanged
+		return ErrChanged
 	}
 	return statusError(status)
 }
 
-// counter is made when it is first needed: the proxy keeps each that is made for ever.
-type counter struct {
-	name   string
+// Counter is made when it is first needed: the proxy keeps each that is made for ever.
+type Counter struct {
+	Name   string
 	metric uint32
 	made   bool
 }
 
-func (c *counter) add() {
+func (c *Counter) Add() {
 	if !c.made {
-		p, n := text(c.name)
+		p, n := text(c.Name)
 		if proxyDefineMetric(metricCounter, p, n, &given.number) != statusOK {
 			return
 		}
