@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,12 +48,11 @@ func (b *bench) annotation(ctx context.Context) (err error) {
 	return nil
 }
 
-// annotated is a function whose annotations change. With an input of which a request lacks one of the headers, the
-// filter refuses the request; without one the request gets to the function.
-type annotated struct {
-	name    string
+// changed is what changes from one to the other and back, so that the gateway refuses requests or answers them.
+type changed struct {
+	host    string
 	gateway netip.AddrPort
-	client  kubernetes.Interface
+	change  func(ctx context.Context, refuse bool) error
 }
 
 // kubernetes is a client that makes as many requests at a time as it is asked to.
@@ -65,27 +65,43 @@ func (b *bench) kubernetes() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(server)
 }
 
-// annotated deploys one, whose part has the same name.
-func (b *bench) annotated(ctx context.Context, client kubernetes.Interface, name string) (*annotated, error) {
+// annotated is a function whose annotations change, in a part of the same name. With an input of which a request
+// lacks one of the headers, the filter refuses the request; without one the request gets to the function.
+func (b *bench) annotated(ctx context.Context, client kubernetes.Interface, name string) (*changed, error) {
 	idle := map[string]string{"headstart.dev/scale-to-zero": "1h"}
-	if err := b.Deploy(ctx, world.Function{Name: name, Part: name, Replicas: 1, Annotations: idle}); err != nil {
+	f := world.Function{Name: name, Part: name, Replicas: 1, Annotations: idle}
+	if err := b.Deploy(ctx, f); err != nil {
 		return nil, err
 	}
+	return b.changed(ctx, f.Host(), func(ctx context.Context, refuse bool) error {
+		input, store := "null", "null"
+		if refuse {
+			input, store = strconv.Quote(testbed.Input), strconv.Quote(world.StoreName)
+		}
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"headstart.dev/input":%s,"headstart.dev/store":%s}}}`, input, store)
+		_, err := client.CoreV1().Services(world.Functions).Patch(ctx, name, types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{})
+		return err
+	})
+}
+
+// changed waits for the gateway to answer requests.
+func (b *bench) changed(ctx context.Context, host string, change func(context.Context, bool) error) (*changed, error) {
 	gateway, err := b.Gateway(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a := &annotated{name: name, gateway: gateway, client: client}
-	return a, await(ctx, a.answers, http.StatusOK)
+	c := &changed{host: host, gateway: gateway, change: change}
+	return c, await(ctx, c.answers, http.StatusOK)
 }
 
 // answers is the status of a request without the key.
-func (a *annotated) answers(ctx context.Context) (int, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.gateway.String()+"/healthz", nil)
+func (c *changed) answers(ctx context.Context) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.gateway.String()+"/healthz", nil)
 	if err != nil {
 		return 0, err
 	}
-	r.Host = world.Function{Name: a.name}.Host()
+	r.Host = c.host
 	r.Header.Set("x-bucket", testbed.Bucket)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -97,27 +113,20 @@ func (a *annotated) answers(ctx context.Context) (int, error) {
 }
 
 // rounds returns how long the changes took, each way.
-func (a *annotated) rounds(ctx context.Context) (took []time.Duration, err error) {
-	const patch = `{"metadata":{"annotations":{"headstart.dev/input":%s,"headstart.dev/store":%s}}}`
-	services := a.client.CoreV1().Services(world.Functions)
-	for range annotationRounds {
-		for _, change := range []struct {
-			patch string
-			want  int
-		}{
-			{fmt.Sprintf(patch, `"`+testbed.Input+`"`, `"`+world.StoreName+`"`), http.StatusBadRequest},
-			{fmt.Sprintf(patch, "null", "null"), http.StatusOK},
-		} {
-			began := time.Now()
-			if _, err := services.Patch(ctx, a.name, types.MergePatchType, []byte(change.patch),
-				metav1.PatchOptions{}); err != nil {
-				return nil, err
-			}
-			if err := await(ctx, a.answers, change.want); err != nil {
-				return nil, err
-			}
-			took = append(took, time.Since(began))
+func (c *changed) rounds(ctx context.Context) (took []time.Duration, err error) {
+	for n := range 2 * annotationRounds {
+		refuse, want := n%2 == 0, http.StatusOK
+		if refuse {
+			want = http.StatusBadRequest
 		}
+		began := time.Now()
+		if err := c.change(ctx, refuse); err != nil {
+			return nil, err
+		}
+		if err := await(ctx, c.answers, want); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.host, err)
+		}
+		took = append(took, time.Since(began))
 	}
 	return took, nil
 }
