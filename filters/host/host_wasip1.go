@@ -67,13 +67,17 @@ func logText(level uint32, s string) {
 	proxyLog(level, p, n) // there is nobody to tell if that does not work either
 }
 
-func LogError(s string)   { logText(levelError, s) }
+// LogError logs an error, for which nobody else is told.
+func LogError(s string) { logText(levelError, s) }
+
+// LogWarning logs what the filter goes on with.
 func LogWarning(s string) { logText(levelWarning, s) }
 
 // monotonic is WASI's clock that never goes back. All workers of a proxy have the same,
 // which Go's own time does not show: it begins with each of them anew.
 const monotonic = 1
 
+// Clock is the time since some begin, the same in all workers of a proxy.
 func Clock() time.Duration {
 	clockTimeGet(monotonic, 1, &given.time) // never fails for this clock
 	return time.Duration(given.time)
@@ -96,6 +100,7 @@ func Property(path string) (value string, ok bool) {
 	return unsafe.String(given.value, given.size), true
 }
 
+// ResponseHeader is a header of the answer.
 func ResponseHeader(name string) (value string, ok bool) {
 	p, n := text(name)
 	if proxyGetHeaderMapValue(mapResponseHeaders, p, n, unsafe.Pointer(&given.value), &given.size) != statusOK {
@@ -137,6 +142,7 @@ type Counter struct {
 	made   bool
 }
 
+// Add counts one more.
 func (c *Counter) Add() {
 	if !c.made {
 		p, n := text(c.Name)
