@@ -47,7 +47,9 @@ func newTable(c *filterapi.Config) *table {
 	if t.endpoint != "" { // routes are not Headstart's
 		of = "cluster_metadata"
 	}
-	t.property = "xds\x00" + of + "\x00filter_metadata\x00" + filterapi.MetadataNamespace + "\x00" + filterapi.MetadataPrefetch
+	t.property = strings.Join([]string{
+		"xds", of, "filter_metadata", filterapi.MetadataNamespace, filterapi.MetadataPrefetch,
+	}, "\x00")
 	return t
 }
 

@@ -57,7 +57,8 @@ const (
 
 // New returns a filter that knows no function, and stands behind another one.
 func New(before types.VMContext) *VM {
-	return &VM{before: before, functions: map[string]*function{}, requests: map[uint32]request{}, avoided: host.Counter{Name: avoidedMetric}}
+	return &VM{before: before, functions: map[string]*function{}, requests: map[uint32]request{},
+		avoided: host.Counter{Name: avoidedMetric}}
 }
 
 // Expect takes over expectations, as filterapi.RouteConfig has them. If there is anything wrong with them it takes

@@ -202,8 +202,8 @@ func TestAPluginThatHasEnded(t *testing.T) {
 }
 
 // A daemon that an attacker has taken over, or that is away while the function gains an input, has a mesh's filter
-// pick an instance for it. No instance gets a request without its input: what the gateway has of the function comes first,
-// also if it cannot be read here, and then no instance is picked.
+// pick an instance for it. No instance gets a request without its input: what the gateway has of the function comes
+// first, also if it cannot be read here, and then no instance is picked.
 func TestAttackADaemonPicksAFunctionWithAnInput(t *testing.T) {
 	cluster, text := config(t)
 	for name, c := range map[string]struct {

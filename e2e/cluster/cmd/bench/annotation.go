@@ -78,7 +78,8 @@ func (b *bench) annotated(ctx context.Context, client kubernetes.Interface, name
 		if refuse {
 			input, store = strconv.Quote(testbed.Input), strconv.Quote(world.StoreName)
 		}
-		patch := fmt.Sprintf(`{"metadata":{"annotations":{"headstart.dev/input":%s,"headstart.dev/store":%s}}}`, input, store)
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"headstart.dev/input":%s,"headstart.dev/store":%s}}}`,
+			input, store)
 		_, err := client.CoreV1().Services(world.Functions).Patch(ctx, name, types.MergePatchType, []byte(patch),
 			metav1.PatchOptions{})
 		return err
