@@ -63,7 +63,7 @@ func SetShared(key string, value []byte, cas uint32) error {
 	return err
 }
 
-// Counter is made when it is first needed: the proxy keeps each that is made for ever.
+// Counter is defined at its first Add, as the proxy keeps each metric until it ends.
 type Counter struct{ Name string }
 
 // Add counts one more.
