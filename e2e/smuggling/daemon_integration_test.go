@@ -24,14 +24,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
-	"github.com/headstart-mesh/headstart/shim/buffer"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
-	"github.com/headstart-mesh/headstart/shim/source"
-	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -64,7 +64,7 @@ func startDaemon(t testing.TB, socket string) *daemon {
 		t.Fatal(err)
 	}
 	memory := func(string, string) (source.Source, error) { return &sourcetest.Memory{}, nil }
-	e := engine.New(memory, nil, buf, func(engine.Outcome) {})
+	e := objects.New(memory, nil, buf, func(objects.Outcome) {})
 	functions := ingress.NewFunctions()
 	var list []*nodeapi.Function
 	for _, name := range names {
@@ -72,7 +72,7 @@ func startDaemon(t testing.TB, socket string) *daemon {
 			InputLimit: 1 << 20, RequestTimeout: durationpb.New(patience), ReadyTimeout: durationpb.New(patience)})
 	}
 	functions.Set(list)
-	in := ingress.New(ingress.Config{Node: "edge", Functions: functions, ControlPlane: d, Instances: d, Engine: e, Peers: http.DefaultTransport,
+	in := ingress.New(ingress.Config{Node: "edge", Functions: functions, ControlPlane: d, Instances: d, Objects: e, Peers: http.DefaultTransport,
 		Metrics: ingress.NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
 	gateway := in.Gateway()
 	l, err := net.Listen("unix", socket)

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
-	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 // part is what of an input a read gets.

@@ -15,12 +15,12 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/headstart-mesh/headstart/shim/buffer"
-	"github.com/headstart-mesh/headstart/shim/buffer/buffertest"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer/buffertest"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
-	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 const readyTimeout = 20 * time.Second

@@ -12,9 +12,9 @@ import (
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
-	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 // activate asks for an instance, until then. An input that cannot be had fails the request now,

@@ -7,11 +7,11 @@ import (
 	"strconv"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
-	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 // begin says that the instance works on the request, until end is called.
@@ -52,7 +52,7 @@ func setDepth(h http.Header, depth int) {
 
 // bufferedBody is a request's own body as an input of which the buffer may have a part only:
 // that is never taken for all of it.
-type bufferedBody struct{ *engine.Input }
+type bufferedBody struct{ *objects.Input }
 
 // Object implements Input. Once the body is whole, its size is known.
 func (b bufferedBody) Object(ctx context.Context) (source.Object, error) {

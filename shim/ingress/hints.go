@@ -8,9 +8,9 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -19,7 +19,7 @@ const (
 	// millisecond behind unless its client went away.
 	hintLife = 5 * time.Second
 	// hintsOpen bounds the hints that no request has followed yet. It is half of what
-	// the engine takes: requests must find room beside them.
+	// the node takes: requests must find room beside them.
 	hintsOpen = 512
 )
 
@@ -33,7 +33,7 @@ type hints struct {
 
 type hint struct {
 	function string
-	inputs   []*engine.Input
+	inputs   []*objects.Input
 	timer    *time.Timer
 }
 
@@ -99,9 +99,9 @@ func (in *Ingress) hint(ctx context.Context, id string, f *nodeapi.Function, ref
 		in.config.Metrics.hint(hintRefused)
 		return malformedHint()
 	}
-	fetch := func() (inputs []*engine.Input) {
+	fetch := func() (inputs []*objects.Input) {
 		for _, name := range refs.Names() {
-			inputs = append(inputs, in.config.Engine.Fetch(ctx, fetchRequest(id, f, name, refs[name])))
+			inputs = append(inputs, in.config.Objects.Fetch(ctx, fetchRequest(id, f, name, refs[name])))
 		}
 		return inputs
 	}
@@ -123,7 +123,7 @@ func malformedHint() *problem.Problem {
 }
 
 // add returns false for a hint that is not followed: the request itself will fetch.
-func (h *hints) add(id, function string, fetch func() []*engine.Input) bool {
+func (h *hints) add(id, function string, fetch func() []*objects.Input) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open[id] != nil {

@@ -13,11 +13,11 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
 // hint is what the filter sends ahead of a request.
@@ -203,7 +203,7 @@ func TestExpectStartsTheFetch(t *testing.T) {
 	fetches := r.countFetches()
 	ref, id := r.put("some", "", []byte("input")), newID()
 	r.Expect(&nodeapi.Expect{Request: id, Function: withInput, Instance: target, Input: ref})
-	if o := <-r.outcomes; o != (engine.Outcome{Function: withInput, Store: "edge", Bytes: 5, Began: o.Began, Ended: o.Ended}) {
+	if o := <-r.outcomes; o != (objects.Outcome{Function: withInput, Store: "edge", Bytes: 5, Began: o.Began, Ended: o.Ended}) {
 		t.Errorf("the fetch ended with %+v", o)
 	}
 	req := request(t, "POST", withInput, id, ref, nil)

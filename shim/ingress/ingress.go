@@ -15,10 +15,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -61,7 +61,7 @@ type Config struct {
 	Functions    *Functions
 	ControlPlane ControlPlane
 	Instances    Instances
-	Engine       *engine.Engine
+	Objects      *objects.Cache
 	// Peers sends requests to other nodes' daemons.
 	Peers http.RoundTripper
 	// Mesh may be nil: no instance is in one.

@@ -13,12 +13,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
-	"github.com/headstart-mesh/headstart/shim/buffer"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
-	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -28,7 +28,7 @@ type stored []storedInput
 // storedInput is one of them. The one without a name may take the place of the request's body.
 type storedInput struct {
 	name, reference string
-	input           *engine.Input // nil: another node fetches it
+	input           *objects.Input // nil: another node fetches it
 }
 
 func newStored(references reference.Inputs) (s stored) {
@@ -48,7 +48,7 @@ func (s stored) references() reference.Inputs {
 }
 
 // unnamed is the input without a name, nil if the request has none here.
-func (s stored) unnamed() *engine.Input {
+func (s stored) unnamed() *objects.Input {
 	if len(s) > 0 && s[0].name == "" {
 		return s[0].input
 	}
@@ -69,14 +69,14 @@ func (s stored) late() string {
 func (in *Ingress) fetch(ctx context.Context, p *parked) {
 	for i, one := range p.stored {
 		if one.input == nil {
-			p.stored[i].input = in.config.Engine.Fetch(ctx, fetchRequest(p.id, p.function, one.name, one.reference))
+			p.stored[i].input = in.config.Objects.Fetch(ctx, fetchRequest(p.id, p.function, one.name, one.reference))
 		}
 	}
 	in.hints.drop(p.id)
 }
 
-func fetchRequest(id string, f *nodeapi.Function, name, reference string) engine.Request {
-	return engine.Request{ID: id, Name: name, Function: f.GetName(), Store: f.GetStore(), Reference: reference,
+func fetchRequest(id string, f *nodeapi.Function, name, reference string) objects.Request {
+	return objects.Request{ID: id, Name: name, Function: f.GetName(), Store: f.GetStore(), Reference: reference,
 		Limit: f.GetInputLimit()}
 }
 

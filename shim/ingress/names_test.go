@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
 )
 
 // masked has the function take two inputs with names as well.
@@ -203,7 +203,7 @@ func TestNamedInputsAreHandedOver(t *testing.T) {
 		t.Errorf("it saw %q after %d fetches", got, fetches.Load())
 	}
 	for range 2 {
-		if o := <-p.gateway.outcomes; o != (engine.Outcome{
+		if o := <-p.gateway.outcomes; o != (objects.Outcome{
 			Function: withInput, Store: "edge", Reason: "InputCancelled", Began: o.Began, Ended: o.Ended,
 		}) {
 			t.Errorf("the gateway's own fetch ended with %+v", o)

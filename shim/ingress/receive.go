@@ -6,9 +6,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
-	"github.com/headstart-mesh/headstart/shim/source/body"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/source/body"
 )
 
 // degradedNotBuffered is the value of tracing.Degraded on a request whose body is its input
@@ -28,11 +28,11 @@ func (in *Ingress) receive(ctx context.Context, r *http.Request, p *parked) erro
 		return nil
 	}
 	p.body.Duplex()
-	input, err := in.config.Engine.Receive(ctx,
-		engine.Request{ID: p.id, Function: p.function.GetName(), Store: schemeBody, Limit: p.function.GetInputLimit()},
+	input, err := in.config.Objects.Receive(ctx,
+		objects.Request{ID: p.id, Function: p.function.GetName(), Store: schemeBody, Limit: p.function.GetInputLimit()},
 		body.Body{From: p.body, Size: r.ContentLength, ContentType: r.Header.Get("Content-Type"), Interrupt: p.body.Interrupt})
 	switch {
-	case engine.IsTooLarge(err):
+	case objects.IsTooLarge(err):
 		return err
 	case err != nil:
 		trace.SpanFromContext(ctx).SetAttributes(tracing.Degraded.String(degradedNotBuffered))
@@ -59,7 +59,7 @@ func (in *Ingress) forget(ctx context.Context, p *parked) {
 }
 
 // untilFailed waits until an input has failed or ctx has ended, and returns the failure.
-func untilFailed(ctx context.Context, input *engine.Input) error {
+func untilFailed(ctx context.Context, input *objects.Input) error {
 	if err := input.Wait(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}

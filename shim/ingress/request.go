@@ -16,13 +16,13 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/proxy"
-	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 // Values of tracing.Degraded on requests.
@@ -43,9 +43,9 @@ type parked struct {
 	function *nodeapi.Function // nil until it is known to be deployed
 	stored   stored
 	body     *proxy.Body
-	received *engine.Input // the body on its way into the buffer; nil: it does not go there
-	depth    int           // of calls of functions by functions
-	caller   string        // the function that makes the request, if that is certain
+	received *objects.Input // the body on its way into the buffer; nil: it does not go there
+	depth    int            // of calls of functions by functions
+	caller   string         // the function that makes the request, if that is certain
 	// tell has the daemon that handed the request over know how far it is.
 	tell  func(progress string)
 	began time.Time
@@ -54,12 +54,12 @@ type parked struct {
 }
 
 // inputs are those that the request has here: stored ones, and its body.
-func (p *parked) inputs() []*engine.Input {
-	inputs := []*engine.Input{p.received}
+func (p *parked) inputs() []*objects.Input {
+	inputs := []*objects.Input{p.received}
 	for _, one := range p.stored {
 		inputs = append(inputs, one.input)
 	}
-	return slices.DeleteFunc(inputs, func(i *engine.Input) bool { return i == nil })
+	return slices.DeleteFunc(inputs, func(i *objects.Input) bool { return i == nil })
 }
 
 // deliveryGrace is how much longer than its ready timeout a request may wait before it

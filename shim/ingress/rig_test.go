@@ -28,15 +28,15 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
-	"github.com/headstart-mesh/headstart/shim/buffer"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
-	"github.com/headstart-mesh/headstart/shim/source"
-	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -59,7 +59,7 @@ const (
 	soon = 10 * time.Second
 )
 
-// rig is one node: the real ingress, engine and buffer between a store in memory and
+// rig is one node: the real ingress, objects and buffer between a store in memory and
 // functions over real HTTP.
 type rig struct {
 	*ingress.Ingress
@@ -71,7 +71,7 @@ type rig struct {
 	instances  *instances
 	dir, named string // what the instance sees as /headstart/input and /headstart/inputs
 	gateway    *http.Client
-	outcomes   chan engine.Outcome
+	outcomes   chan objects.Outcome
 	logs       *log
 	mesh       *mesh
 	deliveries *deliveries
@@ -111,7 +111,7 @@ func newNodeNamed(t testing.TB, node string, peers http.RoundTripper) *rig {
 func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer.Buffer, state string) *rig {
 	t.Helper()
 	r := &rig{store: &sourcetest.Memory{}, buffer: buf, registry: prometheus.NewRegistry(), functions: ingress.NewFunctions(),
-		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), named: filepath.Join(state, "inputs"), outcomes: make(chan engine.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
+		cp: &controlPlane{held: map[string]int32{}}, dir: filepath.Join(state, "input"), named: filepath.Join(state, "inputs"), outcomes: make(chan objects.Outcome, 2048), logs: &log{}, mesh: &mesh{}, deliveries: &deliveries{}}
 	if err := errors.Join(os.Mkdir(r.dir, 0o755), os.Mkdir(r.named, 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer
 	}
 	inputs := &staging.Dir{Input: input, Named: named}
 	r.instances = &instances{inputs: inputs}
-	e := engine.New(func(string, string) (source.Source, error) {
+	e := objects.New(func(string, string) (source.Source, error) {
 		if r.blind {
 			return blindSource{}, nil
 		}
@@ -133,13 +133,13 @@ func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer
 			return r.source, nil
 		}
 		return r.store, nil
-	}, nil, buf, func(o engine.Outcome) { r.outcomes <- o })
+	}, nil, buf, func(o objects.Outcome) { r.outcomes <- o })
 	r.functions.Set([]*nodeapi.Function{
 		{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withoutInput, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withBody, BodyInput: true, InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 	})
-	r.Ingress = ingress.New(ingress.Config{Node: node, Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Engine: e, Peers: peers,
+	r.Ingress = ingress.New(ingress.Config{Node: node, Functions: r.functions, ControlPlane: r.cp, Instances: r.instances, Objects: e, Peers: peers,
 		Mesh: r.mesh, Deliveries: r.deliveries, Metrics: ingress.NewMetrics(r.registry), Log: slog.New(slog.NewJSONHandler(r.logs, nil))})
 	r.Hasten()
 	t.Cleanup(func() {

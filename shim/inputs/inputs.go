@@ -15,9 +15,9 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/headstart-mesh/headstart/shim/buffer"
-	"github.com/headstart-mesh/headstart/shim/buffer/remote"
-	"github.com/headstart-mesh/headstart/shim/source/secret"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer/remote"
+	"github.com/headstart-mesh/headstart/shim/objects/source/secret"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headstart-mesh/headstart/shim/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 )
 
 // withDirectories is a configuration in directories of its own.

@@ -13,13 +13,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
-	"github.com/headstart-mesh/headstart/shim/buffer"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
-	"github.com/headstart-mesh/headstart/shim/source"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -37,7 +37,7 @@ type job struct {
 	// turn holds who looks after the fields below. A pod may have several containers.
 	turn chan struct{}
 
-	input       *engine.Input // nil: not being fetched
+	input       *objects.Input // nil: not being fetched
 	deadline    time.Time
 	endDelivery func()
 }
@@ -65,7 +65,7 @@ func (j *job) fetch() {
 		return
 	}
 	j.deadline = time.Now().Add(j.about.GetReadyTimeout().AsDuration())
-	j.input = j.config.Engine.Fetch(j.trace, engine.Request{ID: Name + ":" + j.id, Function: quota(j.about.GetName()),
+	j.input = j.config.Objects.Fetch(j.trace, objects.Request{ID: Name + ":" + j.id, Function: quota(j.about.GetName()),
 		Store: j.about.GetStore(), Reference: j.about.GetInput(), Limit: j.about.GetInputLimit()})
 	j.endDelivery = j.config.Deliveries.Begin(j.id, sandboxes.Delivery{Request: Name,
 		Inputs: map[string]sandboxes.Input{"": j.input}, Traceparent: tracing.Traceparent(j.trace)})

@@ -11,9 +11,9 @@ import (
 
 	"go.opentelemetry.io/otel"
 
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -39,7 +39,7 @@ var errUnknown = problem.New(http.StatusServiceUnavailable, "JobUnknown", "",
 
 // Config is what a set is made of.
 type Config struct {
-	Engine *engine.Engine
+	Objects *objects.Cache
 	// Deliveries serve the inputs by the sandboxes' sockets.
 	Deliveries sandboxes.Deliveries
 	Log        *slog.Logger

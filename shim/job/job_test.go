@@ -14,14 +14,14 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/headstart-mesh/headstart/shim/buffer"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/job"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
-	"github.com/headstart-mesh/headstart/shim/source"
-	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -74,12 +74,12 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.dir = &staging.Dir{Input: root}
-	fetches := engine.New(func(string, string) (source.Source, error) { return r.store, nil }, nil, buf, func(o engine.Outcome) {
+	fetches := objects.New(func(string, string) (source.Source, error) { return r.store, nil }, nil, buf, func(o objects.Outcome) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.functions = append(r.functions, o.Function)
 	})
-	r.Set = job.New(job.Config{Engine: fetches, Deliveries: deliveries{r}, Log: slog.New(slog.DiscardHandler)})
+	r.Set = job.New(job.Config{Objects: fetches, Deliveries: deliveries{r}, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() {
 		r.Close()
 		if err := fetches.Close(context.Background()); err != nil {

@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/netip"
 
-	"github.com/headstart-mesh/headstart/shim/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
 // Endpoint is where an instance takes requests.
@@ -38,7 +38,7 @@ type Delivery struct {
 	Traceparent string
 }
 
-// Input is a request's input as it arrives; see engine.Input.
+// Input is a request's input as it arrives; see objects.Input.
 type Input interface {
 	Object(ctx context.Context) (source.Object, error)
 	Wait(ctx context.Context) error

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/problem"
-	"github.com/headstart-mesh/headstart/shim/source"
-	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 )
 
 // nameServer has all names resolve to these addresses, for the whole process.

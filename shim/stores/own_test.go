@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
-	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 // withList returns the stores of a node with a list of its own, and what writes that: as Kubernetes does, which

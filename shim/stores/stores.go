@@ -18,12 +18,12 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/http"
+	"github.com/headstart-mesh/headstart/shim/objects/source/redis"
+	"github.com/headstart-mesh/headstart/shim/objects/source/s3"
+	"github.com/headstart-mesh/headstart/shim/objects/source/secret"
 	"github.com/headstart-mesh/headstart/shim/problem"
-	"github.com/headstart-mesh/headstart/shim/source"
-	"github.com/headstart-mesh/headstart/shim/source/http"
-	"github.com/headstart-mesh/headstart/shim/source/redis"
-	"github.com/headstart-mesh/headstart/shim/source/s3"
-	"github.com/headstart-mesh/headstart/shim/source/secret"
 )
 
 // Stores are a node's.

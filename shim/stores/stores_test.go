@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
-	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 const accessKey = "access_key_id = AKIDEXAMPLE\nsecret_access_key = wJalrXUtnFEMI\n"

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
-	"github.com/headstart-mesh/headstart/shim/source"
 )
 
 var frames = source.Reference{Scheme: "redis", Bucket: "jobs", Key: "frames"}

@@ -23,17 +23,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/headstart-mesh/headstart/shim/buffer"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/readiness"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
-	"github.com/headstart-mesh/headstart/shim/source"
-	"github.com/headstart-mesh/headstart/shim/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
 
@@ -89,8 +89,8 @@ func newNode(t *testing.T, program ...string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fetches := engine.New(func(string, string) (source.Source, error) { return n.store, nil }, nil, buf, func(engine.Outcome) {})
-	in := ingress.New(ingress.Config{Node: "edge", Functions: functions, ControlPlane: n, Instances: n, Engine: fetches, Deliveries: sockets, Metrics: ingress.NewMetrics(registry), Log: log})
+	fetches := objects.New(func(string, string) (source.Source, error) { return n.store, nil }, nil, buf, func(objects.Outcome) {})
+	in := ingress.New(ingress.Config{Node: "edge", Functions: functions, ControlPlane: n, Instances: n, Objects: fetches, Deliveries: sockets, Metrics: ingress.NewMetrics(registry), Log: log})
 	n.gateway = httptest.NewServer(in.Gateway())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/headstart-mesh/headstart/shim/buffer/remote"
 	"github.com/headstart-mesh/headstart/shim/inputs"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer/remote"
 )
 
 // config is what the flags say.

@@ -16,8 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
-	"github.com/headstart-mesh/headstart/shim/buffer"
-	"github.com/headstart-mesh/headstart/shim/engine"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/inputs"
@@ -27,6 +25,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/probe"
 	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
@@ -69,7 +69,7 @@ func run(ctx context.Context, c config) (err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	// Inputs: stores -> engine -> buffer.
+	// Inputs: stores -> objects -> buffer.
 	kept, err := inputs.Open(c.inputsOf(log))
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer allowed.Close()
-	fetches := engine.New(allowed.Source, allowed.Shared, kept.Buffer, engine.NewMetrics(registry))
+	fetches := objects.New(allowed.Source, allowed.Shared, kept.Buffer, objects.NewMetrics(registry))
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control planes. They are told of the instances from their adoption on.
@@ -95,7 +95,7 @@ func run(ctx context.Context, c config) (err error) {
 		Job:     func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
 		Caller:  func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
 		Metrics: functionapi.NewMetrics(registry), Log: log})
-	jobs := job.New(job.Config{Engine: fetches, Deliveries: sockets, Log: log})
+	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
 	platform, err = c.open(ctx, below{node: me.name, otlp: c.otlpCredentials(me), functions: functions,
 		uplink: up, jobs: jobs, registry: registry,
@@ -111,7 +111,7 @@ func run(ctx context.Context, c config) (err error) {
 	peers := proxy.NewPeerTransport(me.peer, traffic.Opened)
 	defer peers.CloseIdleConnections()
 	requests := ingress.New(ingress.Config{Node: me.name, Functions: functions, ControlPlane: up,
-		Instances: platform.sandboxes, Engine: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: sockets,
+		Instances: platform.sandboxes, Objects: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: sockets,
 		Metrics: ingress.NewMetrics(registry), Log: log})
 	process := rand.Text() // no other daemon of the node has this name
 	var gone func(consumer string) bool

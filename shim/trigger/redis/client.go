@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headstart-mesh/headstart/shim/source/address"
-	"github.com/headstart-mesh/headstart/shim/source/ranged"
+	"github.com/headstart-mesh/headstart/shim/objects/source/address"
+	"github.com/headstart-mesh/headstart/shim/objects/source/ranged"
 )
 
 // connections is how many a client may have: each stream has one that waits. Few are kept
