@@ -64,7 +64,7 @@ func startDaemon(t testing.TB, socket string) *daemon {
 		t.Fatal(err)
 	}
 	memory := func(string, string) (source.Source, error) { return &sourcetest.Memory{}, nil }
-	e := objects.New(memory, nil, buf, func(objects.Outcome) {})
+	e := objects.New(objects.Config{Sources: memory, Buffer: buf})
 	functions := ingress.NewFunctions()
 	var list []*nodeapi.Function
 	for _, name := range names {

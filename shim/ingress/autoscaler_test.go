@@ -225,12 +225,7 @@ func TestAnotherAutoscalerWaitsForTheSize(t *testing.T) {
 // blindSource never says anything of an object.
 type blindSource struct{}
 
-func (blindSource) Stat(ctx context.Context, _ source.Reference) (source.Object, error) {
-	<-ctx.Done()
-	return source.Object{}, ctx.Err()
-}
-
-func (blindSource) Fetch(ctx context.Context, _ source.Reference, _ func(source.Object) (io.WriterAt, error)) error {
+func (blindSource) Fetch(ctx context.Context, _ source.Reference, _ string, _ func(source.Object) (io.WriterAt, error)) error {
 	<-ctx.Done()
 	return errors.Join(ctx.Err())
 }

@@ -54,7 +54,7 @@ func BenchmarkFairColdP99(b *testing.B) {
 	})
 	r.gateway = unixClient(b, serveUnix(b, r.Gateway()))
 	r.source = ranged.Source{Fetcher: ranged.New("edge", 1<<20), Schemes: []string{"s3"}, Buckets: []string{"inputs"},
-		Object: func(ref source.Reference) (ranged.Object, error) {
+		Object: func(ref source.Reference, _ string) (ranged.Object, error) {
 			return benchObject{drips: strings.HasPrefix(ref.Key, "flood")}, nil
 		}}
 	r.instances.ready = func(ctx context.Context, _ string) (netip.AddrPort, error) {
@@ -179,11 +179,6 @@ func (o benchObject) Open(ctx context.Context, at, end int64, _ *source.Object) 
 		answer.Body = io.NopCloser(bytes.NewReader(make([]byte, min(end, coldInput)-at)))
 	}
 	return answer, nil
-}
-
-// Stat implements ranged.Object.
-func (o benchObject) Stat(context.Context) (source.Object, error) {
-	return source.Object{Size: coldInput, Version: "v"}, nil
 }
 
 // drip gives a byte each second.

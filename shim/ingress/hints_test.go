@@ -203,7 +203,7 @@ func TestExpectStartsTheFetch(t *testing.T) {
 	fetches := r.countFetches()
 	ref, id := r.put("some", "", []byte("input")), newID()
 	r.Expect(&nodeapi.Expect{Request: id, Function: withInput, Instance: target, Input: ref})
-	if o := <-r.outcomes; o != (objects.Outcome{Function: withInput, Store: "edge", Bytes: 5, Began: o.Began, Ended: o.Ended}) {
+	if o := <-r.outcomes; o != (objects.Outcome{Function: withInput, Store: "edge", Way: objects.WayStore, Bytes: 5, Began: o.Began, Ended: o.Ended}) {
 		t.Errorf("the fetch ended with %+v", o)
 	}
 	req := request(t, "POST", withInput, id, ref, nil)

@@ -204,7 +204,7 @@ func TestNamedInputsAreHandedOver(t *testing.T) {
 	}
 	for range 2 {
 		if o := <-p.gateway.outcomes; o != (objects.Outcome{
-			Function: withInput, Store: "edge", Reason: "InputCancelled", Began: o.Began, Ended: o.Ended,
+			Function: withInput, Store: "edge", Reason: "InputCancelled", Way: o.Way, Began: o.Began, Ended: o.Ended,
 		}) {
 			t.Errorf("the gateway's own fetch ended with %+v", o)
 		}

@@ -125,7 +125,7 @@ func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer
 	}
 	inputs := &staging.Dir{Input: input, Named: named}
 	r.instances = &instances{inputs: inputs}
-	e := objects.New(func(string, string) (source.Source, error) {
+	e := objects.New(objects.Config{Sources: func(string, string) (source.Source, error) {
 		if r.blind {
 			return blindSource{}, nil
 		}
@@ -133,7 +133,7 @@ func newNodeOver(t testing.TB, node string, peers http.RoundTripper, buf *buffer
 			return r.source, nil
 		}
 		return r.store, nil
-	}, nil, buf, func(o objects.Outcome) { r.outcomes <- o })
+	}, Buffer: buf, Age: time.Hour, Metrics: outcomes(r.outcomes)})
 	r.functions.Set([]*nodeapi.Function{
 		{Name: withInput, HasInput: true, Store: "edge", InputLimit: inputLimit, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
 		{Name: withoutInput, RequestTimeout: durationpb.New(soon), ReadyTimeout: durationpb.New(soon)},
@@ -438,3 +438,9 @@ func (l *log) String() string {
 	defer l.mu.Unlock()
 	return string(slices.Clone(l.lines))
 }
+
+// outcomes takes what becomes of inputs.
+type outcomes chan objects.Outcome
+
+func (o outcomes) Ended(of objects.Outcome) { o <- of }
+func (outcomes) Evicted(string)             {}

@@ -99,7 +99,7 @@ func TestTraceOfAColdRequest(t *testing.T) {
 	for name, want := range map[string]map[attribute.Key]string{
 		tracing.Activation: {tracing.Function: withInput, tracing.FaaSName: withInput, tracing.Request: id, tracing.FaaSInvocationID: id,
 			tracing.FaaSTrigger: "http", tracing.FaaSColdStart: "true", tracing.Node: "edge-1", tracing.Instance: target},
-		tracing.Fetch:    {tracing.InputScheme: "s3", tracing.InputBytes: "5"},
+		tracing.Fetch:    {tracing.InputScheme: "s3", tracing.InputBytes: "5", tracing.InputWay: "store"},
 		tracing.Transfer: {tracing.TransferKind: "local"},
 		tracing.Deliver:  {}, tracing.Execute: {},
 	} {

@@ -52,6 +52,8 @@ type Config struct {
 	// SecretsDir, empty for none.
 	Redis, RedisSecret string
 	RedisLimit         int64
+	// Spare is how many percent of their file systems stay free beside what is kept.
+	Spare int64
 	// Quota is what one function may have; without Bytes three quarters of all tiers.
 	Quota buffer.Quota
 	Log   *slog.Logger
@@ -113,7 +115,7 @@ func Open(c Config) (_ *Inputs, err error) {
 	if disk == nil {
 		return nil, fmt.Errorf("opening the buffer: %s: %w", c.state(c.slots()[0]), buffer.ErrInUse)
 	}
-	tiers := []buffer.Tier{{Name: tierDisk, Limit: c.Disk, Medium: disk}}
+	tiers := []buffer.Tier{{Name: tierDisk, Limit: c.Disk, Spare: c.Spare, Medium: disk}}
 	defer func() {
 		if err != nil {
 			i.Buffer = buffer.New(buffer.Quota{}, tiers...)
@@ -166,7 +168,7 @@ func (c Config) openMemory(i *Inputs, slot string) (*buffer.Tier, error) {
 	if i.Memory, err = staging.OpenMemory(c.memory("instances")); err != nil {
 		return nil, errors.Join(err, files.Close())
 	}
-	return &buffer.Tier{Name: tierMemory, Limit: c.Memory, Largest: c.Memory / memoryShare, Medium: files}, nil
+	return &buffer.Tier{Name: tierMemory, Limit: c.Memory, Largest: c.Memory / memoryShare, Spare: c.Spare, Medium: files}, nil
 }
 
 // clearMemory removes what a daemon left that had a tier in memory.

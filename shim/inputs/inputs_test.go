@@ -249,7 +249,8 @@ func TestBufferMetrics(t *testing.T) {
 		}
 	}
 	want := []string{"headstart_buffer_bytes{disk} 0", "headstart_buffer_bytes{memory} 10", "headstart_buffer_inputs{disk} 0", "headstart_buffer_inputs{memory} 1",
-		"headstart_buffer_limit_bytes{disk} 1.048576e+06", "headstart_buffer_limit_bytes{memory} 1.048576e+06"}
+		"headstart_buffer_limit_bytes{disk} 1.048576e+06", "headstart_buffer_limit_bytes{memory} 1.048576e+06",
+		"headstart_cache_bytes{disk} 0", "headstart_cache_bytes{memory} 0", "headstart_cache_objects{disk} 0", "headstart_cache_objects{memory} 0"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}

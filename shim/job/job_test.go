@@ -61,6 +61,16 @@ func (d deliveries) Begin(instance string, of sandboxes.Delivery) func() {
 
 type deliveries struct{ *rig }
 
+// Ended implements objects.Metrics.
+func (r *rig) Ended(o objects.Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.functions = append(r.functions, o.Function)
+}
+
+// Evicted implements objects.Metrics.
+func (*rig) Evicted(string) {}
+
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	buf, err := buffer.Open(filepath.Join(t.TempDir(), "b"), 1<<20)
@@ -74,11 +84,8 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	r.dir = &staging.Dir{Input: root}
-	fetches := objects.New(func(string, string) (source.Source, error) { return r.store, nil }, nil, buf, func(o objects.Outcome) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.functions = append(r.functions, o.Function)
-	})
+	sources := func(string, string) (source.Source, error) { return r.store, nil }
+	fetches := objects.New(objects.Config{Sources: sources, Buffer: buf, Age: time.Hour, Metrics: r})
 	r.Set = job.New(job.Config{Objects: fetches, Deliveries: deliveries{r}, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() {
 		r.Close()

@@ -2592,7 +2592,10 @@ type Store struct {
 	// With http: hosts that are names must not resolve to private addresses.
 	PublicAddresses bool `protobuf:"varint,160,opt,name=public_addresses,json=publicAddresses,proto3" json:"public_addresses,omitempty"`
 	// Those whose functions may use the store; empty: all. An older daemon does not look.
-	Namespaces    []string `protobuf:"bytes,170,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Namespaces []string `protobuf:"bytes,170,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// How long the answers hold of those of the buckets of which the operator says it: 0: the store is asked for each
+	// request. An older daemon asks.
+	Fresh         map[string]*durationpb.Duration `protobuf:"bytes,180,rep,name=fresh,proto3" json:"fresh,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2707,6 +2710,13 @@ func (x *Store) GetPublicAddresses() bool {
 func (x *Store) GetNamespaces() []string {
 	if x != nil {
 		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *Store) GetFresh() map[string]*durationpb.Duration {
+	if x != nil {
+		return x.Fresh
 	}
 	return nil
 }
@@ -3965,7 +3975,7 @@ const file_node_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
 	"\x13InputTemplatesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd9\x03\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -3981,7 +3991,12 @@ const file_node_proto_rawDesc = "" +
 	"\x10public_addresses\x18\xa0\x01 \x01(\bR\x0fpublicAddresses\x12\x1f\n" +
 	"\n" +
 	"namespaces\x18\xaa\x01 \x03(\tR\n" +
-	"namespaces\"W\n" +
+	"namespaces\x12:\n" +
+	"\x05fresh\x18\xb4\x01 \x03(\v2#.headstart.node.v1.Store.FreshEntryR\x05fresh\x1aS\n" +
+	"\n" +
+	"FreshEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value:\x028\x01\"W\n" +
 	"\bTriggers\x126\n" +
 	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\x12\x13\n" +
 	"\x04more\x18\x82\x01 \x01(\bR\x04more\"\xfa\x01\n" +
@@ -4097,7 +4112,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -4153,12 +4168,13 @@ var file_node_proto_goTypes = []any{
 	nil,                           // 51: headstart.node.v1.FunctionSignals.NamedMetricsEntry
 	nil,                           // 52: headstart.node.v1.Function.EnvEntry
 	nil,                           // 53: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 54: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 55: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 56: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 57: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
+	nil,                           // 54: headstart.node.v1.Store.FreshEntry
+	nil,                           // 55: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 56: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 57: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 58: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 60: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -4189,14 +4205,14 @@ var file_node_proto_depIdxs = []int32{
 	0,  // 25: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	7,  // 26: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
 	9,  // 27: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	58, // 28: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	59, // 28: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
 	39, // 29: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
 	49, // 30: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	59, // 31: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	60, // 31: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
 	13, // 32: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
 	17, // 33: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
 	19, // 34: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	58, // 35: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	59, // 35: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
 	23, // 36: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
 	21, // 37: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
 	22, // 38: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
@@ -4209,36 +4225,38 @@ var file_node_proto_depIdxs = []int32{
 	30, // 45: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
 	31, // 46: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
 	52, // 47: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	58, // 48: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	58, // 49: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	59, // 48: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	59, // 49: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
 	53, // 50: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	33, // 51: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	54, // 52: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	30, // 53: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 54: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	58, // 55: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	55, // 56: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	56, // 57: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	41, // 58: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	41, // 59: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	41, // 60: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	47, // 61: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	57, // 62: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	3,  // 63: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 64: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	40, // 65: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	42, // 66: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	44, // 67: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 68: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 69: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	46, // 70: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	43, // 71: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	45, // 72: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	68, // [68:73] is the sub-list for method output_type
-	63, // [63:68] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	54, // 51: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	33, // 52: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	55, // 53: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	30, // 54: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 55: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	59, // 56: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	56, // 57: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	57, // 58: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	41, // 59: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	41, // 60: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	41, // 61: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	47, // 62: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	58, // 63: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	59, // 64: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	3,  // 65: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 66: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	40, // 67: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	42, // 68: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	44, // 69: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 70: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 71: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	46, // 72: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	43, // 73: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	45, // 74: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	70, // [70:75] is the sub-list for method output_type
+	65, // [65:70] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -4279,7 +4297,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -1,5 +1,5 @@
-// Package objects fetches inputs from their stores into the buffer, once per request and,
-// while it stays the same, once per object, while the sandboxes that will read them start.
+// Package objects fetches inputs from their stores into the buffer while the sandboxes that will read them start,
+// and keeps what it has fetched: a node downloads an object once, as long as that stays the same and there is room.
 package objects
 
 import (
@@ -54,20 +54,31 @@ type Outcome struct {
 	Function, Store string
 	// Reason is the problem's title; empty for success.
 	Reason string
-	// Shared says that the input came by another request's fetch, whose outcome has the
-	// bytes.
-	Shared bool
-	Bytes  int64 // written to the buffer
-	Began  time.Time
-	Ended  time.Time
+	// Way is how the input came to its object, empty if it has none. With others than WayStore
+	// another outcome has the bytes.
+	Way   string
+	Bytes int64 // written to the buffer
+	Began time.Time
+	Ended time.Time
 }
 
-// Cache runs fetches. Its methods may be called at the same time.
+// Config is what a cache is made of.
+type Config struct {
+	// Sources finds a store by its name, for a function.
+	Sources func(function, store string) (source.Source, error)
+	// Rule is what the operator says of a store's bucket; nil: nothing of any.
+	Rule func(store, bucket string) Rule
+	// Buffer is where objects are. The cache is the only one that has entries in it.
+	Buffer *buffer.Buffer
+	// Age is how long an object is kept that nobody uses; 0: not at all.
+	Age time.Duration
+	// Metrics are told of each input when it has ended, and of what is evicted; nil: nobody is.
+	Metrics Metrics
+}
+
+// Cache has the objects of a node. Its methods may be called at the same time.
 type Cache struct {
-	sources func(function, store string) (source.Source, error)
-	shared  func(store, bucket string) bool
-	buffer  *buffer.Buffer
-	observe func(Outcome)
+	Config
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -78,8 +89,13 @@ type Cache struct {
 	inputs map[key]*Input // those with owners
 	count  map[string]int // how many of them a function has
 	shares *fair.Share    // and namespaces
-	// leaders are those whose fetches others may share. They have owners or sharers.
-	leaders map[object]*Input
+
+	slots   map[Key]*slot
+	shelves map[place]*shelf
+	kept    int // objects on all shelves
+	// dead and idle are what unlock has to see to.
+	dead []*buffer.Entry
+	idle []use
 }
 
 // key names a request's input.
@@ -102,17 +118,22 @@ func (r Request) explained(err error) error {
 
 var errClosed = problem.New(http.StatusServiceUnavailable, "ShuttingDown", "", "the node takes no more inputs")
 
-// New returns a cache. sources finds a store by its name, for a function; shared tells in which buckets namespaces
-// share fetches, nil for none; observe is told of each fetch when it has ended, from the fetch's goroutine.
-func New(sources func(function, store string) (source.Source, error), shared func(store, bucket string) bool,
-	buf *buffer.Buffer, observe func(Outcome),
-) *Cache {
-	if shared == nil {
-		shared = func(string, string) bool { return false }
+// New returns a cache, which has to be closed.
+func New(cfg Config) *Cache {
+	if cfg.Rule == nil {
+		cfg.Rule = func(string, string) Rule { return Rule{} }
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	return &Cache{sources: sources, shared: shared, buffer: buf, observe: observe, ctx: ctx, cancel: cancel,
-		inputs: map[key]*Input{}, count: map[string]int{}, shares: fair.NewShare(maxInputs), leaders: map[object]*Input{}}
+	if cfg.Metrics == nil {
+		cfg.Metrics = quiet{}
+	}
+	c := &Cache{Config: cfg, inputs: map[key]*Input{}, count: map[string]int{}, shares: fair.NewShare(maxInputs),
+		slots: map[Key]*slot{}, shelves: map[place]*shelf{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	cfg.Buffer.EvictWith(c.evictFor)
+	if cfg.Age > 0 {
+		c.fetches.Go(func() { c.sweep(c.ctx) })
+	}
+	return c
 }
 
 // Fetch returns the request's input, of which the caller becomes an owner: it must call
@@ -132,11 +153,8 @@ func (c *Cache) Fetch(ctx context.Context, r Request) *Input {
 	if err := c.room(r.Function); err != nil {
 		return refused(r, err)
 	}
-	ctx, cancel := context.WithCancelCause(fair.For(context.WithoutCancel(ctx), r.Function))
-	late := time.AfterFunc(longest, func() { cancel(context.DeadlineExceeded) })
-	i := c.start(ctx, func() { late.Stop(); cancel(nil) }, r, c.fetch)
-	i.late = late
-	return i
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	return c.start(ctx, cancel, r, c.fetch)
 }
 
 // room takes room for another input of the function, or tells why there is none. The caller holds
@@ -169,63 +187,56 @@ func (c *Cache) start(ctx context.Context, cancel context.CancelFunc, r Request,
 		defer cancel()
 		defer closing()
 		i.end(bring(ctx, i))
-		c.observe(i.outcome())
+		c.Metrics.Ended(i.outcome())
 		close(i.done)
-		i.fail()
+		if i.object != nil {
+			i.object.noticing.Done()
+		}
 	})
 	return i
 }
 
-// leave takes one owner off an input. last says that it was the input's last; needless is
-// the input whose entry nobody needs any more, if there is one.
-func (c *Cache) leave(i *Input) (last bool, needless *Input) {
+// leaveOne takes one owner off an input, and tells whether it was the last.
+func (c *Cache) leaveOne(i *Input) (last bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	i.owners--
 	if i.owners > 0 {
-		return false, nil
+		return false
 	}
 	delete(c.inputs, i.request.key())
 	c.shares.Return(i.request.Function, 1)
 	if c.count[i.request.Function]--; c.count[i.request.Function] == 0 {
 		delete(c.count, i.request.Function)
 	}
-	holder := i
-	if i.leader != nil {
-		holder = i.leader
-		holder.sharers--
-	}
-	if holder.owners+holder.sharers > 0 {
-		return true, nil
-	}
-	if c.leaders[holder.object] == holder {
-		delete(c.leaders, holder.object)
-	}
-	return true, holder
+	c.unpin(i)
+	return true
 }
 
-// fetch runs an input's fetch to its end.
+// fetch brings an input's object.
 func (c *Cache) fetch(ctx context.Context, i *Input) error {
 	ref, err := source.ParseReference(i.request.Reference)
 	if err != nil {
 		return err
 	}
-	from, err := c.sources(i.request.Function, i.request.Store)
-	if err != nil {
+	if i.from, err = c.Sources(i.request.Function, i.request.Store); err != nil {
 		return fmt.Errorf("opening store %q: %w", i.request.Store, err)
 	}
-	if shared, err := c.share(ctx, i, from, ref); shared {
+	i.rule = c.Rule(i.request.Store, ref.Bucket)
+	i.key = Key{fair.Namespace(i.request.Function), i.request.Store, i.request.Reference}
+	if i.rule.Shared {
+		i.key.Namespace = ""
+	}
+	if err := c.find(ctx, i, ref); err != nil {
 		return err
 	}
-	if err := from.Fetch(ctx, ref, i.begin); err != nil {
-		return err
+	close(i.ready)
+	select {
+	case <-i.object.done:
+		return i.object.err
+	case <-ctx.Done():
+		return source.Ended(ctx, i.request.Store, ref)
 	}
-	if i.entry == nil {
-		return errNoObject
-	}
-	err = i.entry.Complete()
-	i.measured = err == nil
-	return err
 }
 
 // Close refuses new inputs, cancels the fetches and waits for them until ctx ends. The

@@ -353,12 +353,42 @@ func blocked(ctx context.Context, _ source.Reference, _ int64) error {
 	return ctx.Err()
 }
 
+// age is how long objects are kept that nobody uses.
+const age = time.Hour
+
 // node is a cache with one store that has one object.
 type node struct {
 	*objects.Cache
 	store    *sourcetest.Memory
 	buffer   *buffer.Buffer
 	outcomes chan objects.Outcome
+
+	mu      sync.Mutex
+	fresh   time.Duration
+	evicted map[string]int
+}
+
+func (n *node) source(_, store string) (source.Source, error) {
+	if store != "edge" {
+		return nil, problem.New(http.StatusBadGateway, "StoreUnknown", filterapi.AnnotationStore, "no such store")
+	}
+	return n.store, nil
+}
+
+// Ended implements objects.Metrics.
+func (n *node) Ended(o objects.Outcome) { n.outcomes <- o }
+
+// Evicted implements objects.Metrics.
+func (n *node) Evicted(why string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.evicted[why]++
+}
+
+func (n *node) rule(_, bucket string) objects.Rule {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return objects.Rule{Shared: bucket == "shared", Fresh: n.fresh}
 }
 
 func start(t *testing.T) *node {
@@ -373,14 +403,9 @@ func start(t *testing.T) *node {
 // startOver is a node that has its inputs in the buffer, which it closes.
 func startOver(t *testing.T, buf *buffer.Buffer) *node {
 	t.Helper()
-	n := &node{store: &sourcetest.Memory{}, buffer: buf, outcomes: make(chan objects.Outcome, 2000)}
+	n := &node{store: &sourcetest.Memory{}, buffer: buf, outcomes: make(chan objects.Outcome, 2000), evicted: map[string]int{}}
 	n.store.Put(object, "text/plain", content)
-	n.Cache = objects.New(func(_, store string) (source.Source, error) {
-		if store != "edge" {
-			return nil, problem.New(http.StatusBadGateway, "StoreUnknown", filterapi.AnnotationStore, "no such store")
-		}
-		return n.store, nil
-	}, func(_, bucket string) bool { return bucket == "shared" }, buf, func(o objects.Outcome) { n.outcomes <- o })
+	n.Cache = objects.New(objects.Config{Sources: n.source, Rule: n.rule, Buffer: buf, Age: age, Metrics: n})
 	t.Cleanup(func() {
 		if err := n.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -42,7 +42,7 @@ func (c *Cache) Receive(ctx context.Context, r Request, from body.Body) (*Input,
 	i := c.start(ctx, cancel, r, c.receive(from))
 	c.mu.Unlock()
 	<-i.ready // nothing is waited for before it
-	if i.entry == nil {
+	if i.object == nil {
 		i.Release()
 		return nil, i.err
 	}
@@ -52,15 +52,34 @@ func (c *Cache) Receive(ctx context.Context, r Request, from body.Body) (*Input,
 // receive returns what runs the way of a body into the buffer.
 func (c *Cache) receive(from body.Body) func(context.Context, *Input) error {
 	return func(ctx context.Context, i *Input) error {
-		err := from.Fetch(ctx, source.Reference{}, func(o source.Object) (io.WriterAt, error) {
-			to, err := i.begin(o)
+		o := c.own(i)
+		err := from.Fetch(ctx, source.Reference{}, "", func(about source.Object) (io.WriterAt, error) {
+			to, err := o.begin(about)
+			if err == nil {
+				close(i.ready)
+			}
 			return &spilling{to, i}, err
 		})
-		if err != nil && err != errSpilled {
-			return err
+		if err == nil || err == errSpilled {
+			err = o.entry.Complete()
 		}
-		return i.entry.Complete()
+		c.ended(o, err)
+		o.end(err)
+		if i.object == nil && i.refused != nil {
+			return i.refused
+		}
+		return err
 	}
+}
+
+// own is an object for one input alone.
+func (c *Cache) own(i *Input) *object {
+	o := c.newObject(i)
+	o.cancel = i.cancel
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o.waiting, i.waits = []*Input{i}, o
+	return o
 }
 
 // spilling writes a body to the buffer until that is full.
@@ -72,7 +91,7 @@ type spilling struct {
 func (s *spilling) WriteAt(p []byte, at int64) (int, error) {
 	n, err := s.to.WriteAt(p, at)
 	// Room for a body of a known length is there from the start, or it was not begun.
-	if buffer.IsFull(err) && s.input.about.Size == buffer.Unknown {
+	if buffer.IsFull(err) && s.input.object.about.Size == buffer.Unknown {
 		s.input.rest = bytes.Clone(p)
 		return 0, errSpilled
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
-	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/body"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
@@ -154,7 +153,7 @@ func TestABodyThatSpills(t *testing.T) {
 	}
 	defer buf.Close()
 	told, hear := make(chan struct{}), make(chan struct{})
-	e := objects.New(func(string, string) (source.Source, error) { return nil, errors.ErrUnsupported }, nil, buf, func(objects.Outcome) { close(told); <-hear })
+	e := objects.New(objects.Config{Buffer: buf, Metrics: hears(func() { close(told); <-hear })})
 	want := bytes.Repeat(content, 50)
 	from := bytes.NewReader(want)
 	i, err := e.Receive(t.Context(), coming("1", int64(len(want))), of(from, -1))
@@ -201,3 +200,9 @@ func TestABodyIsInterrupted(t *testing.T) {
 		}
 	}
 }
+
+// hears hears of outcomes.
+type hears func()
+
+func (h hears) Ended(objects.Outcome) { h() }
+func (hears) Evicted(string)          {}

@@ -3,7 +3,6 @@ package objects_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -91,7 +90,7 @@ func TestAnObjectIsFetchedOnceForAll(t *testing.T) {
 	shared, bytes := 0, int64(0)
 	for range requests {
 		o := n.outcome(t)
-		if bytes += o.Bytes; o.Shared {
+		if bytes += o.Bytes; o.Way == objects.WayShared {
 			shared++
 		}
 	}
@@ -341,23 +340,20 @@ func TestASharedFetchCountsForWhoBeganIt(t *testing.T) {
 	fifth.Release()
 }
 
-// A store that cannot be asked costs the sharing and nothing else.
-func TestWithoutAnAnswerEachFetchesForItself(t *testing.T) {
+// What is wrong with a question is wrong with nobody who came before it.
+func TestAQuestionThatFails(t *testing.T) {
 	n := start(t)
 	g := n.gated()
-	n.store.BeforeStat = func(context.Context, source.Reference) error { return errors.New("lost") }
-	var inputs []*objects.Input
-	for r := range 3 {
-		i := n.Fetch(t.Context(), request(strconv.Itoa(r)))
-		known(t, i)
-		inputs = append(inputs, i)
-	}
+	n.store.Asked = func(_ context.Context, ref source.Reference) error { return source.Changed("edge", ref) }
+	first := n.Fetch(t.Context(), request("1"))
+	defer first.Release()
+	known(t, first)
+	second := n.Fetch(t.Context(), request("2"))
+	failed(t, second, "InputChanged", http.StatusBadGateway, "headstart.dev/input")
+	second.Release()
 	close(g.open)
-	for _, i := range inputs {
-		succeeds(t, i, content)
-		i.Release()
-	}
-	if g.fetches.Load() != 3 {
+	succeeds(t, first, content)
+	if g.fetches.Load() != 1 {
 		t.Errorf("%d fetches", g.fetches.Load())
 	}
 }
@@ -369,7 +365,7 @@ func TestQuestionsAreAskedForMany(t *testing.T) {
 		g := n.gated()
 		var asked atomic.Int32
 		answer := make(chan struct{})
-		n.store.BeforeStat = func(context.Context, source.Reference) error { asked.Add(1); <-answer; return nil }
+		n.store.Asked = func(context.Context, source.Reference) error { asked.Add(1); <-answer; return nil }
 		var inputs []*objects.Input
 		for r := range 50 {
 			inputs = append(inputs, n.Fetch(t.Context(), request(strconv.Itoa(r))))

@@ -20,6 +20,13 @@ func (i *Input) Tell(
 ) {
 	scheme, _, _ := strings.Cut(from, "://")
 	about = append(about, tracing.InputScheme.String(scheme), tracing.InputBytes.Int64(i.Received()))
+	select {
+	case <-i.ready:
+		if i.object != nil && i.object.from != nil {
+			about = append(about, tracing.InputWay.String(i.way))
+		}
+	default:
+	}
 	_, span := t.Start(
 		ctx, name, trace.WithTimestamp(i.Began()), trace.WithSpanKind(kind), trace.WithAttributes(about...),
 	)

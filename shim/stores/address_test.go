@@ -131,7 +131,7 @@ func fetchFrom(t *testing.T, s *Stores, store, ref string) (string, error) {
 		t.Fatal(err)
 	}
 	sink := &sourcetest.Sink{}
-	err = from.Fetch(t.Context(), parsed, sink.Begin)
+	err = from.Fetch(t.Context(), parsed, "", sink.Begin)
 	return string(sink.Content), err
 }
 

@@ -3,6 +3,7 @@ package stores
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -35,20 +36,15 @@ type observed struct {
 
 // Fetch implements source.Source.
 func (o *observed) Fetch(
-	ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error),
+	ctx context.Context, ref source.Reference, held string, begin func(source.Object) (io.WriterAt, error),
 ) error {
-	return o.observe(o.opened.Fetch(ctx, ref, begin))
-}
-
-// Stat implements source.Source.
-func (o *observed) Stat(ctx context.Context, ref source.Reference) (source.Object, error) {
-	object, err := o.opened.Stat(ctx, ref)
-	return object, o.observe(err)
+	return o.observe(o.opened.Fetch(ctx, ref, held, begin))
 }
 
 func (o *observed) observe(err error) error {
+	_, unchanged := errors.AsType[*source.Unchanged](err)
 	switch reason := problem.ReasonOf(err); {
-	case err == nil, reason == problem.ReasonInputNotFound:
+	case err == nil, unchanged, reason == problem.ReasonInputNotFound:
 		o.refusal.Store(nil)
 	case reason == problem.ReasonStoreForbidden, reason == problem.ReasonStoreAddressRefused:
 		o.refusal.Store(&problem.Of(err).Detail)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/http"
 	"github.com/headstart-mesh/headstart/shim/objects/source/redis"
@@ -113,12 +114,20 @@ func (s *Stores) replace(list []*nodeapi.Store) {
 	s.open = next
 }
 
-// Shared tells whether namespaces share the fetches from a store's bucket.
-func (s *Stores) Shared(name, bucket string) bool {
+// Rule is what the operator says of a store's bucket. Of one that is not on the list the store's source is asked, which
+// refuses it.
+func (s *Stores) Rule(name, bucket string) objects.Rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, ok := s.open[name]
-	return ok && slices.Contains(st.config.GetShared(), bucket)
+	if !ok || !slices.Contains(st.config.GetBuckets(), bucket) {
+		return objects.Rule{Fresh: objects.Ask}
+	}
+	r := objects.Rule{Shared: slices.Contains(st.config.GetShared(), bucket), Fresh: objects.ByStore}
+	if fresh, said := st.config.GetFresh()[bucket]; said {
+		r.Fresh = max(0, fresh.AsDuration())
+	}
+	return r
 }
 
 // newSource opens a store by its kind.

@@ -8,8 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	listed "github.com/headstart-mesh/headstart/shim/nodeapi/stores"
+	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
@@ -65,14 +70,23 @@ func TestStoresFollowTheOperatorsList(t *testing.T) {
 	}
 }
 
-// Namespaces share the fetches from those buckets only that the operator calls shared.
-func TestSharedBuckets(t *testing.T) {
+// Namespaces share those buckets only that the operator calls shared, and answers hold as long as he says. What is
+// not on the list any more is asked for, which the store's source refuses.
+func TestRules(t *testing.T) {
 	s, _ := newStores(t)
 	one := edge("http://one.example:9000")
-	one.Buckets, one.Shared = []string{"videos", "models"}, []string{"models"}
+	one.Buckets, one.Shared = []string{"videos", "models", "frames"}, []string{"models"}
+	one.Fresh = map[string]*durationpb.Duration{"models": durationpb.New(listed.FreshAlways), "frames": durationpb.New(0), "gone": durationpb.New(time.Hour)}
 	s.Set([]*nodeapi.Store{one})
-	if !s.Shared("edge", "models") || s.Shared("edge", "videos") || s.Shared("other", "models") {
-		t.Error("other buckets are shared")
+	for bucket, want := range map[string]objects.Rule{
+		"videos": {Fresh: objects.ByStore}, "models": {Shared: true, Fresh: listed.FreshAlways}, "frames": {Fresh: objects.Ask}, "gone": {Fresh: objects.Ask},
+	} {
+		if got := s.Rule("edge", bucket); got != want {
+			t.Errorf("%s: %+v", bucket, got)
+		}
+	}
+	if got := s.Rule("other", "models"); got != (objects.Rule{}) {
+		t.Errorf("of no store: %+v", got)
 	}
 }
 
@@ -113,7 +127,8 @@ func TestStoresHaveTheAdapterOfTheirKind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := from.Stat(t.Context(), ref); problem.Of(err).Title != in.title {
+		begin := func(source.Object) (io.WriterAt, error) { return sink{}, nil }
+		if err := from.Fetch(t.Context(), ref, "", begin); problem.Of(err).Title != in.title {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -151,7 +166,7 @@ func fetch(t *testing.T, s *Stores) error {
 		t.Fatal(err)
 	}
 	return from.Fetch(
-		t.Context(), source.Reference{Scheme: "s3", Bucket: "videos", Key: "k"},
+		t.Context(), source.Reference{Scheme: "s3", Bucket: "videos", Key: "k"}, "",
 		func(source.Object) (io.WriterAt, error) { return sink{}, nil },
 	)
 }

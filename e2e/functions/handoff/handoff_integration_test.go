@@ -89,7 +89,7 @@ func newNode(t *testing.T, program ...string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fetches := objects.New(func(string, string) (source.Source, error) { return n.store, nil }, nil, buf, func(objects.Outcome) {})
+	fetches := objects.New(objects.Config{Sources: func(string, string) (source.Source, error) { return n.store, nil }, Buffer: buf})
 	in := ingress.New(ingress.Config{Node: "edge", Functions: functions, ControlPlane: n, Instances: n, Objects: fetches, Deliveries: sockets, Metrics: ingress.NewMetrics(registry), Log: log})
 	n.gateway = httptest.NewServer(in.Gateway())
 	ctx, cancel := context.WithCancel(context.Background())

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -30,6 +31,7 @@ type config struct {
 	ca, revoked                  string
 	peerListen, metricsListen    string
 	inputs                       inputs.Config
+	cacheAge                     time.Duration
 	otlp, logLevel               string
 	otlpMutualTLS, weightsAlone  bool
 
@@ -132,6 +134,12 @@ func (c config) checkBuffer(wrong func(flag, value, use string)) {
 	}
 	if c.inputs.Quota.Entries <= 0 {
 		wrong("buffer-quota-inputs", strconv.Itoa(c.inputs.Quota.Entries), "a number above 0")
+	}
+	if c.cacheAge < 0 {
+		wrong("cache-age", c.cacheAge.String(), "a duration, or 0 to keep nothing")
+	}
+	if c.inputs.Spare < 0 || c.inputs.Spare > 100 {
+		wrong("cache-spare", strconv.FormatInt(c.inputs.Spare, 10), "a percentage, 0 to 100")
 	}
 	if c.inputs.Redis == "" {
 		return

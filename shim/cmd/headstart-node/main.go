@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -135,6 +136,10 @@ func (c *config) bind(f *pflag.FlagSet) {
 		&c.inputs.Quota.Entries, "buffer-quota-inputs", 768,
 		"inputs that one function may have in the buffer at a time",
 	)
+	f.DurationVar(&c.cacheAge, "cache-age", 24*time.Hour,
+		"how long an object is kept that no request uses, in room of the buffer that inputs do not need; 0 to keep none")
+	f.Int64Var(&c.inputs.Spare, "cache-spare", 20,
+		"percent of the file systems of inputs that stay free beside what is kept")
 	f.StringVar(&c.otlp, "otlp", "", "gRPC target that takes traces (OTLP), for example unix:/run/headstart/otlp.sock; empty for none")
 	f.BoolVar(
 		&c.otlpMutualTLS, "otlp-mutual-tls", false,

@@ -81,7 +81,8 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer allowed.Close()
-	fetches := objects.New(allowed.Source, allowed.Shared, kept.Buffer, objects.NewMetrics(registry))
+	fetches := objects.New(objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: kept.Buffer,
+		Age: c.cacheAge, Metrics: objects.NewMetrics(registry)})
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control planes. They are told of the instances from their adoption on.

@@ -3,6 +3,7 @@ package stores
 import (
 	"cmp"
 	"strconv"
+	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
@@ -20,12 +21,13 @@ const kindNames = "s3, redis and http"
 
 // entry is one list item of the file: exactly one kind.
 type entry struct {
-	Name       string      `json:"name"`
-	Namespaces []string    `json:"namespaces"`
-	Shared     []string    `json:"shared"`
-	S3         *s3Entry    `json:"s3"`
-	Redis      *redisEntry `json:"redis"`
-	HTTP       *httpEntry  `json:"http"`
+	Name       string            `json:"name"`
+	Namespaces []string          `json:"namespaces"`
+	Shared     []string          `json:"shared"`
+	Fresh      map[string]string `json:"fresh"`
+	S3         *s3Entry          `json:"s3"`
+	Redis      *redisEntry       `json:"redis"`
+	HTTP       *httpEntry        `json:"http"`
 }
 
 // kind is what an entry says of its one kind.
@@ -52,6 +54,12 @@ func (e entry) kinds() (all []kind) {
 // store returns the entry with its defaults; one without a kind is not valid.
 func (e entry) store() Store {
 	s := Store{Name: e.Name, Namespaces: e.Namespaces, Shared: e.Shared}
+	for bucket, text := range e.Fresh {
+		if s.Fresh == nil {
+			s.Fresh = map[string]time.Duration{}
+		}
+		s.Fresh[bucket], _ = parseFresh(text) // which validate has looked at
+	}
 	for _, k := range e.kinds() {
 		k.fill(&s)
 	}

@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"sigs.k8s.io/yaml"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
@@ -44,6 +46,8 @@ type Store struct {
 	Buckets []string
 	// Shared are those of them in which namespaces share fetches.
 	Shared []string
+	// Fresh is how long the answers of buckets hold; 0: the store is asked for each request.
+	Fresh map[string]time.Duration
 	// Secret is the name of the secret that holds the credentials; empty: none are needed.
 	Secret string
 	// Namespaces are those whose functions may use the store; empty: all.
@@ -67,9 +71,16 @@ func (s Store) Schemes() []string {
 
 // Message returns the store as nodes are told of it.
 func (s Store) Message() *nodeapi.Store {
+	var fresh map[string]*durationpb.Duration
+	for bucket, holds := range s.Fresh {
+		if fresh == nil {
+			fresh = map[string]*durationpb.Duration{}
+		}
+		fresh[bucket] = durationpb.New(holds)
+	}
 	return &nodeapi.Store{Name: s.Name, Kind: s.Kind, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle,
 		Tls: s.TLS, Database: int32(s.Database), PublicAddresses: s.Public, Buckets: s.Buckets, Shared: s.Shared, Secret: s.Secret,
-		Namespaces: s.Namespaces}
+		Namespaces: s.Namespaces, Fresh: fresh}
 }
 
 // Grants reports whether the functions of the namespace may use the store.

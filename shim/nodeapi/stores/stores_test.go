@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,6 +22,7 @@ const valid = `
 - name: default
   namespaces: [video, default]
   shared: [models.v2]
+  fresh: {models.v2: always, videos: ask}
   s3:
     endpoint: http://10.88.0.2:9000
     pathStyle: true
@@ -40,6 +42,7 @@ const valid = `
     keyspaces: [jobs, Frames_1]
     credentialsSecret: jobs
 - name: cache
+  fresh: {cache: 30s}
   redis: {address: "10.0.0.7:6379", keyspaces: [cache]}
 - name: models
   http: {hosts: [models.example.com, "10.0.0.7:8080"], credentialsSecret: models, privateAddresses: true}
@@ -48,10 +51,11 @@ const valid = `
 `
 
 var want = stores.Stores{
-	{Name: "default", Kind: "s3", Endpoint: "http://10.88.0.2:9000", Region: "us-east-1", PathStyle: true, Buckets: []string{"videos", "models.v2"}, Shared: []string{"models.v2"}, Secret: "default-s3", Namespaces: []string{"video", "default"}},
+	{Name: "default", Kind: "s3", Endpoint: "http://10.88.0.2:9000", Region: "us-east-1", PathStyle: true, Buckets: []string{"videos", "models.v2"}, Shared: []string{"models.v2"},
+		Fresh: map[string]time.Duration{"models.v2": stores.FreshAlways, "videos": 0}, Secret: "default-s3", Namespaces: []string{"video", "default"}},
 	{Name: "archive", Kind: "s3", Endpoint: "https://s3.eu-central-1.amazonaws.com", Region: "eu-central-1", Buckets: []string{"old"}, Secret: "archive"},
 	{Name: "jobs", Kind: "redis", Endpoint: "redis.example.com:6379", TLS: true, Database: 3, Buckets: []string{"jobs", "Frames_1"}, Secret: "jobs"},
-	{Name: "cache", Kind: "redis", Endpoint: "10.0.0.7:6379", Buckets: []string{"cache"}},
+	{Name: "cache", Kind: "redis", Endpoint: "10.0.0.7:6379", Buckets: []string{"cache"}, Fresh: map[string]time.Duration{"cache": 30 * time.Second}},
 	{Name: "models", Kind: "http", Buckets: []string{"models.example.com", "10.0.0.7:8080"}, Secret: "models"},
 	{Name: "web", Kind: "http", Public: true, Buckets: []string{"www.example.com"}},
 }
@@ -146,6 +150,10 @@ func TestParseRefusesAField(t *testing.T) {
 			`[1].s3.buckets[0]: "xn--videos" must not begin with xn--, which is reserved; write it like videos`,
 		},
 		{"[video, default]", "[video, '*']", `[0].namespaces[1]: "*" is not a DNS label; name a namespace: ` + label},
+		{"models.v2: always", "old: always", `[0].fresh["old"]: "always" is of no bucket of the store; name one of the store's buckets, keyspaces or hosts`},
+		{"models.v2: always", "models.v2: never", `[0].fresh["models.v2"]: "never" is neither a duration nor ask or always; write it like 30s or 12h`},
+		{"models.v2: always", "models.v2: 0s", `[0].fresh["models.v2"]: "0s" is neither a duration nor ask or always; write it like 30s or 12h`},
+		{"cache: 30s", "cache: ask", `[3].fresh["cache"]: "ask" is not for Redis, which has no versions; write a duration like 30s, or leave it out to have each value fetched`},
 		{"shared: [models.v2]", "shared: [old]", `[0].shared[0]: "old" is no bucket of the store; name one of the store's buckets, keyspaces or hosts`},
 		{"credentialsSecret: archive", "credentialsSecret: ../../etc/passwd", `[1].s3.credentialsSecret: "../../etc/passwd" is not a DNS label; name the secret that holds the credentials: ` + label},
 		{"redis.example.com:6379", "redis.example.com", `[2].redis.address: "redis.example.com" has no port; write it like redis.example.com:6379`},

@@ -43,6 +43,7 @@ func (e entry) validate(at string) field.Errors {
 	for _, k := range kinds {
 		k.validate(check)
 	}
+	e.validateFresh(check)
 	for i, bucket := range e.Shared {
 		if len(kinds) == 1 && !e.store().Allows(bucket) {
 			check(fmt.Sprintf(".shared[%d]", i), bucket, "is no bucket of the store", "name one of the store's buckets, keyspaces or hosts")

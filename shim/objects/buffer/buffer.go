@@ -33,6 +33,7 @@ type Buffer struct {
 	entries   map[string]*Entry // nil when closed
 	functions map[string]*usage // those that have entries
 	share     *fair.Share       // of entriesMost
+	evict     func(tier string, need int64)
 }
 
 // entriesMost is how many entries namespaces share, with those that functions have kept open: each costs
@@ -42,7 +43,7 @@ const entriesMost = 1024
 // New returns a buffer over tiers: an entry gets its room in the first one that has it.
 // The buffer closes their media. No function takes more than the quota.
 func New(quota Quota, tiers ...Tier) *Buffer {
-	b := &Buffer{quota: quota, entries: map[string]*Entry{}, functions: map[string]*usage{}, share: fair.NewShare(entriesMost)}
+	b := &Buffer{evict: func(string, int64) {}, quota: quota, entries: map[string]*Entry{}, functions: map[string]*usage{}, share: fair.NewShare(entriesMost)}
 	for i, t := range tiers {
 		b.tiers = append(b.tiers, &tier{Tier: t, index: i, share: fair.NewShare(t.Limit)})
 	}
@@ -67,8 +68,8 @@ func (b *Buffer) Create(id, function string, size int64) (*Entry, error) {
 	if !entryID.MatchString(id) || size < Unknown {
 		return nil, fmt.Errorf("creating a buffer entry %.40q of %d bytes: bad identifier or size", id, size)
 	}
-	e := &Entry{buffer: b, id: id, function: function, size: size, owners: 1, linking: make(chan struct{}, 1)}
-	if err := b.add(e); err != nil {
+	e := &Entry{buffer: b, id: id, size: size, owners: 1, linking: make(chan struct{}, 1)}
+	if err := b.add(e, function); err != nil {
 		return nil, err
 	}
 	if err := e.reserve(); err != nil {
@@ -78,7 +79,7 @@ func (b *Buffer) Create(id, function string, size int64) (*Entry, error) {
 	return e, nil
 }
 
-func (b *Buffer) add(e *Entry) error {
+func (b *Buffer) add(e *Entry, function string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -87,20 +88,30 @@ func (b *Buffer) add(e *Entry) error {
 	case b.entries[e.id] != nil:
 		return fmt.Errorf("creating a buffer entry: there is one %s", e.id)
 	}
-	u := b.functions[e.function]
+	u, err := b.admit(function)
+	if err != nil {
+		return err
+	}
+	e.function = function
+	b.functions[function] = u
+	b.countEntries(function, u, 1)
+	b.entries[e.id] = e
+	return nil
+}
+
+// admit returns what a function has, if it may have another entry. The caller holds the lock.
+func (b *Buffer) admit(function string) (*usage, error) {
+	u := b.functions[function]
 	if u == nil {
 		u = &usage{}
 	}
 	if b.quota.Entries > 0 && u.entries >= b.quota.Entries {
-		return overQuota(fmt.Sprintf("the function has %d inputs in the node's buffer, or keeps them open, as many as it may", u.entries))
+		return nil, overQuota(fmt.Sprintf("the function has %d inputs in the node's buffer, or keeps them open, as many as it may", u.entries))
 	}
-	if b.quota.Fair && b.share.Left(e.function) == 0 {
-		return Full("the node's input buffer holds " + b.share.Full(e.function, "inputs"))
+	if b.quota.Fair && b.share.Left(function) == 0 {
+		return nil, Full("the node's input buffer holds " + b.share.Full(function, "inputs"))
 	}
-	b.functions[e.function] = u
-	b.countEntries(e.function, u, 1)
-	b.entries[e.id] = e
-	return nil
+	return u, nil
 }
 
 // remove lets go of an entry that nobody holds any more.
@@ -112,7 +123,9 @@ func (b *Buffer) remove(e *Entry) {
 		return
 	}
 	delete(b.entries, e.id)
-	b.countEntries(e.function, b.functions[e.function], -1)
+	if !e.kept {
+		b.countEntries(e.function, b.functions[e.function], -1)
+	}
 }
 
 // Close fails every entry and removes it, whoever still holds it.

@@ -13,8 +13,13 @@ import (
 // prefix, the bytes from the start without a gap. Its methods may be called at the same
 // time.
 type Entry struct {
-	buffer       *Buffer
-	id, function string
+	buffer *Buffer
+	id     string
+
+	// Guarded by the buffer's lock: whose entry it is, and whether it counts for nobody. See Keep.
+	function string
+	kept     bool
+	whole    part // the one file that a complete entry is, if it is one
 
 	linking chan struct{} // holds who links: there is one copy at a time
 
@@ -28,6 +33,7 @@ type Entry struct {
 	err      error         // why it failed
 	changed  chan struct{} // closed at the next change; nil when nobody waits for it
 	owners   int           // whoever created it, and its readers
+	idle     func()        // to be called when there are no readers any more; nil for nobody
 }
 
 var errComplete = errors.New("writing to a complete buffer entry")
@@ -113,6 +119,7 @@ func (e *Entry) Complete() error {
 		return fmt.Errorf("completing a buffer entry: %w", err)
 	}
 	e.size, e.complete = e.spans.prefix, true
+	e.beWhole()
 	e.notify()
 	return nil
 }
@@ -139,7 +146,14 @@ func (e *Entry) drop() {
 	e.mu.Lock()
 	e.owners--
 	last := e.owners == 0
+	var idle func()
+	if e.owners == 1 {
+		idle, e.idle = e.idle, nil
+	}
 	e.mu.Unlock()
+	if idle != nil {
+		e.Idle(idle)
+	}
 	if last {
 		e.buffer.remove(e)
 	}

@@ -164,7 +164,7 @@ func (f *file) Remove(freed func()) {
 	// A file that cannot be removed now is swept by the next OpenFiles.
 	_ = f.files.root.Remove(f.id)
 	if isOpen(f.file) {
-		f.files.keep(kept{f.file, freed})
+		f.files.keep(kept{file: f.file, closed: freed})
 		return
 	}
 	freed()

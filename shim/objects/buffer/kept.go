@@ -16,18 +16,33 @@ const (
 	lookEvery = time.Second
 )
 
-// kept is a file without a name that somebody still has open, or mapped: its bytes stay on the disk.
-// freed is to be called when they do not any more.
+// kept is a file that somebody still has open, or mapped. closed is to be called when nobody has any more. A file
+// without a name is closed first, by which its bytes leave the disk.
 type kept struct {
-	file  *os.File
-	freed func()
+	file   *os.File
+	named  bool
+	closed func()
+}
+
+func (k kept) close() {
+	if !k.named {
+		_ = k.file.Close() // first: the room is free then
+	}
 }
 
 // isOpen tells whether a file that this process has open for writing is open anywhere else: only the one
-// that has it alone gets a lease to write it (fcntl(2), F_SETLEASE), which ends when it is closed. Of
+// that has it alone gets a lease to write it (fcntl(2), F_SETLEASE), which it gives back. Of
 // file systems without leases nobody knows.
 func isOpen(file *os.File) bool {
-	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) { // one that is closed meanwhile is not open
+		if _, err = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_WRLCK); err == nil {
+			_, _ = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK) // which it has
+		}
+	})
 	return errors.Is(err, unix.EAGAIN)
 }
 
@@ -36,7 +51,7 @@ func (f *Files) keep(k kept) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		_ = k.file.Close() // nobody counts any more
+		k.close() // nobody counts any more
 		return
 	}
 	f.kept = append(f.kept, k)
@@ -52,14 +67,14 @@ func (f *Files) watch() {
 		case <-time.After(pause):
 		case <-f.closing:
 			for _, k := range f.kept { // which grows no more
-				_ = k.file.Close()
+				k.close()
 			}
 			return
 		}
 		free, left := f.look()
 		for _, k := range free {
-			_ = k.file.Close() // first: the room is free then
-			k.freed()
+			k.close()
+			k.closed()
 		}
 		if !left {
 			return

@@ -94,14 +94,14 @@ func (e *Entry) grow(end int64) error {
 // it is not there yet.
 func (e *Entry) enlarge(p *part, id string, need, want int64) (err error) {
 	b := e.buffer
-	more, err := b.take(e.function, p.tier, p.room, need, want)
+	more, err := b.take(e, p.tier, p.room, need, want)
 	if err != nil {
 		return err
 	}
 	content := p.content
 	if content == nil {
 		if content, err = p.tier.Medium.Create(id); err != nil {
-			b.giveBack(e.function, p.tier, more, 0)
+			b.giveBack(e, p.tier, more, 0)
 			return err
 		}
 	}
@@ -109,7 +109,7 @@ func (e *Entry) enlarge(p *part, id string, need, want int64) (err error) {
 		if p.content == nil {
 			content.Remove(func() {})
 		}
-		b.giveBack(e.function, p.tier, more, 0)
+		b.giveBack(e, p.tier, more, 0)
 		return err
 	}
 	if p.content == nil {
@@ -131,7 +131,7 @@ func (e *Entry) shrink(size int64) error {
 		if err := last.content.Resize(size - last.from); err != nil {
 			return err
 		}
-		e.buffer.giveBack(e.function, last.tier, last.from+last.room-size, 0)
+		e.buffer.giveBack(e, last.tier, last.from+last.room-size, 0)
 		last.room = size - last.from
 	}
 	return nil
@@ -153,8 +153,8 @@ func (e *Entry) clear() {
 // discard removes a part, and gives back its room when that is free. Until then the part counts as an
 // entry itself.
 func (e *Entry) discard(p part) {
-	e.buffer.removing(e.function)
-	p.content.Remove(func() { e.buffer.giveBack(e.function, p.tier, p.room, 1) })
+	e.buffer.removing(e)
+	p.content.Remove(func() { e.buffer.giveBack(e, p.tier, p.room, 1) })
 }
 
 // at returns the part that has the byte at an offset, and how many bytes it has from there on.

@@ -43,7 +43,9 @@ type Tier struct {
 	// Largest is how many of them one entry may take, 0 for all: a large one shall not
 	// keep many small ones out.
 	Largest int64
-	Medium  Medium
+	// Spare is how many percent of its file system stay free beside what is kept.
+	Spare  int64
+	Medium Medium
 }
 
 // TierUsage is what is in a tier.
@@ -52,6 +54,9 @@ type TierUsage struct {
 	// Used and Limit are in bytes; Used is what is reserved, arrived or not.
 	Used, Limit int64
 	Entries     int
+	// Kept is what nobody uses, in bytes and entries: see Keep. Used does not contain it.
+	Kept        int64
+	KeptEntries int
 }
 
 // tier is a Tier with what is in it, which the buffer's lock guards.
@@ -60,6 +65,9 @@ type tier struct {
 	index   int
 	share   *fair.Share
 	entries int
+	// kept is what nobody uses, and owed how much of it is about to be evicted.
+	kept, owed  int64
+	keptEntries int
 }
 
 func (t *tier) largest() int64 {
@@ -75,7 +83,8 @@ func (b *Buffer) Tiers() []TierUsage {
 	defer b.mu.Unlock()
 	all := make([]TierUsage, 0, len(b.tiers))
 	for _, t := range b.tiers {
-		all = append(all, TierUsage{Name: t.Name, Used: t.share.Used(), Limit: t.Limit, Entries: t.entries})
+		all = append(all, TierUsage{Name: t.Name, Used: t.share.Used(), Limit: t.Limit, Entries: t.entries,
+			Kept: t.kept, KeptEntries: t.keptEntries})
 	}
 	return all
 }
@@ -129,14 +138,47 @@ func (b *Buffer) most(size int64) int64 {
 }
 
 // take reserves room in a tier for an entry that has some bytes there: as many as are
-// wanted, or as there are, but not less than it needs.
-func (b *Buffer) take(function string, t *tier, has, need, want int64) (int64, error) {
+// wanted, or as there are, but not less than it needs. What nobody uses goes for it.
+func (b *Buffer) take(e *Entry, t *tier, has, need, want int64) (int64, error) {
+	room, short, err := b.reserve(e, t, has, need, want)
+	if err != nil || short == 0 {
+		return room, err
+	}
+	b.evict(t.Name, short)
+	b.mu.Lock()
+	t.owed -= short
+	missing := t.over() > 0 // somebody has come to use it
+	b.mu.Unlock()
+	if missing {
+		b.giveBack(e, t, room, 0)
+		return 0, noRoom(need)
+	}
+	return room, nil
+}
+
+// over is by how much the tier has more than it may, besides what is about to go. The caller holds the buffer's lock.
+func (t *tier) over() int64 { return t.share.Used() + t.kept - t.owed - t.Limit }
+
+// reserve counts the room that take takes, and tells how much has to be evicted for it.
+func (b *Buffer) reserve(e *Entry, t *tier, has, need, want int64) (room, short int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := b.functions[function]
+	u := b.functions[e.function]
 	if b.entries == nil || u == nil {
-		return 0, errClosed
+		return 0, 0, errClosed
 	}
+	if room, err = b.fit(e.function, u, t, has, need, want); err != nil {
+		return 0, 0, err
+	}
+	t.share.Add(e.function, room)
+	u.bytes += room
+	short = max(0, t.over())
+	t.owed += short
+	return room, short, nil
+}
+
+// fit is how much room a function gets in a tier. The caller holds the lock.
+func (b *Buffer) fit(function string, u *usage, t *tier, has, need, want int64) (int64, error) {
 	free := min(t.Limit-t.share.Used(), t.largest()-has)
 	if need > free {
 		return 0, noRoom(need)
@@ -151,30 +193,32 @@ func (b *Buffer) take(function string, t *tier, has, need, want int64) (int64, e
 	if need > free {
 		return 0, Full(fmt.Sprintf("the node's input buffer (%s) has no room for %d bytes: it holds %s", t.Name, need, t.share.Full(function, "bytes")))
 	}
-	room := min(want, free, left)
-	t.share.Add(function, room)
-	u.bytes += room
-	return room, nil
+	return min(want, free, left), nil
 }
 
 // giveBack returns room, and entries as well if it was all that they had in the tier.
-func (b *Buffer) giveBack(function string, t *tier, room int64, entries int) {
+func (b *Buffer) giveBack(e *Entry, t *tier, room int64, entries int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.share.Return(function, room)
+	if e.kept {
+		t.kept -= room
+		t.keptEntries -= entries
+		return
+	}
+	t.share.Return(e.function, room)
 	t.entries -= entries
-	if u := b.functions[function]; u != nil {
+	if u := b.functions[e.function]; u != nil {
 		u.bytes -= room
-		b.countEntries(function, u, -entries)
+		b.countEntries(e.function, u, -entries)
 	}
 }
 
 // removing counts a part that is being removed, until giveBack.
-func (b *Buffer) removing(function string) {
+func (b *Buffer) removing(e *Entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if u := b.functions[function]; u != nil {
-		b.countEntries(function, u, 1)
+	if u := b.functions[e.function]; u != nil && !e.kept {
+		b.countEntries(e.function, u, 1)
 	}
 }
 

@@ -5,6 +5,7 @@ package source
 import (
 	"context"
 	"io"
+	"time"
 )
 
 // Source reads objects from one store. Its methods may be called at the same time.
@@ -20,15 +21,13 @@ type Source interface {
 	// returned as they are. An object that changes while it is read fails with Changed,
 	// or arrives whole in the version that begin was told; versions are never mixed.
 	//
+	// held is the version that the caller has, or is fetching: if the object still is of that version,
+	// asked after the call has begun, Fetch ends with an *Unchanged and does not call begin. A store that
+	// cannot tell sends the object. Empty: the caller has none.
+	//
 	// Of an object of unknown size (-1) the bytes come in order, and how many they were is
 	// known when Fetch has returned.
-	Fetch(ctx context.Context, ref Reference, begin func(Object) (io.WriterAt, error)) error
-
-	// Stat returns what the store says of the object, asked after the call has begun: as
-	// cheap as the store has it, without its bytes, and not tried again. If its version is
-	// that of a Fetch that is under way, the object has not changed since that began. Its
-	// errors are Fetch's.
-	Stat(ctx context.Context, ref Reference) (Object, error)
+	Fetch(ctx context.Context, ref Reference, held string, begin func(Object) (io.WriterAt, error)) error
 }
 
 // Object is what a store says of an object before its bytes.
@@ -39,4 +38,13 @@ type Object struct {
 	// that has none gives each look at an object a new one, or leaves it empty: an empty
 	// version is equal to none.
 	Version string
+	// Fresh is how long the answer holds as the store says it: 0: until the store is asked again, below 0:
+	// the object is not to be kept.
+	Fresh time.Duration
 }
+
+// Unchanged is how a Fetch ends if the object still is of the version that its caller holds. Fresh is as in
+// Object, of this answer.
+type Unchanged struct{ Fresh time.Duration }
+
+func (*Unchanged) Error() string { return "the object has not changed" }

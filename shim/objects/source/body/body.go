@@ -82,7 +82,7 @@ type Body struct {
 }
 
 // Fetch ends when From does, or ctx. An error of From is returned as it is.
-func (b Body) Fetch(ctx context.Context, _ source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
+func (b Body) Fetch(ctx context.Context, _ source.Reference, _ string, begin func(source.Object) (io.WriterAt, error)) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}

@@ -53,7 +53,7 @@ type sent struct {
 	content     []byte
 }
 
-func (c *clients) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
+func (c *clients) Fetch(ctx context.Context, ref source.Reference, _ string, begin func(source.Object) (io.WriterAt, error)) error {
 	c.mu.Lock()
 	s, ok := c.bodies[ref]
 	c.mu.Unlock()
@@ -61,15 +61,10 @@ func (c *clients) Fetch(ctx context.Context, ref source.Reference, begin func(so
 		return source.NotFound("bodies", ref)
 	}
 	b := body.Body{From: bytes.NewReader(s.content), Size: int64(len(s.content)), ContentType: s.contentType, Interrupt: func() {}}
-	return b.Fetch(ctx, ref, func(o source.Object) (io.WriterAt, error) {
+	return b.Fetch(ctx, ref, "", func(o source.Object) (io.WriterAt, error) {
 		o.Version = "a body is never another"
 		return begin(o)
 	})
-}
-
-// Stat is nothing that a body could be asked.
-func (c *clients) Stat(context.Context, source.Reference) (source.Object, error) {
-	return source.Object{}, errors.New("a body comes once")
 }
 
 // buffer takes a body and the object that it was begun with.
@@ -102,7 +97,7 @@ func TestPieces(t *testing.T) {
 		for _, size := range []int64{-1, int64(len(want))} {
 			got := &buffer{}
 			b := body.Body{From: pieces(bytes.NewReader(want)), Size: size, ContentType: "text/plain", Interrupt: func() {}}
-			if err := b.Fetch(t.Context(), source.Reference{}, got.begin); err != nil {
+			if err := b.Fetch(t.Context(), source.Reference{}, "", got.begin); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if !bytes.Equal(got.bytes, want) || got.object.Size != size || got.object.ContentType != "text/plain" {
@@ -139,7 +134,7 @@ func TestBodiesThatPauseHoldLittle(t *testing.T) {
 	for range bodies {
 		all.Go(func() {
 			b := body.Body{From: &pausing{second: second, goOn: goOn}, Size: -1, Interrupt: func() {}}
-			if err := b.Fetch(t.Context(), source.Reference{}, (&buffer{}).begin); err != nil {
+			if err := b.Fetch(t.Context(), source.Reference{}, "", (&buffer{}).begin); err != nil {
 				t.Error(err)
 			}
 		})
@@ -154,7 +149,7 @@ func TestBodiesThatPauseHoldLittle(t *testing.T) {
 		t.Errorf("so many hold how many bytes: %v", held)
 	}
 	slow := &slowly{}
-	if err := (body.Body{From: slow, Size: -1, Interrupt: func() {}}).Fetch(t.Context(), source.Reference{}, (&buffer{}).begin); err != nil {
+	if err := (body.Body{From: slow, Size: -1, Interrupt: func() {}}).Fetch(t.Context(), source.Reference{}, "", (&buffer{}).begin); err != nil {
 		t.Error(err)
 	}
 	if d := cmp.Diff([]int{body.Small, body.Chunk, body.Small, body.Small}, slow.asked); d != "" {
@@ -181,11 +176,11 @@ func TestABodyThatFails(t *testing.T) {
 	gone := errors.New("gone")
 	b := body.Body{From: io.MultiReader(bytes.NewReader(make([]byte, 10)), iotest.ErrReader(gone)), Size: -1, Interrupt: func() {}}
 	got := &buffer{}
-	if err := b.Fetch(t.Context(), source.Reference{}, got.begin); err != gone || len(got.bytes) != 10 {
+	if err := b.Fetch(t.Context(), source.Reference{}, "", got.begin); err != gone || len(got.bytes) != 10 {
 		t.Errorf("%v after %d bytes", err, len(got.bytes))
 	}
 	b = body.Body{From: bytes.NewReader(make([]byte, 10)), Size: 11, Interrupt: func() {}}
-	if err := b.Fetch(t.Context(), source.Reference{}, (&buffer{}).begin); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := b.Fetch(t.Context(), source.Reference{}, "", (&buffer{}).begin); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a body that is too short: %v", err)
 	}
 }
@@ -196,7 +191,7 @@ func TestABodyThatStandsStillIsInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := body.Body{From: from, Size: -1, Interrupt: func() { _ = from.CloseWithError(errors.New("interrupted")) }}
 	ended := make(chan error)
-	go func() { ended <- b.Fetch(ctx, source.Reference{}, (&buffer{}).begin) }()
+	go func() { ended <- b.Fetch(ctx, source.Reference{}, "", (&buffer{}).begin) }()
 	if _, err := to.Write([]byte("some")); err != nil {
 		t.Fatal(err)
 	}

@@ -94,11 +94,11 @@ func New(cfg Config) (*Source, error) {
 func (s *Source) Close() { s.transport.CloseIdleConnections() }
 
 // object returns an object of an allowed host.
-func (s *Source) object(ref source.Reference) (ranged.Object, error) {
+func (s *Source) object(ref source.Reference, held string) (ranged.Object, error) {
 	if ref.Scheme == source.SchemeHTTP && s.config.Credentials != nil {
 		// Whoever writes a function's annotation must not send the operator's secret in
 		// the clear.
 		return nil, source.OtherScheme(s.config.Store, ref, "https://, as it has credentials")
 	}
-	return &object{Source: s, ref: ref}, nil
+	return &object{Source: s, ref: ref, held: held}, nil
 }

@@ -206,7 +206,7 @@ func TestAnObjectWithoutAVersionIsOneStream(t *testing.T) {
 		f.put("/k", "text/plain", text, false)
 		f.requests = nil
 		s := &sourcetest.Sink{}
-		if err := store.Source.Fetch(t.Context(), ref("http", host, "k"), s.Begin); err != nil {
+		if err := store.Source.Fetch(t.Context(), ref("http", host, "k"), "", s.Begin); err != nil {
 			t.Fatal(err)
 		}
 		if s.Object.Version != "" || s.Object.Size != int64(size) || !bytes.Equal(s.Content, text) {
@@ -230,7 +230,7 @@ func TestAStreamWithoutAVersionFailsWhenItBreaks(t *testing.T) {
 	store := (&fake{}).store(t, host)
 	defer store.Close()
 	s := &sourcetest.Sink{}
-	err := store.Source.Fetch(t.Context(), ref("http", host, "k"), s.Begin)
+	err := store.Source.Fetch(t.Context(), ref("http", host, "k"), "", s.Begin)
 	if p := problem.Of(err); p.Title != "StoreUnavailable" || s.Object.Size != -1 || asked.Load() != 1 {
 		t.Errorf("got %v of %+v after %d requests", err, s.Object, asked.Load())
 	}
@@ -301,7 +301,7 @@ func TestFetchFails(t *testing.T) {
 			host := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked.Add(1); in.handler(w, r) }))
 			store := (&fake{}).store(t, host)
 			defer store.Close()
-			err := store.Source.Fetch(t.Context(), ref("http", host, "k"), (&sourcetest.Sink{}).Begin)
+			err := store.Source.Fetch(t.Context(), ref("http", host, "k"), "", (&sourcetest.Sink{}).Begin)
 			if p := problem.Of(err); p.Title != in.title || !strings.Contains(p.Detail, in.says) || strings.Contains(err.Error(), testSecret) {
 				t.Errorf("got %v", err)
 			}
@@ -345,7 +345,7 @@ func TestCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		fetch := func(scheme string) error {
-			return s.Fetch(t.Context(), ref(scheme, host, "k"), (&sourcetest.Sink{}).Begin)
+			return s.Fetch(t.Context(), ref(scheme, host, "k"), "", (&sourcetest.Sink{}).Begin)
 		}
 		if p := problem.Of(fetch("http")); p.Title != "StoreNotAllowed" || !strings.Contains(p.Detail, "https://, as it has credentials") {
 			t.Errorf("in the clear: %v", p)
@@ -372,7 +372,7 @@ func TestATLSReferenceToAPlainServer(t *testing.T) {
 	host := serve(t, &fake{})
 	store := (&fake{}).store(t, host)
 	defer store.Close()
-	err := store.Source.Fetch(t.Context(), ref("https", host, "k"), (&sourcetest.Sink{}).Begin)
+	err := store.Source.Fetch(t.Context(), ref("https", host, "k"), "", (&sourcetest.Sink{}).Begin)
 	if p := problem.Of(err); p.Title != "StoreUnavailable" || !strings.Contains(p.Detail, "does not speak TLS") {
 		t.Errorf("got %v", err)
 	}

@@ -18,6 +18,8 @@ import (
 type object struct {
 	*Source
 	ref source.Reference
+	// held is the version that the caller has, empty for none. Only the first part's question has it.
+	held string
 	// whole says that it has to be read as one stream: its server has no ranges, or gives
 	// no version that ranges could be known by.
 	whole atomic.Bool
@@ -42,7 +44,7 @@ func (o *object) Open(ctx context.Context, at, end int64, known *source.Object) 
 var errOneStream = errors.New("it has no ranges")
 
 func (o *object) open(ctx context.Context, ranges string, at, end int64, known *source.Object) (ranged.Answer, error) {
-	answer, err := o.do(ctx, http.MethodGet, ranges, known)
+	answer, err := o.do(ctx, ranges, known)
 	if err != nil {
 		return ranged.Answer{}, err
 	}
@@ -56,6 +58,9 @@ func (o *object) open(ctx context.Context, ranges string, at, end int64, known *
 
 // read makes sense of an answer without an error.
 func (o *object) read(answer *http.Response, at, end int64, first bool) (ranged.Answer, error) {
+	if answer.StatusCode == http.StatusNotModified {
+		return ranged.Answer{}, o.unchanged(answer)
+	}
 	object, err := o.describe(answer)
 	if err != nil {
 		return ranged.Answer{}, err
@@ -81,13 +86,14 @@ func (o *object) read(answer *http.Response, at, end int64, first bool) (ranged.
 
 // describe reads what an answer says of the whole object.
 func (o *object) describe(answer *http.Response) (source.Object, error) {
-	object := source.Object{Size: answer.ContentLength, ContentType: answer.Header.Get("Content-Type"), Version: version(answer.Header)}
+	object := source.Object{Size: answer.ContentLength, ContentType: answer.Header.Get("Content-Type"),
+		Version: version(answer.Header), Fresh: o.fresh(answer.Header)}
 	// Bytes that are encoded on the way have another length, and no version of their own.
 	if coding := answer.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
 		return source.Object{}, source.Unavailable(o.config.Store, fmt.Sprintf("it encodes the object (%.20q), which was not asked for", coding))
 	}
 	// A body that ends with its connection looks whole wherever that breaks.
-	if answer.Request.Method == http.MethodGet && object.Size < 0 && len(answer.TransferEncoding) == 0 {
+	if object.Size < 0 && len(answer.TransferEncoding) == 0 {
 		return source.Object{}, source.Unavailable(o.config.Store, "it tells neither the object's length nor where it ends")
 	}
 	return object, nil
@@ -113,22 +119,27 @@ func version(h http.Header) string {
 // isTag reports whether a validator is a strong entity tag.
 func isTag(s string) bool { return len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' }
 
-// Stat implements ranged.Object.
-func (o *object) Stat(ctx context.Context) (source.Object, error) {
-	answer, err := o.do(ctx, http.MethodHead, "", nil)
-	if err != nil {
-		return source.Object{}, err
+// unchanged is what an answer means that says that the object still is of the version that is held, which it
+// may repeat (RFC 9110, section 15.4.5). Of an answer about another one nobody knows what it means, such as of a
+// server that takes an older date for the same version: it is asked again, for the object.
+func (o *object) unchanged(answer *http.Response) error {
+	validator := "Last-Modified"
+	if isTag(o.held) {
+		validator = "ETag"
 	}
-	_ = answer.Body.Close() // It has none.
-	return o.describe(answer)
+	if said := answer.Header.Get(validator); said != "" && said != o.held {
+		o.held = ""
+		return ranged.Again(source.Changed(o.config.Store, o.ref))
+	}
+	return &source.Unchanged{Fresh: o.fresh(answer.Header)}
 }
 
 // do sends a request and returns its answer, if that is a good one. known has the server
 // refuse another version, or answer with the whole of it.
-func (o *object) do(ctx context.Context, method, ranges string, known *source.Object) (*http.Response, error) {
+func (o *object) do(ctx context.Context, ranges string, known *source.Object) (*http.Response, error) {
 	// Path is encoded as a whole: in it "?" and "%" are letters like any other.
 	u := url.URL{Scheme: o.ref.Scheme, Host: o.ref.Bucket, Path: "/" + o.ref.Key}
-	r, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, source.Because(source.Unavailable(o.config.Store, "it cannot be asked"), err)
 	}
@@ -137,7 +148,12 @@ func (o *object) do(ctx context.Context, method, ranges string, known *source.Ob
 	if ranges != "" {
 		r.Header.Set("Range", ranges)
 	}
+	asks := known == nil && o.held != ""
 	switch {
+	case asks && isTag(o.held):
+		r.Header.Set("If-None-Match", o.held)
+	case asks:
+		r.Header.Set("If-Modified-Since", o.held)
 	case known == nil || known.Version == "":
 	case isTag(known.Version):
 		r.Header.Set("If-Match", known.Version)
@@ -153,6 +169,9 @@ func (o *object) do(ctx context.Context, method, ranges string, known *source.Ob
 	answer, err := o.transport.RoundTrip(r)
 	if err != nil {
 		return nil, o.broken(err)
+	}
+	if asks && answer.StatusCode == http.StatusNotModified {
+		return answer, nil
 	}
 	if err := o.refusal(answer.StatusCode, ranges != "", known != nil); err != nil {
 		_ = answer.Body.Close()

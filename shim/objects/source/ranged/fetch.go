@@ -267,12 +267,13 @@ func (f *Fetcher) failure(ctx, watched context.Context, ref source.Reference, er
 	var (
 		own         *problem.Problem
 		again       *againError
+		unchanged   *source.Unchanged
 		certificate *tls.CertificateVerificationError
 	)
 	switch {
 	case ctx.Err() != nil:
 		return source.Ended(ctx, f.store, ref)
-	case errors.As(err, &again), errors.As(err, &own):
+	case errors.As(err, &again), errors.As(err, &own), errors.As(err, &unchanged):
 		return err
 	case errors.As(err, &certificate):
 		return source.Because(source.Unavailable(f.store, "its certificate is not trusted"), err)

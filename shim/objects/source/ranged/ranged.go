@@ -116,12 +116,10 @@ type Object interface {
 	// comes first. known is what the first answer said of the object, nil before it: it is
 	// for the store to refuse another version.
 	//
-	// A *problem.Problem among its errors ends the fetch, one of Again has the part tried
-	// again and so has any other, which counts as a broken connection.
+	// A *problem.Problem among its errors ends the fetch, and so does a *source.Unchanged, which only
+	// the first answer may be. One of Again has the part tried again, and so has any other, which
+	// counts as a broken connection.
 	Open(ctx context.Context, at, end int64, known *source.Object) (Answer, error)
-
-	// Stat asks the store for what a fetch would be told. Its errors are Open's.
-	Stat(ctx context.Context) (source.Object, error)
 }
 
 // Answer is what a store sends of an object.

@@ -52,8 +52,6 @@ func (o *object) Open(ctx context.Context, at, end int64, known *source.Object) 
 	return o.open(ctx, at, end, known)
 }
 
-func (o *object) Stat(context.Context) (source.Object, error) { return source.Object{}, nil }
-
 func body(s string) io.ReadCloser { return io.NopCloser(strings.NewReader(s)) }
 
 // broken ends before its time.

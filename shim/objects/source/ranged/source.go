@@ -16,41 +16,30 @@ type Source struct {
 	*Fetcher
 	// Schemes and Buckets are the only ones that references may name.
 	Schemes, Buckets []string
-	// Object returns an object that is allowed so far, or a *problem.Problem.
-	Object func(source.Reference) (Object, error)
+	// Object returns an object that is allowed so far, or a *problem.Problem. held is as in source.Source.
+	Object func(ref source.Reference, held string) (Object, error)
 }
 
 // Allowed returns the object of a reference, or the problem of one that the operator does not allow.
-func (s Source) Allowed(ref source.Reference) (Object, error) {
+func (s Source) Allowed(ref source.Reference, held string) (Object, error) {
 	if !slices.Contains(s.Schemes, ref.Scheme) {
 		return nil, source.OtherScheme(s.store, ref, strings.Join(s.Schemes, ":// or ")+"://")
 	}
 	if !slices.Contains(s.Buckets, ref.Bucket) {
 		return nil, source.NotAllowed(s.store, ref)
 	}
-	return s.Object(ref)
+	return s.Object(ref, held)
 }
 
 // Fetch implements source.Source.
-func (s Source) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
-	o, err := s.Allowed(ref)
+func (s Source) Fetch(ctx context.Context, ref source.Reference, held string,
+	begin func(source.Object) (io.WriterAt, error),
+) error {
+	o, err := s.Allowed(ref, held)
 	if err != nil {
 		return err
 	}
 	return s.Fetcher.Fetch(ctx, ref, o, begin)
-}
-
-// Stat implements source.Source.
-func (s Source) Stat(ctx context.Context, ref source.Reference) (found source.Object, err error) {
-	o, err := s.Allowed(ref)
-	if err != nil {
-		return source.Object{}, err
-	}
-	err = s.Ask(ctx, ref, func(ctx context.Context) error {
-		found, err = o.Stat(ctx)
-		return err
-	})
-	return found, err
 }
 
 // SizeIn returns the size of the whole object from an answer's Content-Range (RFC 9110, section

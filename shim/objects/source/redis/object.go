@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/ranged"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -19,23 +18,35 @@ import (
 // takes one round trip.
 const head = 16 << 10
 
+// notKept: nobody can tell of a value that is not watched any more whether it is another by now.
+const notKept = -1
+
 // object is one value, as ranged.Fetcher reads it.
 type object struct {
 	*Source
 	ref source.Reference
 	key string
+	// held is the version that the caller has, empty for none.
+	held string
 	// watch is set by the first answer if the value does not come with it.
 	watch *watch
 }
 
-func (s *Source) object(ref source.Reference) *object {
-	return &object{Source: s, ref: ref, key: ref.Bucket + ":" + ref.Key}
+func (s *Source) object(ref source.Reference, held string) *object {
+	return &object{Source: s, ref: ref, key: ref.Bucket + ":" + ref.Key, held: held}
 }
 
 // Open implements ranged.Object.
 func (o *object) Open(ctx context.Context, at, end int64, known *source.Object) (ranged.Answer, error) {
 	if known == nil {
-		answer, err := o.first(ctx, end)
+		same, err := o.still(ctx)
+		if same {
+			return ranged.Answer{}, &source.Unchanged{Fresh: notKept}
+		}
+		var answer ranged.Answer
+		if err == nil {
+			answer, err = o.first(ctx, end)
+		}
 		return answer, o.failure(err, false)
 	}
 	part, err := o.stream(ctx, at, end)
@@ -75,7 +86,7 @@ func (o *object) first(ctx context.Context, end int64) (ranged.Answer, error) {
 		return ranged.Answer{}, ranged.Again(source.Changed(o.config.Store, o.ref))
 	}
 	answer := o.answer(size, begins)
-	o.watch = o.register(&watch{of: watched{fair.Of(ctx), o.key}, version: answer.Object.Version, line: l, turn: make(chan struct{}, 1)})
+	o.watch = o.register(&watch{version: answer.Object.Version, line: l, turn: make(chan struct{}, 1)})
 	if end = min(end, size); end > head {
 		answer.Body = &rest{ctx: ctx, object: o, begins: strings.NewReader(begins), at: head, end: end}
 	}
@@ -105,7 +116,7 @@ func (o *object) look(l *line, replies []reply) (size int64, begins string, err 
 }
 
 func (o *object) answer(size int64, begins string) ranged.Answer {
-	return ranged.Answer{Object: source.Object{Size: size, ContentType: contentType, Version: rand.Text()}, Body: io.NopCloser(strings.NewReader(begins))}
+	return ranged.Answer{Object: source.Object{Size: size, ContentType: contentType, Version: rand.Text(), Fresh: notKept}, Body: io.NopCloser(strings.NewReader(begins))}
 }
 
 // rest is the first part of a value: its beginning, and a stream that is asked for when that
@@ -137,13 +148,6 @@ func (r *rest) Close() error {
 		return nil
 	}
 	return r.stream.Close()
-}
-
-// Stat implements ranged.Object. Redis has no versions: while a fetch has the key watched, and
-// nobody has touched it, the version is that fetch's.
-func (o *object) Stat(ctx context.Context) (source.Object, error) {
-	object, err := o.renew(ctx)
-	return object, o.failure(err, false)
 }
 
 // failure turns an error into one that ranged.Fetcher knows. A reply is told by its code

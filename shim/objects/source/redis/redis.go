@@ -76,7 +76,7 @@ type Source struct {
 	lines  *lines
 
 	mu      sync.Mutex
-	watches map[watched]*watch // the newest
+	watches map[string]*watch // by their versions
 }
 
 // New returns the source of a store. It does not call the store.
@@ -84,11 +84,11 @@ func New(cfg Config) (*Source, error) {
 	if _, _, err := net.SplitHostPort(cfg.Address); err != nil || len(cfg.Buckets) == 0 {
 		return nil, fmt.Errorf("store %q: an address of host:port and buckets are required", cfg.Store)
 	}
-	s := &Source{config: cfg, lines: newLines(cfg), watches: map[watched]*watch{}}
+	s := &Source{config: cfg, lines: newLines(cfg), watches: map[string]*watch{}}
 	s.Source = ranged.Source{
 		Fetcher: ranged.New(cfg.Store, Part),
 		Schemes: []string{source.SchemeRedis}, Buckets: slices.Clone(cfg.Buckets),
-		Object: func(ref source.Reference) (ranged.Object, error) { return s.object(ref), nil },
+		Object: func(ref source.Reference, held string) (ranged.Object, error) { return s.object(ref, held), nil },
 	}
 	return s, nil
 }
@@ -98,8 +98,10 @@ func New(cfg Config) (*Source, error) {
 func (s *Source) Close() { s.lines.Close() }
 
 // Fetch implements source.Source.
-func (s *Source) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
-	allowed, err := s.Allowed(ref)
+func (s *Source) Fetch(ctx context.Context, ref source.Reference, held string,
+	begin func(source.Object) (io.WriterAt, error),
+) error {
+	allowed, err := s.Allowed(ref, held)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func TestASmallValueIsOneRoundTrip(t *testing.T) {
 	defer end()
 	f.set("jobs:k", strings.Repeat("x", head-1))
 	for range 2 {
-		if err := s.Fetch(t.Context(), testRef("k"), (&sourcetest.Sink{}).Begin); err != nil {
+		if err := s.Fetch(t.Context(), testRef("k"), "", (&sourcetest.Sink{}).Begin); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestFetchGoesOn(t *testing.T) {
 				defer end()
 				f.set("jobs:k", content)
 				sink := &sourcetest.Sink{}
-				if err := s.Fetch(t.Context(), testRef("k"), sink.Begin); err != nil {
+				if err := s.Fetch(t.Context(), testRef("k"), "", sink.Begin); err != nil {
 					t.Fatal(err)
 				}
 				if string(sink.Content) != content {
@@ -170,7 +170,7 @@ func TestFetchFails(t *testing.T) {
 				defer end()
 				f.set("jobs:k", strings.Repeat("x", 2*Part))
 				begun := time.Now()
-				err := s.Fetch(t.Context(), testRef("k"), (&sourcetest.Sink{}).Begin)
+				err := s.Fetch(t.Context(), testRef("k"), "", (&sourcetest.Sink{}).Begin)
 				if took := time.Since(begun); took > in.within {
 					t.Errorf("it took %v, want at most %v", took, in.within)
 				}
@@ -195,7 +195,7 @@ func TestFetchReturnsWhenCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begun := time.Now()
-		err := s.Fetch(ctx, testRef("k"), (&sourcetest.Sink{}).Begin)
+		err := s.Fetch(ctx, testRef("k"), "", (&sourcetest.Sink{}).Begin)
 		if problem.Of(err).Title != "StoreTimeout" || !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("got %v after %v", err, time.Since(begun))
 		}
@@ -211,18 +211,19 @@ func TestAttackAnotherNamespaceSeesNoWatch(t *testing.T) {
 		s, end := open(t, f, config("redis.test:6379"))
 		defer end()
 		victim, attacker := fair.For(t.Context(), "victim/f"), fair.For(t.Context(), "attacker/f")
-		err := s.Fetch(victim, testRef("42"), func(own source.Object) (io.WriterAt, error) {
-			err := s.Fetch(attacker, testRef("42"), func(source.Object) (io.WriterAt, error) {
-				if still, err := s.Stat(victim, testRef("42")); err != nil || still != own {
-					t.Errorf("with another namespace's fetch the victim's object seems another: %v, %v", still, err)
+		err := s.Fetch(victim, testRef("42"), "", func(own source.Object) (io.WriterAt, error) {
+			err := s.Fetch(attacker, testRef("42"), "", func(other source.Object) (io.WriterAt, error) {
+				if other.Version == own.Version {
+					t.Error("the attacker sees the victim's fetch")
+				}
+				var unchanged *source.Unchanged
+				if err := s.Fetch(victim, testRef("42"), own.Version, (&sourcetest.Sink{}).Begin); !errors.As(err, &unchanged) {
+					t.Errorf("with another namespace's fetch the victim's object seems another: %v", err)
 				}
 				return (&sourcetest.Sink{}).Begin(own)
 			})
 			if err != nil {
 				t.Error(err)
-			}
-			if other, err := s.Stat(attacker, testRef("42")); err != nil || other.Version == own.Version {
-				t.Errorf("the attacker sees the victim's fetch: %v, %v", other, err)
 			}
 			return (&sourcetest.Sink{}).Begin(own)
 		})
@@ -240,7 +241,7 @@ func TestUnusedLinesAreClosed(t *testing.T) {
 		defer end()
 		f.set("jobs:k", "x")
 		for range 2 {
-			if err := s.Fetch(t.Context(), testRef("k"), (&sourcetest.Sink{}).Begin); err != nil {
+			if err := s.Fetch(t.Context(), testRef("k"), "", (&sourcetest.Sink{}).Begin); err != nil {
 				t.Fatal(err)
 			}
 			<-time.After(2 * ranged.Idle)

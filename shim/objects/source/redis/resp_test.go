@@ -117,7 +117,7 @@ func FuzzStream(f *testing.F) {
 		s.lines.put(newLine(conn, 0, secret.Secret{}))
 		s.lines.dialer = func(context.Context) (net.Conn, error) { return nil, io.ErrClosedPipe }
 		header := fmt.Appendf(nil, "$%d\r\n", end)
-		part, err := s.object(testRef("k")).stream(t.Context(), 0, end)
+		part, err := s.object(testRef("k"), "").stream(t.Context(), 0, end)
 		var got []byte
 		if err == nil {
 			got, err = io.ReadAll(part)

@@ -52,7 +52,7 @@ func TestFetchBySlowLink(t *testing.T) {
 		content := testContent(3 * Part)
 		f.set("jobs:k", content)
 		begun, sink := time.Now(), &sourcetest.Sink{}
-		if err := s.Fetch(t.Context(), testRef("k"), sink.Begin); err != nil || string(sink.Content) != content {
+		if err := s.Fetch(t.Context(), testRef("k"), "", sink.Begin); err != nil || string(sink.Content) != content {
 			t.Errorf("got %d bytes, %v", len(sink.Content), err)
 		}
 		if took := time.Since(begun); took < ranged.Stall || f.count("GETRANGE") != 1+3*Part/piece {
@@ -90,7 +90,7 @@ func TestBytesAreHandedOutAsTheyCome(t *testing.T) {
 			}
 			return nil
 		}}
-		if err := s.Fetch(t.Context(), testRef("k"), sink.Begin); err != nil || string(sink.Content) != content {
+		if err := s.Fetch(t.Context(), testRef("k"), "", sink.Begin); err != nil || string(sink.Content) != content {
 			t.Errorf("got %d bytes, %v", len(sink.Content), err)
 		}
 	})
@@ -104,7 +104,7 @@ func TestStreamAsksAhead(t *testing.T) {
 		defer end()
 		content := testContent(4*piece + 7)
 		f.set("jobs:k", content)
-		part, err := s.object(testRef("k")).stream(t.Context(), 1, int64(len(content)))
+		part, err := s.object(testRef("k"), "").stream(t.Context(), 1, int64(len(content)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestStreamThatIsGivenUp(t *testing.T) {
 					f.set("jobs:k", content)
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					part, err := s.object(testRef("k")).stream(ctx, 0, int64(len(content)))
+					part, err := s.object(testRef("k"), "").stream(ctx, 0, int64(len(content)))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -169,7 +169,7 @@ func TestStreamThatIsGivenUp(t *testing.T) {
 						t.Errorf("after %d bytes %d connections are open, %d kept", read, n, kept)
 					}
 					sink := &sourcetest.Sink{}
-					if err := s.Fetch(t.Context(), testRef("k"), sink.Begin); err != nil || string(sink.Content) != content {
+					if err := s.Fetch(t.Context(), testRef("k"), "", sink.Begin); err != nil || string(sink.Content) != content {
 						t.Errorf("the next one gets %d bytes, %v", len(sink.Content), err)
 					}
 				})
@@ -186,7 +186,7 @@ func TestStreamThatHasEnded(t *testing.T) {
 		defer end()
 		f.set("jobs:k", testContent(2*piece))
 		ctx, cancel := context.WithCancel(t.Context())
-		part, err := s.object(testRef("k")).stream(ctx, 0, 2*piece)
+		part, err := s.object(testRef("k"), "").stream(ctx, 0, 2*piece)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestKeptLinesThatTheServerClosed(t *testing.T) {
 				f.set("jobs:k", content)
 				for range 3 {
 					sink := &sourcetest.Sink{}
-					if err := s.Fetch(t.Context(), testRef("k"), sink.Begin); err != nil || string(sink.Content) != content {
+					if err := s.Fetch(t.Context(), testRef("k"), "", sink.Begin); err != nil || string(sink.Content) != content {
 						t.Errorf("got %d bytes, %v", len(sink.Content), err)
 					}
 					f.hangUp(says)
@@ -260,7 +260,7 @@ func TestGreeting(t *testing.T) {
 			defer end()
 			f.set("jobs:k", "x")
 			for range 2 {
-				err := s.Fetch(t.Context(), testRef("k"), (&sourcetest.Sink{}).Begin)
+				err := s.Fetch(t.Context(), testRef("k"), "", (&sourcetest.Sink{}).Begin)
 				if in.title == "" && err != nil || in.title != "" && problem.Of(err).Title != in.title {
 					t.Errorf("got %v", err)
 				}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
@@ -13,33 +12,29 @@ import (
 // (the documentation of Redis, "Transactions"). Such a transaction ends the watch; whoever
 // only wants to look begins another one before, so that there is never a gap.
 type watch struct {
-	of      watched
-	version string
+	version string // nobody can guess it
 
 	turn chan struct{} // holds one who uses line or err
 	line *line         // nil: the watch is over
 	err  error         // why it was over before its time
 }
 
-// watched is a key, and the namespace for which it is fetched: others do not see it.
-type watched struct{ namespace, key string }
-
 // errChanged is a key that was touched.
 var errChanged = errors.New("the watched key was changed")
 
-// register makes a watch known to those who ask about its key.
+// register makes a watch known to those who hold its version.
 func (s *Source) register(w *watch) *watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watches[w.of] = w
+	s.watches[w.version] = w
 	return w
 }
 
-// newest returns the newest watch, nil if there is none.
-func (s *Source) newest(of watched) *watch {
+// watchOf returns the watch of a version, nil if there is none any more.
+func (s *Source) watchOf(version string) *watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.watches[of]
+	return s.watches[version]
 }
 
 // unwatch ends an object's watch, if it has one.
@@ -49,9 +44,7 @@ func (o *object) unwatch() {
 		return
 	}
 	o.mu.Lock()
-	if o.watches[w.of] == w {
-		delete(o.watches, w.of)
-	}
+	delete(o.watches, w.version)
 	o.mu.Unlock()
 	w.turn <- struct{}{} // Whoever has it is bounded by his own context.
 	defer func() { <-w.turn }()
@@ -82,46 +75,28 @@ func (o *object) explain(err error) error {
 	return o.failure(err, true)
 }
 
-// renew looks at the object. If a fetch has it watched, the watch goes over to a new line,
-// and tells on the way whether the object is still the same.
-func (o *object) renew(ctx context.Context) (source.Object, error) {
-	w := o.newest(watched{fair.Of(ctx), o.key})
+// still tells whether the object is of the version that is held. Redis has no versions: only while a fetch has
+// the key watched can anybody tell. The watch goes over to a new line, and tells on the way.
+func (o *object) still(ctx context.Context) (same bool, err error) {
+	w := o.watchOf(o.held)
 	if w == nil {
-		return o.glance(ctx)
+		return false, nil
 	}
-	var object source.Object
-	err := w.use(ctx, func() error {
+	err = w.use(ctx, func() error {
 		if w.line == nil || w.err != nil {
-			var err error
-			object, err = o.glance(ctx)
-			return err
+			return nil
 		}
-		next, replies, err := o.lines.ask(ctx, []string{"UNWATCH"}, []string{"WATCH", o.key}, []string{"EXISTS", o.key}, []string{"STRLEN", o.key})
+		next, replies, err := o.lines.ask(ctx, []string{"UNWATCH"}, []string{"WATCH", o.key})
 		if err != nil {
 			return err
 		}
 		w.err = unchanged(ctx, w.line)
 		o.lines.put(w.line)
 		w.line = next
-		size, _, err := o.look(next, replies[1:])
-		object = o.answer(size, "").Object
-		if w.err == nil {
-			object.Version = w.version
-		}
-		return err
+		same = w.err == nil && replies[1].err == nil
+		return nil
 	})
-	return object, err
-}
-
-// glance looks at an object that nobody watches.
-func (o *object) glance(ctx context.Context) (source.Object, error) {
-	l, replies, err := o.lines.ask(ctx, []string{"PING"}, []string{"EXISTS", o.key}, []string{"STRLEN", o.key})
-	if err != nil {
-		return source.Object{}, err
-	}
-	size, _, err := o.look(l, replies)
-	o.lines.put(l)
-	return o.answer(size, "").Object, err
+	return same, err
 }
 
 // use runs fn while nobody else uses the watch.

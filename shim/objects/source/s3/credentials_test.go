@@ -49,7 +49,7 @@ func TestFetchWithoutCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		other.transport.DialContext = s.transport.DialContext
-		err = other.Fetch(t.Context(), store.put("k", "content"), (&sourcetest.Sink{}).Begin)
+		err = other.Fetch(t.Context(), store.put("k", "content"), "", (&sourcetest.Sink{}).Begin)
 		p := problem.Of(err)
 		if p.Title != "StoreForbidden" || p.Status != http.StatusBadGateway || p.Field != "headstart.dev/store" || strings.Contains(p.Detail, "lost") {
 			t.Errorf("got %v", p)

@@ -29,12 +29,13 @@ var refusals = []string{"AuthorizationHeaderMalformed", "ExpiredToken", "Invalid
 // was sent to them.
 func (o *object) failure(err error, begun bool) error {
 	var (
-		own     *problem.Problem
-		secret  *credentialsError
-		useless *uselessError
+		own       *problem.Problem
+		secret    *credentialsError
+		useless   *uselessError
+		unchanged *source.Unchanged
 	)
 	switch {
-	case err == nil, errors.As(err, &own):
+	case err == nil, errors.As(err, &own), errors.As(err, &unchanged):
 		return err
 	case errors.As(err, &secret):
 		return source.Because(source.Forbidden(o.store, "its credentials cannot be read"), secret.error)

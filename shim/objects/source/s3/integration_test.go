@@ -154,7 +154,7 @@ func TestGatewayRefuses(t *testing.T) {
 		"missing bucket":   {testKeyID, testSecret, other, "InputNotFound"},
 		"right all around": {testKeyID, testSecret, ref, "Internal"},
 	} {
-		err := g.source(t, g.address, in.keyID, in.secret).Fetch(t.Context(), in.ref, (&sourcetest.Sink{}).Begin)
+		err := g.source(t, g.address, in.keyID, in.secret).Fetch(t.Context(), in.ref, "", (&sourcetest.Sink{}).Begin)
 		if in.title == "Internal" && err == nil {
 			continue
 		}
@@ -183,7 +183,7 @@ func TestGatewayChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		sink := &sourcetest.Sink{OnBegin: change}
-		if err := s.Fetch(t.Context(), ref, sink.Begin); problem.Of(err).Title != "InputChanged" {
+		if err := s.Fetch(t.Context(), ref, "", sink.Begin); problem.Of(err).Title != "InputChanged" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -212,7 +212,7 @@ func TestGatewayRestarts(t *testing.T) {
 				sink.OnBegin = nil
 				_ = restart()
 			}
-			err := g.source(t, g.address, testKeyID, testSecret).Fetch(t.Context(), ref, sink.Begin)
+			err := g.source(t, g.address, testKeyID, testSecret).Fetch(t.Context(), ref, "", sink.Begin)
 			<-back
 			if err != nil || !bytes.Equal(sink.Content, content) {
 				t.Errorf("%d bytes, %v", len(sink.Content), err)

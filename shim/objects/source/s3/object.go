@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/headstart-mesh/headstart/shim/objects/source"
@@ -17,6 +18,8 @@ import (
 type object struct {
 	*Source
 	ref source.Reference
+	// held is the version that the caller has, empty for none. Only the first part's question has it.
+	held string
 }
 
 // Open implements ranged.Object.
@@ -27,13 +30,19 @@ func (o *object) Open(ctx context.Context, at, end int64, known *source.Object) 
 
 func (o *object) open(ctx context.Context, at, end int64, known *source.Object) (ranged.Answer, error) {
 	in := &sdk.GetObjectInput{Bucket: &o.ref.Bucket, Key: &o.ref.Key, Range: aws.String(fmt.Sprintf("bytes=%d-%d", at, end-1))}
-	if known != nil {
+	switch {
+	case known != nil:
 		in.IfMatch = &known.Version
+	case o.held != "":
+		in.IfNoneMatch = &o.held
 	}
 	out, err := o.client.GetObject(ctx, in)
 	if err != nil {
-		if known == nil && status(err) == statusNoRange {
+		switch {
+		case known == nil && status(err) == statusNoRange:
 			return o.empty(ctx)
+		case known == nil && o.held != "" && status(err) == http.StatusNotModified:
+			return ranged.Answer{}, o.unchanged(err)
 		}
 		return ranged.Answer{}, err
 	}
@@ -63,10 +72,18 @@ func (o *object) empty(ctx context.Context) (ranged.Answer, error) {
 	return ranged.Answer{Object: object, Body: http.NoBody}, nil
 }
 
-// Stat implements ranged.Object.
-func (o *object) Stat(ctx context.Context) (source.Object, error) {
-	object, err := o.head(ctx)
-	return object, o.failure(err, false)
+// unchanged is what an answer means that says that the object still is of the version that is held, which it
+// may repeat (RFC 9110, section 15.4.5). Of an answer about another one nobody knows what it means: the store is
+// asked again, for the object.
+func (o *object) unchanged(err error) error {
+	var answer *awshttp.ResponseError
+	if errors.As(err, &answer) {
+		if tag := answer.HTTPResponse().Header.Get("ETag"); tag != "" && tag != o.held {
+			o.held = ""
+			return ranged.Again(source.Changed(o.store, o.ref))
+		}
+	}
+	return &source.Unchanged{}
 }
 
 func (o *object) head(ctx context.Context) (source.Object, error) {

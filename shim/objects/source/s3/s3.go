@@ -83,7 +83,9 @@ func New(cfg Config) (*Source, error) {
 	s.Source = ranged.Source{
 		Fetcher: ranged.New(cfg.Store, Part),
 		Schemes: []string{source.SchemeS3}, Buckets: slices.Clone(cfg.Buckets),
-		Object: func(ref source.Reference) (ranged.Object, error) { return &object{s, ref}, nil },
+		Object: func(ref source.Reference, held string) (ranged.Object, error) {
+			return &object{Source: s, ref: ref, held: held}, nil
+		},
 	}
 	options.HTTPClient = &http.Client{
 		Transport: &boundedErrors{s.transport},

@@ -67,7 +67,7 @@ func TestFetchAsksInOrderAndInParallel(t *testing.T) {
 		defer end()
 		small, large := store.put("small", "x"), store.put("large", strings.Repeat("x", 20*Part+1))
 		for _, ref := range []source.Reference{small, large} {
-			if err := s.Fetch(t.Context(), ref, (&sourcetest.Sink{}).Begin); err != nil {
+			if err := s.Fetch(t.Context(), ref, "", (&sourcetest.Sink{}).Begin); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -115,7 +115,7 @@ func TestFetchGoesOn(t *testing.T) {
 				s, end := serve(t, store)
 				defer end()
 				sink := &sourcetest.Sink{}
-				if err := s.Fetch(t.Context(), store.put("k", content), sink.Begin); err != nil {
+				if err := s.Fetch(t.Context(), store.put("k", content), "", sink.Begin); err != nil {
 					t.Fatal(err)
 				}
 				if string(sink.Content) != content {
@@ -201,7 +201,7 @@ func TestFetchFails(t *testing.T) {
 				s, end := serve(t, store)
 				defer end()
 				begun := time.Now()
-				err := s.Fetch(t.Context(), store.put("k", "content"), (&sourcetest.Sink{}).Begin)
+				err := s.Fetch(t.Context(), store.put("k", "content"), "", (&sourcetest.Sink{}).Begin)
 				if took := time.Since(begun); took > in.within {
 					t.Errorf("it took %v, want at most %v", took, in.within)
 				}
@@ -241,7 +241,7 @@ func TestFetchComparesEntityTags(t *testing.T) {
 		defer end()
 		ref := store.put("k", strings.Repeat("a", 20*Part))
 		sink := &sourcetest.Sink{OnBegin: func() error { store.put("k", strings.Repeat("b", 20*Part)); return nil }}
-		if err := s.Fetch(t.Context(), ref, sink.Begin); problem.Of(err).Title != "InputChanged" {
+		if err := s.Fetch(t.Context(), ref, "", sink.Begin); problem.Of(err).Title != "InputChanged" {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -256,7 +256,7 @@ func TestFetchReturnsWhenCancelled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begun := time.Now()
-		err := s.Fetch(ctx, store.put("k", "content"), (&sourcetest.Sink{}).Begin)
+		err := s.Fetch(ctx, store.put("k", "content"), "", (&sourcetest.Sink{}).Begin)
 		if problem.Of(err).Title != "StoreTimeout" || !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("got %v after %v", err, time.Since(begun))
 		}
@@ -267,7 +267,7 @@ func TestFetchStaysInItsBuckets(t *testing.T) {
 	s, end := serve(t, http.NotFoundHandler())
 	defer end()
 	for _, ref := range []source.Reference{{Scheme: "s3", Bucket: "other", Key: "k"}, {Scheme: "redis", Bucket: testBucket, Key: "k"}, {}} {
-		p := problem.Of(s.Fetch(t.Context(), ref, (&sourcetest.Sink{}).Begin))
+		p := problem.Of(s.Fetch(t.Context(), ref, "", (&sourcetest.Sink{}).Begin))
 		if p.Title != "StoreNotAllowed" || p.Status != http.StatusForbidden || p.Field != "headstart.dev/input" {
 			t.Errorf("%s: %v", ref, p)
 		}
@@ -293,4 +293,39 @@ func TestNewRefuses(t *testing.T) {
 
 func equalSets(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// That an object has not changed is believed of a store that was asked, and says it of the version that was asked for.
+func TestNotModified(t *testing.T) {
+	for name, in := range map[string]struct{ held, tag, want string }{
+		"asked":                   {held: `"v1"`},
+		"asked, with the tag":     {held: `"v1"`, tag: `"v1"`},
+		"asked, with another tag": {held: `"v1"`, tag: `"v2"`, want: "content"},
+		"not asked":               {want: "StoreUnavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &fakeStore{}
+			store.before = func(w http.ResponseWriter, r *http.Request) bool {
+				if in.held != "" && r.Header.Get("If-None-Match") == "" {
+					return false
+				}
+				if in.tag != "" {
+					w.Header().Set("ETag", in.tag)
+				}
+				w.WriteHeader(http.StatusNotModified)
+				return true
+			}
+			s, end := serve(t, store)
+			defer end()
+			sink := &sourcetest.Sink{}
+			err := s.Fetch(t.Context(), store.put("k", "content"), in.held, sink.Begin)
+			got := string(sink.Content)
+			if _, unchanged := errors.AsType[*source.Unchanged](err); !unchanged && err != nil {
+				got = problem.Of(err).Title
+			}
+			if got != in.want || err == nil && in.want == "" {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
 }

@@ -44,7 +44,7 @@ func RunBehindABadLine(t *testing.T, address string, open func(t *testing.T, add
 			line.bytes, line.reset = in.bytes, in.reset
 			line.left.Store(in.faults)
 			sink := &Sink{}
-			err := store.Source.Fetch(t.Context(), ref, sink.Begin)
+			err := store.Source.Fetch(t.Context(), ref, "", sink.Begin)
 			sink.ended(t)
 			if line.left.Load() > 0 {
 				t.Error("nothing broke")
@@ -75,7 +75,7 @@ func RunBehindABadLine(t *testing.T, address string, open func(t *testing.T, add
 			defer cancel()
 			line.left.Store(1 << 30)
 			sink := &Sink{}
-			err := store.Source.Fetch(ctx, ref, sink.Begin)
+			err := store.Source.Fetch(ctx, ref, "", sink.Begin)
 			sink.ended(t)
 			if p := problem.Of(err); p.Title != title || title == "StoreTimeout" && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)

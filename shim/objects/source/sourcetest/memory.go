@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
@@ -25,9 +26,11 @@ type Memory struct {
 	// Unsized says that nobody is told an object's size before its end. Set it before the
 	// first fetch.
 	Unsized bool
-	// BeforeStat, if set, is called before an object is looked at; an error fails Stat.
-	// Set it before the first Stat.
-	BeforeStat func(ctx context.Context, ref source.Reference) error
+	// Asked, if set, is called when a version is held that may still be the object's, before the store
+	// looks; an error fails the fetch. Set it before the first fetch.
+	Asked func(ctx context.Context, ref source.Reference) error
+	// Fresh is what the store says of how long its answers hold. Set it before the first fetch.
+	Fresh time.Duration
 
 	mu      sync.Mutex
 	version int
@@ -61,12 +64,26 @@ func (m *Memory) Delete(ref source.Reference) {
 }
 
 // Fetch implements source.Source.
-func (m *Memory) Fetch(ctx context.Context, ref source.Reference, begin func(source.Object) (io.WriterAt, error)) error {
+func (m *Memory) Fetch(ctx context.Context, ref source.Reference, held string,
+	begin func(source.Object) (io.WriterAt, error),
+) error {
+	if held != "" && m.Asked != nil {
+		if err := m.Asked(ctx, ref); err != nil {
+			return err
+		}
+	}
 	object, err := m.find(ref)
 	if err != nil {
 		return err
 	}
 	told := object.Object
+	told.Fresh = m.Fresh
+	if ctx.Err() != nil {
+		return source.Ended(ctx, "memory", ref)
+	}
+	if held == told.Version {
+		return &source.Unchanged{Fresh: m.Fresh}
+	}
 	if m.Unsized {
 		told.Size = -1
 	}
@@ -91,20 +108,6 @@ func (m *Memory) Fetch(ctx context.Context, ref source.Reference, begin func(sou
 		}
 	}
 	return nil
-}
-
-// Stat implements source.Source.
-func (m *Memory) Stat(ctx context.Context, ref source.Reference) (source.Object, error) {
-	if m.BeforeStat != nil {
-		if err := m.BeforeStat(ctx, ref); err != nil {
-			return source.Object{}, err
-		}
-	}
-	if ctx.Err() != nil {
-		return source.Object{}, source.Ended(ctx, "memory", ref)
-	}
-	object, err := m.find(ref)
-	return object.Object, err
 }
 
 func (m *Memory) find(ref source.Reference) (memoryObject, error) {

@@ -62,8 +62,9 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"many at a time":  many,
 		"hostile content": keys,
 		"not allowed":     notAllowed,
-		"stat":            stat,
-		"stat of another": statReplaced,
+		"held":            held,
+		"held, replaced":  heldReplaced,
+		"kept":            kept,
 		"unsized":         unsized,
 		"secret":          secret,
 	} {
@@ -83,7 +84,7 @@ func sizes(t *testing.T, store Store) {
 		t.Run(strconv.FormatInt(size, 10), func(t *testing.T) {
 			ref, content := store.put(t, size)
 			sink := &Sink{}
-			if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
+			if err := store.Source.Fetch(t.Context(), ref, "", sink.Begin); err != nil {
 				t.Fatal(err)
 			}
 			sink.ended(t)
@@ -100,12 +101,8 @@ func sizes(t *testing.T, store Store) {
 func missing(t *testing.T, store Store) {
 	for _, ref := range []source.Reference{store.ref("none"), store.ref("none/at/all")} {
 		sink := &Sink{}
-		err := store.Source.Fetch(t.Context(), ref, sink.Begin)
+		err := store.Source.Fetch(t.Context(), ref, "", sink.Begin)
 		wantProblem(t, err, "InputNotFound", http.StatusNotFound)
-		if !store.Once {
-			_, err = store.Source.Stat(t.Context(), ref)
-			wantProblem(t, err, "InputNotFound", http.StatusNotFound)
-		}
 		sink.ended(t)
 		if sink.begins != 0 {
 			t.Error("begin was called")
@@ -118,7 +115,7 @@ func missing(t *testing.T, store Store) {
 func replaced(t *testing.T, store Store) {
 	ref, content := store.put(t, 20*store.Part)
 	sink := &Sink{OnBegin: func() error { return store.Put(ref, contentType, random(20*store.Part)) }}
-	err := store.Source.Fetch(t.Context(), ref, sink.Begin)
+	err := store.Source.Fetch(t.Context(), ref, "", sink.Begin)
 	sink.ended(t)
 	if err != nil {
 		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
@@ -130,7 +127,7 @@ func replaced(t *testing.T, store Store) {
 func deleted(t *testing.T, store Store) {
 	ref, content := store.put(t, 20*store.Part)
 	sink := &Sink{OnBegin: func() error { return store.Delete(ref) }}
-	err := store.Source.Fetch(t.Context(), ref, sink.Begin)
+	err := store.Source.Fetch(t.Context(), ref, "", sink.Begin)
 	sink.ended(t)
 	if err != nil {
 		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
@@ -151,7 +148,7 @@ func cancelled(t *testing.T, store Store) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			sink := sinkOf(cancel)
-			err := store.Source.Fetch(ctx, ref, sink.Begin)
+			err := store.Source.Fetch(ctx, ref, "", sink.Begin)
 			sink.ended(t)
 			wantProblem(t, err, "InputCancelled", http.StatusServiceUnavailable)
 			if !errors.Is(err, context.Canceled) {
@@ -166,7 +163,7 @@ func deadline(t *testing.T, store Store) {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	sink := &Sink{}
-	err := store.Source.Fetch(ctx, ref, sink.Begin)
+	err := store.Source.Fetch(ctx, ref, "", sink.Begin)
 	sink.ended(t)
 	wantProblem(t, err, "StoreTimeout", http.StatusGatewayTimeout)
 }
@@ -176,7 +173,7 @@ func beginRefuses(t *testing.T, store Store) {
 	for _, size := range []int64{0, 1, 20 * store.Part} {
 		ref, _ := store.put(t, size)
 		sink := &Sink{OnBegin: func() error { return refused }}
-		if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != refused {
+		if err := store.Source.Fetch(t.Context(), ref, "", sink.Begin); err != refused {
 			t.Errorf("size %d: begin's error comes back as %v", size, err)
 		}
 		sink.ended(t)
@@ -190,7 +187,7 @@ func writerFails(t *testing.T, store Store) {
 	full := errors.New("full")
 	ref, _ := store.put(t, 20*store.Part)
 	sink := &Sink{OnWrite: func() error { return full }}
-	if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != full {
+	if err := store.Source.Fetch(t.Context(), ref, "", sink.Begin); err != full {
 		t.Errorf("the writer's error comes back as %v", err)
 	}
 	sink.ended(t)
@@ -203,7 +200,7 @@ func many(t *testing.T, store Store) {
 	for range fetches {
 		group.Go(func() {
 			sink := &Sink{}
-			if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
+			if err := store.Source.Fetch(t.Context(), ref, "", sink.Begin); err != nil {
 				t.Error(err)
 			}
 			sink.ended(t)
@@ -223,7 +220,7 @@ func keys(t *testing.T, store Store) {
 			t.Fatal(err)
 		}
 		sink := &Sink{}
-		if err := store.Source.Fetch(t.Context(), store.ref(key), sink.Begin); err != nil {
+		if err := store.Source.Fetch(t.Context(), store.ref(key), "", sink.Begin); err != nil {
 			t.Errorf("%q: %v", key, err)
 		}
 		sink.ended(t)
@@ -243,17 +240,15 @@ func notAllowed(t *testing.T, store Store) {
 		{Scheme: "other", Bucket: store.Bucket, Key: "k"}, {},
 	} {
 		sink := &Sink{}
-		wantProblem(t, store.Source.Fetch(t.Context(), ref, sink.Begin), "StoreNotAllowed", http.StatusForbidden)
-		_, err := store.Source.Stat(t.Context(), ref)
-		wantProblem(t, err, "StoreNotAllowed", http.StatusForbidden)
+		wantProblem(t, store.Source.Fetch(t.Context(), ref, "", sink.Begin), "StoreNotAllowed", http.StatusForbidden)
 		if sink.begins != 0 {
 			t.Error("begin was called")
 		}
 	}
 }
 
-// stat: while an object is read and stays as it is, Stat says what begin was told.
-func stat(t *testing.T, store Store) {
+// held: while an object is read and stays as it is, who holds its version is told so, and gets no bytes.
+func held(t *testing.T, store Store) {
 	if store.Once {
 		return
 	}
@@ -263,14 +258,12 @@ func stat(t *testing.T, store Store) {
 	sink.OnWrite = func() error {
 		once.Do(func() {
 			for range 2 {
-				if object, err := store.Source.Stat(t.Context(), ref); err != nil || object != sink.Object {
-					t.Errorf("Stat gives %+v, %v, and begin was told %+v", object, err, sink.Object)
-				}
+				store.unchanged(t, ref, sink.Object.Version)
 			}
 		})
 		return nil
 	}
-	if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
+	if err := store.Source.Fetch(t.Context(), ref, "", sink.Begin); err != nil {
 		t.Fatal(err)
 	}
 	sink.ended(t)
@@ -279,12 +272,23 @@ func stat(t *testing.T, store Store) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := store.Source.Stat(ctx, ref)
+	err := store.Source.Fetch(ctx, ref, sink.Object.Version, (&Sink{}).Begin)
 	wantProblem(t, err, "InputCancelled", http.StatusServiceUnavailable)
 }
 
-// statReplaced: Stat does not take a new object for the one that is being read.
-func statReplaced(t *testing.T, store Store) {
+// unchanged: who holds the object's version is told so, and gets no bytes.
+func (s Store) unchanged(t *testing.T, ref source.Reference, version string) {
+	t.Helper()
+	again := &Sink{}
+	err := s.Source.Fetch(t.Context(), ref, version, again.Begin)
+	if _, same := errors.AsType[*source.Unchanged](err); !same || again.begins != 0 {
+		t.Errorf("who holds version %q gets %v, and begin is called %d times", version, err, again.begins)
+	}
+}
+
+// heldReplaced: who holds another version than the object's gets the object, from a fetch that may be under
+// way and of another version, or is told that there is none any more.
+func heldReplaced(t *testing.T, store Store) {
 	if store.Once {
 		return
 	}
@@ -293,24 +297,54 @@ func statReplaced(t *testing.T, store Store) {
 	sink := &Sink{}
 	sink.OnWrite = func() error {
 		once.Do(func() {
-			if err := store.Put(ref, contentType, random(20*store.Part)); err != nil {
+			newer := random(3 * store.Part)
+			if err := store.Put(ref, contentType, newer); err != nil {
 				t.Error(err)
 			}
-			if object, err := store.Source.Stat(t.Context(), ref); err != nil || object.Version == sink.Object.Version {
-				t.Errorf("Stat gives %+v, %v of another object than begin was told of: %+v", object, err, sink.Object)
+			other := &Sink{}
+			err := store.Source.Fetch(t.Context(), ref, sink.Object.Version, other.Begin)
+			if err != nil || other.Object.Version == sink.Object.Version || !bytes.Equal(other.Content, newer) {
+				t.Errorf("Fetch gives %+v, %v of another object than begin was told of: %+v", other.Object, err, sink.Object)
 			}
 			if err := store.Delete(ref); err != nil {
 				t.Error(err)
 			}
-			_, err := store.Source.Stat(t.Context(), ref)
+			err = store.Source.Fetch(t.Context(), ref, sink.Object.Version, (&Sink{}).Begin)
 			wantProblem(t, err, "InputNotFound", http.StatusNotFound)
 		})
 		return nil
 	}
-	if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
+	if err := store.Source.Fetch(t.Context(), ref, "", sink.Begin); err != nil {
 		wantProblem(t, err, "InputChanged", http.StatusBadGateway)
 	}
 	sink.ended(t)
+}
+
+// kept: of an object that may be kept its store says later as well whether a version is the object's still,
+// whatever its size.
+func kept(t *testing.T, store Store) {
+	for _, size := range []int64{0, 1, 3 * store.Part} {
+		ref, _ := store.put(t, size)
+		sink := &Sink{}
+		if err := store.Source.Fetch(t.Context(), ref, "", sink.Begin); err != nil {
+			t.Fatal(err)
+		}
+		sink.ended(t)
+		if sink.Object.Fresh < 0 || store.Once {
+			continue
+		}
+		store.unchanged(t, ref, sink.Object.Version)
+		other := random(size + 1)
+		if err := store.Put(ref, contentType, other); err != nil {
+			t.Fatal(err)
+		}
+		newer := &Sink{}
+		err := store.Source.Fetch(t.Context(), ref, sink.Object.Version, newer.Begin)
+		newer.ended(t)
+		if err != nil || !bytes.Equal(newer.Content, other) {
+			t.Errorf("size %d: of a changed object %v", size, err)
+		}
+	}
 }
 
 // secret: a changed secret counts from the next request on, whether it was wrong or becomes
@@ -325,16 +359,14 @@ func secret(t *testing.T, store Store) {
 			t.Fatal(err)
 		}
 		sink := &Sink{}
-		err := store.Source.Fetch(t.Context(), ref, sink.Begin)
+		err := store.Source.Fetch(t.Context(), ref, "", sink.Begin)
 		sink.ended(t)
-		_, stat := store.Source.Stat(t.Context(), ref)
 		if !right {
 			wantProblem(t, err, "StoreForbidden", http.StatusBadGateway)
-			wantProblem(t, stat, "StoreForbidden", http.StatusBadGateway)
 			continue
 		}
-		if err != nil || stat != nil || !bytes.Equal(sink.Content, content) {
-			t.Errorf("with the right secret: %v, and of Stat %v", err, stat)
+		if err != nil || !bytes.Equal(sink.Content, content) {
+			t.Errorf("with the right secret: %v", err)
 		}
 	}
 }
@@ -350,7 +382,7 @@ func unsized(t *testing.T, store Store) {
 			t.Fatal(err)
 		}
 		sink := &Sink{inOrder: true}
-		if err := store.Source.Fetch(t.Context(), ref, sink.Begin); err != nil {
+		if err := store.Source.Fetch(t.Context(), ref, "", sink.Begin); err != nil {
 			t.Errorf("size %d: %v", size, err)
 		}
 		sink.ended(t)

@@ -1,0 +1,271 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/fair"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+)
+
+// patience is how long a question waits for the answer to the one before: a store that does not answer that one may
+// answer another one.
+const patience = 5 * time.Second
+
+// slot is what the node has of a Key.
+type slot struct {
+	held  *object // the newest that has begun: it is under way, or complete; nil: none
+	next  *object // is going to ask the store: whoever comes until it does waits for the answer as well; nil: none
+	asked *object // the last one that was to ask, until its fetch has ended
+}
+
+// slot returns what the node has of a Key. The caller holds the lock.
+func (c *Cache) slot(k Key) *slot {
+	s := c.slots[k]
+	if s == nil {
+		s = &slot{}
+		c.slots[k] = s
+	}
+	return s
+}
+
+// held is the newest object of a Key, nil if the node has none. The caller holds the lock.
+func (c *Cache) held(k Key) *object {
+	if s := c.slots[k]; s != nil {
+		return s.held
+	}
+	return nil
+}
+
+// find gives the input a pin on its object: at once if what the node has is fresh, or else by the store's answer to a
+// question that is asked after the input has come. So whoever stores an object and sends a request for it gets the
+// object that he has stored, whatever is under way.
+func (c *Cache) find(ctx context.Context, i *Input, ref source.Reference) error {
+	for {
+		o, err := c.look(ctx, i, ref)
+		if o == nil {
+			return err
+		}
+		select {
+		case <-o.answered:
+		case <-ctx.Done():
+			return source.Ended(ctx, i.request.Store, ref)
+		}
+		if found, err := c.verdict(i); found || err != nil {
+			return err
+		}
+	}
+}
+
+// look returns the object whose answer the input has to wait for, nil if it has a pin, or an error.
+func (c *Cache) look(ctx context.Context, i *Input, ref source.Reference) (*object, error) {
+	c.mu.Lock()
+	defer c.unlock()
+	if i.owners == 0 {
+		return nil, errReleased
+	}
+	s := c.slot(i.key)
+	if o := s.held; !i.lone && o.fits(i.from) && o.suits(i) && time.Since(o.asked) < i.rule.holds(o.said) && o.prolong() {
+		return nil, c.pin(i, o, false)
+	}
+	o := s.next
+	if o == nil || i.lone || o.from != i.from || !o.prolong() {
+		o = c.question(ctx, i, ref, s)
+	}
+	o.waiting, i.waits = append(o.waiting, i), o
+	return o, nil
+}
+
+// question begins another one. The caller holds the lock.
+func (c *Cache) question(ctx context.Context, i *Input, ref source.Reference, s *slot) *object {
+	o := c.newObject(i)
+	ctx, cancel := context.WithCancelCause(fair.For(context.WithoutCancel(ctx), i.request.Function))
+	o.cancel = func() { cancel(nil) }
+	o.late = time.AfterFunc(longest, func() { cancel(context.DeadlineExceeded) })
+	before, lone := s.asked, i.lone
+	s.asked = o
+	if !lone {
+		s.next = o
+	}
+	closing := context.AfterFunc(c.ctx, o.cancel)
+	c.fetches.Go(func() {
+		defer o.cancel()
+		defer closing()
+		if before != nil {
+			o.turn(ctx, before)
+		}
+		err := o.fetch(ctx, ref, c.ask(o, lone))
+		c.ended(o, err)
+		o.end(err)
+	})
+	return o
+}
+
+// turn waits until the question before is answered: one at a time is enough, as an answer is good for all who came
+// before its question.
+func (o *object) turn(ctx context.Context, before *object) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-before.answered:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+}
+
+// ask has those who come from now on wait for another answer, and returns what the question is about.
+func (c *Cache) ask(o *object, lone bool) (held *object) {
+	c.mu.Lock()
+	defer c.unlock()
+	o.asked = time.Now()
+	s := c.slot(o.key)
+	if s.next == o {
+		s.next = nil
+	}
+	if lone || !s.held.fits(o.from) || s.held.about.Version == "" {
+		return nil
+	}
+	return s.held
+}
+
+// fetch asks the store and runs the fetch, if one comes of it, to its end.
+func (o *object) fetch(ctx context.Context, ref source.Reference, held *object) error {
+	var unchanged *source.Unchanged
+	err := errRace
+	if held != nil {
+		err = o.from.Fetch(ctx, ref, held.about.Version, func(about source.Object) (io.WriterAt, error) {
+			if about.Version == held.about.Version { // the store does not know the question
+				return nil, &source.Unchanged{Fresh: about.Fresh}
+			}
+			return o.begin(about)
+		})
+		if errors.As(err, &unchanged) {
+			err = o.cache.adopt(o, held, unchanged.Fresh)
+		}
+	}
+	if err == errRace {
+		err = o.from.Fetch(ctx, ref, "", o.begin)
+	}
+	if err != nil || unchanged != nil && o.entry == nil {
+		return err
+	}
+	if o.entry == nil {
+		return errNoObject
+	}
+	err = o.entry.Complete()
+	o.measured = err == nil
+	return err
+}
+
+var (
+	errNoObject = errors.New("the source ended without an object")
+	// errRace: what the store was asked about has gone meanwhile. Nobody sees it.
+	errRace = errors.New("the object is not held any more")
+)
+
+// adopt gives pins on what is held to those who wait for o's answer: that it has not changed.
+func (c *Cache) adopt(o, held *object, said time.Duration) error {
+	c.mu.Lock()
+	defer c.unlock()
+	if !held.fits(o.from) || !held.prolong() {
+		return errRace
+	}
+	held.asked, held.said = o.asked, said
+	for _, i := range o.waiting {
+		i.waits = nil
+		if i.lone = !held.suits(i); !i.lone {
+			i.refused = c.pin(i, held, true)
+		}
+	}
+	o.answer()
+	return nil
+}
+
+// begun gives pins to those inputs that have waited for o, and still do. It is false if nobody does.
+func (c *Cache) begun(o *object, inputs []*Input) bool {
+	c.mu.Lock()
+	defer c.unlock()
+	for _, i := range inputs {
+		if i.waits != o {
+			continue
+		}
+		i.waits = nil
+		i.way = WayShared
+		if o.pins == 0 {
+			i.way = WayStore
+		}
+		o.hold(i)
+	}
+	if o.pins == 0 {
+		return false
+	}
+	o.said = o.about.Fresh
+	if o.from != nil {
+		s := c.slot(o.key)
+		if before := s.held; before == nil || !o.asked.Before(before.asked) {
+			s.held = o
+			c.superseded(before)
+		}
+	}
+	o.answer()
+	return true
+}
+
+// ended tells those who still wait for an answer why there will be none.
+func (c *Cache) ended(o *object, err error) {
+	c.mu.Lock()
+	defer c.unlock()
+	for _, i := range o.waiting {
+		i.waits, i.refused = nil, err
+	}
+	o.answer()
+	if o.from == nil {
+		return
+	}
+	s := c.slot(o.key)
+	if s.asked == o {
+		s.asked = nil
+	}
+	if s.next == o {
+		s.next = nil
+	}
+	if s.held == o && err != nil {
+		s.held = nil
+	}
+	c.tidy(o.key)
+}
+
+// answer has those look who waited for o. The caller holds the lock.
+func (o *object) answer() {
+	o.waiting = nil
+	select {
+	case <-o.answered:
+	default:
+		close(o.answered)
+	}
+}
+
+// tidy forgets a Key of which the node has nothing. The caller holds the lock.
+func (c *Cache) tidy(k Key) {
+	if s := c.slots[k]; s != nil && *s == (slot{}) {
+		delete(c.slots, k)
+	}
+}
+
+// refuse gives an input that waits for o an error of its own; nil has it ask for itself.
+func (c *Cache) refuse(o *object, i *Input, err error) {
+	c.mu.Lock()
+	defer c.unlock()
+	if i.waits == o {
+		i.waits, i.refused, i.lone = nil, err, err == nil
+	}
+}
+
+// verdict is what came of an input's wait: it has an object, or an error, or neither and looks again.
+func (c *Cache) verdict(i *Input) (found bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return i.object != nil, i.refused
+}

@@ -1,0 +1,110 @@
+package buffer
+
+import "golang.org/x/sys/unix"
+
+// An entry that nobody uses can be kept: it counts for no function then, and inputs take its room when they need
+// it. These methods belong to the one who has created the entry, and call none of his.
+
+// EvictWith has evict called when an input needs room that entries have that are kept. It is to Release as many of
+// the tier's. It is called before the buffer is used.
+func (b *Buffer) EvictWith(evict func(tier string, need int64)) { b.evict = evict }
+
+// beWhole notes the entry's one file. The caller holds the entry's lock.
+func (e *Entry) beWhole() {
+	if len(e.parts) != 1 {
+		return
+	}
+	if _, ok := e.parts[0].content.(*file); ok {
+		e.buffer.mu.Lock()
+		defer e.buffer.mu.Unlock()
+		e.whole = e.parts[0]
+	}
+}
+
+// Idle calls then when nobody reads the complete entry any more, nor has its file open: at once, or later from
+// another goroutine. It is false for an entry that is not one file.
+func (e *Entry) Idle(then func()) bool {
+	e.mu.Lock()
+	whole, copied := part{}, e.copied.content != nil
+	if len(e.parts) == 1 {
+		whole = e.parts[0]
+	}
+	f, ok := whole.content.(*file)
+	if ok = ok && e.complete && !copied; ok && e.owners > 1 {
+		e.idle = then
+		e.mu.Unlock()
+		return true
+	}
+	e.mu.Unlock()
+	switch {
+	case !ok:
+		return false
+	case isOpen(f.file):
+		f.files.keep(kept{file: f.file, named: true, closed: then})
+	default:
+		then()
+	}
+	return true
+}
+
+// Keep has the entry count for no function, and tells its tier. It is false for an entry that is not one file, or is
+// gone.
+func (b *Buffer) Keep(e *Entry) (tier string, kept bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := e.whole.tier
+	if t == nil || e.kept || b.entries[e.id] != e {
+		return "", false
+	}
+	u := b.functions[e.function]
+	t.share.Return(e.function, e.whole.room)
+	t.entries--
+	u.bytes -= e.whole.room
+	b.countEntries(e.function, u, -1)
+	e.kept = true
+	t.kept += e.whole.room
+	t.keptEntries++
+	return t.Name, true
+}
+
+// Use has an entry that may be kept count for a function again. Its errors are those of Create.
+func (b *Buffer) Use(e *Entry, function string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.entries == nil:
+		return errClosed
+	case !e.kept:
+		return nil
+	}
+	t, room := e.whole.tier, e.whole.room
+	u, err := b.admit(function)
+	if err != nil {
+		return err
+	}
+	if _, err := b.fit(function, u, t, 0, room, room); err != nil {
+		return err
+	}
+	t.kept -= room
+	t.keptEntries--
+	t.share.Add(function, room)
+	t.entries++
+	u.bytes += room
+	b.functions[function] = u
+	b.countEntries(function, u, 1)
+	e.function, e.kept = function, false
+	return nil
+}
+
+// Lacks is how many bytes a tier's file system has less free than it should beside what is kept.
+func (b *Buffer) Lacks(tier string) int64 {
+	for _, t := range b.tiers {
+		files, ok := t.Medium.(*Files)
+		var system unix.Statfs_t
+		if t.Name != tier || !ok || unix.Fstatfs(int(files.dir.Fd()), &system) != nil {
+			continue
+		}
+		return (int64(system.Blocks)/100*t.Spare - int64(system.Bavail)) * system.Bsize
+	}
+	return 0
+}

@@ -1,0 +1,29 @@
+package objects
+
+import "time"
+
+// Rule is what the operator says of a bucket.
+type Rule struct {
+	// Shared: namespaces share what the node has of it, and what is under way.
+	Shared bool
+	// Fresh is how long a store's answer holds: Ask, ByStore or so long.
+	Fresh time.Duration
+}
+
+const (
+	// Ask has the store asked for each request, after that has come.
+	Ask time.Duration = 0
+	// ByStore has an answer hold as long as the store says.
+	ByStore time.Duration = -1
+)
+
+// holds is how long an answer holds of which the store says that it holds so long: below 0, its object is not kept.
+func (r Rule) holds(said time.Duration) time.Duration {
+	switch r.Fresh {
+	case ByStore:
+		return said
+	case Ask:
+		return min(said, 0)
+	}
+	return r.Fresh
+}

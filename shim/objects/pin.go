@@ -1,0 +1,160 @@
+package objects
+
+import (
+	"slices"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+)
+
+// Ways by which an input comes to its object.
+const (
+	WayStore       = "store"       // it was fetched
+	WayShared      = "shared"      // another request had it fetched at the time
+	WayHit         = "hit"         // the node had it, and knew that it is fresh
+	WayRevalidated = "revalidated" // the node had it, and the store said that it has not changed
+)
+
+// fits tells whether what is held can still be had, and is of the store as it is configured. The caller holds the
+// cache's lock.
+func (o *object) fits(from source.Source) bool {
+	return o != nil && !o.gone && o.err == nil && o.from == from
+}
+
+// suits tells whether what shows late is for the input as it is for those who have a pin: how much there will be of
+// an object of unknown size may be too much for one's limit, or for its function's quota of the buffer.
+func (o *object) suits(i *Input) bool {
+	return o.size() >= 0 || o.limit == i.request.Limit && o.function == i.request.Function
+}
+
+// prolong gives a fetch that is under way its whole time again: who joins late has as long as who
+// began it. It is false for one whose time is over. The caller holds the cache's lock.
+func (o *object) prolong() bool {
+	if o.complete() {
+		return true
+	}
+	if !o.late.Stop() {
+		return false
+	}
+	o.late.Reset(longest)
+	return true
+}
+
+func (o *object) complete() bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// pin gives an input what is held. The caller holds the lock.
+func (c *Cache) pin(i *Input, o *object, asked bool) error {
+	if err := i.admits(o.size()); err != nil {
+		return err
+	}
+	// What somebody uses counts for the one whose request had it brought, for as long as anybody has it.
+	if err := c.take(o, i.request.Function); err != nil {
+		return err
+	}
+	switch {
+	case !o.complete():
+		i.way = WayShared
+	case asked:
+		i.way = WayRevalidated
+	default:
+		i.way = WayHit
+	}
+	o.hold(i)
+	return nil
+}
+
+// hold notes a pin. The caller holds the lock.
+func (o *object) hold(i *Input) {
+	i.object = o
+	o.pins++
+	o.uses++
+	o.noticing.Add(1)
+}
+
+// unpin takes an input that has no owners any more off what it has, or waits for. The caller holds the lock.
+func (c *Cache) unpin(i *Input) {
+	if o := i.waits; o != nil {
+		i.waits = nil
+		o.waiting = slices.DeleteFunc(slices.Clone(o.waiting), func(other *Input) bool { return other == i })
+		if len(o.waiting) == 0 {
+			o.cancel()
+			if s := c.slots[o.key]; s != nil && s.next == o {
+				s.next = nil // whoever comes now asks for himself
+			}
+		}
+	}
+	o := i.object
+	if o == nil {
+		return
+	}
+	if o.pins--; o.pins > 0 {
+		return
+	}
+	if !o.complete() {
+		o.cancel()
+	}
+	if o.complete() && c.keeps(i, o) {
+		c.idle = append(c.idle, use{o, o.uses})
+		return
+	}
+	c.drop(o)
+}
+
+// keeps tells whether what an input leaves is of use to those who come. The caller holds the lock.
+func (c *Cache) keeps(i *Input, o *object) bool {
+	if c.Age <= 0 || o.err != nil || c.held(o.key) != o {
+		return false
+	}
+	holds := i.rule.holds(o.said)
+	return holds >= 0 && (o.about.Version != "" || time.Since(o.asked) < holds)
+}
+
+// superseded lets go of what was held, if nobody uses it. The caller holds the lock.
+func (c *Cache) superseded(o *object) {
+	if o == nil {
+		return
+	}
+	c.leave(o)
+	if o.pins == 0 {
+		c.drop(o)
+	}
+}
+
+// drop has the entry of an object released that nobody uses, when the lock is. The caller holds it.
+func (c *Cache) drop(o *object) {
+	if o.gone {
+		return
+	}
+	c.leave(o)
+	o.gone = true
+	if c.held(o.key) == o {
+		c.slots[o.key].held = nil
+		c.tidy(o.key)
+	}
+	if o.entry != nil {
+		c.dead = append(c.dead, o.entry)
+	}
+}
+
+// unlock gives back the lock, and does what must not be done with it: an entry's own lock comes first.
+func (c *Cache) unlock() {
+	dead, idle := c.dead, c.idle
+	c.dead, c.idle = nil, nil
+	c.mu.Unlock()
+	for _, entry := range dead {
+		entry.Fail(errReleased)
+		entry.Release()
+	}
+	for _, u := range idle {
+		if !u.object.entry.Idle(func() { c.keep(u, true) }) {
+			c.keep(u, false)
+		}
+	}
+}
