@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // Buffer is where each node has inputs until their requests are over. But for Disk, zero values
@@ -16,6 +17,10 @@ type Buffer struct {
 	// Quota is how many bytes one function may have of all, QuotaInputs how many inputs.
 	Quota       int64
 	QuotaInputs int
+	// CacheAge is how long objects are kept that no request uses; 0: none is. CacheSpare is how many percent of the
+	// file systems stay free beside them.
+	CacheAge   time.Duration
+	CacheSpare int
 	// Redis takes what the others have no room for: redis://host:port/db, or rediss://. It has
 	// to be reached from the nodes' network. Empty: there is none.
 	Redis string
@@ -32,6 +37,9 @@ func (b Buffer) check() error {
 		if n < 0 {
 			errs = append(errs, fmt.Errorf("--buffer-%s %d: use a number of 0 or more", flag, n))
 		}
+	}
+	if b.CacheAge < 0 || b.CacheSpare < 0 || b.CacheSpare > 100 {
+		errs = append(errs, fmt.Errorf("--cache-age %v, --cache-spare %d: use a duration of 0 or more, and 0 to 100", b.CacheAge, b.CacheSpare))
 	}
 	if b.Redis == "" {
 		return errors.Join(errs...)
@@ -72,7 +80,8 @@ func (b Buffer) largest() int64 {
 
 // args are the daemon's flags.
 func (b Buffer) args() []string {
-	args := []string{"--buffer-limit", strconv.FormatInt(b.Disk, 10), "--buffer-memory", strconv.FormatInt(b.Memory, 10), "--buffer-quota", strconv.FormatInt(b.Quota, 10)}
+	args := []string{"--buffer-limit", strconv.FormatInt(b.Disk, 10), "--buffer-memory", strconv.FormatInt(b.Memory, 10), "--buffer-quota", strconv.FormatInt(b.Quota, 10),
+		"--cache-age", b.CacheAge.String(), "--cache-spare", strconv.Itoa(b.CacheSpare)}
 	if b.QuotaInputs > 0 {
 		args = append(args, "--buffer-quota-inputs", strconv.Itoa(b.QuotaInputs))
 	}

@@ -3,13 +3,14 @@ package embedded
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestTheDaemonsHearOfTheBuffer(t *testing.T) {
 	for want, b := range map[string]Buffer{
-		"--buffer-limit 4096 --buffer-memory 0 --buffer-quota 0": {Disk: 4096, RedisSecret: "cache", RedisLimit: 7},
-		"--buffer-limit 4096 --buffer-memory 2048 --buffer-quota 1024 --buffer-quota-inputs 5 --buffer-redis redis://10.0.0.9:6379/1 --buffer-redis-secret cache --buffer-redis-limit 7": {
-			Disk: 4096, Memory: 2048, Quota: 1024, QuotaInputs: 5, Redis: "redis://10.0.0.9:6379/1", RedisSecret: "cache", RedisLimit: 7},
+		"--buffer-limit 4096 --buffer-memory 0 --buffer-quota 0 --cache-age 0s --cache-spare 0": {Disk: 4096, RedisSecret: "cache", RedisLimit: 7},
+		"--buffer-limit 4096 --buffer-memory 2048 --buffer-quota 1024 --cache-age 1h0m0s --cache-spare 20 --buffer-quota-inputs 5 --buffer-redis redis://10.0.0.9:6379/1 --buffer-redis-secret cache --buffer-redis-limit 7": {
+			Disk: 4096, Memory: 2048, Quota: 1024, QuotaInputs: 5, CacheAge: time.Hour, CacheSpare: 20, Redis: "redis://10.0.0.9:6379/1", RedisSecret: "cache", RedisLimit: 7},
 	} {
 		if err := b.check(); err != nil {
 			t.Error(err)
@@ -37,10 +38,11 @@ func TestTheLargestInputIsInOnePlaceAndWithinTheQuota(t *testing.T) {
 func TestWrongBuffersAreRefused(t *testing.T) {
 	const redis = "--buffer-redis: use redis://host:port/db, or rediss:// for TLS, and --buffer-redis-secret for credentials"
 	for want, b := range map[string]Buffer{
-		"--buffer-memory -1: use a number of 0 or more":       {Memory: -1},
-		"--buffer-quota -1: use a number of 0 or more":        {Quota: -1},
-		"--buffer-quota-inputs -1: use a number of 0 or more": {QuotaInputs: -1},
-		"--buffer-redis-limit -1: use a number of 0 or more":  {RedisLimit: -1},
+		"--buffer-memory -1: use a number of 0 or more":                               {Memory: -1},
+		"--buffer-quota -1: use a number of 0 or more":                                {Quota: -1},
+		"--buffer-quota-inputs -1: use a number of 0 or more":                         {QuotaInputs: -1},
+		"--cache-age -1s, --cache-spare 0: use a duration of 0 or more, and 0 to 100": {CacheAge: -time.Second},
+		"--buffer-redis-limit -1: use a number of 0 or more":                          {RedisLimit: -1},
 		redis: {Redis: "redis://user:hunter2@10.0.0.9:6379/1"},
 	} {
 		if err := b.check(); err == nil || err.Error() != want {

@@ -77,6 +77,9 @@ else is removed when the command ends.`,
 	f.Int64Var(&o.Buffer.Memory, "buffer-memory", 0, "bytes of inputs that each node may have in memory at a time, before the disk is used; 0 for none")
 	f.Int64Var(&o.Buffer.Quota, "buffer-quota", 0, "bytes of a node's buffer that one function may have at a time; 0 for three quarters of it")
 	f.IntVar(&o.Buffer.QuotaInputs, "buffer-quota-inputs", 768, "inputs that one function may have in a node's buffer at a time")
+	f.DurationVar(&o.Buffer.CacheAge, "cache-age", 24*time.Hour,
+		"how long an object is kept that no request uses, in room of the buffer that inputs do not need; 0 to keep none")
+	f.IntVar(&o.Buffer.CacheSpare, "cache-spare", 20, "percent of the file systems of inputs that stay free beside what is kept")
 	f.StringVar(&o.Buffer.Redis, "buffer-redis", "", "Redis that takes request bodies when memory and disk are full: redis://host:port/db, rediss:// for TLS; empty for none")
 	f.StringVar(&o.Buffer.RedisSecret, "buffer-redis-secret", "", "secret file of --secrets-dir with username and password for --buffer-redis; empty for none")
 	f.Int64Var(&o.Buffer.RedisLimit, "buffer-redis-limit", 1<<30, "bytes of inputs that each node may have in --buffer-redis at a time")

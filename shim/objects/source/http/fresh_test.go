@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -110,7 +111,7 @@ func TestNotModified(t *testing.T) {
 			defer s.Close()
 			sink := &sourcetest.Sink{}
 			err = s.Fetch(t.Context(), ref("http", host, "k"), in.held, sink.Begin)
-			unchanged, is := err.(*source.Unchanged)
+			unchanged, is := errors.AsType[*source.Unchanged](err)
 			switch {
 			case in.title != "":
 				if problem.Of(err).Title != in.title {
