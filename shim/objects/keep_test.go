@@ -3,6 +3,7 @@ package objects_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -346,4 +347,37 @@ func TestKeepingProperties(t *testing.T) {
 			rt.Errorf("%d bytes are left", n.buffer.Used())
 		}
 	})
+}
+
+// What the node has, or is getting, can be had by its version without a question; other versions cannot.
+func TestHeld(t *testing.T) {
+	n := start(t)
+	_, questions := n.counts()
+	key := objects.Key{Namespace: "default", Store: "edge", Reference: object.String()}
+	none := func(k objects.Key, version string) {
+		t.Helper()
+		if i, err := n.Held(t.Context(), k, version, "default/(peers)"); i != nil || !errors.Is(err, objects.ErrNotHeld) {
+			t.Errorf("%+v %q: %v, %v", k, version, i, err)
+		}
+	}
+	none(key, "1")
+	n.once(t, "default/f", object, content)
+	other := key
+	other.Namespace = "other"
+	none(other, "1")
+	none(key, "2")
+	none(key, "")
+	i, err := n.Held(t.Context(), key, "1", "default/(peers)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	succeeds(t, i, content)
+	n.store.Put(object, "", []byte("newer"))
+	n.once(t, "default/f", object, []byte("newer"))
+	succeeds(t, i, content) // it stays as long as somebody has it
+	i.Release()
+	none(key, "1")
+	if tier := n.buffer.Tiers()[0]; tier.Used != 0 || tier.KeptEntries != 1 || questions.Load() != 1 {
+		t.Errorf("%+v, %d questions", tier, questions.Load())
+	}
 }

@@ -230,13 +230,7 @@ func (c *Cache) fetch(ctx context.Context, i *Input) error {
 	if err := c.find(ctx, i, ref); err != nil {
 		return err
 	}
-	close(i.ready)
-	select {
-	case <-i.object.done:
-		return i.object.err
-	case <-ctx.Done():
-		return source.Ended(ctx, i.request.Store, ref)
-	}
+	return i.follow(ctx, ref)
 }
 
 // Close refuses new inputs, cancels the fetches and waits for them until ctx ends. The

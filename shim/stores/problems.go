@@ -31,6 +31,7 @@ const (
 // observed is a source that knows whether its store accepted the node at last.
 type observed struct {
 	opened
+	name    string
 	refusal atomic.Pointer[string] // nil: none
 }
 
@@ -39,6 +40,15 @@ func (o *observed) Fetch(
 	ctx context.Context, ref source.Reference, held string, begin func(source.Object) (io.WriterAt, error),
 ) error {
 	return o.observe(o.opened.Fetch(ctx, ref, held, begin))
+}
+
+// List implements source.Lister.
+func (o *observed) List(ctx context.Context, prefix source.Reference, each func(source.Listed) error) error {
+	from, can := o.opened.(source.Lister)
+	if !can {
+		return source.NotListed(o.name)
+	}
+	return o.observe(from.List(ctx, prefix, each))
 }
 
 func (o *observed) observe(err error) error {

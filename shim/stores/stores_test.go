@@ -127,6 +127,9 @@ func TestStoresHaveTheAdapterOfTheirKind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if l, is := from.(source.Lister); name == "jobs" && (!is || problem.Of(l.List(t.Context(), ref, nil)).Title != "StoreNotAllowed") {
+			t.Errorf("%s: Redis lists its values", name)
+		}
 		begin := func(source.Object) (io.WriterAt, error) { return sink{}, nil }
 		if err := from.Fetch(t.Context(), ref, "", begin); problem.Of(err).Title != in.title {
 			t.Errorf("%s: %v", name, err)
