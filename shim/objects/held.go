@@ -9,7 +9,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
-// ErrNotHeld: the node does not have this version of the object.
+// ErrNotHeld says that the node does not have this version of the object.
 var ErrNotHeld = errors.New("the node does not have this version of the object")
 
 // Held returns a version of an object that the node has, or is getting, without asking anybody whether it is the
