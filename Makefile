@@ -25,7 +25,7 @@ setup:
 ## build: all programs and the filters, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
 	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff \
-	e2e/functions/workflow e2e/functions/worker e2e/functions/reader e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing e2e/routing/cmd/bench-xds e2e/trust/cmd/trust
+	e2e/functions/workflow e2e/functions/worker e2e/functions/reader e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing e2e/cache/cmd/bench-cache e2e/routing/cmd/bench-xds e2e/trust/cmd/trust
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/filters.wasm
 	@:
 
@@ -140,6 +140,12 @@ bench-prefetch: setup build
 bench-routing: setup build
 	@exec $(BIN)/bench-routing $(BENCH_OPTIONS)
 
+# A published trace for the part trace; docs/results/cache.md has the formats.
+TRACE =
+## bench-cache: measure what the node's cache is worth, into out/bench; ONLY=eviction, ONLY=trace TRACE=file for a published trace
+bench-cache: setup build
+	@exec $(BIN)/bench-cache $(BENCH_OPTIONS) $(if $(TRACE),-trace '$(TRACE)')
+
 ## images: the container images, into out/images; IMAGE_REGISTRY=host/path pushes them
 images:
 	$(GO) run ./manifests/images -out out/images -tag '$(VERSION)' -version '$(VERSION)'
@@ -178,4 +184,4 @@ publish:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-trust test-unit fuzz soak test-cluster test-cluster-changed bench-cluster bench-prefetch bench-routing demo-cluster cluster images manifests lint vuln generate publish clean
+.PHONY: FORCE help setup build demo test test-trust test-unit fuzz soak test-cluster test-cluster-changed bench-cluster bench-prefetch bench-routing bench-cache demo-cluster cluster images manifests lint vuln generate publish clean

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headstart-mesh/headstart/e2e/cache"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/prefetch"
 	"github.com/headstart-mesh/headstart/e2e/result"
@@ -30,6 +31,7 @@ var tables = map[string]struct {
 	"cluster":        {"cluster.json", cold},
 	"cluster bounds": {"cluster.json", bounds},
 	"prefetch":       {"prefetch.json", parts(prefetch.Table, prefetch.Limits, func(p map[string]prefetch.Part) result.Summary { return prefetch.Results(p).Summary() })},
+	"cache":          {"cache.json", parts(cache.Table, cache.Limits, func(p map[string]cache.Part) result.Summary { return cache.Results(p).Summary() })},
 	"routing":        {"routing.json", parts(routing.Table, routing.Limits, func(p map[string]routing.Part) result.Summary { return routing.Results(p).Summary() })},
 }
 

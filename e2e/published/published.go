@@ -20,6 +20,7 @@ var sources = map[string]string{
 	"cluster.json":  "bench/cluster.json",
 	"prefetch.json": "bench/prefetch.json",
 	"routing.json":  "bench/routing.json",
+	"cache.json":    "bench/cache.json",
 }
 
 // Take copies the results that out has into dir, and returns their names. Results that are of no

@@ -1,0 +1,56 @@
+// Command bench-cache measures what the node's cache is worth. It writes cache.json, into which parts that are
+// measured one by one are merged.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/headstart-mesh/headstart/e2e/cache"
+	"github.com/headstart-mesh/headstart/e2e/result"
+)
+
+const (
+	// repetitions of each point that is measured, of which medians are taken.
+	repetitions = 10
+	seed        = 20261124
+)
+
+// bench is what the parts share. A part opens the test bed that it needs.
+type bench struct {
+	result.Options
+	trace string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	b := &bench{Options: result.Options{Repetitions: repetitions, Seed: seed}}
+	benchmark.Flags(flag.CommandLine, &b.Options)
+	flag.StringVar(&b.trace, "trace", "", "file with a published trace (docs/results/cache.md has the formats)")
+	flag.Parse()
+	if _, err := benchmark.Run(ctx, os.Stdout, b.Options, b.open); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-cache:", err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) open(o result.Options) (shared *bench, end func() error, err error) {
+	b.Options = o
+	return b, func() error { return nil }, nil
+}
+
+// benchmark has the parts in their order.
+var benchmark = result.Bench[*bench, cache.Point, cache.Results]{
+	Name: "cache",
+	Parts: []result.Step[*bench, cache.Point]{
+		{Name: cache.Eviction, Run: (*bench).eviction},
+		{Name: "trace", Run: (*bench).published},
+	},
+	Limits: cache.Limits,
+	Table:  cache.Table,
+}

@@ -1,0 +1,51 @@
+package cache
+
+import (
+	"github.com/headstart-mesh/headstart/e2e/chart"
+	"github.com/headstart-mesh/headstart/e2e/result"
+)
+
+// The summary's names.
+const (
+	HitRatioGain = "hit_ratio_gain"
+	ByteHitGain  = "byte_hit_gain"
+)
+
+// Limits are those of all figures of the summary, in their order. A part that is added has its figures here, and its
+// drawing in figures.
+var Limits = []result.Limit{
+	{Name: HitRatioGain, Limit: 0.05, AtLeast: true}, {Name: ByteHitGain, Limit: 0.05, AtLeast: true},
+}
+
+// figures draw the points of parts, by their names in Results: panels by file name.
+var figures = map[string]func([]Point) map[string][]chart.Panel{
+	Eviction: drawEviction,
+}
+
+// Part is what one part of the benchmark has measured.
+type Part = result.Part[Point]
+
+// Results are all parts by their names, measured together or one after the other.
+type Results map[string]Part
+
+// Summary has the worst of each figure.
+func (r Results) Summary() result.Summary {
+	s := result.Summary{}
+	for _, part := range r {
+		s.TakeFigures(Limits, part.Figures)
+	}
+	return s
+}
+
+// Figures are the drawings of the parts that have been measured, by file name.
+func (r Results) Figures() map[string][]chart.Panel {
+	all := map[string][]chart.Panel{}
+	for name, draw := range figures {
+		if points := r[name].Points; len(points) > 0 {
+			for file, panels := range draw(points) {
+				all[file] = panels
+			}
+		}
+	}
+	return all
+}
