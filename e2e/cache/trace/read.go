@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ const (
 // with # are left out.
 func Read(r io.Reader) (Trace, error) {
 	var t Trace
-	names := map[string]int{} // the contents that keys have now
+	contents := map[[sha256.Size]byte]int{} // those of the keys now, by digests of these, which are small
 	objects, bytes, line := 0, int64(0), 0
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, lineMost)
@@ -56,17 +57,19 @@ func Read(r io.Reader) (Trace, error) {
 			return t, fmt.Errorf("line %d: more than %d requests; cut the file with head(1)", line, requestsMost)
 		case e.size > bytesMost-bytes:
 			return t, fmt.Errorf("line %d: the requests are for more than %d bytes", line, int64(bytesMost))
-		case !e.reads:
-			if e.changes {
-				delete(names, e.key)
-			}
+		}
+		key := sha256.Sum256([]byte(e.key))
+		if e.changes {
+			delete(contents, key)
+		}
+		if !e.reads {
 			continue
 		}
-		object, known := names[e.key]
+		object, known := contents[key]
 		if !known {
 			object = objects
 			objects++
-			names[strings.Clone(e.key)] = object
+			contents[key] = object
 			t.Footprint += e.size
 		}
 		bytes += e.size

@@ -14,7 +14,7 @@ const (
 	// queueMost is how many jobs wait. What finds no place is for the next scrub.
 	queueMost = 1024
 	// pause is how much longer the rest after a block is than the work on it: digests take at most a quarter of one
-	// core, and nobody waits for them. The thread keeps its priority: with a lower one it would get no core on a busy
+	// core and of the disk, and nobody waits for them. The thread keeps its priority: with a lower one it would get no core on a busy
 	// node, and the daemon's garbage collector, which stops all threads, would wait for it.
 	pause = 3
 )

@@ -11,7 +11,7 @@ const (
 	// hitsMost is how many hits are counted, in two bits as the paper does (section 4.1).
 	hitsMost = 3
 	// hitsToStay is how many hits bring an object from the small queue to the main one. With two, as in algorithm 1,
-	// 1 to 3 hundredths fewer requests are hits in `make bench-cache`.
+	// one to two points fewer of the requests are hits in `make bench-cache`.
 	hitsToStay = 1
 	// ghostsLeast is how many evicted keys are remembered even if fewer objects are held, for instance after
 	// inputs have taken all the room.
