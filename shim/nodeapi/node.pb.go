@@ -407,6 +407,8 @@ type ControlMessage struct {
 	//	*ControlMessage_Confirm
 	//	*ControlMessage_Keys
 	//	*ControlMessage_FunctionChanges
+	//	*ControlMessage_Site
+	//	*ControlMessage_Passes
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -566,6 +568,24 @@ func (x *ControlMessage) GetFunctionChanges() *FunctionChanges {
 	return nil
 }
 
+func (x *ControlMessage) GetSite() *Site {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Site); ok {
+			return x.Site
+		}
+	}
+	return nil
+}
+
+func (x *ControlMessage) GetPasses() *Passes {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_Passes); ok {
+			return x.Passes
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -622,6 +642,14 @@ type ControlMessage_FunctionChanges struct {
 	FunctionChanges *FunctionChanges `protobuf:"bytes,130,opt,name=function_changes,json=functionChanges,proto3,oneof"`
 }
 
+type ControlMessage_Site struct {
+	Site *Site `protobuf:"bytes,180,opt,name=site,proto3,oneof"`
+}
+
+type ControlMessage_Passes struct {
+	Passes *Passes `protobuf:"bytes,181,opt,name=passes,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -647,6 +675,10 @@ func (*ControlMessage_Confirm) isControlMessage_Kind() {}
 func (*ControlMessage_Keys) isControlMessage_Kind() {}
 
 func (*ControlMessage_FunctionChanges) isControlMessage_Kind() {}
+
+func (*ControlMessage_Site) isControlMessage_Kind() {}
+
+func (*ControlMessage_Passes) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -675,7 +707,10 @@ type Register struct {
 	GatewayAddress string `protobuf:"bytes,9,opt,name=gateway_address,json=gatewayAddress,proto3" json:"gateway_address,omitempty"`
 	// True when the daemon takes FunctionChanges, and Instances and Triggers in parts. One that does not
 	// is told each of them whole, and Functions.
-	Parts         bool `protobuf:"varint,130,opt,name=parts,proto3" json:"parts,omitempty"`
+	Parts bool `protobuf:"varint,130,opt,name=parts,proto3" json:"parts,omitempty"`
+	// True when the daemon shares the objects that it holds with those of its Site; one that does not is
+	// sent none, and is in nobody's.
+	Shares        bool `protobuf:"varint,180,opt,name=shares,proto3" json:"shares,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -776,6 +811,13 @@ func (x *Register) GetGatewayAddress() string {
 func (x *Register) GetParts() bool {
 	if x != nil {
 		return x.Parts
+	}
+	return false
+}
+
+func (x *Register) GetShares() bool {
+	if x != nil {
+		return x.Shares
 	}
 	return false
 }
@@ -1400,6 +1442,161 @@ func (x *Neighbour) GetPeerAddress() string {
 	return ""
 }
 
+// Site are the nodes that share the objects that they hold, this one among them: those that are near. It
+// replaces the word before.
+type Site struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted by name.
+	Members []*Neighbour `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	// Of the members' names: those that have the same one agree which node is an object's owner.
+	Digest        string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Site) Reset() {
+	*x = Site{}
+	mi := &file_node_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Site) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Site) ProtoMessage() {}
+
+func (x *Site) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Site.ProtoReflect.Descriptor instead.
+func (*Site) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Site) GetMembers() []*Neighbour {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Site) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+// Passes are what the node shows to others of its site to get objects; they replace those before.
+type Passes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Passes        []*Pass                `protobuf:"bytes,1,rep,name=passes,proto3" json:"passes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Passes) Reset() {
+	*x = Passes{}
+	mi := &file_node_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Passes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Passes) ProtoMessage() {}
+
+func (x *Passes) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Passes.ProtoReflect.Descriptor instead.
+func (*Passes) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Passes) GetPasses() []*Pass {
+	if x != nil {
+		return x.Passes
+	}
+	return nil
+}
+
+type Pass struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose functions the objects are for; "*": everybody's.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The control plane's signature (shim/nodeapi/capability).
+	Token         string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pass) Reset() {
+	*x = Pass{}
+	mi := &file_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pass) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pass) ProtoMessage() {}
+
+func (x *Pass) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pass.ProtoReflect.Descriptor instead.
+func (*Pass) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Pass) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Pass) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
 // InCharge says whether this control plane is the one, of several, that does what only one may
 // do; it replaces the word before. One that never says so may be the only one.
 type InCharge struct {
@@ -1411,7 +1608,7 @@ type InCharge struct {
 
 func (x *InCharge) Reset() {
 	*x = InCharge{}
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1620,7 @@ func (x *InCharge) String() string {
 func (*InCharge) ProtoMessage() {}
 
 func (x *InCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1633,7 @@ func (x *InCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
 func (*InCharge) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{13}
+	return file_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *InCharge) GetHeld() bool {
@@ -1457,7 +1654,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1666,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1679,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Confirm) GetId() int64 {
@@ -1503,7 +1700,7 @@ type Confirmed struct {
 
 func (x *Confirmed) Reset() {
 	*x = Confirmed{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1712,7 @@ func (x *Confirmed) String() string {
 func (*Confirmed) ProtoMessage() {}
 
 func (x *Confirmed) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1725,7 @@ func (x *Confirmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
 func (*Confirmed) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Confirmed) GetId() int64 {
@@ -1554,7 +1751,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1763,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1776,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -1623,7 +1820,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1832,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1845,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -1678,7 +1875,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1887,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1900,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -1741,7 +1938,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +1950,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +1963,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -1795,7 +1992,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +2004,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +2017,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -1853,7 +2050,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +2062,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +2075,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -1929,7 +2126,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2138,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2151,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -2006,7 +2203,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2215,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2228,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -2063,7 +2260,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2272,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2285,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -2124,7 +2321,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2333,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2346,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -2171,7 +2368,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2380,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2393,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -2224,7 +2421,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2433,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2446,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -2284,7 +2481,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2296,7 +2493,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2309,7 +2506,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -2390,7 +2587,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2599,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2612,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Function) GetName() string {
@@ -2602,7 +2799,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +2811,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +2824,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Store) GetName() string {
@@ -2734,7 +2931,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2943,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2956,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -2798,7 +2995,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +3007,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +3020,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -2881,7 +3078,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +3090,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +3103,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StartInstance) GetId() string {
@@ -2947,7 +3144,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3156,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3169,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StopInstance) GetId() string {
@@ -3007,7 +3204,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3019,7 +3216,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3032,7 +3229,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Expect) GetRequest() string {
@@ -3109,7 +3306,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +3318,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +3331,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Bound) GetRequest() string {
@@ -3204,7 +3401,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3413,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3426,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -3253,7 +3450,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3265,7 +3462,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3278,7 +3475,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Refused) GetRequest() string {
@@ -3329,7 +3526,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3538,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3551,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -3392,7 +3589,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3404,7 +3601,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3417,7 +3614,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -3458,7 +3655,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +3667,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +3680,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -3508,7 +3705,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3717,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3730,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 type StageRequest struct {
@@ -3546,7 +3743,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3558,7 +3755,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3571,7 +3768,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -3596,7 +3793,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +3805,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +3818,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 type DescribeResponse struct {
@@ -3640,7 +3837,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3652,7 +3849,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3665,7 +3862,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -3715,7 +3912,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3727,7 +3924,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3740,7 +3937,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Mount) GetSource() string {
@@ -3787,7 +3984,7 @@ const file_node_proto_rawDesc = "" +
 	"\x10gateway_refusals\x18\b \x01(\v2\".headstart.node.v1.GatewayRefusalsH\x00R\x0fgatewayRefusals\x12I\n" +
 	"\x0estore_problems\x18\x14 \x01(\v2 .headstart.node.v1.StoreProblemsH\x00R\rstoreProblems\x12<\n" +
 	"\tconfirmed\x18\x15 \x01(\v2\x1c.headstart.node.v1.ConfirmedH\x00R\tconfirmedB\x06\n" +
-	"\x04kind\"\x95\x06\n" +
+	"\x04kind\"\xfb\x06\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -3803,8 +4000,10 @@ const file_node_proto_rawDesc = "" +
 	"\tin_charge\x18P \x01(\v2\x1b.headstart.node.v1.InChargeH\x00R\binCharge\x126\n" +
 	"\aconfirm\x18Q \x01(\v2\x1a.headstart.node.v1.ConfirmH\x00R\aconfirm\x12-\n" +
 	"\x04keys\x18x \x01(\v2\x17.headstart.node.v1.KeysH\x00R\x04keys\x12P\n" +
-	"\x10function_changes\x18\x82\x01 \x01(\v2\".headstart.node.v1.FunctionChangesH\x00R\x0ffunctionChangesB\x06\n" +
-	"\x04kind\"\xde\x02\n" +
+	"\x10function_changes\x18\x82\x01 \x01(\v2\".headstart.node.v1.FunctionChangesH\x00R\x0ffunctionChanges\x12.\n" +
+	"\x04site\x18\xb4\x01 \x01(\v2\x17.headstart.node.v1.SiteH\x00R\x04site\x124\n" +
+	"\x06passes\x18\xb5\x01 \x01(\v2\x19.headstart.node.v1.PassesH\x00R\x06passesB\x06\n" +
+	"\x04kind\"\xf7\x02\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12%\n" +
@@ -3816,7 +4015,8 @@ const file_node_proto_rawDesc = "" +
 	"\btriggers\x18\a \x01(\bR\btriggers\x12\x16\n" +
 	"\x06probes\x18\b \x01(\bR\x06probes\x12'\n" +
 	"\x0fgateway_address\x18\t \x01(\tR\x0egatewayAddress\x12\x15\n" +
-	"\x05parts\x18\x82\x01 \x01(\bR\x05parts\"\xab\x02\n" +
+	"\x05parts\x18\x82\x01 \x01(\bR\x05parts\x12\x17\n" +
+	"\x06shares\x18\xb4\x01 \x01(\bR\x06shares\"\xab\x02\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
@@ -3873,7 +4073,15 @@ const file_node_proto_rawDesc = "" +
 	"neighbours\"B\n" +
 	"\tNeighbour\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12!\n" +
-	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\"\x1e\n" +
+	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\"V\n" +
+	"\x04Site\x126\n" +
+	"\amembers\x18\x01 \x03(\v2\x1c.headstart.node.v1.NeighbourR\amembers\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"9\n" +
+	"\x06Passes\x12/\n" +
+	"\x06passes\x18\x01 \x03(\v2\x17.headstart.node.v1.PassR\x06passes\":\n" +
+	"\x04Pass\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"\x1e\n" +
 	"\bInCharge\x12\x12\n" +
 	"\x04held\x18\x01 \x01(\bR\x04held\"\x19\n" +
 	"\aConfirm\x12\x0e\n" +
@@ -4112,7 +4320,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -4128,53 +4336,56 @@ var file_node_proto_goTypes = []any{
 	(*Event)(nil),                 // 11: headstart.node.v1.Event
 	(*Neighbours)(nil),            // 12: headstart.node.v1.Neighbours
 	(*Neighbour)(nil),             // 13: headstart.node.v1.Neighbour
-	(*InCharge)(nil),              // 14: headstart.node.v1.InCharge
-	(*Confirm)(nil),               // 15: headstart.node.v1.Confirm
-	(*Confirmed)(nil),             // 16: headstart.node.v1.Confirmed
-	(*Coordinate)(nil),            // 17: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 18: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 19: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 20: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 21: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 22: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 23: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 24: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 25: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 26: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 27: headstart.node.v1.StoreProblem
-	(*Functions)(nil),             // 28: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 29: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 30: headstart.node.v1.Function
-	(*Store)(nil),                 // 31: headstart.node.v1.Store
-	(*Triggers)(nil),              // 32: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 33: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 34: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 35: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 36: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 37: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 38: headstart.node.v1.Keys
-	(*Refused)(nil),               // 39: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 40: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 41: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 42: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 43: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 44: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 45: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 46: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 47: headstart.node.v1.Mount
-	nil,                           // 48: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 49: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 50: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 51: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 52: headstart.node.v1.Function.EnvEntry
-	nil,                           // 53: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 54: headstart.node.v1.Store.FreshEntry
-	nil,                           // 55: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 56: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 57: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 58: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 60: google.protobuf.Timestamp
+	(*Site)(nil),                  // 14: headstart.node.v1.Site
+	(*Passes)(nil),                // 15: headstart.node.v1.Passes
+	(*Pass)(nil),                  // 16: headstart.node.v1.Pass
+	(*InCharge)(nil),              // 17: headstart.node.v1.InCharge
+	(*Confirm)(nil),               // 18: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 19: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 20: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 21: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 22: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 23: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 24: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 25: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 26: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 27: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 28: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 29: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 30: headstart.node.v1.StoreProblem
+	(*Functions)(nil),             // 31: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 32: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 33: headstart.node.v1.Function
+	(*Store)(nil),                 // 34: headstart.node.v1.Store
+	(*Triggers)(nil),              // 35: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 36: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 37: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 38: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 39: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 40: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 41: headstart.node.v1.Keys
+	(*Refused)(nil),               // 42: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 43: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 44: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 45: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 46: headstart.node.v1.GoneResponse
+	(*StageRequest)(nil),          // 47: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 48: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 49: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 50: headstart.node.v1.Mount
+	nil,                           // 51: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 52: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 53: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 54: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 55: headstart.node.v1.Function.EnvEntry
+	nil,                           // 56: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 57: headstart.node.v1.Store.FreshEntry
+	nil,                           // 58: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 59: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 60: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 61: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 62: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -4182,81 +4393,85 @@ var file_node_proto_depIdxs = []int32{
 	7,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
 	10, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
 	11, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	18, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	20, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	24, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	26, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	16, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
-	28, // 10: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	34, // 11: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	35, // 12: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	36, // 13: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	37, // 14: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	39, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	21, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	23, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	27, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	29, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	19, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	31, // 10: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	37, // 11: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	38, // 12: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	39, // 13: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	40, // 14: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	42, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	8,  // 16: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	32, // 17: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	35, // 17: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	12, // 18: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	14, // 19: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	15, // 20: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	38, // 21: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	29, // 22: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
-	7,  // 23: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	48, // 24: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
-	0,  // 25: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 26: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 27: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	59, // 28: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	39, // 29: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	49, // 30: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	60, // 31: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	13, // 32: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	17, // 33: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	19, // 34: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	59, // 35: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	23, // 36: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	21, // 37: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	22, // 38: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	50, // 39: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	51, // 40: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	25, // 41: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	27, // 42: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	30, // 43: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	31, // 44: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	30, // 45: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	31, // 46: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	52, // 47: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	59, // 48: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	59, // 49: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	53, // 50: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	54, // 51: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	33, // 52: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	55, // 53: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	30, // 54: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 55: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	59, // 56: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	56, // 57: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	57, // 58: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	41, // 59: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	41, // 60: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	41, // 61: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	47, // 62: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	58, // 63: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	59, // 64: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	3,  // 65: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 66: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	40, // 67: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	42, // 68: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	44, // 69: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 70: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 71: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	46, // 72: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	43, // 73: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	45, // 74: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	70, // [70:75] is the sub-list for method output_type
-	65, // [65:70] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	17, // 19: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	18, // 20: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	41, // 21: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	32, // 22: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	14, // 23: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
+	15, // 24: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
+	7,  // 25: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	51, // 26: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	0,  // 27: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	7,  // 28: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	9,  // 29: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	62, // 30: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	42, // 31: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	52, // 32: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	63, // 33: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	13, // 34: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	13, // 35: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	16, // 36: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	20, // 37: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	22, // 38: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	62, // 39: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	26, // 40: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	24, // 41: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	25, // 42: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	53, // 43: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	54, // 44: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	28, // 45: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	30, // 46: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	33, // 47: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	34, // 48: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	33, // 49: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	34, // 50: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	55, // 51: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	62, // 52: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	62, // 53: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	56, // 54: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	57, // 55: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	36, // 56: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	58, // 57: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	33, // 58: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	9,  // 59: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	62, // 60: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	59, // 61: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	60, // 62: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	44, // 63: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	44, // 64: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	44, // 65: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	50, // 66: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	61, // 67: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	62, // 68: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	3,  // 69: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 70: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	43, // 71: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	45, // 72: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	47, // 73: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 74: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 75: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	49, // 76: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	46, // 77: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	48, // 78: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	74, // [74:79] is the sub-list for method output_type
+	69, // [69:74] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -4290,6 +4505,8 @@ func file_node_proto_init() {
 		(*ControlMessage_Confirm)(nil),
 		(*ControlMessage_Keys)(nil),
 		(*ControlMessage_FunctionChanges)(nil),
+		(*ControlMessage_Site)(nil),
+		(*ControlMessage_Passes)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4297,7 +4514,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   58,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -54,14 +54,20 @@ const (
 	tokenBytes  = expiryBytes + ed25519.SignatureSize
 )
 
-// Sign returns the token of a binding, which a header can hold.
-func Sign(key ed25519.PrivateKey, b Binding, expires time.Time) string {
-	token := binary.BigEndian.AppendUint64(nil, uint64(expires.UnixMilli()))
-	return encoding.EncodeToString(append(token, ed25519.Sign(key, b.text(token))...))
+// Claim is what a token is for: a Binding or a Pass.
+type Claim interface {
+	// text is what is signed.
+	text(expiry []byte) []byte
 }
 
-// Verify returns when the token of a binding expires, and the signature, which no other has.
-func Verify(keys []ed25519.PublicKey, b Binding, token string) (expires time.Time, signature []byte, err error) {
+// Sign returns the token of a claim, which a header can hold.
+func Sign(key ed25519.PrivateKey, c Claim, expires time.Time) string {
+	token := binary.BigEndian.AppendUint64(nil, uint64(expires.UnixMilli()))
+	return encoding.EncodeToString(append(token, ed25519.Sign(key, c.text(token))...))
+}
+
+// Verify returns when the token of a claim expires, and the signature, which no other has.
+func Verify(keys []ed25519.PublicKey, c Claim, token string) (expires time.Time, signature []byte, err error) {
 	if token == "" {
 		return expires, nil, ErrMissing
 	}
@@ -70,7 +76,7 @@ func Verify(keys []ed25519.PublicKey, b Binding, token string) (expires time.Tim
 		return expires, nil, ErrForeign
 	}
 	at, signature := raw[:expiryBytes], raw[expiryBytes:]
-	text := b.text(at)
+	text := c.text(at)
 	if !slices.ContainsFunc(keys, func(k ed25519.PublicKey) bool {
 		return len(k) == ed25519.PublicKeySize && ed25519.Verify(k, text, signature)
 	}) {
@@ -79,10 +85,15 @@ func Verify(keys []ed25519.PublicKey, b Binding, token string) (expires time.Tim
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(at))), signature, nil
 }
 
-// text is what is signed: each field behind its length, so that no two bindings have the same.
+// text has each field behind its length, so that no two bindings have the same, and a Pass has none of them.
 func (b Binding) text(expiry []byte) []byte {
-	text := append([]byte("headstart capability 1\n"), expiry...)
-	for _, field := range []string{b.Request, b.Function, b.Instance, b.Input, b.Inputs, b.Source, b.Target, b.Caller} {
+	return textOf("headstart capability 1\n", expiry,
+		b.Request, b.Function, b.Instance, b.Input, b.Inputs, b.Source, b.Target, b.Caller)
+}
+
+func textOf(kind string, expiry []byte, fields ...string) []byte {
+	text := append([]byte(kind), expiry...)
+	for _, field := range fields {
 		text = binary.BigEndian.AppendUint32(text, uint32(len(field)))
 		text = append(text, field...)
 	}
