@@ -28,17 +28,17 @@ const (
 	patience = 10 * time.Second
 )
 
-// Offer is conf for a server that takes probes besides HTTP.
-func Offer(conf *tls.Config) *tls.Config {
+// Offer is conf for a server that takes probes besides HTTP, and further protocols.
+func Offer(conf *tls.Config, further ...string) *tls.Config {
 	offer := conf.Clone()
-	offer.NextProtos = []string{protocolHTTP, Protocol}
+	offer.NextProtos = append([]string{protocolHTTP, Protocol}, further...)
 	if choose := conf.GetConfigForClient; choose != nil {
 		offer.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			chosen, err := choose(hello)
 			if err != nil || chosen == nil {
 				return chosen, err
 			}
-			return Offer(chosen), nil
+			return Offer(chosen, further...), nil
 		}
 	}
 	return offer

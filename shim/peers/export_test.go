@@ -1,0 +1,9 @@
+package peers
+
+import "time"
+
+// Patient waits for others however busy the test's machine is.
+func (p *Peers) Patient() { p.late, p.silence = time.Minute, time.Minute }
+
+// Hasty waits for nobody.
+func (p *Peers) Hasty() { p.late, p.silence = 50*time.Millisecond, 200*time.Millisecond }

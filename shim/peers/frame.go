@@ -1,0 +1,93 @@
+package peers
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+// An answer is a sequence of frames: a kind, the length of what follows (4 bytes, big-endian), and that.
+const (
+	frameWait     byte = 'w' // nothing: the answer is still to come
+	frameObject   byte = 'o' // the object, as JSON
+	frameSame     byte = 's' // nothing: the version that the asker has is the one of now
+	frameReferral byte = 'r' // names of nodes that have the object, as a JSON list; digests follow
+	frameDigest   byte = 'd' // a block's digest
+	frameBlock    byte = 'b' // a block's digest and the block
+	frameFailed   byte = 'f' // the title of a problem
+)
+
+// BlockSize is how many bytes are checked at a time: all blocks of an object but its last have as many.
+const BlockSize = 2 << 20
+
+// Digest is that of a block.
+type Digest [32]byte
+
+const headSize = 5
+
+// sizes are the least and the most bytes that follow a frame's head.
+var sizes = map[byte][2]int{
+	frameWait: {0, 0}, frameSame: {0, 0}, frameFailed: {1, 64}, frameObject: {2, 8 << 10}, frameReferral: {2, 4 << 10},
+	frameDigest: {len(Digest{}), len(Digest{})}, frameBlock: {len(Digest{}) + 1, len(Digest{}) + BlockSize},
+}
+
+// writeHead writes the head of a frame with n bytes.
+func writeHead(w io.Writer, kind byte, n int) error {
+	_, err := w.Write(binary.BigEndian.AppendUint32([]byte{kind}, uint32(n)))
+	return err
+}
+
+func writeFrame(w io.Writer, kind byte, body []byte) error {
+	if err := writeHead(w, kind, len(body)); err != nil || len(body) == 0 {
+		return err
+	}
+	_, err := w.Write(body)
+	return err
+}
+
+// readHead reads the head of a frame of which exactly n bytes follow.
+func readHead(r io.Reader) (kind byte, n int, err error) {
+	var head [headSize]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, 0, err
+	}
+	kind, size := head[0], binary.BigEndian.Uint32(head[1:])
+	if most, known := sizes[kind]; !known || size < uint32(most[0]) || size > uint32(most[1]) {
+		return 0, 0, fmt.Errorf("a peer answers with a frame %q of %d bytes", kind, size)
+	}
+	return kind, int(size), nil
+}
+
+// readBody reads what follows the head of a frame.
+func readBody(r io.Reader, n int) ([]byte, error) {
+	body := make([]byte, n)
+	_, err := io.ReadFull(r, body)
+	return body, err
+}
+
+func parseObject(body []byte) (o Object, err error) {
+	if err := json.Unmarshal(body, &o); err != nil {
+		return o, fmt.Errorf("a peer's object: %w", err)
+	}
+	if o.Size < 0 || o.Version == "" {
+		return o, errors.New("a peer's object is without size or version")
+	}
+	return o, nil
+}
+
+// parseFailure is why a peer cannot answer, which goes into metrics.
+func parseFailure(body []byte) error {
+	if title := string(body); problem.IsTitle(title) {
+		return refusal(title)
+	}
+	return errors.New("a peer fails without a reason")
+}
+
+// refusal is the title of the problem with which a peer answers.
+type refusal string
+
+func (r refusal) Error() string { return "the peer answers " + string(r) }

@@ -1,0 +1,53 @@
+package peers
+
+import "io"
+
+// intake is an object that is being fetched, from one or more peers and then perhaps from the store.
+type intake struct {
+	begin  func(Object) (io.WriterAt, error)
+	begun  bool
+	object Object
+	w      io.WriterAt
+	at     int64 // what is before it has been written
+	fatal  error // of begin or w: nobody else can help
+}
+
+// open begins with the object, or goes on with it if it is the same.
+func (in *intake) open(o Object) error {
+	if in.begun {
+		if o.Version != in.object.Version || o.Size != in.object.Size {
+			return errChanged
+		}
+		return nil
+	}
+	in.begun, in.object = true, o
+	in.w, in.fatal = in.begin(o)
+	return in.fatal
+}
+
+// rest is begin for the store: bytes that have been written are not written again.
+func (in *intake) rest(o Object) (io.WriterAt, error) {
+	if !in.begun {
+		return in.begin(o)
+	}
+	if o.Version != in.object.Version || o.Size != in.object.Size {
+		return nil, ErrChanged
+	}
+	return after{in.w, in.at}, nil
+}
+
+// after writes what is at an offset or behind it.
+type after struct {
+	w  io.WriterAt
+	at int64
+}
+
+// WriteAt implements io.WriterAt.
+func (a after) WriteAt(p []byte, at int64) (int, error) {
+	skip := min(max(a.at-at, 0), int64(len(p)))
+	if skip == int64(len(p)) {
+		return len(p), nil
+	}
+	n, err := a.w.WriteAt(p[skip:], at+skip)
+	return int(skip) + n, err
+}

@@ -1,0 +1,196 @@
+// Package peers has the nodes of a site share the objects that they hold. For each object one node is the owner,
+// which alone asks the store. The others ask the owner, which hands the object over as it arrives, or refers them
+// to nodes that it has handed it to. A node that gets nothing in time asks the store itself.
+//
+// Nodes talk over the port where daemons hand requests over, by HTTP/2 (ALPN "h2") over mutual TLS;
+// shim/nodeapi/PROTOCOL.md describes the conversation.
+package peers
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headstart-mesh/headstart/shim/fair"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/rendezvous"
+)
+
+// ErrNotModified says that the version that the asker has is the one of now.
+var ErrNotModified = errors.New("the object has not changed")
+
+// Object is what is known of an object before its bytes.
+type Object struct {
+	Size        int64  `json:"size"` // bytes
+	ContentType string `json:"contentType,omitempty"`
+	// Version is another one whenever the object is.
+	Version string `json:"version"`
+	// From is the node that answers for the object; empty: the store. Traces and metrics tell it.
+	From string `json:"-"`
+}
+
+// Objects are the node's own. Their methods may be called at the same time.
+type Objects interface {
+	// Name is how the node names what a namespace asks for. It is a *problem.Problem if the namespace's
+	// functions may not have it.
+	Name(namespace, store, reference string) (Key, error)
+	// Get finds an object as it is now, by the node's own rules of freshness. It asks the store if need be, and
+	// never another node. It returns as soon as size and version are known: the bytes may still arrive. If the
+	// version that is held is the one of now, it may be ErrNotModified.
+	Get(ctx context.Context, namespace string, k Key, held string) (Copy, error)
+	// Held finds a version of an object that the node has, or is getting.
+	Held(k Key, version string) (Copy, bool)
+}
+
+// Copy is an object on the node, which may still arrive. Who has it must close it.
+type Copy interface {
+	Object() Object
+	// Block waits until a block is whole, and returns its digest and how many bytes it has. After the last one
+	// it is io.EOF. What is there already it returns even if ctx has ended.
+	Block(ctx context.Context, i int64) (Digest, int, error)
+	io.ReaderAt
+	io.Closer
+}
+
+// Config is what a node's share in its site is made of.
+type Config struct {
+	// Node is the node's name.
+	Node    string
+	Objects Objects // nil: the node has nothing for others
+	// Client returns the configuration for one connection to a node at a host.
+	Client func(node, host string) (*tls.Config, error)
+	// Sum is a block's digest.
+	Sum      func(block []byte) Digest
+	Registry prometheus.Registerer
+	Log      *slog.Logger
+}
+
+// Peers are the other nodes of the site. The methods may be called at the same time.
+type Peers struct {
+	config  Config
+	client  *http.Client
+	metrics *metrics
+	// late and silence are lateAfter and silentMost; tests have other ones.
+	late, silence time.Duration
+	// blocks are those in memory until they are checked, namespaces those whose questions are being answered.
+	blocks, namespaces *fair.Places
+
+	mu      sync.Mutex
+	members map[string]string // addresses, by node, this one among them
+	digest  string
+	passes  map[string]string
+	keys    []ed25519.PublicKey
+	asking  map[string]int       // questions that are being answered, by node
+	avoided map[string]time.Time // nodes that are asked nothing until then
+	trees   map[held]*tree
+}
+
+// held is a version of an object.
+type held struct {
+	Key
+	version string
+}
+
+// New returns the peers of a node that knows none yet, and registers the metrics, which
+// docs/reference/metrics.md describes.
+func New(c Config) *Peers {
+	p := &Peers{config: c, metrics: newMetrics(c.Registry), late: lateAfter, silence: silentMost,
+		blocks: fair.NewPlaces(blocksMost), namespaces: fair.NewPlaces(answersMost), asking: map[string]int{}, avoided: map[string]time.Time{}, trees: map[held]*tree{}}
+	p.client = &http.Client{Transport: p.transport()}
+	return p
+}
+
+// Close ends the connections that nobody uses.
+func (p *Peers) Close() { p.client.CloseIdleConnections() }
+
+// SetSite says who is in the node's site.
+func (p *Peers) SetSite(m *nodeapi.Site) {
+	members := make(map[string]string, len(m.GetMembers()))
+	for _, one := range m.GetMembers() {
+		members[one.GetNode()] = one.GetPeerAddress()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.members, p.digest = members, m.GetDigest()
+	p.metrics.members.Set(float64(len(members)))
+	p.config.Log.Info("the node's site has changed", "members", len(members), "digest", p.digest)
+}
+
+// SetPasses says what the node shows to get objects.
+func (p *Peers) SetPasses(m *nodeapi.Passes) {
+	passes := make(map[string]string, len(m.GetPasses()))
+	for _, one := range m.GetPasses() {
+		passes[one.GetNamespace()] = one.GetToken()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.passes = passes
+}
+
+// Trust says which keys passes are to be signed by. Without any, the node has nothing for others.
+func (p *Peers) Trust(keys []ed25519.PublicKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keys = keys
+}
+
+// choicesMost is how many nodes may ask the store for an object: the owner, and one more while that is away.
+const choicesMost = 2
+
+// choices are those for an object, the owner first.
+func (p *Peers) choices(k Key) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return rendezvous.Choose(k.name(), slices.Collect(maps.Keys(p.members)), choicesMost)
+}
+
+// pass is what the node shows for a namespace; empty: it may have none of its objects.
+func (p *Peers) pass(namespace string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if token := p.passes[namespace]; token != "" {
+		return token
+	}
+	return p.passes[capability.AllNamespaces]
+}
+
+// address is where a member is.
+func (p *Peers) address(node string) (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	address, known := p.members[node]
+	return address, known
+}
+
+// avoid has the node ask another one nothing for some time.
+func (p *Peers) avoid(node string, d time.Duration) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.avoided, func(_ string, until time.Time) bool { return now.After(until) })
+	p.avoided[node] = now.Add(d)
+}
+
+// askable are those of some nodes that the node may ask now: other members that it has no reason to avoid.
+func (p *Peers) askable(nodes []string) (some []string) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, node := range nodes {
+		if _, member := p.members[node]; member && node != p.config.Node && !now.Before(p.avoided[node]) {
+			some = append(some, node)
+		}
+	}
+	return some
+}
