@@ -78,6 +78,9 @@ type Node struct {
 	// Kubernetes, where gateways are the mesh's.
 	Gateway   string `json:"gateway"`
 	Instances int    `json:"instances"`
+	// Site is the digest of the members of the node's site, which share the objects that they hold; empty: it
+	// shares none.
+	Site string `json:"site,omitempty"`
 	// Away are those of Status.ControlPlanes that it is not connected to.
 	Away     []string      `json:"away,omitempty"`
 	Problems []NodeProblem `json:"problems,omitempty"`

@@ -59,6 +59,7 @@ func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluste
 	c.known, c.published = c.distancesKnown, c.tellOthers
 	c.Platform = kube.New(clients, kube.Config{Stores: parts.Stores, Namespaces: config.Namespaces,
 		FunctionsPerNamespace: config.FunctionsPerNamespace, InCharge: config.InCharge}, c.events, parts.Log)
+	c.tenants = c.Platform.Tenants
 	c.begin(c.Platform, c, parts)
 	return c
 }
@@ -74,6 +75,7 @@ func (c *Cluster) Joined(node string, _ *nodeapi.Register) {
 	c.told[node] = nil
 	c.tellInstances(node)
 	c.triggers.Joined(node)
+	c.passes.Joined(node)
 	c.triggers.Tell(c.Platform.State().Functions)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/activation"
 	"github.com/headstart-mesh/headstart/control-plane/event"
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
+	"github.com/headstart-mesh/headstart/control-plane/pass"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/survey"
@@ -55,12 +56,15 @@ type common struct {
 	platform  Platform
 	activator *activation.Activator
 	triggers  *trigger.Teller
+	passes    *pass.Teller
 	planner   *routing.Planner
 	events    *event.Log
 	stores    stores.Stores
 	traces    *trace.Store
 	log       *slog.Logger
 
+	// tenants are, by node, the namespaces whose objects it may have.
+	tenants func() map[string][]string
 	// known says whether enough is known to tell the gateways for the first time; nil: always.
 	known func(state platform.State, connected []string, now time.Time) bool
 	// published tells others of a state; the caller holds mu.
@@ -85,7 +89,7 @@ func newCommon(p Parts, gateways xds.Config) *common {
 	daemons := nodes.New(p.Log)
 	gateways.Verify = verifyNode
 	c := &common{Nodes: daemons, Survey: survey.New(daemons, p.Metrics, p.Log), Gateways: xds.New(gateways, p.Log),
-		triggers: trigger.NewTeller(daemons), events: &event.Log{}, stores: p.Stores, traces: p.Traces, log: p.Log}
+		triggers: trigger.NewTeller(daemons), passes: pass.NewTeller(daemons, p.Key), events: &event.Log{}, stores: p.Stores, traces: p.Traces, log: p.Log}
 	if p.Key != nil {
 		daemons.SetKeys(&nodeapi.Keys{Keys: [][]byte{p.Key.Public().(ed25519.PublicKey)}})
 	}
@@ -161,6 +165,7 @@ func (c *common) keepPublished(ctx context.Context) {
 			c.Publish()
 		case <-tick.C:
 			c.weigh()
+			c.passes.Tell(c.tenants(), time.Now())
 		}
 	}
 }
@@ -172,6 +177,7 @@ func (c *common) Publish() {
 	state := c.platform.State()
 	c.Survey.SetState(state)
 	c.route(state, true)
+	c.passes.Tell(c.tenants(), time.Now())
 	if c.published != nil {
 		c.published(state)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/policy/quantity"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 )
 
 // applyTimeout bounds how long deploying waits for the gateways. One that has just started takes
@@ -47,6 +48,7 @@ type Local struct {
 func NewLocal(config LocalConfig, parts Parts) (_ *Local, err error) {
 	name := func(f platform.Function) string { return f.Name }
 	c := &Local{common: newCommon(parts, xds.Config{Endpoints: name, Cluster: name}), config: config}
+	c.tenants = c.allOfThem
 	if c.Platform, err = local.Open(
 		filepath.Join(config.StateDir, "functions.json"), c.Nodes, c, c.events, c.log,
 	); err != nil {
@@ -63,6 +65,7 @@ func NewLocal(config LocalConfig, parts Parts) (_ *Local, err error) {
 func (c *Local) Joined(node string, r *nodeapi.Register) {
 	c.Platform.NodeJoined(node, r.GetInstances())
 	c.triggers.Joined(node)
+	c.passes.Joined(node)
 	c.triggers.Tell(c.Platform.State().Functions)
 }
 
@@ -88,6 +91,15 @@ func (c *Local) Run(ctx context.Context) {
 	}
 	c.triggers.Begin(c.Platform.State().Functions)
 	c.keepPublished(ctx)
+}
+
+// allOfThem is what nodes may have, each of which has a gateway for all functions.
+func (c *Local) allOfThem() map[string][]string {
+	all := map[string][]string{}
+	for node := range c.Nodes.Connected() {
+		all[node] = []string{capability.AllNamespaces}
+	}
+	return all
 }
 
 // Settled implements local.Routes.

@@ -24,7 +24,7 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 	connected, twins, lacking := c.Nodes.Connected(), c.Nodes.Twins(now), c.Nodes.StoreProblems()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{
-			Name: name, Version: connected[name].GetVersion(),
+			Name: name, Version: connected[name].GetVersion(), Site: c.Survey.Site(name),
 			Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...),
 		}
 		for _, in := range state.Instances {

@@ -51,8 +51,9 @@ type Survey struct {
 	doubts   map[string]doubt // by who said it, the last that does not count
 
 	mu     sync.Mutex
-	daemon map[string]int                  // by node: how many are connected
-	told   map[string]*nodeapi.Neighbours  // by node
+	daemon map[string]int                 // by node: how many are connected
+	told   map[string]*nodeapi.Neighbours // by node
+	sites  sites
 	busy   map[string]map[string]time.Time // when a node last had requests of a function
 	hosts  map[string][]string             // by function: the nodes that have its instances
 	at     map[place]string                // the node of an address
@@ -71,7 +72,7 @@ type place struct {
 
 // New registers the metrics, which docs/reference/metrics.md describes.
 func New(nodes Nodes, r prometheus.Registerer, log *slog.Logger) *Survey {
-	s := &Survey{nodes: nodes, log: log, changed: make(chan struct{}, 1), daemon: map[string]int{}, told: map[string]*nodeapi.Neighbours{},
+	s := &Survey{nodes: nodes, log: log, changed: make(chan struct{}, 1), daemon: map[string]int{}, told: map[string]*nodeapi.Neighbours{}, sites: sites{told: map[string]*nodeapi.Site{}},
 		busy: map[string]map[string]time.Time{}, hosts: map[string][]string{}, at: map[place]string{}, doubts: map[string]doubt{},
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_measurements_refused_total", Help: "What nodes and gateways measured and does not count, by the reason."}, []string{"node", "reason"})}
@@ -143,6 +144,7 @@ func (s *Survey) Came(node, process string) {
 	s.mu.Lock()
 	s.daemon[node]++
 	delete(s.told, node) // it knows nothing
+	delete(s.sites.told, node)
 	s.mu.Unlock()
 	s.look()
 }
@@ -156,6 +158,7 @@ func (s *Survey) Went(node, process string) {
 	if last {
 		delete(s.daemon, node)
 		delete(s.told, node)
+		delete(s.sites.told, node)
 		delete(s.busy, node)
 	}
 	s.mu.Unlock()
@@ -311,6 +314,7 @@ const settle = time.Second
 func (s *Survey) Run(ctx context.Context) {
 	tick := time.NewTicker(neighboursEvery)
 	defer tick.Stop()
+	measured := false // until then all nodes would be alone, and forget who is near
 	for {
 		select {
 		case <-ctx.Done():
@@ -322,21 +326,25 @@ func (s *Survey) Run(ctx context.Context) {
 			case <-time.After(settle):
 			}
 		case <-tick.C:
+			measured = true
 		}
 		now := time.Now()
 		s.topology.Expire(now)
 		s.signals.Expire(now)
-		s.tell(now)
+		connected := s.nodes.Connected()
+		if measured {
+			s.tellSites(connected, now)
+		}
+		s.tell(connected, now)
 	}
 }
 
 // tell tells nodes whom to probe, if that is not what they were told last.
-func (s *Survey) tell(now time.Time) {
-	connected := s.nodes.Connected()
+func (s *Survey) tell(connected map[string]*nodeapi.Register, now time.Time) {
 	maps.DeleteFunc(connected, func(_ string, r *nodeapi.Register) bool { return !r.GetProbes() })
 	for node := range connected {
 		m := &nodeapi.Neighbours{}
-		for _, name := range s.topology.Neighbours(node, s.traffic(node, now), now) {
+		for _, name := range s.topology.Neighbours(node, append(s.leaders(node, now), s.traffic(node, now)...), now) {
 			if peer := connected[name]; peer != nil {
 				m.Neighbours = append(m.Neighbours, &nodeapi.Neighbour{Node: name, PeerAddress: peer.GetPeerAddress()})
 			}

@@ -37,6 +37,7 @@ type daemons struct {
 	mu    sync.Mutex
 	of    map[string]*nodeapi.Register
 	heard map[string][]string
+	sites map[string][]*nodeapi.Site
 }
 
 func (d *daemons) Connected() map[string]*nodeapi.Register {
@@ -54,6 +55,10 @@ func (d *daemons) Send(node string, m *nodeapi.ControlMessage) error {
 	defer d.mu.Unlock()
 	if d.of[node] == nil {
 		return errors.New("away")
+	}
+	if site := m.GetSite(); site != nil {
+		d.sites[node] = append(d.sites[node], site)
+		return nil
 	}
 	var peers []string
 	for _, n := range m.GetNeighbours().GetNeighbours() {
@@ -76,7 +81,7 @@ type rig struct {
 }
 
 func newRig() *rig {
-	r := &rig{daemons: &daemons{of: map[string]*nodeapi.Register{}, heard: map[string][]string{}}, registry: prometheus.NewRegistry()}
+	r := &rig{daemons: &daemons{of: map[string]*nodeapi.Register{}, heard: map[string][]string{}, sites: map[string][]*nodeapi.Site{}}, registry: prometheus.NewRegistry()}
 	r.Survey = survey.New(r.daemons, r.registry, slog.New(slog.DiscardHandler))
 	return r
 }

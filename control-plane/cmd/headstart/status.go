@@ -114,6 +114,7 @@ func printTables(out io.Writer, s admin.Status, now time.Time, noNode, noFunctio
 		printParts(out, s.Parts, now),
 		printTable(out, noNode, nodes, "NODE", "GATEWAY", "INSTANCES", "VERSION"),
 		printTable(out, "", nodeRows(s.Nodes), "\nNODE", "PROBLEM", "FIX"),
+		printTable(out, "", siteRows(s.Nodes), "\nSITE", "NODES"),
 		printTable(out, noFunction, functions, header...),
 		printTable(out, "", events, "\nFUNCTION", "AGO", "TIMES", "NODE", "EVENT"),
 		printLastLines(out, s.Functions),
@@ -180,6 +181,22 @@ func nodeRows(nodes []admin.Node) [][]string {
 	for _, n := range nodes {
 		for _, p := range n.Problems {
 			rows = append(rows, []string{n.Name, p.Message, p.Fix})
+		}
+	}
+	return rows
+}
+
+// siteRows are the sites, whose nodes share the objects that they hold.
+func siteRows(nodes []admin.Node) [][]string {
+	rows := [][]string{}
+	for _, n := range nodes {
+		i := slices.IndexFunc(rows, func(row []string) bool { return row[0] == n.Site })
+		switch {
+		case n.Site == "":
+		case i < 0:
+			rows = append(rows, []string{n.Site, n.Name})
+		default:
+			rows[i][1] += ", " + n.Name
 		}
 	}
 	return rows

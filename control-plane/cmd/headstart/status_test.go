@@ -89,6 +89,13 @@ func TestStatusOfAnEmptyPlatform(t *testing.T) {
 	}
 }
 
+func TestStatusShowsSites(t *testing.T) {
+	rows := siteRows([]admin.Node{{Name: "a", Site: "0011"}, {Name: "b"}, {Name: "c", Site: "2233"}, {Name: "d", Site: "0011"}})
+	if d := cmp.Diff([][]string{{"0011", "a, d"}, {"2233", "c"}}, rows); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestStatusJSON(t *testing.T) {
 	want := city()
 	stdout, _, err := headstart(t, "", "status", "-o", "json", "--run-dir", serve(t, &backend{status: want}))

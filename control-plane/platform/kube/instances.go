@@ -25,6 +25,7 @@ type instance struct {
 	sound   bool            // its node is ready, or its daemon says so by being connected
 	ready   bool            // also if it is withdrawn
 	ending  bool            // it has been told to end
+	mirror  bool            // the node itself can have made it
 }
 
 // podID is an instance's id: the pod as the kubelet names its log directory.
@@ -149,7 +150,7 @@ func (p *Platform) instanceOf(f *function, pod *object.Pod) *instance {
 	if node == nil || node.Lost && !pod.Ready && !p.joined[pod.Node] {
 		return nil
 	}
-	in := &instance{failure: pod.Failure, sound: node.Ready || node.Lost && p.joined[pod.Node], ready: pod.Ready, ending: pod.Terminating(), Instance: platform.Instance{
+	in := &instance{failure: pod.Failure, sound: node.Ready || node.Lost && p.joined[pod.Node], ready: pod.Ready, ending: pod.Terminating(), mirror: pod.Mirror, Instance: platform.Instance{
 		ID: podID(pod), Function: f.Name, Node: pod.Node, Phase: platform.Starting, Address: address(pod, f.Target)}}
 	if pod.MeshTLS {
 		in.MeshSNI = fmt.Sprintf("outbound_.%d_._.%s", f.ServicePort, f.Service)

@@ -27,6 +27,7 @@ const (
 type placedJob struct {
 	node    string
 	message *nodeapi.Job
+	mirror  bool // the node itself can have made it
 }
 
 // noteJob keeps the jobs up to date; mu is held. The node hears of one as soon as it is bound,
@@ -48,7 +49,7 @@ func (p *Platform) noteJob(before, now *object.Pod) {
 		}
 		return
 	}
-	next := placedJob{now.Node, p.jobMessage(now)}
+	next := placedJob{now.Node, p.jobMessage(now), now.Mirror}
 	if known && old.node == next.node && proto.Equal(old.message, next.message) {
 		return
 	}

@@ -2,10 +2,14 @@ package kube
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 )
 
 // senders are the pods of a node that requests can come from to its daemon.
@@ -53,6 +57,55 @@ func (p *Platform) maySend(node string, f *function) bool {
 		}
 	}
 	return false
+}
+
+// Tenants are, by node, the namespaces whose functions may be on it, or may be called from there, sorted: it may have
+// their inputs. Pods that the node itself can have made do not count. Streams do not either: a node that only consumes
+// one has its inputs from the store.
+func (p *Platform) Tenants() map[string][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sets := map[string]map[string]bool{}
+	add := func(node, namespace string) {
+		if sets[node] == nil {
+			sets[node] = map[string]bool{}
+		}
+		sets[node][namespace] = true
+	}
+	callers := map[string][]string{} // nodes, by the namespace of pods with a socket
+	for node, s := range p.senders {
+		if s.gateways > 0 {
+			sets[node] = map[string]bool{capability.AllNamespaces: true}
+		}
+		for namespace := range s.callers {
+			callers[namespace] = append(callers[namespace], node)
+		}
+	}
+	for _, f := range p.functions {
+		own, _, _ := strings.Cut(f.Name, "/")
+		for _, in := range f.instances {
+			if !in.mirror {
+				add(in.Node, own)
+			}
+		}
+		for _, namespace := range append(f.Policy.CallerNamespaces(), own) {
+			for _, node := range callers[namespace] {
+				add(node, own)
+			}
+		}
+	}
+	for _, j := range p.jobs {
+		if namespace, _, _ := strings.Cut(j.message.GetName(), "/"); !j.mirror {
+			add(j.node, namespace)
+		}
+	}
+	tenants := make(map[string][]string, len(sets))
+	for node, set := range sets {
+		if tenants[node] = slices.Sorted(maps.Keys(set)); set[capability.AllNamespaces] {
+			tenants[node] = []string{capability.AllNamespaces}
+		}
+	}
+	return tenants
 }
 
 func notFrom(r platform.Request) *platform.Refusal {

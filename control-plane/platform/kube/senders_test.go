@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -99,6 +100,39 @@ func TestAGatewayThatHasJustBegun(t *testing.T) {
 		})
 		if err := <-bound; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A node may have what is for its pods, for the functions that these may call, and for its gateway. The attacker is a node
+// that makes static pods of another namespace: they bring nothing.
+func TestAttackANodeMakesItselfATenant(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, _ *fakeAPI) {
+		w.cold()
+		class := "headstart"
+		caller := func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class }
+		labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "fire"} }
+		static := func(p *corev1.Pod) {
+			caller(p)
+			labelled(p)
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "1", policy.KeyInput: "s3://videos/1"}
+			p.Spec.Volumes = []corev1.Volume{{Name: "d", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/run/headstart/gateway"}}}}
+		}
+		gateway := func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "d", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/run/headstart/gateway"}}}}
+		}
+		w.place("default", "calls", caller)
+		w.place("default", "static", static)
+		w.place("other", "stranger", caller)
+		w.place("istio-system", "edge", gateway)
+		w.settle()
+		got := w.p.Tenants()
+		for node, want := range map[string]string{"calls": "default", "static": "", "stranger": "", "edge": "*"} {
+			if all := strings.Join(got[node], " "); all != want {
+				t.Errorf("%s may have %q, want %q", node, all, want)
+			}
 		}
 	})
 }

@@ -1,0 +1,113 @@
+package topology_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headstart-mesh/headstart/control-plane/topology"
+)
+
+// line has nodes at places, in milliseconds.
+type line map[string]float64
+
+func (l line) rtt(a, b string) (time.Duration, bool) {
+	return time.Duration(math.Abs(l[a]-l[b]) * float64(time.Millisecond)), true
+}
+
+func (l line) names() []string { return slices.Collect(maps.Keys(l)) }
+
+// Nodes that are near are one site, whatever order they are known in; those that are far are another one.
+func TestNodesThatAreNearAreASite(t *testing.T) {
+	var s topology.Sites
+	l := line{"a1": 0, "a2": 0.4, "a3": 1, "b1": 30, "b2": 30.2, "c": 80}
+	got := s.Divide(l.names(), l.rtt)
+	want := map[string]string{"a1": "a1", "a2": "a1", "a3": "a1", "b1": "b1", "b2": "b1", "c": "c"}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+}
+
+// Nodes are alone until something is measured, and come together then.
+func TestNothingIsKnownAtFirst(t *testing.T) {
+	var s topology.Sites
+	l := line{"a": 0, "b": 0.1, "c": 0.2}
+	alone := s.Divide(l.names(), func(string, string) (time.Duration, bool) { return 0, false })
+	if !maps.Equal(alone, map[string]string{"a": "a", "b": "b", "c": "c"}) {
+		t.Errorf("%v", alone)
+	}
+	if got := s.Divide(l.names(), l.rtt); !maps.Equal(got, map[string]string{"a": "a", "b": "a", "c": "a"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// However nodes are placed, come, go and are measured: each is in one site, near the one that leads it, and no site is too
+// large. What is together stays together while the measurements of it waver, also when the one that leads it has gone.
+func TestSitesAreNearAndStay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s topology.Sites
+		l := line{}
+		for i := range rapid.IntRange(1, 30).Draw(t, "nodes") {
+			site := rapid.IntRange(0, 3).Draw(t, "site")
+			l[fmt.Sprintf("n%02d", rapid.IntRange(0, 99).Draw(t, "name")+100*i)] = 50*float64(site) + rapid.Float64Range(0, 0.9).Draw(t, "at")
+		}
+		site := func(node string) int { return int(l[node] / 50) }
+		for range 5 {
+			jitter := rapid.Float64Range(0, 1).Draw(t, "jitter")
+			got := s.Divide(l.names(), func(a, b string) (time.Duration, bool) {
+				d, _ := l.rtt(a, b)
+				return d + time.Duration(jitter*float64(time.Millisecond)), true
+			})
+			led := map[int]string{}
+			for node, leader := range got {
+				if got[leader] != leader || site(leader) != site(node) {
+					t.Fatalf("%s is led by %s, of another site", node, leader)
+				}
+				if other := led[site(node)]; other != "" && other != leader {
+					t.Fatalf("%s and %s lead one site", other, leader)
+				}
+				led[site(node)] = leader
+			}
+			if gone := rapid.SampledFrom(slices.Sorted(maps.Keys(l))).Draw(t, "gone"); len(l) > 1 {
+				delete(l, gone)
+			}
+		}
+	})
+}
+
+func TestSitesHaveALimit(t *testing.T) {
+	var s topology.Sites
+	l := line{}
+	for i := range 600 {
+		l[fmt.Sprintf("n%03d", i)] = 0
+	}
+	for range 2 {
+		size := map[string]int{}
+		for _, leader := range s.Divide(l.names(), l.rtt) {
+			size[leader]++
+		}
+		if !maps.Equal(size, map[string]int{"n000": 256, "n256": 256, "n512": 88}) {
+			t.Errorf("%v", size)
+		}
+	}
+}
+
+// The attacker is a node that says that it is next to all others. It gets into a site, and brings no two together.
+func TestAttackANodeIsEverywhere(t *testing.T) {
+	var s topology.Sites
+	l := line{"a1": 0, "a2": 0.4, "b1": 30, "b2": 30.2, "aa-evil": 15}
+	got := s.Divide(l.names(), func(node, leader string) (time.Duration, bool) {
+		if node == "aa-evil" {
+			return time.Microsecond, true // its own word
+		}
+		return l.rtt(node, leader) // theirs
+	})
+	if got["a2"] == got["b2"] || got["a1"] != got["a2"] || got["b1"] != got["b2"] {
+		t.Errorf("%v", got)
+	}
+}
