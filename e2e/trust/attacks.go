@@ -193,6 +193,11 @@ var Attacks = []Attack{
 	{Node, Identity, "shim/identity", "TestARevokedNodeHasNoPeers", ""},
 	{Node, Requests, "control-plane/platform/kube", "TestAttackANodeAsksForWhatItCannotSend", ""},
 	{Node, Calls, "control-plane/platform/kube", "TestConformance/ACallerNeedsLeave", ""},
+	{Node, Objects, "shim/peers", "TestAttackANodeAsksForAnotherNamespacesObjects", ""},
+	{Node, Objects, "control-plane/platform/kube", "TestAttackANodeMakesItselfATenant", ""},
+	{Node, Inputs, "shim/peers", "TestAttackAPeerLies", ""},
+	{Node, Room, "shim/peers", "TestAttackANodeAsksTooMuch", ""},
+	{Node, Traffic, "control-plane/topology", "TestAttackANodeIsEverywhere", ""},
 
 	{Daemon, Host, "shim/runtime/spec", "TestApplyRefuses", ""},
 	{Daemon, Host, "shim/nodeapi/descriptors", "TestFetchFromOthers", ""},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/peers"
 	"github.com/headstart-mesh/headstart/shim/probe"
 	"github.com/headstart-mesh/headstart/shim/relay"
 	"github.com/headstart-mesh/headstart/shim/stores"
@@ -33,6 +34,7 @@ type Parts struct {
 	Relay     *relay.Relay
 	Triggers  *trigger.Set
 	Prober    *probe.Prober
+	Peers     *peers.Peers
 	// Register is what the node says of itself, without its instances.
 	Register func() *nodeapi.Register
 }
@@ -58,6 +60,7 @@ func (c common) Keys(m *nodeapi.Keys) {
 		keys = append(keys, key)
 	}
 	c.parts.Ingress.Trust(keys)
+	c.parts.Peers.Trust(keys)
 }
 
 // Confirm implements uplink.Handler.
@@ -74,6 +77,12 @@ func (c common) Neighbours(m *nodeapi.Neighbours) {
 	}
 	c.parts.Prober.SetPeers(peers)
 }
+
+// Site implements uplink.Handler.
+func (c common) Site(m *nodeapi.Site) { c.parts.Peers.SetSite(m) }
+
+// Passes implements uplink.Handler.
+func (c common) Passes(m *nodeapi.Passes) { c.parts.Peers.SetPasses(m) }
 
 // Register implements Node.
 func (c common) Register() *nodeapi.Register {

@@ -309,6 +309,10 @@ func (h *handler) Instances(i *nodeapi.Instances) {
 func (h *handler) Neighbours(m *nodeapi.Neighbours) {
 	h.calls <- fmt.Sprintf("neighbours %d", len(m.GetNeighbours()))
 }
+func (h *handler) Site(m *nodeapi.Site) { h.calls <- fmt.Sprintf("site %d", len(m.GetMembers())) }
+func (h *handler) Passes(m *nodeapi.Passes) {
+	h.calls <- fmt.Sprintf("passes %d", len(m.GetPasses()))
+}
 
 func (h *handler) Triggers(m *nodeapi.Triggers) {
 	h.calls <- fmt.Sprintf("triggers %d", len(m.GetTriggers()))

@@ -16,6 +16,8 @@ type said struct {
 	instances  *nodeapi.Instances
 	triggers   *nodeapi.Triggers
 	neighbours *nodeapi.Neighbours
+	site       *nodeapi.Site
+	passes     *nodeapi.Passes
 	// keys count together with those of the others, whichever is followed.
 	keys *nodeapi.Keys
 
@@ -58,6 +60,10 @@ func (k *said) hear(m *nodeapi.ControlMessage) (news said, whole bool) {
 		}
 	case *nodeapi.ControlMessage_Neighbours:
 		news.neighbours = kind.Neighbours
+	case *nodeapi.ControlMessage_Site:
+		news.site = kind.Site
+	case *nodeapi.ControlMessage_Passes:
+		news.passes = kind.Passes
 	}
 	k.add(news)
 	return news, true
@@ -113,6 +119,12 @@ func (k *said) add(news said) {
 	if news.neighbours != nil {
 		k.neighbours = news.neighbours
 	}
+	if news.site != nil {
+		k.site = news.site
+	}
+	if news.passes != nil {
+		k.passes = news.passes
+	}
 }
 
 // tell says all of it in the order in which it depends on each other.
@@ -128,5 +140,11 @@ func (k said) tell(h Handler) {
 	}
 	if k.neighbours != nil {
 		h.Neighbours(k.neighbours)
+	}
+	if k.site != nil {
+		h.Site(k.site)
+	}
+	if k.passes != nil {
+		h.Passes(k.passes)
 	}
 }

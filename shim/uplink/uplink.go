@@ -38,6 +38,8 @@ type Handler interface {
 	Instances(*nodeapi.Instances)
 	Triggers(*nodeapi.Triggers)
 	Neighbours(*nodeapi.Neighbours)
+	Site(*nodeapi.Site)
+	Passes(*nodeapi.Passes)
 	// Keys are those that capabilities are to be signed by; empty: none are to be asked for. It may be
 	// called again with the same.
 	Keys(*nodeapi.Keys)

@@ -27,6 +27,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/peers"
 	"github.com/headstart-mesh/headstart/shim/probe"
 	"github.com/headstart-mesh/headstart/shim/proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
@@ -109,10 +110,10 @@ func run(ctx context.Context, c config) (err error) {
 
 	// Requests: from gateways, other nodes and streams.
 	traffic := probe.NewTraffic()
-	peers := proxy.NewPeerTransport(me.peer, traffic.Opened)
-	defer peers.CloseIdleConnections()
+	handOver := proxy.NewPeerTransport(me.peer, traffic.Opened)
+	defer handOver.CloseIdleConnections()
 	requests := ingress.New(ingress.Config{Node: me.name, Functions: functions, ControlPlane: up,
-		Instances: platform.sandboxes, Objects: fetches, Peers: peers, Mesh: platform.mesh, Deliveries: sockets,
+		Instances: platform.sandboxes, Objects: fetches, Peers: handOver, Mesh: platform.mesh, Deliveries: sockets,
 		Metrics: ingress.NewMetrics(registry), Log: log})
 	process := rand.Text() // no other daemon of the node has this name
 	var gone func(consumer string) bool
@@ -127,9 +128,13 @@ func run(ctx context.Context, c config) (err error) {
 	prober := probe.NewProber(probe.Config{Plan: probe.NewPlan(me.name), Asker: probe.NewConnections(me.client),
 		Traffic: traffic, Tell: up.RoundTrips, Registry: registry, Log: log})
 
+	// The other nodes of the site, and what this one has for them.
+	site := peers.New(peers.Config{Node: me.name, Client: me.peer, Registry: registry, Log: log})
+	defer site.Close()
+
 	// What the control plane says goes to all of them.
 	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Ingress: requests,
-		Relay: platform.relay, Triggers: triggers, Prober: prober,
+		Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: site,
 		Register: func() *nodeapi.Register { return c.register(process) }})
 
 	// The ways in: this node's gateway and its filter, the shims, the other nodes.
@@ -149,8 +154,8 @@ func run(ctx context.Context, c config) (err error) {
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
 		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
-	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server)),
-		overHTTP(me.admit(requests.Peers()), probe.NewResponder(prober.Plan.Point).Register))
+	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server, peers.Protocol)),
+		overHTTP(me.admit(site.Beside(requests.Peers())), probe.NewResponder(prober.Plan.Point).Register, peers.Register))
 	if c.metricsListen != "" {
 		serve.Go(g, serve.TCP(c.metricsListen, serve.Strangers), overHTTP(serve.Metrics(registry)))
 	}
