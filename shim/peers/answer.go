@@ -62,10 +62,10 @@ func (a *answer) find() (c Copy, said string, err error) {
 			c, err = objects.Get(a.ctx, a.q.Namespace, a.key, a.q.Held)
 			return err
 		})
-		switch {
-		case errors.Is(err, ErrNotModified):
-			return c, a.last(answerSame, frameSame, nil), nil
-		case err != nil:
+		if same, is := errors.AsType[*Unchanged](err); is {
+			return c, a.same(*same), nil
+		}
+		if err != nil {
 			return c, a.failed(problem.Of(err).Title), nil
 		}
 	}
@@ -75,7 +75,7 @@ func (a *answer) find() (c Copy, said string, err error) {
 	case a.q.Version != "" && o.Version != a.q.Version:
 		return c, a.failed(reasonObjectChanged), nil
 	case a.q.Version == "" && o.Version == a.q.Held:
-		return c, a.last(answerSame, frameSame, nil), nil
+		return c, a.same(Unchanged{o.Fresh}), nil
 	}
 	return c, "", nil
 }
@@ -201,6 +201,11 @@ func (a *answer) last(said string, kind byte, body []byte) string {
 		_ = a.flush() // the asker may have gone
 	}
 	return said
+}
+
+func (a *answer) same(u Unchanged) string {
+	about, _ := json.Marshal(u) // a number
+	return a.last(answerSame, frameSame, about)
 }
 
 func (a *answer) failed(title string) string { return a.last(title, frameFailed, []byte(title)) }

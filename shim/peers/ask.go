@@ -85,7 +85,7 @@ type stream struct {
 	release func()
 
 	object Object
-	same   bool
+	same   *Unchanged // nil: it is another object than the one that is held
 }
 
 // ask asks a node, and returns when it knows of the object. accepted is called once the node has begun to answer.
@@ -123,19 +123,20 @@ func (p *Peers) ask(ctx context.Context, node string, q question, accepted func(
 	if err != nil {
 		return s, err
 	}
-	switch kind {
-	case frameSame:
-		s.same = true
-		return s, nil
-	case frameObject:
-		body, err := readBody(s.frames, n)
-		if err == nil {
-			s.object, err = parseObject(body)
-		}
-		s.object.From = node
+	if kind != frameSame && kind != frameObject {
+		return s, fmt.Errorf("a peer begins its answer with a frame %q", kind)
+	}
+	body, err := readBody(s.frames, n)
+	if err != nil {
 		return s, err
 	}
-	return s, fmt.Errorf("a peer begins its answer with a frame %q", kind)
+	if kind == frameSame {
+		s.same = &Unchanged{}
+		return s, json.Unmarshal(body, s.same)
+	}
+	s.object, err = parseObject(body)
+	s.object.From = node
+	return s, err
 }
 
 // refused is the problem that a peer answers with.

@@ -42,7 +42,7 @@ var ErrChanged = errors.New("the object has changed while it was read")
 // Fetch has an object as it is now written at its offsets to what begin returns, as source.Source's Fetch does. It
 // comes from the owner, or from those that the owner refers to. If they do not have it in time, the rest comes from
 // store, which is to have the version of before, if any, asked for. held is a version that the caller has: if the
-// object has not changed, ErrNotModified is returned, and begin is not called.
+// object has not changed, an *Unchanged is returned, and begin is not called.
 func (p *Peers) Fetch(ctx context.Context, namespace string, k Key, heldVersion string,
 	begin func(Object) (io.WriterAt, error),
 	store func(ctx context.Context, begin func(Object) (io.WriterAt, error)) error,
@@ -50,8 +50,9 @@ func (p *Peers) Fetch(ctx context.Context, namespace string, k Key, heldVersion 
 	in := &intake{begin: begin}
 	q := question{Namespace: namespace, Store: k.Store, Reference: k.Reference, Held: heldVersion}
 	err := p.fromPeers(fair.For(ctx, namespace), k, q, in)
+	_, same := errors.AsType[*Unchanged](err)
 	switch {
-	case err == nil, errors.Is(err, ErrNotModified):
+	case err == nil, same:
 		p.metrics.fetches.WithLabelValues("peer").Inc()
 		return err
 	case in.fatal != nil:
@@ -82,9 +83,9 @@ func (p *Peers) fromPeers(ctx context.Context, k Key, q question, in *intake) er
 		if err != nil {
 			return err
 		}
-		if choices = left; s.same {
+		if choices = left; s.same != nil {
 			s.close()
-			return ErrNotModified
+			return s.same
 		}
 		if err = p.take(ctx, s, nil, q, in); err == nil || in.fatal != nil || ctx.Err() != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 const (
 	frameWait     byte = 'w' // nothing: the answer is still to come
 	frameObject   byte = 'o' // the object, as JSON
-	frameSame     byte = 's' // nothing: the version that the asker has is the one of now
+	frameSame     byte = 's' // the version that the asker has is the one of now: an Unchanged, as JSON
 	frameReferral byte = 'r' // names of nodes that have the object, as a JSON list; digests follow
 	frameDigest   byte = 'd' // a block's digest
 	frameBlock    byte = 'b' // a block's digest and the block
@@ -31,7 +31,7 @@ const headSize = 5
 
 // sizes are the least and the most bytes that follow a frame's head.
 var sizes = map[byte][2]int{
-	frameWait: {0, 0}, frameSame: {0, 0}, frameFailed: {1, 64}, frameObject: {2, 8 << 10}, frameReferral: {2, 4 << 10},
+	frameWait: {0, 0}, frameSame: {2, 64}, frameFailed: {1, 64}, frameObject: {2, 8 << 10}, frameReferral: {2, 4 << 10},
 	frameDigest: {len(Digest{}), len(Digest{})}, frameBlock: {len(Digest{}) + 1, len(Digest{}) + BlockSize},
 }
 

@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
-	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -27,8 +26,12 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/rendezvous"
 )
 
-// ErrNotModified says that the version that the asker has is the one of now.
-var ErrNotModified = errors.New("the object has not changed")
+// Unchanged is how a fetch ends if the version that is held is the one of now. Fresh is as in Object.
+type Unchanged struct {
+	Fresh time.Duration `json:"fresh,omitempty"`
+}
+
+func (*Unchanged) Error() string { return "the object has not changed" }
 
 // Object is what is known of an object before its bytes.
 type Object struct {
@@ -36,6 +39,9 @@ type Object struct {
 	ContentType string `json:"contentType,omitempty"`
 	// Version is another one whenever the object is.
 	Version string `json:"version"`
+	// Fresh is for how much longer the answer holds, as the store says: 0: until it is asked again, below 0: the
+	// object is not to be kept.
+	Fresh time.Duration `json:"fresh,omitempty"`
 	// From is the node that answers for the object; empty: the store. Traces and metrics tell it.
 	From string `json:"-"`
 }
@@ -47,7 +53,7 @@ type Objects interface {
 	Name(namespace, store, reference string) (Key, error)
 	// Get finds an object as it is now, by the node's own rules of freshness. It asks the store if need be, and
 	// never another node. It returns as soon as size and version are known: the bytes may still arrive. If the
-	// version that is held is the one of now, it may be ErrNotModified.
+	// version that is held is the one of now, it may be an *Unchanged.
 	Get(ctx context.Context, namespace string, k Key, held string) (Copy, error)
 	// Held finds a version of an object that the node has, or is getting.
 	Held(k Key, version string) (Copy, bool)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/peers"
@@ -233,7 +234,8 @@ func TestAttackAPeerLies(t *testing.T) {
 func TestAnObjectThatHasNotChanged(t *testing.T) {
 	s := newSite(t, 1000, 3)
 	s.by(2).check(t)
-	if _, err := s.by(1).begin(t, "v1"); !errors.Is(err, peers.ErrNotModified) {
+	_, err := s.by(1).begin(t, "v1")
+	if same, is := errors.AsType[*peers.Unchanged](err); !is || same.Fresh != time.Minute {
 		t.Errorf("error %v", err)
 	}
 	s.origin.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -66,9 +67,9 @@ func (o *origin) fetch(ctx context.Context, held string, begin func(peers.Object
 	}
 	o.mu.Unlock()
 	if held == version {
-		return peers.ErrNotModified
+		return &peers.Unchanged{Fresh: time.Minute}
 	}
-	w, err := begin(peers.Object{Size: int64(len(body)), Version: version})
+	w, err := begin(peers.Object{Size: int64(len(body)), Version: version, Fresh: time.Minute})
 	if err != nil {
 		return err
 	}
@@ -257,7 +258,7 @@ func (n *node) fill(g *getting, have string, newest *entry, from fetch) {
 	case g.entry != nil:
 		g.entry.end(err)
 		return
-	case err == peers.ErrNotModified && newest != nil:
+	case errors.As(err, new(*peers.Unchanged)) && newest != nil:
 		g.entry = newest
 	default:
 		g.err = err

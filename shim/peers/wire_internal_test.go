@@ -56,7 +56,7 @@ func FuzzAnswer(f *testing.F) {
 	sum := string(make([]byte, 32))
 	f.Add([]byte(frame(frameWait, "") + frame(frameObject, object) + frame(frameBlock, sum+"hello")))
 	f.Add([]byte(frame(frameObject, object) + frame(frameReferral, `["a","b"]`) + frame(frameDigest, sum)))
-	f.Add([]byte(frame(frameSame, "")))
+	f.Add([]byte(frame(frameSame, `{"fresh":5}`)))
 	f.Add([]byte(frame(frameFailed, "PeerBusy")))
 	f.Add([]byte(frame(frameObject, object) + frame(frameBlock, sum+"hello, and more")))
 	f.Add([]byte("b\xff\xff\xff\xff"))
@@ -74,7 +74,7 @@ func FuzzAnswer(f *testing.F) {
 		fromStore := errors.New("from the store")
 		err := p.Fetch(ctx, "n", k, "held", func(o Object) (io.WriterAt, error) { return limited(o.Size), nil },
 			func(context.Context, func(Object) (io.WriterAt, error)) error { return fromStore })
-		if err != nil && !errors.Is(err, fromStore) && !errors.Is(err, ErrNotModified) {
+		if err != nil && !errors.Is(err, fromStore) && !errors.As(err, new(*Unchanged)) {
 			t.Error(err)
 		}
 	})
