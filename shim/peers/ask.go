@@ -16,6 +16,10 @@ import (
 )
 
 const (
+	// lateMost is how long a peer may take to begin to answer. It is long for a site, where many ask at once when an
+	// object is new to all: each of them may need a handshake with a node that is busy with the others'. A process
+	// that has ended is noticed at once.
+	lateMost = time.Second
 	// silentMost is how long a peer may send nothing, not even that the answer is still to come: four times as
 	// often it says so.
 	silentMost = 4 * waitEvery
@@ -63,7 +67,7 @@ func (p *Peers) transport() *http.Transport {
 			}
 			conf = conf.Clone()
 			conf.NextProtos = []string{Protocol}
-			return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: p.silence}, Config: conf}).DialContext(ctx, network, at)
+			return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: p.late}, Config: conf}).DialContext(ctx, network, at)
 		},
 	}
 }
@@ -81,19 +85,17 @@ type stream struct {
 	silent *time.Timer
 	// silence is when that runs out.
 	silence time.Duration
-	// release ends what the question was asked with; nil: nothing.
-	release func()
 
 	object Object
 	same   *Unchanged // nil: it is another object than the one that is held
 }
 
-// ask asks a node, and returns when it knows of the object. accepted is called once the node has begun to answer.
-func (p *Peers) ask(ctx context.Context, node string, q question, accepted func()) (s *stream, err error) {
+// ask asks a node, and returns when it knows of the object.
+func (p *Peers) ask(ctx context.Context, node string, q question) (s *stream, err error) {
 	asked := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	s = &stream{node: node, ctx: ctx, cancel: cancel, silence: p.silence}
-	s.silent = time.AfterFunc(p.silence, func() { cancel(errSilent) })
+	s.silent = time.AfterFunc(p.late, func() { cancel(errSilent) })
 	defer func() {
 		if err != nil {
 			err = s.explain(err)
@@ -117,7 +119,6 @@ func (p *Peers) ask(ctx context.Context, node string, q question, accepted func(
 	if res.StatusCode != http.StatusOK {
 		return s, refused(res)
 	}
-	accepted()
 	s.frames = bufio.NewReaderSize(watched{s}, copySize)
 	kind, n, err := s.next()
 	if err != nil {
@@ -191,9 +192,6 @@ func (s *stream) explain(err error) error {
 func (s *stream) close() {
 	s.silent.Stop()
 	s.cancel(context.Canceled)
-	if s.release != nil {
-		s.release()
-	}
 	if s.body != nil {
 		_ = s.body.Close() // it was only read from
 	}

@@ -5,5 +5,5 @@ import "time"
 // Patient waits for others however busy the test's machine is.
 func (p *Peers) Patient() { p.late, p.silence = time.Minute, time.Minute }
 
-// Hasty waits for nobody.
-func (p *Peers) Hasty() { p.late, p.silence = 50*time.Millisecond, 200*time.Millisecond }
+// Hasty waits for nobody for long.
+func (p *Peers) Hasty() { p.late, p.silence = 300*time.Millisecond, 300*time.Millisecond }

@@ -14,10 +14,6 @@ import (
 )
 
 const (
-	// lateAfter is how long the owner may take to begin to answer before the second choice is asked as well, and
-	// that one before the store is. It is long for a site, where many ask at once when an object is new to all: each of
-	// them may need a handshake with a node that is busy with the others'. A process that has ended is noticed at once.
-	lateAfter = time.Second
 	// blocksMost is how many blocks are in memory until they are checked, 32 MiB of them, which namespaces share.
 	blocksMost = 16
 	// referredTries is how often the nodes of a referral are asked, with retryPause in between: one that has just
@@ -72,82 +68,26 @@ func (p *Peers) fromPeers(ctx context.Context, k Key, q question, in *intake) er
 	if i := slices.Index(choices, p.config.Node); i >= 0 {
 		choices = choices[:i]
 	}
-	if choices = p.askable(choices); len(choices) == 0 || p.pass(q.Namespace) == "" {
+	if p.pass(q.Namespace) == "" {
 		return errNobody
 	}
-	for len(choices) > 0 {
+	for _, node := range p.askable(choices) {
 		if in.begun {
 			q.Version, q.From = in.object.Version, in.at/BlockSize
 		}
-		s, left, err := p.first(ctx, q, choices)
-		if err != nil {
-			return err
-		}
-		if choices = left; s.same != nil {
+		s, err := p.ask(ctx, node, q)
+		if err == nil && s.same != nil {
 			s.close()
 			return s.same
 		}
-		if err = p.take(ctx, s, nil, q, in); err == nil || in.fatal != nil || ctx.Err() != nil {
+		if err == nil {
+			err = p.take(ctx, s, nil, q, in)
+		}
+		if err == nil || in.fatal != nil || ctx.Err() != nil {
 			return err
 		}
 	}
 	return errNobody
-}
-
-// result is what came of a question.
-type result struct {
-	choice int
-	s      *stream
-	err    error
-}
-
-// first asks the choices one after the other, the next one when those before have failed or are late, and returns
-// the first answer and the choices that have not been asked.
-func (p *Peers) first(ctx context.Context, q question, choices []string) (_ *stream, left []string, err error) {
-	results, accepted := make(chan result), make(chan struct{}, len(choices))
-	var cancels []context.CancelFunc // of the questions that are under way or answered
-	waiting, winner := 0, -1
-	defer func() {
-		for i, cancel := range cancels {
-			if i != winner {
-				cancel()
-			}
-		}
-		for range waiting {
-			if r := <-results; r.err == nil { // too late
-				r.s.close()
-			}
-		}
-	}()
-	var late <-chan time.Time
-	for next := true; ; {
-		if next || waiting == 0 {
-			if len(cancels) == len(choices) {
-				return nil, nil, errNobody
-			}
-			i := len(cancels)
-			one, cancel := context.WithCancel(ctx)
-			cancels = append(cancels, cancel)
-			waiting++
-			go func() {
-				s, err := p.ask(one, choices[i], q, func() { accepted <- struct{}{} })
-				results <- result{i, s, err}
-			}()
-			next, late = false, time.After(p.late)
-		}
-		select {
-		case r := <-results:
-			if waiting--; r.err == nil {
-				winner, r.s.release = r.choice, cancels[r.choice]
-				return r.s, choices[len(cancels):], nil
-			}
-			late = time.After(p.late) // for those that are asked besides
-		case <-accepted:
-			late = nil
-		case <-late:
-			next = true
-		}
-	}
 }
 
 // take has the blocks written that a peer sends, if they are those of the digests. Without digests of somebody else
@@ -204,7 +144,7 @@ func (p *Peers) referred(ctx context.Context, owner *stream, n int, q question, 
 			break
 		}
 		q.From = in.at / BlockSize
-		s, err := p.ask(ctx, names[try%len(names)], q, func() {})
+		s, err := p.ask(ctx, names[try%len(names)], q)
 		if err == nil {
 			err = p.take(ctx, s, sums, q, in)
 			if err == nil || in.fatal != nil || sums.err != nil {
@@ -280,8 +220,7 @@ func (d *digests) next(block int64) (*Digest, error) {
 	return &d.last, err
 }
 
-// failed notes that a peer was asked in vain, unless that is because ctx has ended: another one was faster, or nobody
-// wants the object any more.
+// failed notes that a peer was asked in vain, unless nobody wants the object any more.
 func (p *Peers) failed(ctx context.Context, node string, err error) {
 	if ctx.Err() != nil {
 		return

@@ -87,7 +87,7 @@ type Peers struct {
 	config  Config
 	client  *http.Client
 	metrics *metrics
-	// late and silence are lateAfter and silentMost; tests have other ones.
+	// late and silence are lateMost and silentMost; tests have other ones.
 	late, silence time.Duration
 	// blocks are those in memory until they are checked, namespaces those whose questions are being answered.
 	blocks, namespaces *fair.Places
@@ -111,7 +111,7 @@ type held struct {
 // New returns the peers of a node that knows none yet, and registers the metrics, which
 // docs/reference/metrics.md describes.
 func New(c Config) *Peers {
-	p := &Peers{config: c, metrics: newMetrics(c.Registry), late: lateAfter, silence: silentMost,
+	p := &Peers{config: c, metrics: newMetrics(c.Registry), late: lateMost, silence: silentMost,
 		blocks: fair.NewPlaces(blocksMost), namespaces: fair.NewPlaces(answersMost), asking: map[string]int{}, avoided: map[string]time.Time{}, trees: map[held]*tree{}}
 	p.client = &http.Client{Transport: p.transport()}
 	return p
