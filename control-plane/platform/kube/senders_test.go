@@ -111,10 +111,11 @@ func TestAttackANodeMakesItselfATenant(t *testing.T) {
 		w.cold()
 		class := "headstart"
 		caller := func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class }
-		labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "fire"} }
+		w.applyService(serviceOf("shop", "loose", platformtest.Fire()))
+		instance := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "loose"} }
 		static := func(p *corev1.Pod) {
 			caller(p)
-			labelled(p)
+			instance(p)
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "1", policy.KeyInput: "s3://videos/1"}
 			p.Spec.Volumes = []corev1.Volume{{Name: "d", VolumeSource: corev1.VolumeSource{
 				HostPath: &corev1.HostPathVolumeSource{Path: "/run/headstart/gateway"}}}}
@@ -124,12 +125,16 @@ func TestAttackANodeMakesItselfATenant(t *testing.T) {
 				HostPath: &corev1.HostPathVolumeSource{Path: "/run/headstart/gateway"}}}}
 		}
 		w.place("default", "calls", caller)
-		w.place("default", "static", static)
+		for _, node := range []string{"static", "runs"} {
+			w.Join(node)
+		}
+		w.place("shop", "static", static)
+		w.place("shop", "runs", instance)
 		w.place("other", "stranger", caller)
 		w.place("istio-system", "edge", gateway)
 		w.settle()
 		got := w.p.Tenants()
-		for node, want := range map[string]string{"calls": "default", "static": "", "stranger": "", "edge": "*"} {
+		for node, want := range map[string]string{"calls": "default", "runs": "shop", "static": "", "stranger": "", "edge": "*"} {
 			if all := strings.Join(got[node], " "); all != want {
 				t.Errorf("%s may have %q, want %q", node, all, want)
 			}
