@@ -59,8 +59,8 @@ var kinds = []kind{
 		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 
 		on:       policy.Jobs,
-		extra:    runtimeClass,
-		problems: []string{"runtimeClassProblem"},
+		extra:    slices.Concat(volumesGranted, runtimeClass),
+		problems: []string{"volumesGrantProblem", "runtimeClassProblem"},
 	},
 }
 

@@ -129,7 +129,30 @@ func TestGoAndCELAgreeOnJobs(t *testing.T) {
 		for _, input := range references {
 			agree(map[string]string{policy.KeyInput: input, policy.KeyStore: store})
 		}
+		for _, list := range volumes {
+			agree(map[string]string{policy.KeyVolumes: list, policy.KeyStore: store})
+			agree(map[string]string{policy.KeyVolumes: list, policy.KeyInput: "s3://old/a", policy.KeyStore: store})
+		}
 	}
+}
+
+// Lists that are made of the pieces that matter find more than random bytes do.
+func TestGoAndCELAgreeOnVolumes(t *testing.T) {
+	e := pods(t)
+	pieces := []string{"models", "a", "=", "s3://", "redis://", "/", ",", "models/", "old", "..", ".", "-", " ", "{", "@", "ä", "\n", "10.0.0.1", strings.Repeat("k", 300)}
+	rapid.Check(t, func(t *rapid.T) {
+		list := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 12).Draw(t, "pieces"), "")
+		if rapid.Bool().Draw(t, "near") {
+			seed := rapid.SampledFrom(volumes).Draw(t, "seed")
+			at := rapid.IntRange(0, len(seed)).Draw(t, "at")
+			list = strings.ToValidUTF8(seed[:at]+rapid.SampledFrom(pieces).Draw(t, "piece")+seed[at:], "")
+		}
+		_, wrong := policy.ParseJob(map[string]string{policy.KeyVolumes: list}, allowed)
+		message, err := e.admit(nil, job(map[string]string{policy.KeyVolumes: list}), "default")
+		if err != nil || (wrong == nil) != (message == "") || strings.ContainsAny(message, "\r\n") {
+			t.Fatalf("%q: CEL says %q, %v; Go says %v", list, message, err, wrong)
+		}
+	})
 }
 
 func TestMessagesOfJobs(t *testing.T) {
@@ -140,6 +163,14 @@ func TestMessagesOfJobs(t *testing.T) {
 		{policy.KeyReadBy: "fd"},
 		{"headstart.dev/readby": "fd"},
 		{keyMask: "s3://videos/a"},
+		{policy.KeyVolumes: "models=s3://models/llama"},
+		{policy.KeyVolumes: "models=redis://jobs/a/"},
+		{policy.KeyVolumes: "models=s3://private/a/"},
+		{policy.KeyVolumes: "models=s3://models/", policy.KeyStore: "jobs"},
+		{policy.KeyVolumes: "models=s3://models/", policy.KeyStore: "nowhere"},
+		{policy.KeyVolumes: "a=s3://models/,a=s3://videos/"},
+		{policy.KeyVolumesWait: "11m"},
+		{policy.KeyVolumesLate: "later"},
 	} {
 		_, wrong := policy.ParseJob(annotations, allowed)
 		got, err := e.admit(nil, job(annotations), "default")
@@ -149,6 +180,11 @@ func TestMessagesOfJobs(t *testing.T) {
 	}
 	const want = "spec.runtimeClassName: is not headstart, which headstart.dev/input needs; set it to headstart"
 	if got, err := e.admit(nil, object(map[string]string{policy.KeyInput: "s3://videos/a"}), "default"); err != nil || got != want {
+		t.Errorf("without the RuntimeClass: %q, %v", got, err)
+	}
+	const wantOfVolumes = "spec.runtimeClassName: is not headstart, which headstart.dev/volumes needs; set it to headstart"
+	got, err := e.admit(nil, object(map[string]string{policy.KeyVolumes: "models=s3://models/"}), "default")
+	if err != nil || got != wantOfVolumes {
 		t.Errorf("without the RuntimeClass: %q, %v", got, err)
 	}
 }
@@ -371,6 +407,11 @@ func TestARevisionHasNoAnnotationsOfItsOwn(t *testing.T) {
 	const want = "spec.template.metadata.annotations[headstart.dev/input]: does not belong here; move it to metadata.annotations"
 	if got, err := e.admit(nil, o, "default"); err != nil || got != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	volumes := object(nil)
+	volumes["spec"] = map[string]any{"template": object(map[string]string{policy.KeyVolumes: "models=s3://models/", policy.KeyStore: "default"})}
+	if got, err := e.admit(nil, volumes, "default"); err != nil || got != "" {
+		t.Errorf("with volumes: %q, %v", got, err)
 	}
 	alone := map[string]any{"metadata": map[string]any{"name": "fire"}, "spec": o["spec"]}
 	if got, err := e.admit(nil, alone, "default"); err != nil || got != want {

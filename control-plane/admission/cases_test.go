@@ -79,6 +79,20 @@ var (
 		"/a/../b", "/a/.../b", "/.a/b.", "/{a", "/{a}b", "/b{a}", "/{a}/{a}", "/{a}/{+a}", "/{+a}/b", "/{+a}", "/{++a}",
 		"/{}", "/{+}", "/{a-b}", "/{A_1}", "/a b", "/a%20b", "/a?b", "/a\n", "/\u00e4", "/~a:@-_",
 		"/" + strings.Repeat("a", 511), "/" + strings.Repeat("a", 512), "/{camera}/{frame} ", "/{a} s3://videos/a"}
+	volumes = []string{
+		"models=s3://models/llama/", "models=s3://models/", "a=s3://models/a/,b=s3://videos/b/c/", "a=s3://models/a/,a=s3://models/b/",
+		"a=s3://models/a/, b=s3://models/b/", "", ",", "models", "models=", "=s3://models/", "s3://models/", "models=s3://models", "models=s3://models/llama",
+		"models=s3://models//", "models=s3://models//a/", "models=s3://models/a//", "models=s3:///a/", "models=s3://models/../a/", "models=s3://models/./",
+		"models=s3://models/.../", "models=s3://models/a b/", "models=s3://models/ /", "models=s3://models/ä/", "models=s3://models/a\n/", "models=s3://models/a=b/",
+		"models=s3://models/{header.a}/", "models=s3://{header.a}/", "models=s3://models/a;b/", "models=s3://other/a/", "models=s3://videos/a/,b=s3://other/",
+		"models=redis://jobs/", "models=https://a/b/", "a=s3://models/,b=http://a:80/c/", "Models=s3://models/", "-a=s3://models/", "a-=s3://models/", "a.b=s3://models/",
+		"a=s3://10.0.0.1/", "a=s3://xn--a/", "a=s3://a..b/", "a=s3://ab/", "a=s3://Models/", "models=s3://me:pw@models/", "me@models", "a=s3://models/,", ",a=s3://models/",
+		strings.Repeat("a", 63) + "=s3://models/", strings.Repeat("a", 64) + "=s3://models/", "a=s3://models/" + strings.Repeat("k", 1023) + "/",
+		"a=s3://models/" + strings.Repeat("k", 1024) + "/", "a=s3://models/" + strings.Repeat("ä/", 341) + "/", "a=s3://models/" + strings.Repeat("ä/", 342),
+		"a=s3://models/,b=s3://models/,c=s3://models/,d=s3://models/,e=s3://models/,f=s3://models/,g=s3://models/,h=s3://models/",
+		"a=s3://models/,b=s3://models/,c=s3://models/,d=s3://models/,e=s3://models/,f=s3://models/,g=s3://models/,h=s3://models/,i=s3://models/",
+		strings.Repeat("a", 4096), strings.Repeat("a", 4097),
+	}
 	words      = []string{"balanced", "inverse", "even", "Even", "even ", "", "even,inverse", "even\n", "odd"}
 	counts     = []string{"1", "5", "100", "101", "0", "01", "-1", "+1", "1.0", "1e1", "", " 1", "1\n", "999999999", "9999999999", "99999999999999999999", "ten", "１"}
 	namespaces = append([]string{"media,web", "media, web", ",", "a,", ",a", "a,,b", "a,a", "a,B", "*", strings.Repeat("a,", 31) + "a", strings.Repeat("a,", 32) + "a",
@@ -89,7 +103,7 @@ var (
 		"headstart.dev/imput.mask", "headstart.dev/input.<name>", "headstart.dev/INPUT.mask",
 		"Headstart.dev/Input-Limit", "headstart.dev/password", "headstart.dev/", "headstart.dev/scale-to-zerro",
 		"HEADSTART.DEV/input", "headstart.dev", "headstart.development/input", "serving.knative.dev/creator",
-		"xheadstart.dev/input", "headstart.dev/sctore",
+		"xheadstart.dev/input", "headstart.dev/sctore", "headstart.dev/volumes", "headstart.dev/volumes-wait", "headstart.dev/volume",
 	}
 )
 
@@ -106,6 +120,6 @@ func seeds() map[string][]string {
 		policy.KeyInputLimit:  quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
 		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts,
-		policy.KeyRouting: words,
+		policy.KeyRouting: words, policy.KeyVolumes: volumes, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
 	}
 }

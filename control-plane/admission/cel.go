@@ -94,6 +94,8 @@ func rules(a policy.Annotation) []variable {
 		broken = count(text, a)
 	case policy.Namespaces:
 		broken = namespaces(text, a)
+	case policy.Prefixes:
+		broken = prefixes(text, a)
 	case policy.Choice:
 		problem, fix := a.NoChoice()
 		broken = []rule{{"!(" + text + " in " + list(a.Choices) + ")", problem, fix}}

@@ -24,16 +24,17 @@ func unknownKeys(on policy.Objects, known []string) string {
 	return "variables.annotations.map(k, k).filter(k, " + unknown + ")"
 }
 
-// runtimeClass refuses a job whose containers another runtime would start, without an input.
+// runtimeClass refuses a pod whose containers another runtime would start, without its input or volumes.
 var runtimeClass = []variable{
-	{"runtimeClassProblem", fmt.Sprintf("!(%[1]s in variables.annotations) || has(object.spec) && has(object.spec.runtimeClassName) && object.spec.runtimeClassName == 'headstart' ? ''\n"+
-		": 'spec.runtimeClassName: is not headstart, which %[2]s needs; set it to headstart'", quote(policy.KeyInput), policy.KeyInput)},
+	{"runtimeClassNeeds", list([]string{policy.KeyInput, policy.KeyVolumes}) + ".filter(k, k in variables.annotations)"},
+	{"runtimeClassProblem", "variables.runtimeClassNeeds.size() == 0 || has(object.spec) && has(object.spec.runtimeClassName) && object.spec.runtimeClassName == 'headstart' ? ''\n" +
+		": 'spec.runtimeClassName: is not headstart, which ' + variables.runtimeClassNeeds[0] + ' needs; set it to headstart'"},
 }
 
 // template refuses what stands at a revision's template.
 var template = []variable{
 	{"templateKeys", "has(object.spec) && has(object.spec.template) && has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations)\n" +
-		"  ? object.spec.template.metadata.annotations.map(k, k).filter(k, " + own + ")\n: []"},
+		"  ? object.spec.template.metadata.annotations.map(k, k).filter(k, " + own + " && !(k in " + list(policy.Keys(policy.Templates)) + "))\n: []"},
 	{"templateProblem", "variables.templateKeys.size() == 0 ? '' : 'spec.template.metadata.annotations[' + variables.templateKeys[0] + ']: does not belong here; move it to metadata.annotations'"},
 }
 
@@ -48,8 +49,13 @@ func unknownProblem(on policy.Objects, keys []string) string {
 	for _, key := range keys {
 		fmt.Fprintf(&near, "k.lowerAscii().matches(%s) ? %s\n  : ", raw(misspelt(key)), quote("did you mean "+key+"? Known keys are "))
 	}
+	ofPods := "[]"
+	if on == policy.Functions {
+		ofPods = list(policy.Keys(policy.Templates))
+	}
 	return fmt.Sprintf("(variables.unknown.size() <= %d ? variables.unknown : [variables.unknown[0]]).map(k,\n"+
-		"  k.startsWith(%s) ? k + %s\n"+
+		"  k in "+ofPods+" ? k + "+quote(": "+policy.OfPods+"; "+policy.OfPodsFix)+"\n"+
+		"  : k.startsWith(%s) ? k + %s\n"+
 		"  : k + ': is not a Headstart annotation; ' + (%s'remove it; known keys are ') + %s).join('; and ')",
 		maxUnknown, quote(filterapi.AnnotationNamed), quote(": "+named), near.String(), quote(known))
 }

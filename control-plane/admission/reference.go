@@ -162,8 +162,7 @@ var granted = []variable{
 	// A bucket that a header names is checked by the node, for each request.
 	{"grantProblem", "!variables.storeMatters ? ''\n" +
 		": variables.chosen.size() == 0\n" +
-		"  ? " + quote(policy.KeyStore+": ") + " + strings.quote(variables.storeName) + ' is not among the operator\\'s stores; ' +\n" +
-		"    (variables.granted.size() == 0 ? 'ask the operator to allow it' : 'use one of ' + " + firstNames("variables.granted.map(s, s.name[0])") + ")\n" +
+		"  ? " + noStore + "\n" +
 		": variables.inputsGood.map(k, " + let("text", "variables.annotations[k]",
 		"!(text.split('://')[0] in variables.chosen[0].schemes)\n"+
 			"  ? k + ': ' + "+shown("text")+" + 'does not begin as references to store ' + "+
@@ -175,6 +174,10 @@ var granted = []variable{
 			firstNames("variables.chosen[0].buckets")+" + ', or ask the operator to allow it'") +
 		").filter(p, p != '').join('; and ')"},
 }
+
+// noStore is the CEL of what is said of a store that is none.
+var noStore = quote(policy.KeyStore+": ") + " + strings.quote(variables.storeName) + ' is not among the operator\\'s stores; ' +\n" +
+	"    (variables.granted.size() == 0 ? 'ask the operator to allow it' : 'use one of ' + " + firstNames("variables.granted.map(s, s.name[0])") + ")"
 
 // firstNames is the CEL of a list's first names, as many as fit a line.
 func firstNames(names string) string {

@@ -42,7 +42,7 @@ func duration(text string, a policy.Annotation) []rule {
 		small = append(small, fmt.Sprintf(`(0*[0-9]{1,%d}(\.[0-9]*)?|\.[0-9]+)%s`, digits, u.pattern))
 	}
 	wellFormed := `^[-+]?(0|(` + number + `(` + strings.Join(each, "|") + `))+)$`
-	bounded := `^\+?(` + strings.Join(small, "|") + `)+$`
+	bounded := `^\+?(0|(` + strings.Join(small, "|") + `)+)$`
 	// The shorter size comes first: it counts code points and costs nothing.
 	tooLong := fmt.Sprintf("%[1]s.size() > %[2]d || bytes(%[1]s).size() > %[2]d", text, policy.MaxDuration)
 	return []rule{

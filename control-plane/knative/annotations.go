@@ -8,6 +8,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 const autoscaling = "autoscaling.knative.dev/"
@@ -38,12 +39,21 @@ func isCount(s string) bool {
 	return err == nil
 }
 
-// templateMetadata reads the metadata of the revision template.
-func templateMetadata(o object) {
+// templateMetadata reads the metadata of the revision template, and what it asks for.
+func (d *document) templateMetadata(o object, st stores.Stores) policy.Policy {
 	o.refuse("name", "remove it; the embedded platform names revisions itself")
 	o.take("labels").object().texts()
-	templateAnnotations(o.take("annotations").object())
+	annotations := o.take("annotations").object()
 	o.close()
+	ours := object{self: annotations.self, ok: true, fields: map[string]value{}, absent: map[string]bool{}}
+	for _, key := range policy.Keys(policy.Templates) {
+		if v, given := annotations.fields[key]; given {
+			ours.fields[key] = v
+			delete(annotations.fields, key)
+		}
+	}
+	templateAnnotations(annotations)
+	return d.parsed(ours, st, policy.ParseTemplate)
 }
 
 func templateAnnotations(o object) {

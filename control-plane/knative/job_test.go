@@ -10,6 +10,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/knative"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
@@ -86,6 +87,42 @@ func TestParseJobRefusesByName(t *testing.T) {
 }
 
 // Who deploys a job as a function is told how it is run.
+// A function's volumes stand on its template, where Kubernetes has them on its pods.
+func TestTheTemplateHasVolumes(t *testing.T) {
+	const manifest = `apiVersion: serving.knative.dev/v1
+kind: Service
+metadata:
+  name: chat
+spec:
+  template:
+    metadata:
+      annotations:
+        headstart.dev/volumes: models=s3://videos/llama/
+        headstart.dev/volumes-late: start
+    spec:
+      containers:
+        - image: registry.example.com/chat:1
+`
+	got, err := knative.Parse(strings.NewReader(manifest), jobStores)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := policy.Volumes{Store: "default", Wait: time.Minute, StartLate: true, List: []reference.Volume{
+		{Name: "models", Prefix: reference.Reference{Scheme: "s3", Bucket: "videos", Key: "llama/"}}}}
+	if d := cmp.Diff(want, got[0].Policy.Volumes); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+	for old, why := range map[string]string{
+		"llama/\n": `document 1, line 9: function default/chat: spec.template.metadata.annotations[headstart.dev/volumes]: "models=s3://videos/x" is not a list of volumes: <name>=s3://<bucket>/<prefix>/, separated by commas; write it like models=s3://models/llama/`,
+		"start\n":  `document 1, line 10: function default/chat: spec.template.metadata.annotations[headstart.dev/volumes-late]: "x" is not what follows when volumes are late; use fail or start`,
+	} {
+		_, err := knative.Parse(strings.NewReader(strings.Replace(manifest, old, "x\n", 1)), jobStores)
+		if err == nil || err.Error() != why {
+			t.Errorf(" got %v\nwant %s", err, why)
+		}
+	}
+}
+
 func TestAJobIsNoFunction(t *testing.T) {
 	_, err := knative.Parse(strings.NewReader(jobManifest), jobStores)
 	if err == nil || !strings.HasSuffix(err.Error(), "kind: \"Job\" is not supported by the embedded platform; run it by `headstart run`") {

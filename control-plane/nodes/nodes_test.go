@@ -363,6 +363,7 @@ func TestAttackManyInstancesAndTriggersFitTheNodesMessages(t *testing.T) {
 	instances, triggers := &nodeapi.Instances{}, &nodeapi.Triggers{}
 	for i := range most {
 		instances.Instances = append(instances.Instances, &nodeapi.InstanceStatus{Id: fmt.Sprint(i), Function: strings.Repeat("f", 127), Address: "10.0.0.1:8080"})
+		instances.Volumes = append(instances.Volumes, &nodeapi.Volumes{Id: fmt.Sprint(i), Store: strings.Repeat("s", 63)})
 		instances.Jobs = append(instances.Jobs, &nodeapi.Job{Id: fmt.Sprint(i), Input: strings.Repeat("i", 127)})
 		triggers.Triggers = append(triggers.Triggers, &nodeapi.Trigger{Function: fmt.Sprint(i), Input: strings.Repeat("i", 127)})
 	}

@@ -62,6 +62,10 @@ func inParts(m *nodeapi.ControlMessage) []*nodeapi.ControlMessage {
 	var all []*nodeapi.ControlMessage
 	switch k := m.GetKind().(type) {
 	case *nodeapi.ControlMessage_Instances:
+		for _, volumes := range cut(k.Instances.GetVolumes()) {
+			all = append(all, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{
+				Instances: &nodeapi.Instances{Volumes: volumes, More: true}}})
+		}
 		for _, jobs := range cut(k.Instances.GetJobs()) {
 			all = append(all, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Instances{
 				Instances: &nodeapi.Instances{Jobs: jobs, More: true}}})

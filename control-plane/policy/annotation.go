@@ -31,6 +31,9 @@ const (
 	KeyCallers      = filterapi.AnnotationCallers
 	KeyRouting      = filterapi.AnnotationRouting
 	KeyReadBy       = filterapi.AnnotationReadBy
+	KeyVolumes      = filterapi.AnnotationVolumes
+	KeyVolumesWait  = filterapi.AnnotationVolumesWait
+	KeyVolumesLate  = filterapi.AnnotationVolumesLate
 )
 
 // The values of KeyRouting.
@@ -46,6 +49,12 @@ const (
 	ReadBySocket = filterapi.ReadBySocket
 )
 
+// The values of KeyVolumesLate.
+const (
+	LateFail  = "fail"
+	LateStart = filterapi.LateStart
+)
+
 // InputBody is the value of KeyInput that names no object but the request's own body.
 const InputBody = "body"
 
@@ -55,7 +64,10 @@ type Objects int
 // The objects. What an annotation means on both is the same.
 const (
 	Functions Objects = 1 << iota
+	// Jobs are pods: those with an input of their own, and on Kubernetes those of functions, too.
 	Jobs
+	// Templates are the pod templates of functions.
+	Templates
 )
 
 // Kind is the form of an annotation's value.
@@ -81,6 +93,8 @@ const (
 	Choice
 	// Path is a URI template of filterapi's grammar.
 	Path
+	// Prefixes are prefixes of buckets, by names, with commas between.
+	Prefixes
 )
 
 // MaxDuration is longer than any sensible spelling of a duration, in bytes.
@@ -153,7 +167,7 @@ var table = []Annotation{
 		set: func(p *Policy, v value) { p.Path = v.text },
 	},
 	{
-		Key: KeyStore, On: Functions | Jobs, Kind: Name, Not: notStore, Default: DefaultStore, Example: "archive",
+		Key: KeyStore, On: Functions | Jobs | Templates, Kind: Name, Not: notStore, Default: DefaultStore, Example: "archive",
 		Meaning: storeMeaning,
 		set:     func(p *Policy, v value) { p.Store = v.text },
 	},
@@ -202,6 +216,22 @@ var table = []Annotation{
 		Key: KeyReadBy, On: Jobs, Kind: Choice, Default: ReadByFile, Example: ReadBySocket, Meaning: readByMeaning,
 		Choices: []string{ReadByFile, ReadBySocket}, Not: "is not how a job reads its input",
 		set: func(p *Policy, v value) { p.ReadBySocket = v.text == ReadBySocket },
+	},
+	{
+		Key: KeyVolumes, On: Jobs | Templates, Kind: Prefixes, Absent: "none", Example: "models=s3://models/llama/",
+		Meaning: volumesMeaning,
+		set:     func(p *Policy, v value) { p.Volumes.List, _ = reference.ParseVolumes(v.text) }, // it was checked
+	},
+	{
+		Key: KeyVolumesWait, On: Jobs | Templates, Kind: Duration, Default: Span(DefaultVolumesWait), Example: "5m",
+		Longest: MaxVolumesWait, Meaning: volumesWaitMeaning,
+		set: func(p *Policy, v value) { p.Volumes.Wait = time.Duration(v.number) },
+	},
+	{
+		Key: KeyVolumesLate, On: Jobs | Templates, Kind: Choice, Default: LateFail, Example: LateStart,
+		Meaning: volumesLateMeaning,
+		Choices: []string{LateFail, LateStart}, Not: "is not what follows when volumes are late",
+		set: func(p *Policy, v value) { p.Volumes.StartLate = v.text == LateStart },
 	},
 }
 
@@ -282,6 +312,9 @@ func (a Annotation) Bounds() string {
 		return fmt.Sprintf("1 to %d", a.Largest)
 	case Namespaces:
 		return fmt.Sprintf("%d namespaces, without spaces", MaxCallers)
+	case Prefixes:
+		return fmt.Sprintf("%d volumes, without spaces between; names are DNS labels; prefixes end with `/` and have no comma",
+			reference.MaxVolumes)
 	}
 	return ""
 }

@@ -40,6 +40,10 @@ func (a Annotation) check(text string) (v value, problem, fix string) {
 		return a.checkCount(text)
 	case Namespaces:
 		problem, fix = a.checkNamespaces(text)
+	case Prefixes:
+		if _, err := reference.ParseVolumes(text); err != nil {
+			problem, fix = err.Error(), "write it like "+a.Example
+		}
 	case Choice:
 		if !slices.Contains(a.Choices, text) {
 			problem, fix = a.NoChoice()

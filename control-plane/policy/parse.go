@@ -23,8 +23,14 @@ func ParseJob(given map[string]string, st stores.Stores) (Policy, error) {
 	return parse(given, st, Jobs)
 }
 
+// ParseTemplate reads the annotations of a function's pod template, of which the policy's Volumes are.
+func ParseTemplate(given map[string]string, st stores.Stores) (Policy, error) {
+	return parse(given, st, Templates)
+}
+
 func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error) {
 	p := Default()
+	p.Volumes.Wait = DefaultVolumesWait
 	errs := unknown(given, on)
 	for _, a := range Annotations(on) {
 		for _, key := range a.keys(given) {
@@ -42,6 +48,7 @@ func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error
 		errs = append(errs, &field.Error{Field: KeyNamedInput, Problem: TooManyNamed, Fix: TooManyNamedFix})
 	}
 	errs = append(errs, p.checkStore(st)...)
+	errs = append(errs, p.checkVolumes(given[KeyVolumes], st)...)
 	errs = append(errs, p.checkPath(given)...)
 	if err := p.checkTrigger(given, st); err != nil {
 		errs = append(errs, err)
@@ -90,6 +97,12 @@ const (
 	OneOfJobFix   = "use " + KeyInput
 )
 
+// What is said of annotations of pods that are a function's own.
+const (
+	OfPods    = "is of pods"
+	OfPodsFix = "move it to spec.template.metadata.annotations"
+)
+
 // What is said of wrong names, and of too many.
 var (
 	NoInputNameFix = fmt.Sprintf("use 1 to %d of a-z, 0-9 and -, starting and ending with a letter or digit",
@@ -108,7 +121,9 @@ func unknown(given map[string]string, on Objects) field.Errors {
 		name, named := strings.CutPrefix(key, filterapi.AnnotationNamed)
 		switch {
 		case !InDomain(key) || slices.Contains(known, key) && !named:
-		case named && on == Jobs:
+		case on == Functions && slices.Contains(Keys(Templates), key):
+			errs = append(errs, &field.Error{Field: key, Problem: OfPods, Fix: OfPodsFix})
+		case named && on != Functions:
 			errs = append(errs, &field.Error{Field: key, Problem: OneInputOfJob, Fix: OneOfJobFix})
 		case named && !reference.IsInputName(name):
 			errs = append(errs, &field.Error{Field: key, Problem: NoInputName, Fix: NoInputNameFix})
@@ -149,7 +164,7 @@ func InDomain(key string) bool {
 // before a request: a bucket that a header names is checked by the node.
 func (p Policy) checkStore(st stores.Stores) (errs field.Errors) {
 	inputs := p.inputs()
-	if len(inputs) == 0 || p.Store == "" {
+	if len(inputs)+len(p.Volumes.List) == 0 || p.Store == "" {
 		return nil
 	}
 	store, ok := st.Get(p.Store)

@@ -46,6 +46,8 @@ type Policy struct {
 	// ReadBySocket tells of a job that its program reads the input by its socket, and needs no
 	// file.
 	ReadBySocket bool `json:",omitempty"`
+	// Volumes are those of the pods.
+	Volumes Volumes `json:",omitzero"`
 }
 
 // Tell says of a function what nodes must know of its policy.
@@ -74,6 +76,8 @@ const (
 	DefaultScaleToZero = 30 * time.Second
 	// DefaultReadyTimeout covers a runtime that starts slowly on a busy edge node.
 	DefaultReadyTimeout = 60 * time.Second
+	// DefaultVolumesWait is half of what the kubelet gives a container to start (runtimeRequestTimeout).
+	DefaultVolumesWait = 60 * time.Second
 	// DefaultTriggerTries is over 15 s, with the pauses between: longer than what the
 	// function itself needs takes to restart.
 	DefaultTriggerTries = 5
@@ -95,6 +99,8 @@ const (
 	MaxReadyTimeout = 10 * time.Minute
 	// MaxTriggerTries is three quarters of an hour of pauses.
 	MaxTriggerTries = 100
+	// MaxVolumesWait is as for readiness.
+	MaxVolumesWait = MaxReadyTimeout
 	// MaxCallers keeps what each node has to know of a function small.
 	MaxCallers = 32
 )

@@ -23,6 +23,12 @@ const (
 	// file.
 	AnnotationReadBy = AnnotationPrefix + "read-by"
 	ReadBySocket     = "socket"
+	// AnnotationVolumes and those after it are of pods only. LateStart is the value of a pod whose containers
+	// start without volumes that are late.
+	AnnotationVolumes     = AnnotationPrefix + "volumes"
+	AnnotationVolumesWait = AnnotationPrefix + "volumes-wait"
+	AnnotationVolumesLate = AnnotationPrefix + "volumes-late"
+	LateStart             = "start"
 )
 
 // InputKey is the key of the input with that name; the unnamed one's is AnnotationInput.

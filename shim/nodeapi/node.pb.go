@@ -1055,7 +1055,9 @@ type Instances struct {
 	// The jobs among the node's pods, which are no instances of functions.
 	Jobs []*Job `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	// True: further parts of the set follow, and all count together, with the last one.
-	More          bool `protobuf:"varint,130,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,130,opt,name=more,proto3" json:"more,omitempty"`
+	// Those of the node's pods that have any, from their binding to their end.
+	Volumes       []*Volumes `protobuf:"bytes,190,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1111,6 +1113,167 @@ func (x *Instances) GetMore() bool {
 	return false
 }
 
+func (x *Instances) GetVolumes() []*Volumes {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+// Volumes are those of one pod, or of one instance: prefixes of a store that its containers see as directories.
+type Volumes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The instance's id; on Kubernetes the pod's.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// namespace/name, for logs.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of the store that they are read from.
+	Store   string    `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`
+	Volumes []*Volume `protobuf:"bytes,4,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// How long the start of a container waits for them.
+	Wait *durationpb.Duration `protobuf:"bytes,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	// True when a container starts without those that are late; otherwise it does not start.
+	StartLate bool `protobuf:"varint,6,opt,name=start_late,json=startLate,proto3" json:"start_late,omitempty"`
+	// Set when the pod's annotations are refused: its containers fail to start, with this as
+	// the reason.
+	Refused       *Refused `protobuf:"bytes,7,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Volumes) Reset() {
+	*x = Volumes{}
+	mi := &file_node_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Volumes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Volumes) ProtoMessage() {}
+
+func (x *Volumes) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Volumes.ProtoReflect.Descriptor instead.
+func (*Volumes) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Volumes) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Volumes) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Volumes) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *Volumes) GetVolumes() []*Volume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *Volumes) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *Volumes) GetStartLate() bool {
+	if x != nil {
+		return x.StartLate
+	}
+	return false
+}
+
+func (x *Volumes) GetRefused() *Refused {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+type Volume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the program finds it by, at /headstart/volumes/<name>.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// s3://bucket/prefix/, or s3://bucket/ for all of the bucket.
+	Prefix        string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Volume) Reset() {
+	*x = Volume{}
+	mi := &file_node_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Volume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Volume) ProtoMessage() {}
+
+func (x *Volume) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Volume.ProtoReflect.Descriptor instead.
+func (*Volume) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Volume) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Volume) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
 // Job is what a container that runs once has of Headstart: an input that no request names.
 type Job struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1137,7 +1300,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1312,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[8]
+	mi := &file_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1325,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{8}
+	return file_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Job) GetId() string {
@@ -1231,7 +1394,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1406,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[9]
+	mi := &file_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1419,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{9}
+	return file_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Load) GetInFlight() map[string]int32 {
@@ -1280,7 +1443,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1455,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[10]
+	mi := &file_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1468,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{10}
+	return file_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Event) GetFunction() string {
@@ -1353,7 +1516,7 @@ type Neighbours struct {
 
 func (x *Neighbours) Reset() {
 	*x = Neighbours{}
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1528,7 @@ func (x *Neighbours) String() string {
 func (*Neighbours) ProtoMessage() {}
 
 func (x *Neighbours) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[11]
+	mi := &file_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1541,7 @@ func (x *Neighbours) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbours.ProtoReflect.Descriptor instead.
 func (*Neighbours) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{11}
+	return file_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Neighbours) GetNeighbours() []*Neighbour {
@@ -1400,7 +1563,7 @@ type Neighbour struct {
 
 func (x *Neighbour) Reset() {
 	*x = Neighbour{}
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1575,7 @@ func (x *Neighbour) String() string {
 func (*Neighbour) ProtoMessage() {}
 
 func (x *Neighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[12]
+	mi := &file_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1588,7 @@ func (x *Neighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
 func (*Neighbour) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{12}
+	return file_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Neighbour) GetNode() string {
@@ -1456,7 +1619,7 @@ type Site struct {
 
 func (x *Site) Reset() {
 	*x = Site{}
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1631,7 @@ func (x *Site) String() string {
 func (*Site) ProtoMessage() {}
 
 func (x *Site) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[13]
+	mi := &file_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1644,7 @@ func (x *Site) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Site.ProtoReflect.Descriptor instead.
 func (*Site) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{13}
+	return file_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Site) GetMembers() []*Neighbour {
@@ -1508,7 +1671,7 @@ type Passes struct {
 
 func (x *Passes) Reset() {
 	*x = Passes{}
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1683,7 @@ func (x *Passes) String() string {
 func (*Passes) ProtoMessage() {}
 
 func (x *Passes) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[14]
+	mi := &file_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1696,7 @@ func (x *Passes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passes.ProtoReflect.Descriptor instead.
 func (*Passes) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{14}
+	return file_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Passes) GetPasses() []*Pass {
@@ -1555,7 +1718,7 @@ type Pass struct {
 
 func (x *Pass) Reset() {
 	*x = Pass{}
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1730,7 @@ func (x *Pass) String() string {
 func (*Pass) ProtoMessage() {}
 
 func (x *Pass) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[15]
+	mi := &file_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1743,7 @@ func (x *Pass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pass.ProtoReflect.Descriptor instead.
 func (*Pass) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{15}
+	return file_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Pass) GetNamespace() string {
@@ -1608,7 +1771,7 @@ type InCharge struct {
 
 func (x *InCharge) Reset() {
 	*x = InCharge{}
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1783,7 @@ func (x *InCharge) String() string {
 func (*InCharge) ProtoMessage() {}
 
 func (x *InCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[16]
+	mi := &file_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1796,7 @@ func (x *InCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
 func (*InCharge) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{16}
+	return file_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *InCharge) GetHeld() bool {
@@ -1654,7 +1817,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1829,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[17]
+	mi := &file_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1842,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{17}
+	return file_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Confirm) GetId() int64 {
@@ -1700,7 +1863,7 @@ type Confirmed struct {
 
 func (x *Confirmed) Reset() {
 	*x = Confirmed{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1875,7 @@ func (x *Confirmed) String() string {
 func (*Confirmed) ProtoMessage() {}
 
 func (x *Confirmed) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1888,7 @@ func (x *Confirmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
 func (*Confirmed) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Confirmed) GetId() int64 {
@@ -1751,7 +1914,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1926,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1939,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -1820,7 +1983,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1995,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +2008,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -1875,7 +2038,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +2050,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +2063,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -1938,7 +2101,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2113,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2126,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -1992,7 +2155,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2167,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2180,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -2050,7 +2213,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2062,7 +2225,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2075,7 +2238,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -2126,7 +2289,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2301,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2314,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -2203,7 +2366,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2378,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2391,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -2260,7 +2423,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2435,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2448,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -2321,7 +2484,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2496,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2509,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -2368,7 +2531,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2543,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2556,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -2421,7 +2584,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2596,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2609,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -2481,7 +2644,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2656,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2669,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -2587,7 +2750,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2762,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2775,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Function) GetName() string {
@@ -2799,7 +2962,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2811,7 +2974,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2824,7 +2987,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Store) GetName() string {
@@ -2931,7 +3094,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3106,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3119,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -2995,7 +3158,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3007,7 +3170,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3020,7 +3183,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -3071,14 +3234,16 @@ type StartInstance struct {
 	Function    *Function              `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
 	Traceparent string                 `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// Set: it runs once and takes no requests. Of function only what makes the sandbox counts.
-	Job           *Job `protobuf:"bytes,4,opt,name=job,proto3" json:"job,omitempty"`
+	Job *Job `protobuf:"bytes,4,opt,name=job,proto3" json:"job,omitempty"`
+	// The instance's, if it has any.
+	Volumes       *Volumes `protobuf:"bytes,190,opt,name=volumes,proto3" json:"volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3255,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3268,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StartInstance) GetId() string {
@@ -3134,6 +3299,13 @@ func (x *StartInstance) GetJob() *Job {
 	return nil
 }
 
+func (x *StartInstance) GetVolumes() *Volumes {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
 type StopInstance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -3144,7 +3316,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3328,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3341,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StopInstance) GetId() string {
@@ -3204,7 +3376,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3388,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3401,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Expect) GetRequest() string {
@@ -3306,7 +3478,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3318,7 +3490,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +3503,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Bound) GetRequest() string {
@@ -3401,7 +3573,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3585,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3598,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -3450,7 +3622,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3462,7 +3634,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +3647,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Refused) GetRequest() string {
@@ -3526,7 +3698,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +3710,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +3723,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -3589,7 +3761,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3601,7 +3773,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3614,7 +3786,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -3655,7 +3827,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3839,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3852,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -3705,7 +3877,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3717,7 +3889,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3730,7 +3902,104 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{47}
+}
+
+type MountsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sandbox       string                 `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	Pod           *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MountsRequest) Reset() {
+	*x = MountsRequest{}
+	mi := &file_node_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MountsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MountsRequest) ProtoMessage() {}
+
+func (x *MountsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
+func (*MountsRequest) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *MountsRequest) GetSandbox() string {
+	if x != nil {
+		return x.Sandbox
+	}
+	return ""
+}
+
+func (x *MountsRequest) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+type MountsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of those that are there.
+	Mounts        []*Mount `protobuf:"bytes,1,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MountsResponse) Reset() {
+	*x = MountsResponse{}
+	mi := &file_node_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MountsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MountsResponse) ProtoMessage() {}
+
+func (x *MountsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
+func (*MountsResponse) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *MountsResponse) GetMounts() []*Mount {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
 }
 
 type StageRequest struct {
@@ -3743,7 +4012,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +4024,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +4037,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -3793,7 +4062,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +4074,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +4087,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 type DescribeResponse struct {
@@ -3837,7 +4106,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3849,7 +4118,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3862,7 +4131,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -3912,7 +4181,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3924,7 +4193,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4206,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Mount) GetSource() string {
@@ -4040,11 +4309,24 @@ const file_node_proto_rawDesc = "" +
 	"\bmesh_sni\x18\b \x01(\tR\ameshSni\x12\x1b\n" +
 	"\texit_code\x18\t \x01(\x05R\bexitCode\x12\x10\n" +
 	"\x03log\x18\n" +
-	" \x03(\tR\x03log\"\x8d\x01\n" +
+	" \x03(\tR\x03log\"\xc4\x01\n" +
 	"\tInstances\x12?\n" +
 	"\tinstances\x18\x01 \x03(\v2!.headstart.node.v1.InstanceStatusR\tinstances\x12*\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x16.headstart.node.v1.JobR\x04jobs\x12\x13\n" +
-	"\x04more\x18\x82\x01 \x01(\bR\x04more\"\x89\x02\n" +
+	"\x04more\x18\x82\x01 \x01(\bR\x04more\x125\n" +
+	"\avolumes\x18\xbe\x01 \x03(\v2\x1a.headstart.node.v1.VolumesR\avolumes\"\xfc\x01\n" +
+	"\aVolumes\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05store\x18\x03 \x01(\tR\x05store\x123\n" +
+	"\avolumes\x18\x04 \x03(\v2\x19.headstart.node.v1.VolumeR\avolumes\x12-\n" +
+	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x1d\n" +
+	"\n" +
+	"start_late\x18\x06 \x01(\bR\tstartLate\x124\n" +
+	"\arefused\x18\a \x01(\v2\x1a.headstart.node.v1.RefusedR\arefused\"4\n" +
+	"\x06Volume\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\"\x89\x02\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4217,12 +4499,13 @@ const file_node_proto_rawDesc = "" +
 	"\x06inputs\x18\x06 \x03(\v2&.headstart.node.v1.Trigger.InputsEntryR\x06inputs\x1a9\n" +
 	"\vInputsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdb\x01\n" +
 	"\rStartInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x127\n" +
 	"\bfunction\x18\x02 \x01(\v2\x1b.headstart.node.v1.FunctionR\bfunction\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12(\n" +
-	"\x03job\x18\x04 \x01(\v2\x16.headstart.node.v1.JobR\x03job\"O\n" +
+	"\x03job\x18\x04 \x01(\v2\x16.headstart.node.v1.JobR\x03job\x125\n" +
+	"\avolumes\x18\xbe\x01 \x01(\v2\x1a.headstart.node.v1.VolumesR\avolumes\"O\n" +
 	"\fStopInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\xac\x02\n" +
@@ -4273,7 +4556,12 @@ const file_node_proto_rawDesc = "" +
 	"\vGoneRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"\x0e\n" +
-	"\fGoneResponse\"R\n" +
+	"\fGoneResponse\"S\n" +
+	"\rMountsRequest\x12\x18\n" +
+	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
+	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"B\n" +
+	"\x0eMountsResponse\x120\n" +
+	"\x06mounts\x18\x01 \x03(\v2\x18.headstart.node.v1.MountR\x06mounts\"R\n" +
 	"\fStageRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"\x0f\n" +
@@ -4301,10 +4589,11 @@ const file_node_proto_rawDesc = "" +
 	"\fControlPlane\x12P\n" +
 	"\aConnect\x12\x1e.headstart.node.v1.NodeMessage\x1a!.headstart.node.v1.ControlMessage(\x010\x012V\n" +
 	"\bIdentity\x12J\n" +
-	"\x05Issue\x12\x1f.headstart.node.v1.IssueRequest\x1a .headstart.node.v1.IssueResponse2\xf5\x01\n" +
+	"\x05Issue\x12\x1f.headstart.node.v1.IssueRequest\x1a .headstart.node.v1.IssueResponse2\xc4\x02\n" +
 	"\tSandboxes\x12S\n" +
 	"\bDescribe\x12\".headstart.node.v1.DescribeRequest\x1a#.headstart.node.v1.DescribeResponse\x12G\n" +
-	"\x04Gone\x12\x1e.headstart.node.v1.GoneRequest\x1a\x1f.headstart.node.v1.GoneResponse\x12J\n" +
+	"\x04Gone\x12\x1e.headstart.node.v1.GoneRequest\x1a\x1f.headstart.node.v1.GoneResponse\x12M\n" +
+	"\x06Mounts\x12 .headstart.node.v1.MountsRequest\x1a!.headstart.node.v1.MountsResponse\x12J\n" +
 	"\x05Stage\x12\x1f.headstart.node.v1.StageRequest\x1a .headstart.node.v1.StageResponseB2Z0github.com/headstart-mesh/headstart/shim/nodeapib\x06proto3"
 
 var (
@@ -4320,7 +4609,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
@@ -4331,147 +4620,160 @@ var file_node_proto_goTypes = []any{
 	(*Activate)(nil),              // 6: headstart.node.v1.Activate
 	(*InstanceStatus)(nil),        // 7: headstart.node.v1.InstanceStatus
 	(*Instances)(nil),             // 8: headstart.node.v1.Instances
-	(*Job)(nil),                   // 9: headstart.node.v1.Job
-	(*Load)(nil),                  // 10: headstart.node.v1.Load
-	(*Event)(nil),                 // 11: headstart.node.v1.Event
-	(*Neighbours)(nil),            // 12: headstart.node.v1.Neighbours
-	(*Neighbour)(nil),             // 13: headstart.node.v1.Neighbour
-	(*Site)(nil),                  // 14: headstart.node.v1.Site
-	(*Passes)(nil),                // 15: headstart.node.v1.Passes
-	(*Pass)(nil),                  // 16: headstart.node.v1.Pass
-	(*InCharge)(nil),              // 17: headstart.node.v1.InCharge
-	(*Confirm)(nil),               // 18: headstart.node.v1.Confirm
-	(*Confirmed)(nil),             // 19: headstart.node.v1.Confirmed
-	(*Coordinate)(nil),            // 20: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 21: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 22: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 23: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 24: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 25: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 26: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 27: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 28: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 29: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 30: headstart.node.v1.StoreProblem
-	(*Functions)(nil),             // 31: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 32: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 33: headstart.node.v1.Function
-	(*Store)(nil),                 // 34: headstart.node.v1.Store
-	(*Triggers)(nil),              // 35: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 36: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 37: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 38: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 39: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 40: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 41: headstart.node.v1.Keys
-	(*Refused)(nil),               // 42: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 43: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 44: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 45: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 46: headstart.node.v1.GoneResponse
-	(*StageRequest)(nil),          // 47: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 48: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 49: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 50: headstart.node.v1.Mount
-	nil,                           // 51: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 52: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 53: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 54: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 55: headstart.node.v1.Function.EnvEntry
-	nil,                           // 56: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 57: headstart.node.v1.Store.FreshEntry
-	nil,                           // 58: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 59: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 60: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 61: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 62: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(*Volumes)(nil),               // 9: headstart.node.v1.Volumes
+	(*Volume)(nil),                // 10: headstart.node.v1.Volume
+	(*Job)(nil),                   // 11: headstart.node.v1.Job
+	(*Load)(nil),                  // 12: headstart.node.v1.Load
+	(*Event)(nil),                 // 13: headstart.node.v1.Event
+	(*Neighbours)(nil),            // 14: headstart.node.v1.Neighbours
+	(*Neighbour)(nil),             // 15: headstart.node.v1.Neighbour
+	(*Site)(nil),                  // 16: headstart.node.v1.Site
+	(*Passes)(nil),                // 17: headstart.node.v1.Passes
+	(*Pass)(nil),                  // 18: headstart.node.v1.Pass
+	(*InCharge)(nil),              // 19: headstart.node.v1.InCharge
+	(*Confirm)(nil),               // 20: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 21: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 22: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 23: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 24: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 25: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 26: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 27: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 28: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 29: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 30: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 31: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 32: headstart.node.v1.StoreProblem
+	(*Functions)(nil),             // 33: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 34: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 35: headstart.node.v1.Function
+	(*Store)(nil),                 // 36: headstart.node.v1.Store
+	(*Triggers)(nil),              // 37: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 38: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 39: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 40: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 41: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 42: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 43: headstart.node.v1.Keys
+	(*Refused)(nil),               // 44: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 45: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 46: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 47: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 48: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 49: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 50: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 51: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 52: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 53: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 54: headstart.node.v1.Mount
+	nil,                           // 55: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 56: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 57: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 58: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 59: headstart.node.v1.Function.EnvEntry
+	nil,                           // 60: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 61: headstart.node.v1.Store.FreshEntry
+	nil,                           // 62: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 63: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 64: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 65: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 66: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 67: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
 	6,  // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
 	7,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
-	10, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
-	11, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	21, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	23, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	27, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	29, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	19, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
-	31, // 10: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	37, // 11: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	38, // 12: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	39, // 13: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	40, // 14: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	42, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	12, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
+	13, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
+	23, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	25, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	29, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	31, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	21, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	33, // 10: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	39, // 11: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	40, // 12: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	41, // 13: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	42, // 14: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	44, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	8,  // 16: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	35, // 17: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	12, // 18: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	17, // 19: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	18, // 20: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	41, // 21: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	32, // 22: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
-	14, // 23: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
-	15, // 24: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
+	37, // 17: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	14, // 18: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	19, // 19: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	20, // 20: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	43, // 21: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	34, // 22: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	16, // 23: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
+	17, // 24: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
 	7,  // 25: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	51, // 26: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	55, // 26: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
 	0,  // 27: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	7,  // 28: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	9,  // 29: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	62, // 30: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	42, // 31: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	52, // 32: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	63, // 33: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	13, // 34: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	13, // 35: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
-	16, // 36: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
-	20, // 37: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	22, // 38: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	62, // 39: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	26, // 40: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	24, // 41: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	25, // 42: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	53, // 43: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	54, // 44: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	28, // 45: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	30, // 46: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	33, // 47: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	34, // 48: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	33, // 49: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	34, // 50: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	55, // 51: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	62, // 52: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	62, // 53: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	56, // 54: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	57, // 55: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	36, // 56: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	58, // 57: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	33, // 58: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	9,  // 59: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	62, // 60: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	59, // 61: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	60, // 62: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	44, // 63: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	44, // 64: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	44, // 65: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	50, // 66: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	61, // 67: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	62, // 68: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	3,  // 69: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 70: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	43, // 71: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	45, // 72: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	47, // 73: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 74: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 75: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	49, // 76: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	46, // 77: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	48, // 78: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	74, // [74:79] is the sub-list for method output_type
-	69, // [69:74] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	11, // 29: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	9,  // 30: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
+	10, // 31: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
+	66, // 32: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	44, // 33: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	66, // 34: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	44, // 35: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	56, // 36: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	67, // 37: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	15, // 38: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	15, // 39: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	18, // 40: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	22, // 41: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	24, // 42: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	66, // 43: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	28, // 44: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	26, // 45: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	27, // 46: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	57, // 47: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	58, // 48: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	30, // 49: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	32, // 50: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	35, // 51: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	36, // 52: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	35, // 53: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	36, // 54: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	59, // 55: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	66, // 56: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	66, // 57: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	60, // 58: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	61, // 59: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	38, // 60: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	62, // 61: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	35, // 62: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	11, // 63: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	9,  // 64: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	66, // 65: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	63, // 66: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	64, // 67: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	46, // 68: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	46, // 69: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	46, // 70: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	54, // 71: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	46, // 72: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	54, // 73: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	65, // 74: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	66, // 75: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	3,  // 76: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	1,  // 77: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	45, // 78: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	47, // 79: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	49, // 80: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	51, // 81: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	4,  // 82: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	2,  // 83: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	53, // 84: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	48, // 85: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	50, // 86: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	52, // 87: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	82, // [82:88] is the sub-list for method output_type
+	76, // [76:82] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -4514,7 +4816,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   61,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -243,6 +243,7 @@ var Identity_ServiceDesc = grpc.ServiceDesc{
 const (
 	Sandboxes_Describe_FullMethodName = "/headstart.node.v1.Sandboxes/Describe"
 	Sandboxes_Gone_FullMethodName     = "/headstart.node.v1.Sandboxes/Gone"
+	Sandboxes_Mounts_FullMethodName   = "/headstart.node.v1.Sandboxes/Mounts"
 	Sandboxes_Stage_FullMethodName    = "/headstart.node.v1.Sandboxes/Stage"
 )
 
@@ -256,6 +257,9 @@ type SandboxesClient interface {
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// Gone says that a sandbox is no more, so that what was made for it can go.
 	Gone(ctx context.Context, in *GoneRequest, opts ...grpc.CallOption) (*GoneResponse, error)
+	// Mounts answers with the mounts of a sandbox's volumes when these are there, or says why
+	// the container is not to be created.
+	Mounts(ctx context.Context, in *MountsRequest, opts ...grpc.CallOption) (*MountsResponse, error)
 	// Stage answers when a job's sandbox has its input, or says why it will not have it.
 	Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (*StageResponse, error)
 }
@@ -288,6 +292,16 @@ func (c *sandboxesClient) Gone(ctx context.Context, in *GoneRequest, opts ...grp
 	return out, nil
 }
 
+func (c *sandboxesClient) Mounts(ctx context.Context, in *MountsRequest, opts ...grpc.CallOption) (*MountsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MountsResponse)
+	err := c.cc.Invoke(ctx, Sandboxes_Mounts_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sandboxesClient) Stage(ctx context.Context, in *StageRequest, opts ...grpc.CallOption) (*StageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StageResponse)
@@ -308,6 +322,9 @@ type SandboxesServer interface {
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// Gone says that a sandbox is no more, so that what was made for it can go.
 	Gone(context.Context, *GoneRequest) (*GoneResponse, error)
+	// Mounts answers with the mounts of a sandbox's volumes when these are there, or says why
+	// the container is not to be created.
+	Mounts(context.Context, *MountsRequest) (*MountsResponse, error)
 	// Stage answers when a job's sandbox has its input, or says why it will not have it.
 	Stage(context.Context, *StageRequest) (*StageResponse, error)
 	mustEmbedUnimplementedSandboxesServer()
@@ -325,6 +342,9 @@ func (UnimplementedSandboxesServer) Describe(context.Context, *DescribeRequest) 
 }
 func (UnimplementedSandboxesServer) Gone(context.Context, *GoneRequest) (*GoneResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Gone not implemented")
+}
+func (UnimplementedSandboxesServer) Mounts(context.Context, *MountsRequest) (*MountsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Mounts not implemented")
 }
 func (UnimplementedSandboxesServer) Stage(context.Context, *StageRequest) (*StageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stage not implemented")
@@ -386,6 +406,24 @@ func _Sandboxes_Gone_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sandboxes_Mounts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MountsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxesServer).Mounts(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sandboxes_Mounts_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxesServer).Mounts(ctx, req.(*MountsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Sandboxes_Stage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StageRequest)
 	if err := dec(in); err != nil {
@@ -418,6 +456,10 @@ var Sandboxes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Gone",
 			Handler:    _Sandboxes_Gone_Handler,
+		},
+		{
+			MethodName: "Mounts",
+			Handler:    _Sandboxes_Mounts_Handler,
 		},
 		{
 			MethodName: "Stage",

@@ -43,6 +43,7 @@ func (k *said) hear(m *nodeapi.ControlMessage) (news said, whole bool) {
 		news.instances = kind.Instances
 		if some := k.partInstances; some != nil {
 			news.instances = &nodeapi.Instances{Jobs: append(some.GetJobs(), kind.Instances.GetJobs()...),
+				Volumes:   append(some.GetVolumes(), kind.Instances.GetVolumes()...),
 				Instances: append(some.GetInstances(), kind.Instances.GetInstances()...)}
 		}
 		if k.partInstances = nil; kind.Instances.GetMore() {

@@ -35,7 +35,7 @@ func podID(pod *object.Pod) string {
 
 // podChanged looks at the pod as a job, and at the functions that select it; mu is held.
 func (p *Platform) podChanged(before, now *object.Pod) {
-	p.noteJob(before, now)
+	p.noteOwn(before, now)
 	p.noteSender(before, -1)
 	p.noteSender(now, 1)
 	if !p.open {

@@ -1,8 +1,8 @@
 package kube
 
 import (
-	"cmp"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -23,65 +23,94 @@ const (
 	reasonRefused = "AnnotationsRefused"
 )
 
-// placedJob is a pod with an input of its own and a node.
-type placedJob struct {
-	node    string
-	message *nodeapi.Job
-	mirror  bool // the node itself can have made it
+// placed is a pod that has a node, and something of Headstart for itself alone.
+type placed struct {
+	node, namespace string
+	mirror          bool // the node itself can have made it
+	// job is its input, nil for none; volumes are its volumes, nil for none.
+	job     *nodeapi.Job
+	volumes *nodeapi.Volumes
 }
 
-// noteJob keeps the jobs up to date; mu is held. The node hears of one as soon as it is bound,
+func (a placed) equal(b placed) bool {
+	return a.node == b.node && proto.Equal(a.job, b.job) && proto.Equal(a.volumes, b.volumes)
+}
+
+// noteOwn keeps up to date what pods have for themselves; mu is held. The node hears of it as soon as the pod is bound,
 // when the kubelet does.
-func (p *Platform) noteJob(before, now *object.Pod) {
+func (p *Platform) noteOwn(before, now *object.Pod) {
 	pod := now
 	if pod == nil {
 		pod = before
 	}
 	id := podID(pod)
 	if before != nil && podID(before) != id { // another pod of the name
-		p.noteJob(before, nil)
+		p.noteOwn(before, nil)
 	}
-	old, known := p.jobs[id]
-	if now == nil || now.Ended || now.Node == "" || now.RuntimeClass != runtimeClass || now.Annotations[policy.KeyInput] == "" {
-		delete(p.jobs, id)
+	old, known := p.own[id]
+	var next placed
+	if now != nil && !now.Ended && now.Node != "" && now.RuntimeClass == runtimeClass {
+		next = p.ownOf(now)
+	}
+	if next.job == nil && next.volumes == nil {
+		delete(p.own, id)
 		if known {
 			p.changed()
 		}
 		return
 	}
-	next := placedJob{now.Node, p.jobMessage(now), now.Mirror}
-	if known && old.node == next.node && proto.Equal(old.message, next.message) {
+	if known && old.equal(next) {
 		return
 	}
-	p.jobs[id] = next
+	p.own[id] = next
 	p.changed()
 }
 
-// jobMessage is what the pod's node is told. Annotations that are wrong, or name a store that
+// ownOf is what the pod's node is told. Annotations that are wrong, or name a store that
 // is not granted to the namespace, keep its containers from starting.
-func (p *Platform) jobMessage(pod *object.Pod) *nodeapi.Job {
-	m := &nodeapi.Job{Id: podID(pod), Name: pod.Namespace + "/" + pod.Name}
-	asked, err := policy.ParseJob(pod.Annotations, p.reader.Stores.For(pod.Namespace))
-	if err != nil {
-		m.Refused = &nodeapi.Refused{Status: http.StatusUnprocessableEntity, Reason: reasonRefused, Message: err.Error()}
-		if all, ok := errors.AsType[field.Errors](err); ok {
-			m.Refused.Field = all[0].Field
-		}
-		return m
+func (p *Platform) ownOf(pod *object.Pod) placed {
+	own := placed{node: pod.Node, namespace: pod.Namespace, mirror: pod.Mirror}
+	isJob, hasVolumes := pod.Annotations[policy.KeyInput] != "", pod.Annotations[policy.KeyVolumes] != ""
+	if !isJob && !hasVolumes {
+		return own
 	}
-	m.Store, m.Input, m.InputLimit = asked.Store, asked.Input, asked.InputLimit
-	m.ReadyTimeout, m.BySocket = durationpb.New(asked.ReadyTimeout), asked.ReadBySocket
-	return m
+	id, name := podID(pod), pod.Namespace+"/"+pod.Name
+	asked, err := policy.ParseJob(pod.Annotations, p.reader.Stores.For(pod.Namespace))
+	var refused *nodeapi.Refused
+	if err != nil {
+		refused = &nodeapi.Refused{Status: http.StatusUnprocessableEntity, Reason: reasonRefused, Message: err.Error()}
+		if all, ok := errors.AsType[field.Errors](err); ok {
+			refused.Field = all[0].Field
+		}
+	}
+	if hasVolumes {
+		if own.volumes = asked.Volumes.Message(id, name); refused != nil {
+			own.volumes = &nodeapi.Volumes{Id: id, Name: name, Refused: refused}
+		}
+	}
+	if !isJob {
+		return own
+	}
+	own.job = &nodeapi.Job{Id: id, Name: name, Refused: refused}
+	if refused == nil {
+		own.job.Store, own.job.Input, own.job.InputLimit = asked.Store, asked.Input, asked.InputLimit
+		own.job.ReadyTimeout, own.job.BySocket = durationpb.New(asked.ReadyTimeout), asked.ReadBySocket
+	}
+	return own
 }
 
-// jobsOf are those of one node, by id; the caller holds mu.
-func (p *Platform) jobsOf(node string) []*nodeapi.Job {
-	var all []*nodeapi.Job
-	for _, j := range p.jobs {
-		if j.node == node {
-			all = append(all, j.message)
+// tellOwn adds what the pods of one node have for themselves, by id; the caller holds mu.
+func (p *Platform) tellOwn(node string, m *nodeapi.Instances) {
+	for _, id := range slices.Sorted(maps.Keys(p.own)) {
+		own := p.own[id]
+		if own.node != node {
+			continue
+		}
+		if own.job != nil {
+			m.Jobs = append(m.Jobs, own.job)
+		}
+		if own.volumes != nil {
+			m.Volumes = append(m.Volumes, own.volumes)
 		}
 	}
-	slices.SortFunc(all, func(a, b *nodeapi.Job) int { return cmp.Compare(a.GetId(), b.GetId()) })
-	return all
 }

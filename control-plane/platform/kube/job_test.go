@@ -98,3 +98,35 @@ func TestAJobWithWrongAnnotationsIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// A pod with volumes is told of like a job, from its binding on: a function's own pods are no jobs.
+func TestANodeIsToldThePodsVolumes(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world, a *fakeAPI) {
+		<-w.p.Recovered()
+		for name, list := range map[string]string{"chat": "models=s3://videos/llama/", "wrong": "models=s3://private/"} {
+			p := jobPod(name, "", "headstart.dev/volumes", list, "headstart.dev/volumes-wait", "90s")
+			delete(p.Annotations, "headstart.dev/input")
+			if _, err := a.client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.settle()
+		told := w.p.InstancesOf("edge")
+		if len(told.GetJobs()) != 0 || len(told.GetVolumes()) != 2 {
+			t.Fatalf("told: %v", told)
+		}
+		chat, wrong := told.GetVolumes()[0], told.GetVolumes()[1]
+		if chat.GetId() != "default_chat_u1" || chat.GetStore() != "default" || chat.GetWait().AsDuration() != 90*time.Second ||
+			chat.GetStartLate() || chat.GetVolumes()[0].GetPrefix() != "s3://videos/llama/" || chat.GetRefused() != nil {
+			t.Errorf("told: %v", chat)
+		}
+		if wrong.GetRefused().GetField() != "headstart.dev/volumes" || len(wrong.GetVolumes()) != 0 {
+			t.Errorf("told of a bucket that the store does not allow: %v", wrong)
+		}
+		w.podStatus(namespace, "chat", func(s *corev1.PodStatus) { s.Phase = corev1.PodSucceeded })
+		w.settle()
+		if got := w.p.InstancesOf("edge").GetVolumes(); len(got) != 1 {
+			t.Errorf("it has ended: %v", got)
+		}
+	})
+}

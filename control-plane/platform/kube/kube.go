@@ -59,7 +59,7 @@ type Platform struct {
 	inside     map[string]map[string]*function // by namespace, then name
 	workloads  map[workloadKey]*workload
 	problems   map[string][]catalog.Problem // by namespace
-	jobs       map[string]placedJob         // by the pod's id
+	own        map[string]placed            // by the pod's id
 	senders    map[string]*senders          // by node
 	activity   platform.Activity
 	joined     map[string]bool      // nodes whose daemon is connected
@@ -75,7 +75,7 @@ func New(c Clients, config Config, events *event.Log, log *slog.Logger) *Platfor
 		// Nodes may compare generations with those that they had of the control plane before.
 		generation: time.Now().Unix(),
 		functions:  map[string]*function{}, inside: map[string]map[string]*function{}, workloads: map[workloadKey]*workload{},
-		problems: map[string][]catalog.Problem{}, jobs: map[string]placedJob{}, senders: map[string]*senders{}, activity: platform.NewActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{}}
+		problems: map[string][]catalog.Problem{}, own: map[string]placed{}, senders: map[string]*senders{}, activity: platform.NewActivity(), joined: map[string]bool{}, left: map[string]time.Time{}, gone: map[string]time.Time{}}
 	if p.inCharge = config.InCharge; p.inCharge == nil {
 		p.inCharge = func() bool { return true }
 	}

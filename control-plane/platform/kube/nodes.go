@@ -91,7 +91,7 @@ func (p *Platform) InstancesOf(node string) *nodeapi.Instances {
 			}
 		}
 	}
-	m.Jobs = p.jobsOf(node)
+	p.tellOwn(node, m)
 	return m
 }
 

@@ -94,9 +94,9 @@ func (p *Platform) Tenants() map[string][]string {
 			}
 		}
 	}
-	for _, j := range p.jobs {
-		if namespace, _, _ := strings.Cut(j.message.GetName(), "/"); !j.mirror {
-			add(j.node, namespace)
+	for _, own := range p.own {
+		if !own.mirror {
+			add(own.node, own.namespace)
 		}
 	}
 	tenants := make(map[string][]string, len(sets))

@@ -34,7 +34,8 @@ Annotations of other domains have no effect on Headstart.
 const beforeJobs = `## Jobs
 
 A [job](jobs.md) has its annotations on its pod template: those of a Job, or of any pod of the RuntimeClass ` + "`headstart`" + `. These
-keys are possible. They mean the same as above, except that no request names the input:
+keys are possible. They mean the same as above, except that no request names the input. The last three, and the store, are also for the
+pods of functions:
 
 | key | type | default | bounds |
 |---|---|---|---|
@@ -58,7 +59,9 @@ For a manifest the message includes path, document and line:
 - The admission policy checks an object when a ` + "`headstart.dev/`" + ` annotation is new, changed or removed. Other changes
   do not matter, so an object from before the installation stays usable.
 - The API server's message ends with that of the first broken rule, and repeats the value as above.
-- Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are rejected: they would belong to a revision, not to the function.
+- Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are rejected, except for those of [volumes](volumes.md) and their store:
+  they would belong to a revision, not to the function.
+- Annotations of volumes are checked when a pod is made, as those of a job.
 - Annotations of a job belong to a pod: the policy rejects the pods that a Job creates, and the Job's events have the
   message. Pods that bypass the policy do not start, with the same message.
 - If the policy is not installed, or was missing when the object was created, the control plane finds the same problems: the
@@ -75,6 +78,7 @@ var kinds = map[policy.Kind]string{
 	policy.Stream:     "reference of a stream",
 	policy.Count:      "number",
 	policy.Choice:     "word",
+	policy.Prefixes:   "prefixes of buckets, by names, separated by commas",
 	policy.Namespaces: "names of namespaces, separated by commas",
 }
 
@@ -108,6 +112,7 @@ var mistakes = []struct{ key, value string }{
 	{policy.KeyTriggerTries, "0"},
 	{policy.KeyCallers, "media, web"},
 	{policy.KeyRouting, "nearest"},
+	{policy.KeyVolumes, "models=s3://videos/llama/"},
 }
 
 // Page returns the page in Markdown.
