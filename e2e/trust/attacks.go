@@ -204,6 +204,8 @@ var Attacks = []Attack{
 	{Daemon, Host, "shim/cmd/containerd-shim-headstart-v2", "TestAttackOfTheDaemonOnTheNodesFiles", Integration},
 	{Daemon, Host, "shim/cmd/containerd-shim-headstart-v2", "TestAttackOfTheDaemonByDescriptors", Integration},
 	{Daemon, Inputs, "shim/cmd/containerd-shim-headstart-v2", "TestKilledShimLeavesNoMounts", Integration},
+	{Daemon, Inputs, "shim/runtime/spec", "TestAttackOfTheDaemonByVolumes", ""},
+	{Daemon, Inputs, "shim/runtime", "TestAttackOfTheDaemonByAnotherNamespacesVolume", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonByDescriptions", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonByBytes", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonOnTheNodesNetwork", ""},

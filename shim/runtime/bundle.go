@@ -76,6 +76,7 @@ func (b *bundle) apply(at Node, id string, d *nodeapi.DescribeResponse) *lapse {
 	}
 	sb := spec.Sandbox{
 		Directory: nodeapi.SandboxDirectory(id), Roots: at.Roots, Pins: filepath.Join(b.path, pinsName),
+		Volumes: b.facts.Volumes, UID: b.facts.Pod.GetUid(),
 	}
 	config, err := spec.Apply(b.config, sb, d)
 	if err != nil {

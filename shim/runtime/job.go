@@ -16,7 +16,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
-// waiting is a job's sandbox whose program has not started.
+// waiting is a sandbox that waits for its input, or for its volumes.
 type waiting struct {
 	pod  *nodeapi.Pod // nil outside Kubernetes
 	over context.Context
@@ -87,16 +87,22 @@ func (s *Service) awaitInput(ctx context.Context, id string) error {
 		return nil
 	}
 	log.G(ctx).WithError(err).WithField("sandbox", id).Warn("a job does not start")
-	why := words(status.Convert(errors.Unwrap(err)).Message())
-	switch {
-	case w.over.Err() != nil:
+	why := whyNot(err)
+	if w.over.Err() != nil {
 		why = "the container was ended while it waited for it"
-	case status.Code(err) == codes.Unavailable:
-		why = "the node's daemon does not answer"
-	case status.Code(err) == codes.Unimplemented:
-		why = "the node's daemon is older than its shim"
 	}
 	return errgrpc.ToGRPC(fmt.Errorf("%w: the job's input: %s", errdefs.ErrFailedPrecondition, why))
+}
+
+// whyNot is what a start fails with that waited for an answer of the daemon's.
+func whyNot(err error) string {
+	switch status.Code(err) {
+	case codes.Unavailable:
+		return "the node's daemon does not answer"
+	case codes.Unimplemented:
+		return "the node's daemon is older than its shim"
+	}
+	return words(status.Convert(errors.Unwrap(err)).Message())
 }
 
 // maxWords bounds what the daemon says to the client that ordered a container, in bytes. An event of Kubernetes

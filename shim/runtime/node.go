@@ -48,6 +48,7 @@ const (
 	goneTimeout = 2 * time.Second
 	// stageTimeout is above what a job may have its start wait for its input, which the daemon
 	// keeps to: the longest headstart.dev/ready-timeout, and the wait for the job's news.
+	// The longest headstart.dev/volumes-wait is no longer.
 	stageTimeout = 11 * time.Minute
 	// stageRetry paces the questions to a daemon that is away, and stageTries is when it counts
 	// as gone: after half a minute, which a restart takes well under.
@@ -67,6 +68,7 @@ const (
 	bundleUnreadable   = "BundleUnreadable"
 	bundleUnwritable   = "BundleUnwritable"
 	descriptorsMissing = "DescriptorsMissing"
+	volumesMissing     = "VolumesMissing"
 )
 
 // lapse is why a sandbox goes without what belongs in it.
@@ -120,16 +122,31 @@ func (n Node) gone(sandbox string, pod *nodeapi.Pod) error {
 	})
 }
 
-// stage returns when a job's input is in its sandbox. A daemon that is started again meanwhile
-// is asked again.
+// stage returns when a job's input is in its sandbox.
 func (n Node) stage(ctx context.Context, sandbox string, pod *nodeapi.Pod) error {
+	return n.patiently(ctx, func(ctx context.Context, c nodeapi.SandboxesClient) error {
+		_, err := c.Stage(ctx, &nodeapi.StageRequest{Sandbox: sandbox, Pod: pod})
+		return err
+	})
+}
+
+// mounts returns a sandbox's volumes when they are there.
+func (n Node) mounts(ctx context.Context, sandbox string, pod *nodeapi.Pod) (mounts []*nodeapi.Mount, err error) {
+	err = n.patiently(ctx, func(ctx context.Context, c nodeapi.SandboxesClient) error {
+		m, err := c.Mounts(ctx, &nodeapi.MountsRequest{Sandbox: sandbox, Pod: pod})
+		mounts = m.GetMounts()
+		return err
+	})
+	return mounts, err
+}
+
+// patiently makes a call whose answer a start waits for. A daemon that is started again meanwhile
+// is asked again.
+func (n Node) patiently(ctx context.Context, ask func(context.Context, nodeapi.SandboxesClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, stageTimeout)
 	defer cancel()
 	for try := 1; ; try++ {
-		err := n.call(func(c nodeapi.SandboxesClient) error {
-			_, err := c.Stage(ctx, &nodeapi.StageRequest{Sandbox: sandbox, Pod: pod})
-			return err
-		})
+		err := n.call(func(c nodeapi.SandboxesClient) error { return ask(ctx, c) })
 		if status.Code(err) != codes.Unavailable || try == stageTries {
 			return err
 		}

@@ -1,7 +1,7 @@
 // Package runtime is what containerd runs sandboxes of Headstart by: the task service of its runc
 // shim, with one question to the node's daemon before `runc create`, what belongs in this sandbox?
-// No answer keeps a sandbox from starting, but for a job's: its program is not to start before its
-// input is there.
+// No answer keeps a sandbox from starting, but for that of a job, and of a pod with volumes: its program is not to
+// start before they are there.
 package runtime
 
 import (
@@ -36,7 +36,7 @@ type Service struct {
 	mu     sync.Mutex
 	traces map[string]*trace     // of sandboxes created and not yet started
 	pods   map[string]*container // those that the daemon is to be told the end of
-	jobs   map[string]*waiting   // of the jobs that are not started before their input is there
+	jobs   map[string]*waiting   // of those that wait for an input, or for volumes
 	files  map[string][]*os.File // what a container inherits that is being created
 
 	background sync.WaitGroup // what the daemon and the collector are told
@@ -92,6 +92,12 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 	missed := &lapse{bundleUnreadable, unreadable}
 	if unreadable == nil {
 		description, missed = s.prepare(ctx, r, b)
+	}
+	if v := b.facts.Volumes; v != nil && !v.StartLate && r.Checkpoint == "" {
+		if err := withoutVolumes(ctx, r.ID, description, missed); err != nil {
+			s.gone(r.ID)
+			return nil, errgrpc.ToGRPC(err)
+		}
 	}
 	if b.facts.AwaitsInput && r.Checkpoint == "" {
 		if err := withoutInput(ctx, r.ID, description, missed); err != nil {
@@ -153,6 +159,13 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 	s.expectEnd(r.ID, b.facts)
 	if missed != nil {
 		return nil, missed
+	}
+	if b.facts.Volumes != nil {
+		mounts, missed := s.awaitVolumes(ctx, r.ID, b.facts)
+		if missed != nil {
+			return description, missed
+		}
+		description.Mounts = append(description.Mounts, mounts...)
 	}
 	files, missed := s.node.fetch(ctx, r.ID, description)
 	if missed != nil {

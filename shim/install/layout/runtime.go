@@ -28,10 +28,11 @@ var inherited = []string{
 // podAnnotations is the setting that has pods' annotations passed on to the shim.
 const podAnnotations = "pod_annotations"
 
-// withOurs adds those by which the shim knows a job to a list of pods' annotations.
+// withOurs adds those by which the shim knows a job, and volumes, to a list of pods' annotations.
 func withOurs(inherited any) any {
 	list, _ := inherited.([]any)
-	return append(slices.Clone(list), filterapi.AnnotationInput, filterapi.AnnotationReadBy)
+	return append(slices.Clone(list), filterapi.AnnotationInput, filterapi.AnnotationReadBy,
+		filterapi.AnnotationVolumes, filterapi.AnnotationVolumesLate)
 }
 
 // model returns the runtime that ours is modelled on: the default one if it is runc's,

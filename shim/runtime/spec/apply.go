@@ -27,7 +27,7 @@ const MaxConfig = 16 << 20
 // not a specification, it returns an error and no specification. Applying the same d again changes nothing; with an
 // empty d, config is returned as it is.
 //
-// An environment variable replaces one of the same name. A mount is refused where the specification has another one, or
+// An environment variable replaces one of the same name. A volume also replaces the pod's own emptyDir of its name. A mount is refused where the specification has another one, or
 // one that it would hide: that mount is its owner's.
 func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, error) {
 	if err := sb.Check(d); err != nil {
@@ -118,6 +118,9 @@ func addMounts(spec object, sb Sandbox, add []*nodeapi.Mount) error {
 			if strings.HasPrefix(taken+"/", own.Destination+"/") {
 				return fmt.Errorf("mount %q: the specification has a mount of its own there", own.Destination)
 			}
+		}
+		if err := sb.replace(mounts, own); err != nil {
+			return err
 		}
 		raw, err := json.Marshal(own)
 		if err != nil {

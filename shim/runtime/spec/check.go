@@ -51,18 +51,20 @@ type Sandbox struct {
 	Directory string
 	// Roots are the daemon's directories on the node.
 	Roots []string
+	// Volumes are those of its container; nil: it has none.
+	Volumes *Volumes
+	// UID is its pod's, empty outside Kubernetes.
+	UID string
 	// Pins is the directory in which runc finds the mounts' sources, by the last names of their
 	// destinations. The daemon cannot write there.
 	Pins string
 }
 
-// Within returns the root that a source lies below, and the names that lead there from the root, if it is
-// a directory of the sandbox's own, or one in it.
+// Within returns the root that a source lies below, and the names that lead there from the root.
 func (sb Sandbox) Within(source string) (root string, names []string, ok bool) {
 	for _, root := range sb.Roots {
 		if rest, below := strings.CutPrefix(source, root+"/"); below {
-			names := strings.Split(rest, "/")
-			return root, names, slices.Contains(names[max(0, len(names)-2):], sb.Directory)
+			return root, strings.Split(rest, "/"), true
 		}
 	}
 	return "", nil, false
@@ -70,7 +72,8 @@ func (sb Sandbox) Within(source string) (root string, names []string, ok bool) {
 
 // Pin is where runc finds a mount's source.
 func (sb Sandbox) Pin(m *nodeapi.Mount) string {
-	return path.Join(sb.Pins, path.Base(m.GetDestination()))
+	// No name has a dot in it.
+	return path.Join(sb.Pins, strings.ReplaceAll(strings.TrimPrefix(m.GetDestination(), Root), "/", "."))
 }
 
 // Check tells whether d may be applied to the sandbox's specification. Its errors name the mount or
@@ -113,17 +116,28 @@ func (sb Sandbox) Check(d *nodeapi.DescribeResponse) error {
 	return nil
 }
 
-// checkMount allows what a sandbox has of its own, to read. So no sandbox sees what is another's or
-// the node's, whatever the daemon says.
+// checkMount allows what a sandbox has of its own, and the volumes of its namespace, to read. So no sandbox sees
+// what is another's or the node's, whatever the daemon says.
 func (sb Sandbox) checkMount(m *nodeapi.Mount) error {
 	if err := checkPath(m.GetSource()); err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
-	if _, _, ok := sb.Within(m.GetSource()); !ok {
-		return errors.New("source: not a directory of the sandbox's own")
-	}
-	if !destination.MatchString(m.GetDestination()) {
-		return fmt.Errorf("destination: does not match %s", destination)
+	_, names, _ := sb.Within(m.GetSource())
+	if name, is := strings.CutPrefix(m.GetDestination(), volumesRoot); is {
+		if sb.Volumes == nil || !slices.Contains(sb.Volumes.Names, name) {
+			return errors.New("destination: not a volume that the container's annotation names")
+		}
+		if !sb.Volumes.holds(names) {
+			return errors.New("source: not a volume of the sandbox's namespace")
+		}
+	} else {
+		// The sandbox's own are its directories, and those in them.
+		if !slices.Contains(names[max(0, len(names)-2):], sb.Directory) {
+			return errors.New("source: not a directory of the sandbox's own")
+		}
+		if !destination.MatchString(m.GetDestination()) || m.GetDestination()+"/" == volumesRoot {
+			return fmt.Errorf("destination: does not match %s", destination)
+		}
 	}
 	if !m.GetReadOnly() {
 		return errors.New("not read-only")

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
@@ -18,7 +19,7 @@ var containerTypes = []string{
 // The annotations by which containerd's CRI plugin says which pod a container is of.
 // containerd before 1.7 names no uid.
 const (
-	podNamespace  = "io.kubernetes.cri.sandbox-namespace"
+	podNamespace  = nodeapi.NamespaceAnnotation
 	podName       = "io.kubernetes.cri.sandbox-name"
 	podUID        = "io.kubernetes.cri.sandbox-uid"
 	podContainer  = "io.kubernetes.cri.container-name"
@@ -38,6 +39,18 @@ type Facts struct {
 	Job bool
 	// AwaitsInput is true when the program must not start before its input is there.
 	AwaitsInput bool
+	// Volumes are those that the container has, nil for none.
+	Volumes *Volumes
+}
+
+// Volumes are what a container's annotations say of its volumes.
+type Volumes struct {
+	// Namespace is the container's own, which no other one's volumes are mounted in.
+	Namespace string
+	// Names are the volumes' own; empty: the list is none.
+	Names []string
+	// StartLate: the container starts without those that are late.
+	StartLate bool
 }
 
 // Read returns what config, the content of a bundle's config.json, says of its
@@ -65,6 +78,13 @@ func Read(config []byte) (Facts, error) {
 	f.Job = !f.Pause && annotations[filterapi.AnnotationInput] != ""
 	f.AwaitsInput = f.Job && annotations[filterapi.AnnotationReadBy] != filterapi.ReadBySocket
 	f.Pod = pod(annotations)
+	if list := annotations[filterapi.AnnotationVolumes]; list != "" && !f.Pause {
+		f.Volumes = &Volumes{Namespace: annotations[podNamespace], StartLate: annotations[filterapi.AnnotationVolumesLate] == filterapi.LateStart}
+		volumes, _ := reference.ParseVolumes(list) // what is wrong with it, the daemon says
+		for _, v := range volumes {
+			f.Volumes.Names = append(f.Volumes.Names, v.Name)
+		}
+	}
 	f.SystemdCgroup = systemd(linux.CgroupsPath)
 	return f, nil
 }

@@ -39,7 +39,13 @@ func TestRead(t *testing.T) {
 		"job that reads a socket":  {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","headstart.dev/read-by":"socket"}}`, want: Facts{Job: true}},
 		"job without an input":     {config: `{"annotations":{"headstart.dev/input":""}}`},
 		"pause container of a job": {config: `{"annotations":{"headstart.dev/input":"s3://videos/a","io.kubernetes.cri.container-type":"sandbox"}}`, want: Facts{Pause: true}},
-		"no JSON":                  {config: `{`, fails: true},
+		"with volumes": {config: `{"annotations":{"headstart.dev/volumes":"b=s3://models/a/,a=s3://models/","io.kubernetes.cri.sandbox-namespace":"media"}}`, want: Facts{
+			Volumes: &Volumes{Namespace: "media", Names: []string{"b", "a"}},
+		}},
+		"with volumes that may be late": {config: `{"annotations":{"headstart.dev/volumes":"a=s3://models/","headstart.dev/volumes-late":"start"}}`, want: Facts{Volumes: &Volumes{Names: []string{"a"}, StartLate: true}}},
+		"with volumes that are none":    {config: `{"annotations":{"headstart.dev/volumes":"a=/"}}`, want: Facts{Volumes: &Volumes{}}},
+		"pause container of such a pod": {config: `{"annotations":{"headstart.dev/volumes":"a=s3://models/","io.kubernetes.cri.container-type":"sandbox"}}`, want: Facts{Pause: true}},
+		"no JSON":                       {config: `{`, fails: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"encoding/json"
 	"path"
 	"slices"
 	"strings"
@@ -49,6 +50,29 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
+// FuzzApplyVolumes holds for every mount of a specification: it stays as it is, or is the pod's own emptyDir.
+func FuzzApplyVolumes(f *testing.F) {
+	f.Add(emptyDir+"models", "/models", "bind")
+	f.Add(emptyDir+"models/../../kubernetes.io~secret/a", "/models", "bind")
+	f.Add(emptyDir+"models", "/headstart/volumes/models/a", "bind")
+	f.Fuzz(func(t *testing.T, source, destination, kind string) {
+		config, err := json.Marshal(map[string]any{"mounts": []mount{{Source: source, Destination: destination, Type: kind}}})
+		if err != nil {
+			return
+		}
+		got, err := Apply(config, withVolumes, mounted(tree, "models"))
+		if err != nil || strings.HasSuffix(source, emptyDir+"models") && kind == "bind" && path.Clean(source) == source {
+			return
+		}
+		before := value(t, config).(map[string]any)["mounts"].([]any)[0]
+		if d := cmp.Diff(before, value(t, got).(map[string]any)["mounts"].([]any)[0]); d != "" {
+			if len(value(t, got).(map[string]any)["mounts"].([]any)) > 1 {
+				t.Errorf("%q at %q is replaced:\n%s", source, destination, d)
+			}
+		}
+	})
+}
+
 // others is a specification's value without all that Apply may change.
 func others(v any) any {
 	spec := v.(map[string]any)
@@ -73,6 +97,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`))
 	f.Add([]byte(`{"annotations":{"io.kubernetes.cri.sandbox-namespace":"a","io.kubernetes.cri.sandbox-name":"b","io.kubernetes.cri.sandbox-uid":"c"}}`))
 	f.Add([]byte(`{"linux":{"cgroupsPath":"a.slice:b:c"}}`))
+	f.Add([]byte(`{"annotations":{"headstart.dev/volumes":"models=s3://models/a/","headstart.dev/volumes-late":"start"}}`))
 	f.Add([]byte(`{"annotations":[]}`))
 	f.Fuzz(func(t *testing.T, config []byte) {
 		facts, err := Read(config)
