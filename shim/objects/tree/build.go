@@ -1,0 +1,206 @@
+package tree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// placers is how many objects are placed at a time: as many as hide the round trips of small ones. How many
+	// connections they have, the sources say.
+	placers = 32
+	// tries is how often a prefix is listed that changes meanwhile.
+	tries = 3
+)
+
+// Version returns where the present version of a prefix is, once it is whole, and gives it to a pod as the volume of a
+// name. With an empty pod nobody has it: it stays until room is needed.
+func (s *Set) Version(ctx context.Context, of Prefix, pod, volume string) (string, error) {
+	for try := 1; ; try++ {
+		at, err := s.version(ctx, of, pod, volume)
+		if err == nil {
+			return s.path(at), nil
+		}
+		// One that has just been removed is made again.
+		if again := errors.Is(err, ErrChanged) || errors.Is(err, fs.ErrNotExist); !again || try == tries {
+			return "", err
+		}
+	}
+}
+
+func (s *Set) version(ctx context.Context, of Prefix, pod, volume string) (at string, err error) {
+	var objects []Object
+	names := 0
+	if err := s.objects.List(ctx, of, func(o Object) error {
+		if names += len(o.Name); len(objects) == maxObjects || names > maxNames {
+			return tooLarge(of)
+		}
+		objects = append(objects, o)
+		return nil
+	}); err != nil {
+		return "", err
+	}
+	p, err := planOf(of, objects)
+	if err != nil {
+		return "", err
+	}
+	at = filepath.Join(of.Namespace, p.id)
+	take := func() error {
+		if pod != "" {
+			return s.pin(at, pod, volume)
+		}
+		_, err := s.root.Stat(at)
+		return err
+	}
+	if err := take(); !errors.Is(err, fs.ErrNotExist) {
+		return at, err
+	}
+	if err := s.made(ctx, at, of, p); err != nil {
+		return "", err
+	}
+	return at, take()
+}
+
+// flight is a version that is being made.
+type flight struct {
+	users  int
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // valid once done is closed
+}
+
+// made returns when a version is there. It is made once for all who wait, and given up when nobody does.
+func (s *Set) made(ctx context.Context, at string, of Prefix, p plan) error {
+	s.mu.Lock()
+	f := s.flights[at]
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		var work context.Context
+		work, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
+		s.flights[at] = f
+		s.wg.Go(func() {
+			f.err = s.make(work, at, of, p)
+			s.forget(at, f)
+			f.cancel()
+			close(f.done)
+		})
+	}
+	f.users++
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		if f.users--; f.users == 0 {
+			f.cancel()
+			s.forgetLocked(at, f) // whoever comes now begins again
+		}
+		s.mu.Unlock()
+	}()
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Set) forget(at string, f *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(at, f)
+}
+
+func (s *Set) forgetLocked(at string, f *flight) {
+	if s.flights[at] == f {
+		delete(s.flights, at)
+	}
+}
+
+// make makes a version where nobody sees it, and gives it its name when it is whole.
+func (s *Set) make(ctx context.Context, at string, of Prefix, p plan) (err error) {
+	work := s.hide(at)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.root.RemoveAll(work))
+		}
+	}()
+	// The directories above are 0700; these are seen by the function's own user.
+	if err := errors.Join(s.root.MkdirAll(filepath.Join(work, filesName), 0o755), s.root.Mkdir(filepath.Join(work, pinsName), 0o700)); err != nil {
+		return fmt.Errorf("making a volume: %w", err)
+	}
+	files, err := s.root.OpenRoot(filepath.Join(work, filesName))
+	if err != nil {
+		return fmt.Errorf("making a volume: %w", err)
+	}
+	defer files.Close() // nothing is written by it
+	if err := s.fill(ctx, files, of, p); err != nil {
+		return err
+	}
+	err = s.root.Rename(work, at)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrExist) { // the node's other daemon was faster
+		return s.root.RemoveAll(work)
+	}
+	if err != nil {
+		return fmt.Errorf("naming a volume: %w", err)
+	}
+	return nil
+}
+
+// fill makes all that a version has.
+func (s *Set) fill(ctx context.Context, files *os.Root, of Prefix, p plan) error {
+	for _, directory := range p.directories {
+		if err := files.Mkdir(directory, 0o755); err != nil {
+			return fmt.Errorf("making a directory of a volume: %w", err)
+		}
+	}
+	empty := &empties{root: files}
+	g, placing := errgroup.WithContext(ctx)
+	g.SetLimit(placers)
+	for _, o := range p.files {
+		if placing.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			if o.Size == 0 {
+				return empty.place(o.Name)
+			}
+			return s.objects.Place(placing, of, o, files, o.Name)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// empties are the files of a version that have nothing in them. They share inodes, of which a file system has fewer
+// than room.
+type empties struct {
+	root *os.Root
+	mu   sync.Mutex
+	last string // the one that is linked to
+}
+
+func (e *empties) place(name string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last != "" {
+		err := e.root.Link(e.last, name)
+		if !errors.Is(err, unix.EMLINK) { // else the inode has as many links as it can: 65,000 of ext4
+			return err
+		}
+	}
+	f, err := e.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o444)
+	if err != nil {
+		return fmt.Errorf("making an empty file of a volume: %w", err)
+	}
+	e.last = name
+	return f.Close()
+}
