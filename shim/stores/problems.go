@@ -43,10 +43,10 @@ func (o *observed) Fetch(
 }
 
 // List implements source.Lister.
-func (o *observed) List(ctx context.Context, prefix source.Reference, each func(source.Listed) error) error {
+func (o *observed) List(ctx context.Context, prefix source.Reference, each func(string, source.Object) error) error {
 	from, can := o.opened.(source.Lister)
 	if !can {
-		return source.NotListed(o.name)
+		return source.NoLists(o.name)
 	}
 	return o.observe(from.List(ctx, prefix, each))
 }

@@ -28,12 +28,6 @@ func NotFound(store string, ref Reference) *problem.Problem {
 		fmt.Sprintf("store %q has no object %q", store, ref))
 }
 
-// NotListed is a store that does not say which objects it has.
-func NotListed(store string) *problem.Problem {
-	return problem.New(http.StatusBadRequest, "StoreNotAllowed", filterapi.AnnotationStore,
-		fmt.Sprintf("store %q cannot list its objects; only those of kind s3 can", store))
-}
-
 // Changed is an object of which no single version could be read to the end.
 func Changed(store string, ref Reference) *problem.Problem {
 	return problem.New(http.StatusBadGateway, problem.ReasonInputChanged, filterapi.AnnotationInput,

@@ -43,20 +43,6 @@ type Object struct {
 	Fresh time.Duration
 }
 
-// Lister is a Source that knows which objects there are.
-type Lister interface {
-	// List calls each for all objects below a prefix, which is a reference whose key is empty or ends with a slash,
-	// in the order of their keys, and ends with its error. Its other errors are Fetch's.
-	List(ctx context.Context, prefix Reference, each func(Listed) error) error
-}
-
-// Listed is an object in a list. Its version is the one that Fetch tells.
-type Listed struct {
-	Key     string
-	Size    int64
-	Version string
-}
-
 // Unchanged is how a Fetch ends if the object still is of the version that its caller holds. Fresh is as in
 // Object, of this answer.
 type Unchanged struct{ Fresh time.Duration }

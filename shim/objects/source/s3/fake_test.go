@@ -58,6 +58,10 @@ func (s *fakeStore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.before != nil && s.before(w, r) {
 		return
 	}
+	if r.URL.Query().Get("list-type") == "2" {
+		s.list(w, r)
+		return
+	}
 	if !ok {
 		refuse(w, http.StatusNotFound, "NoSuchKey")
 		return

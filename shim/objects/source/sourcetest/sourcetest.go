@@ -67,6 +67,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 		"kept":            kept,
 		"unsized":         unsized,
 		"secret":          secret,
+		"lists":           lists,
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
