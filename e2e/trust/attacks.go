@@ -110,6 +110,7 @@ var Attacks = []Attack{
 	{AnnotationAuthor, Objects, "control-plane/knative", "TestStoresCountForTheirNamespacesOnly", ""},
 	{AnnotationAuthor, Objects, "control-plane/platform/kube", "TestAJobWithWrongAnnotationsIsRefused", ""},
 	{AnnotationAuthor, Objects, "shim/objects/source/s3", "TestFetchStaysInItsBuckets", ""},
+	{AnnotationAuthor, Host, "shim/runtime/spec", "TestAttackOfTheAnnotationAuthorOnOtherMounts", ""},
 	{AnnotationAuthor, Host, "shim/staging", "TestNamesLeadNowhereElse", ""},
 	{AnnotationAuthor, Host, "shim/sandboxes", "TestPodsThatAreRefused", ""},
 	{AnnotationAuthor, Room, "control-plane/admission", "TestTheAPIServerSurvivesHugeValues", Cluster},
@@ -248,6 +249,10 @@ var Attacks = []Attack{
 	{Store, Host, "shim/stores", "TestAttackStoresNameResolvesToTheNodeOrItsMetadata", ""},
 	{Store, Host, "shim/stores", "TestAttackStoresNameResolvesToAPrivateAddress", ""},
 	{Store, Room, "shim/objects/source/http", "TestFetchFails/endless header", ""},
+	{Store, Host, "shim/objects/tree", "TestAttackOfTheStoreByKeys", ""},
+	{Store, Room, "shim/objects/tree", "TestAttackOfTheStoreByManyObjects", ""},
+	{Store, Room, "shim/objects/tree", "TestAttackOfTheStoreByDirectories", ""},
+	{Store, Room, "shim/objects/source/s3", "TestAttackOfTheStoreByLists", ""},
 	{Store, Room, "shim/objects/buffer", "TestGrowthKeepsToTheLimit", ""},
 
 	{Redis, Inputs, "shim/objects/buffer/remote", "TestServerLosesAChunk", ""},

@@ -99,3 +99,38 @@ func (p *provider) brought() []string {
 	defer p.mu.Unlock()
 	return slices.Clone(p.open)
 }
+
+// volumes are those of pods that the control plane has told of.
+type volumes struct {
+	mu       sync.Mutex
+	known    []string
+	released []string
+	fails    error
+}
+
+func (v *volumes) Begin(m *nodeapi.Volumes) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.known = append(v.known, m.GetId())
+}
+
+func (v *volumes) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
+	return sandboxes.Need{Wait: sandboxes.WaitFail, Volumes: func(context.Context) ([]*nodeapi.Mount, error) {
+		if v.fails != nil {
+			return nil, v.fails
+		}
+		return []*nodeapi.Mount{{Source: "/v/" + sb.ID, Destination: "/headstart/volumes/models", ReadOnly: true}}, nil
+	}}, nil
+}
+
+func (v *volumes) Release(id string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.released = append(v.released, id)
+}
+
+func (v *volumes) Sweep(keep func(string) bool) {
+	if !keep(one) || keep("another") {
+		v.Release("another")
+	}
+}

@@ -47,6 +47,8 @@ type Kubelet struct {
 	known bool // the control plane has spoken
 	pods  map[string]*pod
 	jobs  map[string]*nodeapi.Job
+	// volumes are the pods that have volumes.
+	volumes map[string]bool
 	// expected are the first requests of pods that are not known yet.
 	expected map[string]expectation
 }
@@ -121,8 +123,9 @@ func (k *Kubelet) Instances(m *nodeapi.Instances) {
 		k.probe(p)
 	}
 	jobs := k.setJobs(m.GetJobs())
-	before, beforeJobs := k.pods, k.jobs
-	k.pods, k.jobs = now, jobs
+	volumes := k.setVolumes(m.GetVolumes())
+	before, beforeJobs, beforeVolumes := k.pods, k.jobs, k.volumes
+	k.pods, k.jobs, k.volumes = now, jobs, volumes
 	for id, p := range before {
 		if now[id] == nil {
 			p.fail(problem.InstanceGone())
@@ -134,6 +137,11 @@ func (k *Kubelet) Instances(m *nodeapi.Instances) {
 		if jobs[id] == nil {
 			k.config.Jobs.Release(id)
 			k.leave(id)
+		}
+	}
+	for id := range beforeVolumes {
+		if !volumes[id] {
+			k.leave(id) // its containers may have them still
 		}
 	}
 	if first := !k.known; first {
@@ -158,9 +166,21 @@ func (k *Kubelet) setJobs(list []*nodeapi.Job) map[string]*nodeapi.Job {
 	return jobs
 }
 
-// has tells whether the control plane knows the pod, as an instance or as a job; the caller
+// setVolumes has the volumes of the pods fetched, and returns which pods have any; the caller holds mu.
+func (k *Kubelet) setVolumes(list []*nodeapi.Volumes) map[string]bool {
+	volumes := make(map[string]bool, len(list))
+	for _, v := range list {
+		if checkName(v.GetId(), idLimit) == nil {
+			volumes[v.GetId()] = true
+			k.config.Volumes.Begin(v)
+		}
+	}
+	return volumes
+}
+
+// has tells whether the control plane knows the pod, as an instance or as a job, or with volumes; the caller
 // holds mu.
-func (k *Kubelet) has(id string) bool { return k.pods[id] != nil || k.jobs[id] != nil }
+func (k *Kubelet) has(id string) bool { return k.pods[id] != nil || k.jobs[id] != nil || k.volumes[id] }
 
 // SaysJob tells whether the pod is a job by what its containers say. The control plane's word
 // may come after that.
@@ -211,6 +231,9 @@ func (k *Kubelet) sweep() {
 	for id := range k.jobs {
 		known[nodeapi.SandboxDirectory(id)] = true
 	}
+	for id := range k.volumes {
+		known[nodeapi.SandboxDirectory(id)] = true
+	}
 	now := time.Now()
 	before := now
 	if k.config.Succeeds {
@@ -220,6 +243,9 @@ func (k *Kubelet) sweep() {
 		return known[dir] || !since.Before(before) || held && !since.Before(now.Add(-forgotten))
 	}); err != nil {
 		k.config.Log.Error("what pods left cannot be removed", "error", err)
+	}
+	if k.config.Volumes != nil {
+		k.config.Volumes.Sweep(func(dir string) bool { return known[dir] || k.tree.has(dir) })
 	}
 }
 
@@ -262,6 +288,19 @@ func (k *Kubelet) starting(r *nodeapi.StageRequest) (*needs, error) {
 	n, err := k.bring(k.podSandbox(id, true, true))
 	if err != nil {
 		return nil, status.Error(codes.FailedPrecondition, "the pod has no directory for its input")
+	}
+	return n, nil
+}
+
+// making is asked by the shim of a pod's container that has been described.
+func (k *Kubelet) making(r *nodeapi.MountsRequest) (*needs, error) {
+	id, err := podID(r.GetPod())
+	if err != nil {
+		return nil, err
+	}
+	n, err := k.bring(k.podSandbox(id, k.SaysJob(id), true))
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, "the pod has no directory of its own")
 	}
 	return n, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
@@ -85,9 +86,9 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 	if err := l.tree.make(in.id); err != nil {
 		return nil, err
 	}
-	var annotations map[string]string
+	annotations := l.beginVolumes(m)
 	if in.job {
-		if annotations, err = l.beginJob(whole, m.GetJob()); err != nil {
+		if err := l.beginJob(whole, m.GetJob(), annotations); err != nil {
 			return nil, err
 		}
 	}
@@ -98,28 +99,51 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 	l.mu.Lock()
 	in.needs, in.traceparent = n, tracing.Traceparent(ctx)
 	l.mu.Unlock()
-	return l.containers.Create(ctx, Spec{
+	c, err := l.containers.Create(ctx, Spec{
 		ID: in.id, Function: in.function, Image: f.GetImage(), Command: f.GetCommand(), Args: f.GetArgs(),
 		Env:            f.GetEnv(),
 		CPULimitMillis: f.GetCpuLimitMillis(), MemoryLimit: f.GetMemoryLimit(), Annotations: annotations,
 	})
+	if unmet := n.failed(); err != nil && unmet != nil {
+		return nil, unmet // what the shim was told, in its own words
+	}
+	return c, err
 }
 
-// beginJob has a job's input fetched from now on, and returns what the shim is to know of it.
-func (l *Local) beginJob(ctx context.Context, j *nodeapi.Job) (annotations map[string]string, err error) {
+// beginVolumes has a sandbox's volumes fetched from now on, and returns what the shim is to know of them.
+func (l *Local) beginVolumes(m *nodeapi.StartInstance) map[string]string {
+	v := m.GetVolumes()
+	if v == nil {
+		return map[string]string{}
+	}
+	l.config.Volumes.Begin(v)
+	var list []string
+	for _, one := range v.GetVolumes() {
+		list = append(list, one.GetName()+"="+one.GetPrefix())
+	}
+	namespace, _, _ := strings.Cut(m.GetFunction().GetName(), "/")
+	annotations := map[string]string{filterapi.AnnotationVolumes: strings.Join(list, ","), nodeapi.NamespaceAnnotation: namespace}
+	if v.GetStartLate() {
+		annotations[filterapi.AnnotationVolumesLate] = filterapi.LateStart
+	}
+	return annotations
+}
+
+// beginJob has a job's input fetched from now on, and adds what the shim is to know of it.
+func (l *Local) beginJob(ctx context.Context, j *nodeapi.Job, annotations map[string]string) error {
 	inputs, err := l.tree.inputs(j.GetId())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.config.Jobs.Begin(ctx, j, inputs)
 	if j.GetInput() == "" {
-		return nil, nil
+		return nil
 	}
-	annotations = map[string]string{filterapi.AnnotationInput: j.GetInput()}
+	annotations[filterapi.AnnotationInput] = j.GetInput()
 	if j.GetBySocket() {
 		annotations[filterapi.AnnotationReadBy] = filterapi.ReadBySocket
 	}
-	return annotations, nil
+	return nil
 }
 
 // startJob starts the program, once its needs are there.

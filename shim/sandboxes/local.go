@@ -97,6 +97,9 @@ func (l *Local) adopt(ctx context.Context) error {
 	if err := l.tree.sweep(func(dir string, _ bool, _ time.Time) bool { return l.instances[dir] != nil }); err != nil {
 		return err
 	}
+	if l.config.Volumes != nil {
+		l.config.Volumes.Sweep(l.tree.has)
+	}
 	// Last: they report, and change the map.
 	for in, c := range adopted {
 		l.wg.Go(func() { l.watch(in, c) })
@@ -250,6 +253,16 @@ func (l *Local) starting(r *nodeapi.StageRequest) (*needs, error) {
 	in := l.runs[r.GetSandbox()]
 	if in == nil || !in.job || in.needs == nil {
 		return nil, status.Error(codes.NotFound, "not a job of this node's daemon")
+	}
+	return in.needs, nil
+}
+
+func (l *Local) making(r *nodeapi.MountsRequest) (*needs, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in := l.runs[r.GetSandbox()]
+	if in == nil || in.needs == nil {
+		return nil, status.Error(codes.NotFound, "not an instance of this node's daemon")
 	}
 	return in.needs, nil
 }

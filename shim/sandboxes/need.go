@@ -32,8 +32,11 @@ type Need struct {
 	Traceparent string
 	Wait        Wait
 	// Await returns when the need is there, or the *problem.Problem for which it will not be. It
-	// is nil with WaitNo.
+	// is nil with WaitNo, and if no program's start waits.
 	Await func(ctx context.Context) error
+	// Volumes returns mounts that are there later than the sandbox's own directories, or the *problem.Problem for which
+	// the sandbox's container is not to be created; nil: there are none.
+	Volumes func(ctx context.Context) ([]*nodeapi.Mount, error)
 }
 
 // Provider brings the needs of one kind.
@@ -52,6 +55,15 @@ type Jobs interface {
 	// Begin has a job's input fetched; ctx is for its trace only. inputs is where the job's
 	// sandbox sees its inputs, nil while there is none.
 	Begin(ctx context.Context, j *nodeapi.Job, inputs *staging.Dir)
+}
+
+// Volumes bring the volumes of sandboxes.
+type Volumes interface {
+	Provider
+	// Begin has a sandbox's volumes fetched from now on.
+	Begin(m *nodeapi.Volumes)
+	// Sweep lets go of those of sandboxes that are no more, as keep says by their directories.
+	Sweep(keep func(directory string) bool)
 }
 
 // Sandbox is what a provider knows of a sandbox.
@@ -96,7 +108,7 @@ func (n *needs) await(ctx context.Context) (err error) {
 		n.failure = err
 	}()
 	for _, need := range n.all {
-		if need.Wait == WaitNo {
+		if need.Wait == WaitNo || need.Await == nil {
 			continue
 		}
 		if err := need.Await(ctx); err != nil && need.Wait == WaitFail {
@@ -104,6 +116,26 @@ func (n *needs) await(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// volumes returns the mounts that a container is created with besides those that are described.
+func (n *needs) volumes(ctx context.Context) (all []*nodeapi.Mount, err error) {
+	defer func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.failure = err
+	}()
+	for _, need := range n.all {
+		if need.Volumes == nil {
+			continue
+		}
+		mounts, err := need.Volumes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, mounts...)
+	}
+	return all, nil
 }
 
 // failed is why the program was not to start, nil if nothing is known against it.

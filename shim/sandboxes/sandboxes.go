@@ -41,6 +41,8 @@ type Config struct {
 	Providers []Provider
 	// Jobs bring the inputs of jobs; nil: the node has none.
 	Jobs Jobs
+	// Volumes bring the volumes of sandboxes; nil: the node has none.
+	Volumes Volumes
 	// Succeeds: another daemon has the sandboxes, too, and still ends its requests, whose
 	// inputs are in Dir.
 	Succeeds bool
@@ -56,6 +58,8 @@ type runtime interface {
 	enter(*nodeapi.DescribeRequest) (n *needs, traceparent string, err error)
 	// starting is asked what a container needs whose program is to start.
 	starting(*nodeapi.StageRequest) (*needs, error)
+	// making is asked what a container needs that is being made and has been described.
+	making(*nodeapi.MountsRequest) (*needs, error)
 	// left is told of a container that is gone.
 	left(*nodeapi.GoneRequest) error
 	// awaited is told that a request waits for an instance, until done is called.
@@ -106,6 +110,9 @@ func open(c Config) (*Set, error) {
 	}
 	if c.Jobs != nil {
 		c.Providers = append([]Provider{c.Jobs}, c.Providers...)
+	}
+	if c.Volumes != nil {
+		c.Providers = append(c.Providers, c.Volumes)
 	}
 	s := &Set{config: c, tree: t, handing: handing{of: map[string]*needs{}},
 		instances: map[string]*instance{}, gone: map[string]departure{}}
@@ -250,14 +257,31 @@ func (s *Set) Stage(ctx context.Context, r *nodeapi.StageRequest) (*nodeapi.Stag
 	if err != nil {
 		return nil, err
 	}
-	err = n.await(ctx)
-	switch {
-	case err == nil:
-		return &nodeapi.StageResponse{}, nil
-	case ctx.Err() != nil:
-		return nil, status.FromContextError(ctx.Err()).Err()
+	if err := n.await(ctx); err != nil {
+		return nil, unmet(ctx, err)
 	}
-	return nil, status.Error(codes.FailedPrecondition, problem.Of(err).Error())
+	return &nodeapi.StageResponse{}, nil
+}
+
+// Mounts answers with a container's volumes. Of one that cannot be had it has words for the function's owner.
+func (s *Set) Mounts(ctx context.Context, r *nodeapi.MountsRequest) (*nodeapi.MountsResponse, error) {
+	n, err := s.runtime.making(r)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := n.volumes(ctx)
+	if err != nil {
+		return nil, unmet(ctx, err)
+	}
+	return &nodeapi.MountsResponse{Mounts: mounts}, nil
+}
+
+// unmet says of a need that it cannot be had.
+func unmet(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return status.Error(codes.FailedPrecondition, problem.Of(err).Error())
 }
 
 // Gone lets go of a container.

@@ -264,6 +264,12 @@ func (t *tree) list() ([]fs.DirEntry, error) {
 	return all, nil
 }
 
+// has tells whether there is a directory of that name.
+func (t *tree) has(dir string) bool {
+	_, err := t.root.Stat(dir)
+	return err == nil
+}
+
 // forgotten notes that nobody knows the sandbox any more, from now on.
 func (t *tree) forgotten(id string) {
 	now := time.Now()

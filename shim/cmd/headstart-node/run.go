@@ -27,6 +27,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/tree"
 	"github.com/headstart-mesh/headstart/shim/peers"
 	"github.com/headstart-mesh/headstart/shim/probe"
 	"github.com/headstart-mesh/headstart/shim/proxy"
@@ -34,6 +35,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/stores"
 	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
+	"github.com/headstart-mesh/headstart/shim/volume"
 )
 
 const (
@@ -42,6 +44,8 @@ const (
 	// drainTimeout is how long a daemon that another has taken over from has for the requests
 	// that wait in it. The chart's terminationGracePeriodSeconds is longer.
 	drainTimeout = 25 * time.Second
+	// volumesDir has the versions of volumes. Shims know them by this name.
+	volumesDir = "volumes"
 )
 
 // run is the node, from the stores to the gateway: first what fetches and starts,
@@ -97,12 +101,24 @@ func run(ctx context.Context, c config) (err error) {
 		Job:     func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
 		Caller:  func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
 		Metrics: functionapi.NewMetrics(registry), Log: log})
+	placed := &volume.Direct{Source: allowed.Source, Path: c.state(volumesDir)}
+	if c.platform == platformKubernetes {
+		placed.Spared = volume.Spared
+	}
+	versions, err := tree.Open(placed.Path, placed, kept.Succeeds)
+	if err != nil {
+		return err
+	}
+	defer versions.Close()
+	placed.Drop = versions.Drop
+	volumes := volume.New(versions, log)
+	defer volumes.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
 	platform, err = c.open(ctx, below{node: me.name, otlp: c.otlpCredentials(me), functions: functions,
 		uplink: up, jobs: jobs, registry: registry,
 		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
-			Providers: []sandboxes.Provider{sockets}, Jobs: jobs, OTLP: c.shimsOTLP(), Log: log}, log: log})
+			Providers: []sandboxes.Provider{sockets}, Jobs: jobs, Volumes: volumes, OTLP: c.shimsOTLP(), Log: log}, log: log})
 	if err != nil {
 		return err
 	}

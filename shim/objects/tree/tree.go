@@ -166,6 +166,22 @@ func (s *Set) pin(at, pod, volume string) error {
 	return s.root.WriteFile(filepath.Join(pins, volume), nil, 0o600)
 }
 
+// Sweep takes all versions from the pods that keep does not want.
+func (s *Set) Sweep(keep func(pod string) bool) error {
+	return s.each(func(at string) error {
+		pods, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		for _, pod := range pods {
+			if !keep(pod.Name()) {
+				err = errors.Join(err, s.root.RemoveAll(filepath.Join(at, pinsName, pod.Name())))
+			}
+		}
+		return err
+	})
+}
+
 // Release takes all versions from a pod that is no more. They stay, for the next one.
 func (s *Set) Release(pod string) error {
 	return s.each(func(at string) error { return s.root.RemoveAll(filepath.Join(at, pinsName, pod)) })
