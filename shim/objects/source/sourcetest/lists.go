@@ -44,7 +44,8 @@ func lists(t *testing.T, store Store) {
 			got[strings.TrimPrefix(prefix+name, "llama/")] = o
 			return nil
 		})
-		if err != nil || len(got) != count {
+		// All of the bucket has what other tests left as well.
+		if err != nil || len(got) < count || prefix != "" && len(got) > count {
 			t.Errorf("%q has %d objects, %v", prefix, len(got), err)
 		}
 		if d := cmp.Diff(want, got); prefix == "llama/" && d != "" {
