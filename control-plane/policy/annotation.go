@@ -167,9 +167,9 @@ var table = []Annotation{
 		set: func(p *Policy, v value) { p.Path = v.text },
 	},
 	{
-		Key: KeyStore, On: Functions | Jobs | Templates, Kind: Name, Not: notStore, Default: DefaultStore, Example: "archive",
-		Meaning: storeMeaning,
-		set:     func(p *Policy, v value) { p.Store = v.text },
+		Key: KeyStore, On: Functions | Jobs | Templates, Kind: Name, Not: notStore, Default: DefaultStore,
+		Example: "archive", Meaning: storeMeaning,
+		set: func(p *Policy, v value) { p.Store = v.text },
 	},
 	{
 		Key: KeyInputLimit, On: Functions | Jobs, Kind: Bytes, Default: quantity.Format(DefaultInputLimit),
@@ -313,8 +313,8 @@ func (a Annotation) Bounds() string {
 	case Namespaces:
 		return fmt.Sprintf("%d namespaces, without spaces", MaxCallers)
 	case Prefixes:
-		return fmt.Sprintf("%d volumes, without spaces between; names are DNS labels; prefixes end with `/` and have no comma",
-			reference.MaxVolumes)
+		return fmt.Sprintf("%d volumes, without spaces between; names are DNS labels; "+
+			"prefixes end with `/` and have no comma", reference.MaxVolumes)
 	}
 	return ""
 }

@@ -47,13 +47,19 @@ func (p *Policy) checkVolumes(given string, st stores.Stores) (errs field.Errors
 		return nil
 	}
 	if store.Kind != stores.KindS3 {
-		return field.Errors{{Field: KeyVolumes, Value: given, Problem: "cannot be read from store " + store.Name + ", which has no lists of objects",
-			Fix: "name a store of the kind s3 in " + KeyStore}}
+		return field.Errors{{
+			Field: KeyVolumes, Value: given,
+			Problem: "cannot be read from store " + store.Name + ", which has no lists of objects",
+			Fix:     "name a store of the kind s3 in " + KeyStore,
+		}}
 	}
 	for _, v := range p.Volumes.List {
 		if !store.Allows(v.Prefix.Bucket) {
-			return field.Errors{{Field: KeyVolumes, Value: given, Problem: "reads a bucket that store " + store.Name + " does not allow",
-				Fix: "use " + oneOf(store.Buckets) + ", or ask the operator to allow it"}}
+			return field.Errors{{
+				Field: KeyVolumes, Value: given,
+				Problem: "reads a bucket that store " + store.Name + " does not allow",
+				Fix:     "use " + oneOf(store.Buckets) + ", or ask the operator to allow it",
+			}}
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 // directoryNameLimit is the longest name that a directory can have, in bytes.
 const directoryNameLimit = 255
 
-// NamespaceAnnotation is that of a container by which its shim knows the namespace. containerd's CRI plugin sets it, and
-// so does a daemon that has its own sandboxes made.
+// NamespaceAnnotation is that of a container by which its shim knows the namespace. containerd's CRI plugin sets it,
+// and so does a daemon that has its own sandboxes made.
 const NamespaceAnnotation = "io.kubernetes.cri.sandbox-namespace"
 
 // SandboxID is the id of the pod's sandbox, as the control plane has it, and as the kubelet names

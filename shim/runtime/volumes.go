@@ -12,7 +12,8 @@ import (
 )
 
 // awaitVolumes returns the mounts of a container's volumes when these are there. runc knows no mounts but those
-// that a container is created with, so the wait comes before. A container that may start without its volumes has no lapse.
+// that a container is created with, so the wait comes before. A container that may start without its volumes has no
+// lapse.
 func (s *Service) awaitVolumes(ctx context.Context, id string, of spec.Facts) ([]*nodeapi.Mount, *lapse) {
 	s.expectInput(id, of.Pod)
 	defer s.forgetInput(id)
@@ -38,7 +39,9 @@ func withoutVolumes(ctx context.Context, id string, d *nodeapi.DescribeResponse,
 	why := "the node's daemon does not know it"
 	switch {
 	case missed != nil:
-		log.G(ctx).WithError(missed.cause).WithField("sandbox", id).WithField("reason", missed.reason).Error("a container is not made without its volumes")
+		log.G(ctx).WithError(missed.cause).WithField("sandbox", id).WithField("reason", missed.reason).Error(
+			"a container is not made without its volumes",
+		)
 		if why = missed.reason; why == volumesMissing {
 			why = whyNot(missed.cause)
 		}

@@ -122,7 +122,9 @@ func (l *Local) beginVolumes(m *nodeapi.StartInstance) map[string]string {
 		list = append(list, one.GetName()+"="+one.GetPrefix())
 	}
 	namespace, _, _ := strings.Cut(m.GetFunction().GetName(), "/")
-	annotations := map[string]string{filterapi.AnnotationVolumes: strings.Join(list, ","), nodeapi.NamespaceAnnotation: namespace}
+	annotations := map[string]string{
+		filterapi.AnnotationVolumes: strings.Join(list, ","), nodeapi.NamespaceAnnotation: namespace,
+	}
 	if v.GetStartLate() {
 		annotations[filterapi.AnnotationVolumesLate] = filterapi.LateStart
 	}

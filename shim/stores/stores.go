@@ -103,7 +103,8 @@ func (s *Stores) replace(list []*nodeapi.Store) {
 		}
 		credentials := s.credentials(c)
 		src, err := newSource(c, credentials)
-		next[c.GetName()] = &store{config: c, credentials: credentials, source: &observed{opened: src, name: c.GetName()}, err: err}
+		next[c.GetName()] = &store{config: c, credentials: credentials,
+			source: &observed{opened: src, name: c.GetName()}, err: err}
 	}
 	for _, gone := range s.open {
 		if gone.err == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// Spared is which part of a node's disk stays free on Kubernetes, a fifth: the kubelet removes pods when there is less than
-// a tenth, and images when there is less than 15 %.
+// Spared is which part of a node's disk stays free on Kubernetes, a fifth: the kubelet removes pods when there is less
+// than a tenth, and images when there is less than 15 %.
 const Spared = 5
 
 // Direct places objects as they come from their stores. It implements tree.Objects.
@@ -108,8 +108,8 @@ func (d *Direct) reserve(f *os.File, size int64) error {
 			return failed
 		}
 		if !dropped {
-			return source.Because(problem.New(http.StatusInsufficientStorage, "VolumeNoRoom", filterapi.AnnotationVolumes,
-				"the node's disk has no room for a volume, and no volume is unused"), err)
+			return source.Because(problem.New(http.StatusInsufficientStorage, "VolumeNoRoom",
+				filterapi.AnnotationVolumes, "the node's disk has no room for a volume, and no volume is unused"), err)
 		}
 	}
 }

@@ -91,7 +91,8 @@ func (p *pod) bring(v *volume) *try {
 		defer close(t.done)
 		began := time.Now()
 		t.path, t.err = p.set.versions.Version(p.over, of, p.directory(), v.Name)
-		log := p.set.log.With("pod", p.about.GetName(), "volume", v.Name, "prefix", v.Prefix.String(), "took", time.Since(began))
+		log := p.set.log.With("pod", p.about.GetName(), "volume", v.Name, "prefix", v.Prefix.String(),
+			"took", time.Since(began))
 		switch {
 		case t.err == nil:
 			log.Info("a volume is there")
@@ -145,7 +146,8 @@ func (t *try) now(v *volume, wait time.Duration) (path string, err error) {
 		return t.path, ofVolume(t.err)
 	default:
 		return "", problem.New(http.StatusGatewayTimeout, "VolumeLate", filterapi.AnnotationVolumesWait, fmt.Sprintf(
-			"volume %s is not there after %s, which %s allows; the node goes on fetching %s", v.Name, wait, filterapi.AnnotationVolumesWait, v.Prefix))
+			"volume %s is not there after %s, which %s allows; the node goes on fetching %s",
+			v.Name, wait, filterapi.AnnotationVolumesWait, v.Prefix))
 	}
 }
 

@@ -26,7 +26,8 @@ const (
 )
 
 var errUnknown = problem.New(http.StatusServiceUnavailable, "VolumesUnknown", "",
-	"the control plane has not told this node of the pod's volumes; `headstart status` shows whether it runs and has this node")
+	"the control plane has not told this node of the pod's volumes; "+
+		"`headstart status` shows whether it runs and has this node")
 
 // Versions have the volumes' versions on the node's disk.
 type Versions interface {

@@ -118,7 +118,8 @@ func run(ctx context.Context, c config) (err error) {
 	platform, err = c.open(ctx, below{node: me.name, otlp: c.otlpCredentials(me), functions: functions,
 		uplink: up, jobs: jobs, registry: registry,
 		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
-			Providers: []sandboxes.Provider{sockets}, Jobs: jobs, Volumes: volumes, OTLP: c.shimsOTLP(), Log: log}, log: log})
+			Providers: []sandboxes.Provider{sockets}, Jobs: jobs, Volumes: volumes,
+			OTLP: c.shimsOTLP(), Log: log}, log: log})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -132,7 +131,9 @@ func (s *Set) make(ctx context.Context, at string, of Prefix, p plan) (err error
 		}
 	}()
 	// The directories above are 0700; these are seen by the function's own user.
-	if err := errors.Join(s.root.MkdirAll(filepath.Join(work, filesName), 0o755), s.root.Mkdir(filepath.Join(work, pinsName), 0o700)); err != nil {
+	err = errors.Join(s.root.MkdirAll(filepath.Join(work, filesName), 0o755),
+		s.root.Mkdir(filepath.Join(work, pinsName), 0o700))
+	if err != nil {
 		return fmt.Errorf("making a volume: %w", err)
 	}
 	files, err := s.root.OpenRoot(filepath.Join(work, filesName))
@@ -160,7 +161,6 @@ func (s *Set) fill(ctx context.Context, files *os.Root, of Prefix, p plan) error
 			return fmt.Errorf("making a directory of a volume: %w", err)
 		}
 	}
-	empty := &empties{root: files}
 	g, placing := errgroup.WithContext(ctx)
 	g.SetLimit(placers)
 	for _, o := range p.files {
@@ -169,7 +169,7 @@ func (s *Set) fill(ctx context.Context, files *os.Root, of Prefix, p plan) error
 		}
 		g.Go(func() error {
 			if o.Size == 0 {
-				return empty.place(o.Name)
+				return empty(files, o.Name)
 			}
 			return s.objects.Place(placing, of, o, files, o.Name)
 		})
@@ -180,27 +180,11 @@ func (s *Set) fill(ctx context.Context, files *os.Root, of Prefix, p plan) error
 	return context.Cause(ctx)
 }
 
-// empties are the files of a version that have nothing in them. They share inodes, of which a file system has fewer
-// than room.
-type empties struct {
-	root *os.Root
-	mu   sync.Mutex
-	last string // the one that is linked to
-}
-
-func (e *empties) place(name string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.last != "" {
-		err := e.root.Link(e.last, name)
-		if !errors.Is(err, unix.EMLINK) { // else the inode has as many links as it can: 65,000 of ext4
-			return err
-		}
-	}
-	f, err := e.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o444)
+// empty makes a file with nothing in it. Each has an inode of its own: one inode has no more than 65,000 links.
+func empty(files *os.Root, name string) error {
+	f, err := files.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o444)
 	if err != nil {
 		return fmt.Errorf("making an empty file of a volume: %w", err)
 	}
-	e.last = name
 	return f.Close()
 }

@@ -37,7 +37,8 @@ type plan struct {
 // tooLarge is said of a volume with more than a node takes.
 func tooLarge(of Prefix) error {
 	return problem.New(http.StatusRequestEntityTooLarge, "VolumeTooLarge", filterapi.AnnotationVolumes, fmt.Sprintf(
-		"%s has more than %d objects or directories, or names of more than %d MiB; name a prefix with fewer, or put them into one object", of.Prefix, maxObjects, maxNames>>20))
+		"%s has more than %d objects or directories, or names of more than %d MiB; "+
+			"name a prefix with fewer, or put them into one object", of.Prefix, maxObjects, maxNames>>20))
 }
 
 // planOf makes a plan of all objects of a prefix. Each has to be a file: one that cannot be refuses the volume, since a
@@ -132,5 +133,6 @@ func unusable(name string) string {
 
 func unusableKey(of Prefix, name, why string) error {
 	return problem.New(http.StatusUnprocessableEntity, "VolumeKeyUnusable", filterapi.AnnotationVolumes, fmt.Sprintf(
-		"the key %.200q below %s cannot be a file: it %s; rename the object, or name a prefix without it", name, of.Prefix, why))
+		"the key %.200q below %s cannot be a file: it %s; rename the object, or name a prefix without it",
+		name, of.Prefix, why))
 }

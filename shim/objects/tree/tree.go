@@ -106,7 +106,8 @@ func (s *Set) sweep() error {
 	before, err := s.root.ReadFile(bootName)
 	same := err == nil && string(before) == string(boot)
 	if err := s.each(func(at string) error {
-		if _, err := s.root.Stat(filepath.Join(at, pinsName)); same && err == nil && !strings.HasPrefix(filepath.Base(at), hidden) {
+		_, err := s.root.Stat(filepath.Join(at, pinsName))
+		if same && err == nil && !strings.HasPrefix(filepath.Base(at), hidden) {
 			return nil
 		}
 		return s.root.RemoveAll(at)

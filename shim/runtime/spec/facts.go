@@ -79,7 +79,8 @@ func Read(config []byte) (Facts, error) {
 	f.AwaitsInput = f.Job && annotations[filterapi.AnnotationReadBy] != filterapi.ReadBySocket
 	f.Pod = pod(annotations)
 	if list := annotations[filterapi.AnnotationVolumes]; list != "" && !f.Pause {
-		f.Volumes = &Volumes{Namespace: annotations[podNamespace], StartLate: annotations[filterapi.AnnotationVolumesLate] == filterapi.LateStart}
+		f.Volumes = &Volumes{Namespace: annotations[podNamespace],
+			StartLate: annotations[filterapi.AnnotationVolumesLate] == filterapi.LateStart}
 		volumes, _ := reference.ParseVolumes(list) // what is wrong with it, the daemon says
 		for _, v := range volumes {
 			f.Volumes.Names = append(f.Volumes.Names, v.Name)

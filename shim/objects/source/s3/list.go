@@ -59,13 +59,17 @@ func (s *Source) List(ctx context.Context, prefix source.Reference, each func(st
 }
 
 // page is one answer of the store, which is asked again if it cannot give one.
-func (s *Source) page(ctx context.Context, prefix source.Reference, in *sdk.ListObjectsV2Input) (out *sdk.ListObjectsV2Output, err error) {
+func (s *Source) page(ctx context.Context, prefix source.Reference, in *sdk.ListObjectsV2Input) (
+	out *sdk.ListObjectsV2Output, err error,
+) {
+	bounded := func(o *sdk.Options) { o.HTTPClient = boundedPages{o.HTTPClient} }
 	for try := 1; ; try++ {
 		err = s.Ask(ctx, prefix, func(ctx context.Context) error {
-			out, err = s.client.ListObjectsV2(ctx, in, func(o *sdk.Options) { o.HTTPClient = boundedPages{o.HTTPClient} })
+			out, err = s.client.ListObjectsV2(ctx, in, bounded)
 			return (&object{Source: s, ref: prefix}).failure(err, false)
 		})
-		if again := problem.ReasonOf(err) == "StoreUnavailable" || problem.ReasonOf(err) == problem.ReasonStoreTimeout; !again || try == listTries {
+		reason := problem.ReasonOf(err)
+		if try == listTries || reason != "StoreUnavailable" && reason != problem.ReasonStoreTimeout {
 			return out, err
 		}
 		select {

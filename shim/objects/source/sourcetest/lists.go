@@ -59,7 +59,8 @@ func lists(t *testing.T, store Store) {
 		t.Errorf("after %d calls: %v", calls, err)
 	}
 	ignore := func(string, source.Object) error { return nil }
-	wantProblem(t, lister.List(t.Context(), source.Reference{Scheme: store.Scheme, Bucket: "other"}, ignore), "StoreNotAllowed", http.StatusForbidden)
+	other := source.Reference{Scheme: store.Scheme, Bucket: "other"}
+	wantProblem(t, lister.List(t.Context(), other, ignore), "StoreNotAllowed", http.StatusForbidden)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	wantProblem(t, lister.List(ctx, store.ref(""), ignore), "InputCancelled", http.StatusServiceUnavailable)
