@@ -144,6 +144,8 @@ func TestAVolumeIsTriedAgain(t *testing.T) {
 		}
 		s.Begin(message(0)) // the control plane repeats itself
 		synctest.Wait()
+		v.mu.Lock()
+		defer v.mu.Unlock()
 		if len(v.asked) < 4 || len(v.asked) > 6 || v.asked[0] == v.asked[1] {
 			t.Errorf("asked for %q", v.asked)
 		}
@@ -184,6 +186,7 @@ func TestAPodThatIsGone(t *testing.T) {
 		if _, err := mounts(t, s); problem.ReasonOf(err) != problem.ReasonInstanceGone || time.Since(began) != time.Second {
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}
+		synctest.Wait()
 		if len(v.released) != 1 || v.released[0] != id {
 			t.Errorf("let go of %q", v.released)
 		}

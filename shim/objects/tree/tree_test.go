@@ -240,6 +240,56 @@ func TestAVersionIsMadeOnceForAllWhoWait(t *testing.T) {
 	}
 }
 
+// Two daemons of a node make, drop and let go of versions at once: what a pod has is whole for as long as it has it.
+func TestTwoDaemonsAgree(t *testing.T) {
+	s, dir := newStore(), t.TempDir()
+	first := open(t, dir, s)
+	second, err := tree.Open(filepath.Join(dir, "volumes"), s, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	want := map[string]string{"config.json": "{}", "7b": "/", "7b/a": "weights", "7b/b": "more", "7b/empty": "", "logs": "/"}
+	var pods, drops sync.WaitGroup
+	over := make(chan struct{})
+	for i, set := range []*tree.Set{first, second, first, second} {
+		pods.Go(func() {
+			for n := range 50 {
+				pod := fmt.Sprint("u", i, "-", n)
+				path, err := set.Version(t.Context(), llama, pod, "models")
+				if errors.Is(err, fs.ErrNotExist) {
+					continue // dropped three times between making and taking it
+				}
+				if err != nil {
+					t.Errorf("pod %s: %v", pod, err)
+					return
+				}
+				if d := cmp.Diff(want, content(t, path)); d != "" {
+					t.Errorf("pod %s has another volume: %s", pod, d)
+				}
+				if err := set.Release(pod); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		drops.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				if _, err := set.Drop(); err != nil {
+					t.Errorf("drop: %v", err)
+				}
+			}
+		})
+	}
+	pods.Wait()
+	close(over)
+	drops.Wait()
+}
+
 // What changes while it is read is listed again; what never stands still fails.
 func TestAPrefixThatChanges(t *testing.T) {
 	s := newStore()
