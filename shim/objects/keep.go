@@ -3,6 +3,8 @@ package objects
 import (
 	"context"
 	"time"
+
+	"github.com/headstart-mesh/headstart/shim/objects/eviction"
 )
 
 const (
@@ -20,6 +22,9 @@ const (
 	EvictedAge   = "age"   // nobody has used it for too long
 )
 
+// order says which object of a place goes first.
+type order = eviction.Policy[Key]
+
 // use is an object after so many uses.
 type use struct {
 	object *object
@@ -27,33 +32,21 @@ type use struct {
 }
 
 // place is where objects of one namespace are kept, in a tier. That of the namespace that has the most goes first: so
-// none loses what it keeps to another one that has more.
+// none loses what it keeps to another one that has more. A place's order has the objects that are in use pinned.
 type place struct{ tier, namespace string }
 
-// shelf is what is kept in a place.
-type shelf struct {
-	order   Order
-	bytes   int64
-	objects int
-}
+// blockSize is what file systems give a file at a time: a small object takes this much of the disk.
+const blockSize = 4096
 
-// Order says what goes first of a shelf. Objects that are in use are pinned; Evict returns one that is not, and
-// forgets it. It is called with the cache's lock.
-type Order interface {
-	Add(k Key, size int64)
-	Hit(k Key)
-	Pin(k Key)
-	Unpin(k Key)
-	Remove(k Key)
-	Evict() (k Key, size int64, ok bool)
-}
+// onDisk is the room that the object takes there.
+func (o *object) onDisk() int64 { return (o.size()/blockSize + 1) * blockSize }
 
 // keep keeps an object that nobody uses any more, nor has open; or lets go of it, if it cannot be kept.
 func (c *Cache) keep(u use, can bool) {
 	c.mu.Lock()
 	defer c.unlock()
 	o := u.object
-	if o.gone || o.pins > 0 || o.uses != u.uses || o.shelf != nil {
+	if o.gone || o.pins > 0 || o.uses != u.uses || o.kept {
 		return // it is in use again, or was
 	}
 	tier, kept := "", false
@@ -64,59 +57,51 @@ func (c *Cache) keep(u use, can bool) {
 		c.drop(o)
 		return
 	}
-	o.shelf, o.since = c.shelf(place{tier, o.key.Namespace}), time.Now()
-	o.shelf.bytes += o.size()
-	o.shelf.objects++
+	o.kept, o.since = true, time.Now()
 	c.kept++
-	if o.ordered {
-		o.shelf.order.Unpin(o.key)
+	if o.order != nil {
+		o.order.Unpin(o.key)
 	} else {
-		o.shelf.order.Add(o.key, o.size())
-		o.ordered = true
+		o.order = c.order(place{tier, o.key.Namespace})
+		o.order.Add(o.key, o.onDisk())
 	}
 	c.evict(tier, c.Buffer.Lacks(tier), EvictedDisk)
 	if c.kept > keptMost {
-		c.evictOne(func(p place, s *shelf) int64 { return int64(s.objects) }, EvictedCount)
+		c.evictOne(func(_ place, of *order) int64 { return int64(of.Candidates()) }, EvictedCount)
 	}
 }
 
-func (c *Cache) shelf(p place) *shelf {
-	s := c.shelves[p]
-	if s == nil {
-		s = &shelf{order: newLRU()}
-		c.shelves[p] = s
+// order is that of a place. The caller holds the lock.
+func (c *Cache) order(p place) *order {
+	of := c.orders[p]
+	if of == nil {
+		of = eviction.New[Key]()
+		c.orders[p] = of
 	}
-	return s
+	return of
 }
 
 // take has an object count for a function, if it was kept. The caller holds the lock.
 func (c *Cache) take(o *object, function string) error {
-	if err := c.Buffer.Use(o.entry, function); err != nil || o.shelf == nil {
+	if err := c.Buffer.Use(o.entry, function); err != nil || !o.kept {
 		return err
 	}
-	order := o.shelf.order
-	c.offShelf(o)
-	order.Hit(o.key)
-	order.Pin(o.key)
-	return nil
-}
-
-// offShelf: an object is not kept for now. The caller holds the lock.
-func (c *Cache) offShelf(o *object) {
-	o.shelf.bytes -= o.size()
-	o.shelf.objects--
-	o.last, o.shelf = o.shelf, nil
+	o.order.Hit(o.key)
+	o.order.Pin(o.key)
+	o.kept = false
 	c.kept--
+	return nil
 }
 
 // leave takes an object out of the order. The caller holds the lock.
 func (c *Cache) leave(o *object) {
-	if o.shelf != nil {
-		c.offShelf(o)
+	if o.kept {
+		o.kept = false
+		c.kept--
 	}
-	if o.ordered {
-		o.last.order.Remove(o.key)
-		o.ordered = false
+	if o.order != nil {
+		o.order.Remove(o.key)
+		o.order = nil
 	}
 }
 
@@ -130,40 +115,42 @@ func (c *Cache) evictFor(tier string, need int64) {
 // evict lets go of so many bytes of what is kept in a tier, or of all. The caller holds the lock.
 func (c *Cache) evict(tier string, need int64, why string) {
 	for need > 0 {
-		size := c.evictOne(func(p place, s *shelf) int64 {
+		o := c.evictOne(func(p place, of *order) int64 {
 			if p.tier != tier {
 				return 0
 			}
-			return s.bytes
+			return of.Bytes()
 		}, why)
-		if size == 0 {
+		if o == nil {
 			return
 		}
-		need -= size
+		need -= o.size()
 	}
 }
 
-// evictOne lets go of one object of the place that has most, and returns its size; 0: of none.
-func (c *Cache) evictOne(has func(place, *shelf) int64, why string) int64 {
-	var from *shelf
+// evictOne lets go of one object of the place that has most, and returns it; nil: of none.
+func (c *Cache) evictOne(has func(place, *order) int64, why string) *object {
+	var from *order
 	var most int64
-	for p, s := range c.shelves {
-		if n := has(p, s); n > most {
-			from, most = s, n
+	for p, of := range c.orders {
+		if of.Len() == 0 {
+			delete(c.orders, p)
+		} else if n := has(p, of); n > most {
+			from, most = of, n
 		}
 	}
 	if from == nil {
-		return 0
+		return nil
 	}
-	k, size, ok := from.order.Evict()
+	k, _, ok := from.Evict()
 	if !ok {
-		return 0
+		return nil
 	}
 	o := c.held(k)
-	o.ordered = false
+	o.order = nil // which has forgotten it
 	c.drop(o)
 	c.Metrics.Evicted(why)
-	return size
+	return o
 }
 
 // sweep looks over what is kept until ctx ends.
@@ -184,7 +171,7 @@ func (c *Cache) sweepOnce() {
 	c.mu.Lock()
 	defer c.unlock()
 	for _, s := range c.slots {
-		if o := s.held; o != nil && o.shelf != nil && time.Since(o.since) >= c.Age {
+		if o := s.held; o != nil && o.kept && time.Since(o.since) >= c.Age {
 			c.drop(o)
 			c.Metrics.Evicted(EvictedAge)
 		}

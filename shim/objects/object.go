@@ -51,10 +51,10 @@ type object struct {
 	asked time.Time
 	said  time.Duration
 	gone  bool // its entry is released, or about to be
-	// shelf is where it is kept, nil if it is not, and since when. ordered: the order of the last shelf has it.
-	shelf, last *shelf
-	since       time.Time
-	ordered     bool
+	// kept: nobody uses it, since when; order is that of the place where it is kept, or was before it was used again.
+	kept  bool
+	since time.Time
+	order *order
 }
 
 // newObject is an object that an input asks for.

@@ -90,9 +90,9 @@ type Cache struct {
 	count  map[string]int // how many of them a function has
 	shares *fair.Share    // and namespaces
 
-	slots   map[Key]*slot
-	shelves map[place]*shelf
-	kept    int // objects on all shelves
+	slots  map[Key]*slot
+	orders map[place]*order
+	kept   int // objects that nobody uses
 	// dead and idle are what unlock has to see to.
 	dead []*buffer.Entry
 	idle []use
@@ -127,7 +127,7 @@ func New(cfg Config) *Cache {
 		cfg.Metrics = quiet{}
 	}
 	c := &Cache{Config: cfg, inputs: map[key]*Input{}, count: map[string]int{}, shares: fair.NewShare(maxInputs),
-		slots: map[Key]*slot{}, shelves: map[place]*shelf{}}
+		slots: map[Key]*slot{}, orders: map[place]*order{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	cfg.Buffer.EvictWith(c.evictFor)
 	if cfg.Age > 0 {

@@ -59,8 +59,8 @@ func New[K comparable]() *Policy[K] { return &Policy[K]{known: map[K]*object[K]{
 // Len is the number of objects that are held.
 func (p *Policy[K]) Len() int { return len(p.known) - p.gone.list.Len() }
 
-// candidates is the number of objects that Evict can give.
-func (p *Policy[K]) candidates() int { return p.Len() - p.pinned }
+// Candidates is the number of objects that Evict can give.
+func (p *Policy[K]) Candidates() int { return p.Len() - p.pinned }
 
 // Bytes is how many bytes Evict can give: those of the objects that are not pinned.
 func (p *Policy[K]) Bytes() int64 { return p.small.bytes + p.main.bytes }
