@@ -195,6 +195,7 @@ var Attacks = []Attack{
 	{Node, Requests, "control-plane/platform/kube", "TestAttackANodeAsksForWhatItCannotSend", ""},
 	{Node, Calls, "control-plane/platform/kube", "TestConformance/ACallerNeedsLeave", ""},
 	{Node, Objects, "shim/peers", "TestAttackANodeAsksForAnotherNamespacesObjects", ""},
+	{Node, Objects, "shim/peers", "TestAttackAnotherNamespaceAsksForWhatANodeHolds", ""},
 	{Node, Objects, "control-plane/platform/kube", "TestAttackANodeMakesItselfATenant", ""},
 	{Node, Inputs, "shim/peers", "TestAttackAPeerLies", ""},
 	{Node, Room, "shim/peers", "TestAttackANodeAsksTooMuch", ""},

@@ -67,11 +67,11 @@ func (c *Cache) look(ctx context.Context, i *Input, ref source.Reference) (*obje
 		return nil, errReleased
 	}
 	s := c.slot(i.key)
-	if o := s.held; !i.lone && o.fits(i.from) && o.suits(i) && time.Since(o.asked) < i.rule.holds(o.said) && o.prolong() {
+	if o := s.held; !i.lone && o.fits(i.from) && o.open(i.request.Alone) && o.suits(i) && time.Since(o.asked) < i.rule.holds(o.said) && o.prolong() {
 		return nil, c.pin(i, o, false)
 	}
 	o := s.next
-	if o == nil || i.lone || o.from != i.from || !o.prolong() {
+	if o == nil || i.lone || o.from != i.from || !o.open(i.request.Alone) || !o.prolong() {
 		o = c.question(ctx, i, ref, s)
 	}
 	o.waiting, i.waits = append(o.waiting, i), o
@@ -124,7 +124,7 @@ func (c *Cache) ask(o *object, lone bool) (held *object) {
 	if s.next == o {
 		s.next = nil
 	}
-	if lone || !s.held.fits(o.from) || s.held.about.Version == "" {
+	if lone || !s.held.fits(o.from) || !s.held.open(o.alone) || s.held.about.Version == "" {
 		return nil
 	}
 	return s.held
@@ -135,18 +135,18 @@ func (o *object) fetch(ctx context.Context, ref source.Reference, held *object) 
 	var unchanged *source.Unchanged
 	err := errRace
 	if held != nil {
-		err = o.from.Fetch(ctx, ref, held.about.Version, func(about source.Object) (io.WriterAt, error) {
+		err = o.bring(ctx, ref, held.about.Version, func(about source.Object) (io.WriterAt, error) {
 			if about.Version == held.about.Version { // the store does not know the question
-				return nil, &source.Unchanged{Fresh: about.Fresh}
+				return nil, &source.Unchanged{Fresh: about.Fresh, From: about.From}
 			}
 			return o.begin(about)
 		})
 		if errors.As(err, &unchanged) {
-			err = o.cache.adopt(o, held, unchanged.Fresh)
+			err = o.cache.adopt(o, held, unchanged)
 		}
 	}
 	if err == errRace {
-		err = o.from.Fetch(ctx, ref, "", o.begin)
+		err = o.bring(ctx, ref, "", o.begin)
 	}
 	if err != nil || unchanged != nil && o.entry == nil {
 		return err
@@ -159,6 +159,33 @@ func (o *object) fetch(ctx context.Context, ref source.Reference, held *object) 
 	return err
 }
 
+// bring fetches the object from a neighbour, or from the store.
+func (o *object) bring(ctx context.Context, ref source.Reference, held string, begin source.Begin) error {
+	store := func(ctx context.Context, begin source.Begin) error {
+		o.cache.mu.Lock()
+		o.alone = true
+		o.cache.mu.Unlock()
+		return o.from.Fetch(ctx, ref, held, begin)
+	}
+	if o.cache.Neighbours == nil || o.alone {
+		return store(ctx, begin)
+	}
+	return o.cache.Neighbours.Fetch(ctx, o.key, held, begin, store)
+}
+
+// open tells whether who asks the store alone may have the object as well. What a neighbour sends is not for another
+// one as long as it arrives: two could wait for each other. The caller holds the lock.
+func (o *object) open(alone bool) bool { return !alone || o.alone || o.complete() }
+
+// says notes how long the answer holds. A neighbour's may be older than the question, by as much as is missing of what
+// the operator lets it hold. The caller holds the lock.
+func (o *object) says(fresh time.Duration, from string) {
+	o.said = fresh
+	if from != "" && o.rule.Fresh > 0 {
+		o.asked = o.asked.Add(min(0, fresh-o.rule.Fresh))
+	}
+}
+
 var (
 	errNoObject = errors.New("the source ended without an object")
 	// errRace: what the store was asked about has gone meanwhile. Nobody sees it.
@@ -166,13 +193,14 @@ var (
 )
 
 // adopt gives pins on what is held to those who wait for o's answer: that it has not changed.
-func (c *Cache) adopt(o, held *object, said time.Duration) error {
+func (c *Cache) adopt(o, held *object, answer *source.Unchanged) error {
 	c.mu.Lock()
 	defer c.unlock()
 	if !held.fits(o.from) || !held.prolong() {
 		return errRace
 	}
-	held.asked, held.said = o.asked, said
+	o.says(answer.Fresh, answer.From)
+	held.asked, held.said = o.asked, o.said
 	for _, i := range o.waiting {
 		i.waits = nil
 		if i.lone = !held.suits(i); !i.lone {
@@ -194,14 +222,14 @@ func (c *Cache) begun(o *object, inputs []*Input) bool {
 		i.waits = nil
 		i.way = WayShared
 		if o.pins == 0 {
-			i.way = WayStore
+			i.way = o.way()
 		}
 		o.hold(i)
 	}
 	if o.pins == 0 {
 		return false
 	}
-	o.said = o.about.Fresh
+	o.says(o.about.Fresh, o.about.From)
 	if o.from != nil {
 		s := c.slot(o.key)
 		if before := s.held; before == nil || !o.asked.Before(before.asked) {

@@ -17,8 +17,12 @@ var ErrNotHeld = errors.New("the node does not have this version of the object")
 // nobody else.
 func (c *Cache) Held(ctx context.Context, k Key, version, function string) (*Input, error) {
 	r := Request{ID: "held:" + rand.Text(), Function: function, Store: k.Store, Reference: k.Reference, Limit: math.MaxInt64}
+	from, err := c.Sources(function, k.Store)
+	if err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
-	if !c.held(k).is(version) {
+	if !c.held(k).is(version, from) {
 		c.mu.Unlock()
 		return nil, ErrNotHeld
 	}
@@ -30,6 +34,7 @@ func (c *Cache) Held(ctx context.Context, k Key, version, function string) (*Inp
 	i := c.start(ctx, cancel, r, func(ctx context.Context, i *Input) error {
 		ref, err := source.ParseReference(k.Reference)
 		if err == nil {
+			i.from = from
 			err = c.join(i, k, ref.Bucket, version)
 		}
 		if err != nil {
@@ -52,16 +57,15 @@ func (c *Cache) join(i *Input, k Key, bucket, version string) error {
 	c.mu.Lock()
 	defer c.unlock()
 	o := c.held(k)
-	if !o.is(version) || !o.suits(i) || !o.prolong() {
+	if !o.is(version, i.from) || !o.suits(i) || !o.prolong() {
 		return ErrNotHeld
 	}
-	i.from = o.from
 	return c.pin(i, o, false)
 }
 
 // is tells whether an object can be had, and is of a version. The caller holds the cache's lock.
-func (o *object) is(version string) bool {
-	return o != nil && o.fits(o.from) && version != "" && o.about.Version == version
+func (o *object) is(version string, from source.Source) bool {
+	return o.fits(from) && version != "" && o.about.Version == version
 }
 
 // follow waits for the end of the fetch of the object that the input has a pin on.

@@ -122,6 +122,24 @@ func (i *Input) NewReader(ctx context.Context) (io.ReadCloser, error) {
 	return i.object.entry.NewReader(ctx), nil
 }
 
+// Await waits until the object, which the caller knows to be there, has bytes at an offset: how many from there on. At
+// its end it is io.EOF. What is there already it tells even if ctx has ended.
+func (i *Input) Await(ctx context.Context, at int64) (int64, error) {
+	return i.object.entry.Await(ctx, at)
+}
+
+// Fresh is how much longer the answer holds that the node has of the store: 0: not any more, below 0: the object is
+// not to be kept. The caller knows the object to be there.
+func (i *Input) Fresh() time.Duration {
+	i.cache.mu.Lock()
+	defer i.cache.mu.Unlock()
+	holds := i.rule.holds(i.object.said)
+	if holds <= 0 {
+		return holds
+	}
+	return max(0, holds-time.Since(i.object.asked))
+}
+
 // Link gives the complete input a file name in a sandbox: see buffer.Entry.
 func (i *Input) Link(ctx context.Context, to *staging.Dir, name string) error {
 	select {

@@ -25,6 +25,7 @@ type object struct {
 	cache  *Cache
 	key    Key
 	from   source.Source
+	rule   Rule
 	cancel context.CancelFunc
 	late   *time.Timer // ends the fetch, if that takes too long
 
@@ -47,6 +48,8 @@ type object struct {
 	waiting []*Input // those who wait for the answer, in their order; nil from then on
 	pins    int
 	uses    int // how many pins there have been
+	// alone: it comes from the store, by this node itself.
+	alone bool
 	// asked is when the store was asked, and said how long it says that its answer holds.
 	asked time.Time
 	said  time.Duration
@@ -59,7 +62,7 @@ type object struct {
 
 // newObject is an object that an input asks for.
 func (c *Cache) newObject(i *Input) *object {
-	return &object{cache: c, key: i.key, from: i.from, answered: make(chan struct{}), done: make(chan struct{})}
+	return &object{cache: c, key: i.key, from: i.from, rule: i.rule, alone: i.request.Alone, answered: make(chan struct{}), done: make(chan struct{})}
 }
 
 var errReleased = problem.New(http.StatusServiceUnavailable, "InputCancelled", "", "nobody waits for the input any more")

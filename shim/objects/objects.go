@@ -47,6 +47,15 @@ type Request struct {
 	Reference string
 	// Limit is the largest size allowed, in bytes.
 	Limit int64
+	// Alone: the node asks the store itself, and no neighbour. It is a neighbour's question.
+	Alone bool
+}
+
+// Neighbours may have what a store is asked for.
+type Neighbours interface {
+	// Fetch is source.Source's, for the namespace that the context is for. What no neighbour has in time, store brings,
+	// which is the Source's own Fetch. What a neighbour says of an object holds for Fresh by the rule of its bucket.
+	Fetch(ctx context.Context, k Key, held string, begin source.Begin, store func(context.Context, source.Begin) error) error
 }
 
 // Outcome is how a fetch ended, for metrics.
@@ -68,6 +77,8 @@ type Config struct {
 	Sources func(function, store string) (source.Source, error)
 	// Rule is what the operator says of a store's bucket; nil: nothing of any.
 	Rule func(store, bucket string) Rule
+	// Neighbours are asked before the store; nil: there are none.
+	Neighbours Neighbours
 	// Buffer is where objects are. The cache is the only one that has entries in it.
 	Buffer *buffer.Buffer
 	// Age is how long an object is kept that nobody uses; 0: not at all.

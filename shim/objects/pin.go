@@ -10,10 +10,19 @@ import (
 // Ways by which an input comes to its object.
 const (
 	WayStore       = "store"       // it was fetched
+	WayPeer        = "peer"        // another node had it, or was about to
 	WayShared      = "shared"      // another request had it fetched at the time
 	WayHit         = "hit"         // the node had it, and knew that it is fresh
 	WayRevalidated = "revalidated" // the node had it, and the store said that it has not changed
 )
+
+// way is that of who has the object fetched.
+func (o *object) way() string {
+	if o.about.From != "" {
+		return WayPeer
+	}
+	return WayStore
+}
 
 // fits tells whether what is held can still be had, and is of the store as it is configured. The caller holds the
 // cache's lock.

@@ -52,7 +52,7 @@ type answer struct {
 func (a *answer) find() (c Copy, said string, err error) {
 	objects, known := a.p.config.Objects, false
 	if a.q.Version != "" {
-		c, known = objects.Held(a.key, a.q.Version)
+		c, known = objects.Held(a.ctx, a.q.Namespace, a.key, a.q.Version)
 	}
 	if !known {
 		if err := a.p.chosen(a.key, a.q); err != nil {
@@ -75,7 +75,7 @@ func (a *answer) find() (c Copy, said string, err error) {
 	case a.q.Version != "" && o.Version != a.q.Version:
 		return c, a.failed(reasonObjectChanged), nil
 	case a.q.Version == "" && o.Version == a.q.Held:
-		return c, a.same(Unchanged{o.Fresh}), nil
+		return c, a.same(Unchanged{Fresh: o.Fresh}), nil
 	}
 	return c, "", nil
 }

@@ -132,7 +132,7 @@ func (p *Peers) ask(ctx context.Context, node string, q question) (s *stream, er
 		return s, err
 	}
 	if kind == frameSame {
-		s.same = &Unchanged{}
+		s.same = &Unchanged{From: node}
 		return s, json.Unmarshal(body, s.same)
 	}
 	s.object, err = parseObject(body)

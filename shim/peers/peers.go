@@ -26,9 +26,10 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/rendezvous"
 )
 
-// Unchanged is how a fetch ends if the version that is held is the one of now. Fresh is as in Object.
+// Unchanged is how a fetch ends if the version that is held is the one of now. Fresh and From are as in Object.
 type Unchanged struct {
 	Fresh time.Duration `json:"fresh,omitempty"`
+	From  string        `json:"-"`
 }
 
 func (*Unchanged) Error() string { return "the object has not changed" }
@@ -55,8 +56,8 @@ type Objects interface {
 	// never another node. It returns as soon as size and version are known: the bytes may still arrive. If the
 	// version that is held is the one of now, it may be an *Unchanged.
 	Get(ctx context.Context, namespace string, k Key, held string) (Copy, error)
-	// Held finds a version of an object that the node has, or is getting.
-	Held(k Key, version string) (Copy, bool)
+	// Held finds a version of an object that the node has, or is getting, for a namespace.
+	Held(ctx context.Context, namespace string, k Key, version string) (Copy, bool)
 }
 
 // Copy is an object on the node, which may still arrive. Who has it must close it.

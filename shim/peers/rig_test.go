@@ -195,7 +195,7 @@ func (n *node) Name(ns, store, ref string) (peers.Key, error) {
 	return peers.Key{Namespace: ns, Store: store, Reference: ref}, nil
 }
 
-func (n *node) Held(k peers.Key, version string) (peers.Copy, bool) {
+func (n *node) Held(_ context.Context, _ string, k peers.Key, version string) (peers.Copy, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, e := range n.entries {
@@ -298,9 +298,18 @@ type site struct {
 	members []*nodeapi.Neighbour
 	nodes   map[string]*node
 	ranked  []string // by who is to be asked for the object
+	// objects are a node's, with their digests.
+	objects func(*node) peers.Objects
+	sum     func([]byte) peers.Digest
 }
 
 func newSite(t testing.TB, size, many int) *site {
+	t.Helper()
+	return newSiteOf(t, size, many, func(n *node) peers.Objects { return n },
+		func(p []byte) peers.Digest { return sha256.Sum256(p) })
+}
+
+func newSiteOf(t testing.TB, size, many int, objects func(*node) peers.Objects, sum func([]byte) peers.Digest) *site {
 	t.Helper()
 	body := make([]byte, size)
 	for i := range body {
@@ -310,7 +319,8 @@ func newSite(t testing.TB, size, many int) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{origin: &origin{version: "v1", body: body}, key: private, ca: peertlstest.New(t), nodes: map[string]*node{}}
+	s := &site{origin: &origin{version: "v1", body: body}, key: private, ca: peertlstest.New(t), nodes: map[string]*node{},
+		objects: objects, sum: sum}
 	var names []string
 	for i := range many {
 		name := fmt.Sprintf("node-%02d", i)
@@ -351,11 +361,11 @@ func (s *site) start(t testing.TB, name string) *node {
 	serverTLS, client := s.ca.Load(t, name, local)
 	n := &node{name: name, origin: s.origin, metrics: prometheus.NewRegistry(), ended: make(chan struct{})}
 	log := slog.New(slog.DiscardHandler)
-	n.peers = peers.New(peers.Config{Node: name, Objects: n, Registry: n.metrics, Log: log,
+	n.peers = peers.New(peers.Config{Node: name, Objects: s.objects(n), Registry: n.metrics, Log: log,
 		Client: func(node, host string) (*tls.Config, error) {
 			return peertls.Named(peertls.ClientFor(client, host), node), nil
 		},
-		Sum: func(p []byte) peers.Digest { return sha256.Sum256(p) }})
+		Sum: s.sum})
 	n.peers.Patient()
 	serverTLS.NextProtos = []string{"http/1.1", peers.Protocol}
 	l, err := serve.TLS("127.0.0.1:0", serverTLS)()

@@ -138,6 +138,8 @@ func (c *config) bind(f *pflag.FlagSet) {
 	)
 	f.DurationVar(&c.cacheAge, "cache-age", 24*time.Hour,
 		"how long an object is kept that no request uses, in room of the buffer that inputs do not need; 0 to keep none")
+	f.BoolVar(&c.cacheShare, "cache-share", false,
+		"share what the node holds with the nodes of its site, and ask them before the stores")
 	f.Int64Var(&c.inputs.Spare, "cache-spare", 20,
 		"percent of the file systems of inputs that stay free beside what is kept")
 	f.StringVar(&c.otlp, "otlp", "", "gRPC target that takes traces (OTLP), for example unix:/run/headstart/otlp.sock; empty for none")

@@ -27,6 +27,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+	"github.com/headstart-mesh/headstart/shim/objects/site"
 	"github.com/headstart-mesh/headstart/shim/objects/tree"
 	"github.com/headstart-mesh/headstart/shim/peers"
 	"github.com/headstart-mesh/headstart/shim/probe"
@@ -86,8 +88,22 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer allowed.Close()
-	fetches := objects.New(objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: kept.Buffer,
-		Age: c.cacheAge, Metrics: objects.NewMetrics(registry)})
+	cached := objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: kept.Buffer,
+		Age: c.cacheAge, Metrics: objects.NewMetrics(registry)}
+	// The other nodes of the site, and what this one has for them.
+	around := peers.Config{Node: me.name, Client: me.peer, Registry: registry, Log: log,
+		Sum: func(block []byte) peers.Digest { return peers.Digest(digest.OfBlock(block)) }}
+	own := &site.Own{Sources: allowed.Source, Rule: allowed.Rule}
+	if c.cacheShare {
+		around.Objects = own
+	}
+	near := peers.New(around)
+	defer near.Close()
+	if c.cacheShare {
+		cached.Neighbours = site.Others{Peers: near}
+	}
+	fetches := objects.New(cached)
+	own.Cache = fetches
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control planes. They are told of the instances from their adoption on.
@@ -145,13 +161,9 @@ func run(ctx context.Context, c config) (err error) {
 	prober := probe.NewProber(probe.Config{Plan: probe.NewPlan(me.name), Asker: probe.NewConnections(me.client),
 		Traffic: traffic, Tell: up.RoundTrips, Registry: registry, Log: log})
 
-	// The other nodes of the site, and what this one has for them.
-	site := peers.New(peers.Config{Node: me.name, Client: me.peer, Registry: registry, Log: log})
-	defer site.Close()
-
 	// What the control plane says goes to all of them.
 	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Ingress: requests,
-		Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: site,
+		Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: near,
 		Register: func() *nodeapi.Register { return c.register(process) }})
 
 	// The ways in: this node's gateway and its filter, the shims, the other nodes.
@@ -172,7 +184,7 @@ func run(ctx context.Context, c config) (err error) {
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
 		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
 	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server, peers.Protocol)),
-		overHTTP(me.admit(site.Beside(requests.Peers())), probe.NewResponder(prober.Plan.Point).Register, peers.Register))
+		overHTTP(me.admit(near.Beside(requests.Peers())), probe.NewResponder(prober.Plan.Point).Register, peers.Register))
 	if c.metricsListen != "" {
 		serve.Go(g, serve.TCP(c.metricsListen, serve.Strangers), overHTTP(serve.Metrics(registry)))
 	}

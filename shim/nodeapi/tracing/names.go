@@ -109,7 +109,7 @@ const (
 	// InputScheme is the scheme of the input reference, such as s3. The reference
 	// itself stays out of spans: object keys may tell of people.
 	InputScheme = attribute.Key("headstart.input.scheme")
-	// InputWay is how the input came to the node: store, shared, hit or revalidated.
+	// InputWay is how the input came to the node: store, peer, shared, hit or revalidated.
 	InputWay = attribute.Key("headstart.input.way")
 	// RelayAddress is host:port of who takes the request in a Relay.
 	RelayAddress = attribute.Key("headstart.relay.address")

@@ -179,9 +179,9 @@ func (e *Entry) NewReaderFrom(ctx context.Context, from int64) io.ReadCloser {
 	return r
 }
 
-// await returns how many bytes the prefix has beyond at, as soon as it has any. It is
+// Await returns how many bytes the prefix has beyond at, as soon as it has any. It is
 // io.EOF at the end of a complete entry.
-func (e *Entry) await(ctx context.Context, at int64) (int64, error) {
+func (e *Entry) Await(ctx context.Context, at int64) (int64, error) {
 	for {
 		n, changed, err := e.state(at)
 		if err != nil || n > 0 {

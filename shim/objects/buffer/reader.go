@@ -124,7 +124,7 @@ func (r *reader) await() (int64, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
 	}
-	return r.entry.await(r.ctx, r.at)
+	return r.entry.Await(r.ctx, r.at)
 }
 
 // explain tells a reader that was closed while it read, and bytes that are missing from

@@ -27,6 +27,14 @@ type Sum [sumSize]byte
 // OfBlock is a block's digest.
 func OfBlock(block []byte) Sum { return blake3.Sum256(block) }
 
+// OfRead is OfBlock of what is read.
+func OfRead(block io.Reader) (sum Sum, err error) {
+	h := blake3.New(len(sum), nil)
+	_, err = io.Copy(h, block)
+	h.Sum(sum[:0])
+	return sum, err
+}
+
 // Digest is what is known of content.
 type Digest struct {
 	Size   int64 // bytes

@@ -41,10 +41,18 @@ type Object struct {
 	// Fresh is how long the answer holds as the store says it: 0: until the store is asked again, below 0:
 	// the object is not to be kept.
 	Fresh time.Duration
+	// From is the node that has answered in place of the store; empty: the store itself.
+	From string
 }
 
-// Unchanged is how a Fetch ends if the object still is of the version that its caller holds. Fresh is as in
+// Begin takes what is known of an object, and returns where its bytes go.
+type Begin = func(Object) (io.WriterAt, error)
+
+// Unchanged is how a Fetch ends if the object still is of the version that its caller holds. Fresh and From are as in
 // Object, of this answer.
-type Unchanged struct{ Fresh time.Duration }
+type Unchanged struct {
+	Fresh time.Duration
+	From  string
+}
 
 func (*Unchanged) Error() string { return "the object has not changed" }
