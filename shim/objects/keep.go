@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/eviction"
 )
 
@@ -65,9 +66,13 @@ func (c *Cache) keep(u use, can bool) {
 		o.order = c.order(place{tier, o.key.Namespace})
 		o.order.Add(o.key, o.onDisk())
 	}
+	if _, named := o.entry.Outside(); named {
+		o.named = true
+		o.order.Pin(o.key)
+	}
 	c.evict(tier, c.Buffer.Lacks(tier), EvictedDisk)
-	if c.kept > keptMost {
-		c.evictOne(func(_ place, of *order) int64 { return int64(of.Candidates()) }, EvictedCount)
+	if c.kept > keptMost && c.evictOne(func(_ place, of *order) int64 { return int64(of.Candidates()) }, EvictedCount) == nil {
+		c.drop(o) // all others have names outside
 	}
 }
 
@@ -87,7 +92,10 @@ func (c *Cache) take(o *object, function string) error {
 		return err
 	}
 	o.order.Hit(o.key)
-	o.order.Pin(o.key)
+	if !o.named {
+		o.order.Pin(o.key)
+	}
+	o.named = false
 	o.kept = false
 	c.kept--
 	return nil
@@ -170,8 +178,9 @@ func (c *Cache) sweep(ctx context.Context) {
 func (c *Cache) sweepOnce() {
 	c.mu.Lock()
 	defer c.unlock()
+	c.unnamed()
 	for _, s := range c.slots {
-		if o := s.held; o != nil && o.kept && time.Since(o.since) >= c.Age {
+		if o := s.held; o != nil && o.kept && !o.named && time.Since(o.since) >= c.Age {
 			c.drop(o)
 			c.Metrics.Evicted(EvictedAge)
 		}
@@ -181,4 +190,5 @@ func (c *Cache) sweepOnce() {
 			c.evict(t.Name, c.Buffer.Lacks(t.Name), EvictedDisk)
 		}
 	}
+	c.evict(buffer.OutsideTier, c.Buffer.DiskLacks(), EvictedDisk)
 }

@@ -57,6 +57,7 @@ type object struct {
 	// kept: nobody uses it, since when; order is that of the place where it is kept, or was before it was used again.
 	kept  bool
 	since time.Time
+	named bool // its file has names outside of the buffer: it is kept as long as these, pinned
 	order *order
 }
 
@@ -82,7 +83,11 @@ func (o *object) begin(about source.Object) (io.WriterAt, error) {
 			// The entry has an identifier of its own: the request's next input may begin before the file of
 			// the last one has gone.
 			o.function, o.limit = i.request.Function, i.request.Limit
-			o.entry, err = o.cache.Buffer.Create(buffer.NewID(), o.function, about.Size)
+			if i.request.Outside {
+				o.entry, err = o.cache.outside(about.Size)
+			} else {
+				o.entry, err = o.cache.Buffer.Create(buffer.NewID(), o.function, about.Size)
+			}
 		}
 		switch {
 		case err != nil:

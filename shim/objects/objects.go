@@ -49,6 +49,8 @@ type Request struct {
 	Limit int64
 	// Alone: the node asks the store itself, and no neighbour. It is a neighbour's question.
 	Alone bool
+	// Outside: what has to be fetched gets a file that does not count as an input's, for Place.
+	Outside bool
 }
 
 // Neighbours may have what a store is asked for.
@@ -81,6 +83,10 @@ type Config struct {
 	Neighbours Neighbours
 	// Buffer is where objects are. The cache is the only one that has entries in it.
 	Buffer *buffer.Buffer
+	// Drop has what uses objects' files outside of the buffer give up some that it does not need, and tells whether
+	// there were any; nil: nothing uses any. Spared: these files leave a part of the disk free.
+	Drop   func() (bool, error)
+	Spared bool
 	// Age is how long an object is kept that nobody uses; 0: not at all.
 	Age time.Duration
 	// Metrics are told of each input when it has ended, and of what is evicted; nil: nobody is.
@@ -94,6 +100,8 @@ type Cache struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	fetches sync.WaitGroup
+
+	making sync.Mutex // taken before mu
 
 	mu     sync.Mutex
 	closed bool

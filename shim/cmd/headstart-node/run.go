@@ -102,8 +102,15 @@ func run(ctx context.Context, c config) (err error) {
 	if c.cacheShare {
 		cached.Neighbours = site.Others{Peers: near}
 	}
+	placed := &volume.Placed{Sources: allowed.Source, Rule: allowed.Rule}
+	versions, err := tree.Open(c.state(volumesDir), placed, kept.Succeeds)
+	if err != nil {
+		return err
+	}
+	defer versions.Close()
+	cached.Drop, cached.Spared = versions.Drop, c.platform == platformKubernetes
 	fetches := objects.New(cached)
-	own.Cache = fetches
+	own.Cache, placed.Cache = fetches, fetches
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control planes. They are told of the instances from their adoption on.
@@ -117,16 +124,6 @@ func run(ctx context.Context, c config) (err error) {
 		Job:     func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
 		Caller:  func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
 		Metrics: functionapi.NewMetrics(registry), Log: log})
-	placed := &volume.Direct{Source: allowed.Source, Path: c.state(volumesDir)}
-	if c.platform == platformKubernetes {
-		placed.Spared = volume.Spared
-	}
-	versions, err := tree.Open(placed.Path, placed, kept.Succeeds)
-	if err != nil {
-		return err
-	}
-	defer versions.Close()
-	placed.Drop = versions.Drop
 	volumes := volume.New(versions, log)
 	defer volumes.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})

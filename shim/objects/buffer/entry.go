@@ -19,6 +19,7 @@ type Entry struct {
 	// Guarded by the buffer's lock: whose entry it is, and whether it counts for nobody. See Keep.
 	function string
 	kept     bool
+	outside  bool // see CreateOutside; it never changes
 	whole    part // the one file that a complete entry is, if it is one
 
 	linking chan struct{} // holds who links: there is one copy at a time

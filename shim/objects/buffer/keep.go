@@ -39,7 +39,7 @@ func (e *Entry) Idle(then func()) bool {
 	switch {
 	case !ok:
 		return false
-	case isOpen(f.file):
+	case !e.outside && isOpen(f.file):
 		f.files.keep(kept{file: f.file, named: true, closed: then})
 	default:
 		then()
@@ -53,8 +53,11 @@ func (b *Buffer) Keep(e *Entry) (tier string, kept bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := e.whole.tier
-	if t == nil || e.kept || b.entries[e.id] != e {
+	if t == nil || e.kept && !e.outside || b.entries[e.id] != e {
 		return "", false
+	}
+	if e.outside {
+		return OutsideTier, true
 	}
 	u := b.functions[e.function]
 	t.share.Return(e.function, e.whole.room)
@@ -74,7 +77,7 @@ func (b *Buffer) Use(e *Entry, function string) error {
 	switch {
 	case b.entries == nil:
 		return errClosed
-	case !e.kept:
+	case !e.kept, e.outside:
 		return nil
 	}
 	t, room := e.whole.tier, e.whole.room

@@ -153,6 +153,10 @@ func (e *Entry) clear() {
 // discard removes a part, and gives back its room when that is free. Until then the part counts as an
 // entry itself.
 func (e *Entry) discard(p part) {
+	if f, ok := p.content.(*file); ok && e.outside {
+		f.leave()
+		return
+	}
 	e.buffer.removing(e)
 	p.content.Remove(func() { e.buffer.giveBack(e, p.tier, p.room, 1) })
 }

@@ -3,14 +3,19 @@ package volume_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/objects/tree"
@@ -19,23 +24,51 @@ import (
 	"github.com/headstart-mesh/headstart/shim/volume"
 )
 
+// placed is a node's objects with a store behind, for volumes below dir.
+func placed(t *testing.T, dir string, from source.Source, c objects.Config) (*volume.Placed, *tree.Set) {
+	t.Helper()
+	files, err := buffer.OpenFiles(filepath.Join(filepath.Dir(dir), "buffer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spare := int64(0)
+	if c.Spared {
+		spare = 100
+	}
+	// The buffer's limit is less than a volume has.
+	room := buffer.New(buffer.Quota{}, buffer.Tier{Name: "disk", Limit: 1 << 10, Spare: spare, Medium: files})
+	p := &volume.Placed{Rule: func(string, string) objects.Rule { return objects.Rule{} },
+		Sources: func(function, store string) (source.Source, error) {
+			if function != "media/(volumes)" || store != "default" {
+				t.Errorf("%s reads from store %s", function, store)
+			}
+			return from, nil
+		}}
+	versions, err := tree.Open(dir, p, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Drop == nil {
+		c.Drop = versions.Drop
+	}
+	c.Sources, c.Rule, c.Buffer, c.Age = p.Sources, p.Rule, room, time.Hour
+	p.Cache = objects.New(c)
+	t.Cleanup(func() {
+		versions.Close()
+		if err := errors.Join(p.Cache.Close(context.Background()), room.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, versions
+}
+
 // node is a node's volumes with a store behind.
 func node(t *testing.T, from source.Source) (*volume.Set, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "volumes")
-	placed := &volume.Direct{Path: filepath.Dir(dir), Source: func(function, store string) (source.Source, error) {
-		if function != "media/(volumes)" || store != "default" {
-			t.Errorf("%s reads from store %s", function, store)
-		}
-		return from, nil
-	}}
-	versions, err := tree.Open(dir, placed, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	placed.Drop = versions.Drop
+	_, versions := placed(t, dir, from, objects.Config{})
 	s := volume.New(versions, slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { s.Close(); versions.Close() })
+	t.Cleanup(s.Close)
 	return s, dir
 }
 
@@ -74,20 +107,59 @@ func TestAVolumeIsAsInItsStore(t *testing.T) {
 	}
 }
 
+// Versions of a volume share the files of objects that have not changed, which are fetched once. A version that no pod
+// has is removed when there is no room, and then what the node has kept of its objects.
+func TestVersionsShareTheirObjects(t *testing.T) {
+	m := &sourcetest.Memory{}
+	fetched := map[string]int{}
+	var mu sync.Mutex
+	m.Before = func(_ context.Context, ref source.Reference, at int64) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if at == 0 {
+			fetched[ref.Key]++
+		}
+		return nil
+	}
+	m.Put(ref("a"), "", bytes.Repeat([]byte("a"), 5000))
+	m.Put(ref("b"), "", []byte("b"))
+	p, versions := placed(t, filepath.Join(t.TempDir(), "volumes"), m, objects.Config{})
+	of := tree.Prefix{Namespace: "media", Store: "default", Prefix: ref("")}
+	file := func(pod string) os.FileInfo {
+		t.Helper()
+		at, err := versions.Version(t.Context(), of, pod, "models")
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(at, "a"))
+		if err != nil || info.Mode() != 0o444 || info.Size() != 5000 {
+			t.Fatalf("got %v, %v", info, err)
+		}
+		return info
+	}
+	first := file("one")
+	m.Put(ref("b"), "", []byte("c"))
+	if second := file("two"); !os.SameFile(first, second) {
+		t.Error("an object that has not changed has another file")
+	}
+	if fetched["llama/a"] != 1 || fetched["llama/b"] != 2 {
+		t.Errorf("fetched %v", fetched)
+	}
+	if used := p.Cache.Buffer.Tiers()[0]; used.Used+used.Kept != 0 {
+		t.Errorf("volumes count for inputs: %+v", used)
+	}
+}
+
 // What a volume would take of the spared part of the disk goes to nobody.
 func TestADiskStaysPartlyFree(t *testing.T) {
 	m := &sourcetest.Memory{}
 	m.Put(ref("a"), "", []byte("content"))
 	dropped := 0
-	placed := &volume.Direct{Path: t.TempDir(), Spared: 1, Source: func(string, string) (source.Source, error) { return m, nil },
-		Drop: func() (bool, error) { dropped++; return dropped < 3, nil }}
-	root, err := os.OpenRoot(placed.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
+	dir := filepath.Join(t.TempDir(), "volumes")
+	c := objects.Config{Spared: true, Drop: func() (bool, error) { dropped++; return dropped < 3, nil }}
+	_, versions := placed(t, dir, m, c)
 	of := tree.Prefix{Namespace: "media", Store: "default", Prefix: ref("")}
-	err = placed.Place(t.Context(), of, tree.Object{Name: "a", Size: 7, Version: "1"}, root, "a")
+	_, err := versions.Version(t.Context(), of, "", "models")
 	if problem.ReasonOf(err) != "VolumeNoRoom" || dropped != 3 {
 		t.Errorf("got %v after %d volumes were removed", err, dropped)
 	}

@@ -1,0 +1,97 @@
+package buffer
+
+import (
+	"errors"
+	"os"
+	"path"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// OutsideTier has the files that have names outside of the buffer.
+const OutsideTier = "outside"
+
+// CreateOutside is Create for a file on the disk that has names outside of the buffer as well, by Place. It counts for
+// nobody, and for no limit but the disk's own.
+func (b *Buffer) CreateOutside(id string, size int64) (*Entry, error) {
+	t := b.fileTier()
+	if t == nil || size < 0 {
+		return nil, noRoom(size)
+	}
+	e := &Entry{buffer: b, id: id, size: size, owners: 1, linking: make(chan struct{}, 1), kept: true, outside: true}
+	content, err := t.Medium.Create(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := content.Resize(size); err != nil {
+		content.Remove(func() {})
+		return nil, err
+	}
+	e.parts = parts{{tier: t, content: content, room: size}}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.entries == nil {
+		content.Remove(func() {})
+		return nil, errClosed
+	}
+	b.entries[id] = e
+	return e, nil
+}
+
+// Place gives the complete entry a name in a directory outside of the buffer, for everybody to read. It is false if
+// that cannot be another name of the entry's file.
+func (e *Entry) Place(dir *os.Root, name string) (bool, error) {
+	if err := e.hold(); err != nil {
+		return false, err
+	}
+	defer e.drop()
+	whole, _ := e.files()
+	f, ok := whole.content.(*file)
+	if !ok {
+		return false, nil
+	}
+	in, err := dir.OpenRoot(path.Dir(name))
+	if err != nil {
+		return false, err
+	}
+	defer in.Close() // it only names the directory
+	err = f.link(in, path.Base(name))
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EMLINK) {
+		return false, nil
+	}
+	return true, err
+}
+
+// Outside tells whether the entry's room is not the buffer's, and whether its file has names outside.
+func (e *Entry) Outside() (outside, named bool) {
+	if !e.outside {
+		return false, false
+	}
+	e.buffer.mu.Lock()
+	f, ok := e.whole.content.(*file)
+	e.buffer.mu.Unlock()
+	if !ok {
+		return true, false
+	}
+	info, err := f.file.Stat()
+	if err != nil {
+		return true, false
+	}
+	system, ok := info.Sys().(*syscall.Stat_t)
+	return true, ok && system.Nlink > 1
+}
+
+// leave gives up the file, which stays under its other names.
+func (f *file) leave() {
+	_ = f.files.root.Remove(f.id) // the next OpenFiles sweeps it
+	f.files.free(f.file)
+}
+
+// DiskLacks is Lacks of the tier where files from outside of the buffer are.
+func (b *Buffer) DiskLacks() int64 {
+	if t := b.fileTier(); t != nil {
+		return b.Lacks(t.Name)
+	}
+	return 0
+}
