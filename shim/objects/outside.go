@@ -18,27 +18,23 @@ import (
 func (c *Cache) outside(size int64) (*buffer.Entry, error) {
 	c.making.Lock() // one at a time looks for room
 	defer c.making.Unlock()
-	for {
-		spared := c.Buffer.DiskLacks()+size <= 0
-		if spared {
+	for spared := true; ; {
+		if c.Buffer.DiskLacks(spared)+size <= 0 {
 			if entry, err := c.Buffer.CreateOutside(buffer.NewID(), size); !buffer.IsFull(err) {
 				return entry, err
 			}
 		}
 		gave, err := c.giveUp()
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case gave:
+		case spared && !c.Spared:
+			spared = false
+		default:
+			return nil, problem.New(http.StatusInsufficientStorage, "VolumeNoRoom",
+				filterapi.AnnotationVolumes, "the node's disk has no room for a volume, and no volume is unused")
 		}
-		if gave {
-			continue
-		}
-		if !spared && !c.Spared {
-			if entry, err := c.Buffer.CreateOutside(buffer.NewID(), size); !buffer.IsFull(err) {
-				return entry, err
-			}
-		}
-		return nil, problem.New(http.StatusInsufficientStorage, "VolumeNoRoom",
-			filterapi.AnnotationVolumes, "the node's disk has no room for a volume, and no volume is unused")
 	}
 }
 
@@ -59,7 +55,7 @@ func (c *Cache) giveUp() (bool, error) {
 			return 0
 		}
 		return of.Bytes()
-	}, EvictedDisk) != nil, nil
+	}, EvictedDisk, 0) != nil, nil
 }
 
 // unnamed has those objects go in their turn whose files have no names outside of the buffer any more. The caller

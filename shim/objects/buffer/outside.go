@@ -88,10 +88,14 @@ func (f *file) leave() {
 	f.files.free(f.file)
 }
 
-// DiskLacks is Lacks of the tier where files from outside of the buffer are.
-func (b *Buffer) DiskLacks() int64 {
-	if t := b.fileTier(); t != nil {
-		return b.Lacks(t.Name)
+// DiskLacks is Lacks of the tier where files from outside of the buffer are, or what there would be without a spare.
+func (b *Buffer) DiskLacks(spare bool) int64 {
+	t := b.fileTier()
+	switch {
+	case t == nil:
+		return 0
+	case spare:
+		return t.lacks(t.Spare)
 	}
-	return 0
+	return t.lacks(0)
 }

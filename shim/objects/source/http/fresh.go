@@ -32,14 +32,15 @@ func (o *object) fresh(h http.Header) time.Duration {
 	case said.MaxAge >= 0:
 		lifetime = time.Duration(said.MaxAge) * time.Second
 	}
-	if age := h.Get("Age"); age != "" { // how old it was already when the server sent it
+	old := time.Duration(0) // it was already when the server sent it
+	if age := h.Get("Age"); age != "" {
 		seconds, err := strconv.ParseUint(age, 10, 31)
 		if err != nil {
 			return 0
 		}
-		lifetime -= time.Duration(seconds) * time.Second
+		old = time.Duration(seconds) * time.Second
 	}
-	return max(0, lifetime)
+	return max(0, max(0, lifetime)-old)
 }
 
 // expires is how long an answer holds by its dates, 0 if it has not both.

@@ -99,11 +99,14 @@ func (o *object) describe(answer *http.Response) (source.Object, error) {
 	return object, nil
 }
 
+// tagMost bounds what is remembered of an object, in bytes.
+const tagMost = 1 << 10
+
 // version is what tells one version of an object from another, empty if the server says
 // nothing that does: a strong entity tag, or a date of change that no other change can have
 // had (RFC 9110, sections 8.8.2.2 and 8.8.3).
 func version(h http.Header) string {
-	if tag := h.Get("ETag"); isTag(tag) {
+	if tag := h.Get("ETag"); isTag(tag) && len(tag) <= tagMost {
 		return tag
 	}
 	changed, err := http.ParseTime(h.Get("Last-Modified"))
@@ -127,7 +130,8 @@ func (o *object) unchanged(answer *http.Response) error {
 	if isTag(o.held) {
 		validator = "ETag"
 	}
-	if said := answer.Header.Get(validator); said != "" && said != o.held {
+	// A date that is not repeated may be a later one: many servers take an older file for the same.
+	if said := answer.Header.Get(validator); said != o.held && (said != "" || validator != "ETag") {
 		o.held = ""
 		return ranged.Again(source.Changed(o.config.Store, o.ref))
 	}
