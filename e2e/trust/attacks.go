@@ -133,6 +133,8 @@ var Attacks = []Attack{
 	{Function, Requests, "shim/ingress", "FuzzAnswers", ""},
 	{Function, Traffic, "shim/ingress", "TestLoadsThatProgramsReport", ""},
 	{Function, Host, "shim/sandboxes", "TestLinksOutOfTheTree", ""},
+	{Function, Room, "shim/objects", "TestAttackKeptFilesAreOpenedAgain", ""},
+	{Function, Room, "shim/objects", "TestAttackAQuestionOfAStarvedNamespace", ""},
 	{Function, Room, "shim/functionapi", "TestTooManyCalls", ""},
 	{Function, Room, "shim/functionapi", "TestCallsHaveAnEndForLiars", ""},
 	{Function, Room, "shim/functionapi", "TestTooManyReads", ""},

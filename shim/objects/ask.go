@@ -7,12 +7,17 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/fair"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
 // patience is how long a question waits for the answer to the one before: a store that does not answer that one may
 // answer another one.
 const patience = 5 * time.Second
+
+// neighbourMost is how long a neighbour's answer holds at most: what a node that was taken over says of its objects is
+// over then.
+const neighbourMost = time.Hour
 
 // slot is what the node has of a Key.
 type slot struct {
@@ -51,12 +56,22 @@ func (c *Cache) find(ctx context.Context, i *Input, ref source.Reference) error 
 		select {
 		case <-o.answered:
 		case <-ctx.Done():
-			return source.Ended(ctx, i.request.Store, ref)
+			if c.gaveUp(i) {
+				return source.Ended(ctx, i.request.Store, ref)
+			}
 		}
 		if found, err := c.verdict(i); found || err != nil {
 			return err
 		}
 	}
+}
+
+// gaveUp has an input wait for no answer any more. It is false if it has an object by now.
+func (c *Cache) gaveUp(i *Input) bool {
+	c.mu.Lock()
+	defer c.unlock()
+	c.unwait(i)
+	return i.object == nil
 }
 
 // look returns the object whose answer the input has to wait for, nil if it has a pin, or an error.
@@ -68,10 +83,13 @@ func (c *Cache) look(ctx context.Context, i *Input, ref source.Reference) (*obje
 	}
 	s := c.slot(i.key)
 	if o := s.held; !i.lone && o.fits(i.from) && o.open(i.request.Alone) && o.suits(i) && time.Since(o.asked) < i.rule.holds(o.said) && o.prolong() {
-		return nil, c.pin(i, o, false)
+		if err := c.pin(i, o, false); !buffer.IsFull(err) {
+			return nil, err
+		}
+		i.lone = true // where it is fetched to there may be room
 	}
 	o := s.next
-	if o == nil || i.lone || o.from != i.from || !o.open(i.request.Alone) || !o.prolong() {
+	if o == nil || i.lone || o.from != i.from || o.namespace != fair.Namespace(i.request.Function) || !o.open(i.request.Alone) || !o.prolong() {
 		o = c.question(ctx, i, ref, s)
 	}
 	o.waiting, i.waits = append(o.waiting, i), o
@@ -180,6 +198,9 @@ func (o *object) open(alone bool) bool { return !alone || o.alone || o.complete(
 // says notes how long the answer holds. A neighbour's may be older than the question, by as much as is missing of what
 // the operator lets it hold. The caller holds the lock.
 func (o *object) says(fresh time.Duration, from string) {
+	if from != "" {
+		fresh = min(fresh, neighbourMost)
+	}
 	o.said = fresh
 	if from != "" && o.rule.Fresh > 0 {
 		o.asked = o.asked.Add(min(0, fresh-o.rule.Fresh))
@@ -200,11 +221,19 @@ func (c *Cache) adopt(o, held *object, answer *source.Unchanged) error {
 		return errRace
 	}
 	o.says(answer.Fresh, answer.From)
-	held.asked, held.said = o.asked, o.said
+	if o.asked.After(held.asked) {
+		held.asked = o.asked
+		if held.said >= 0 || o.said > 0 { // what a 304 does not say stays (RFC 9111, section 4.3.4)
+			held.said = o.said
+		}
+	}
 	for _, i := range o.waiting {
 		i.waits = nil
 		if i.lone = !held.suits(i); !i.lone {
-			i.refused = c.pin(i, held, true)
+			err := c.pin(i, held, true)
+			if i.lone = buffer.IsFull(err); !i.lone {
+				i.refused = err
+			}
 		}
 	}
 	o.answer()
@@ -246,7 +275,9 @@ func (c *Cache) ended(o *object, err error) {
 	c.mu.Lock()
 	defer c.unlock()
 	for _, i := range o.waiting {
-		i.waits, i.refused = nil, err
+		if i.waits == o { // others have an answer of their own
+			i.waits, i.refused = nil, err
+		}
 	}
 	o.answer()
 	if o.from == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
@@ -60,7 +61,11 @@ func (c *Cache) join(i *Input, k Key, bucket, version string) error {
 	if !o.is(version, i.from) || !o.suits(i) || !o.prolong() {
 		return ErrNotHeld
 	}
-	return c.pin(i, o, false)
+	err := c.pin(i, o, false)
+	if buffer.IsFull(err) { // where it is fetched to there may be room
+		return ErrNotHeld
+	}
+	return err
 }
 
 // is tells whether an object can be had, and is of a version. The caller holds the cache's lock.

@@ -96,9 +96,7 @@ func (i *Input) Object(ctx context.Context) (source.Object, error) {
 		return source.Object{}, i.err
 	}
 	about := i.object.about
-	if !i.Ended().IsZero() {
-		about.Size = i.object.size()
-	}
+	about.Size = i.object.size()
 	return about, nil
 }
 

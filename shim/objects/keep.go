@@ -47,8 +47,12 @@ func (c *Cache) keep(u use, can bool) {
 	c.mu.Lock()
 	defer c.unlock()
 	o := u.object
-	if o.gone || o.pins > 0 || o.uses != u.uses || o.kept {
-		return // it is in use again, or was
+	switch {
+	case o.gone, o.pins > 0, o.kept:
+		return // it is in use again
+	case o.uses != u.uses: // it was
+		c.idle = append(c.idle, use{o, o.uses})
+		return
 	}
 	tier, kept := "", false
 	if can && c.held(o.key) == o {
@@ -71,7 +75,7 @@ func (c *Cache) keep(u use, can bool) {
 		o.order.Pin(o.key)
 	}
 	c.evict(tier, c.Buffer.Lacks(tier), EvictedDisk)
-	if c.kept > keptMost && c.evictOne(func(_ place, of *order) int64 { return int64(of.Candidates()) }, EvictedCount) == nil {
+	if c.kept > keptMost && c.evictOne(func(_ place, of *order) int64 { return int64(of.Candidates()) }, EvictedCount, 0) == nil {
 		c.drop(o) // all others have names outside
 	}
 }
@@ -114,30 +118,36 @@ func (c *Cache) leave(o *object) {
 }
 
 // evictFor is what the buffer asks for: inputs need so much of a tier.
-func (c *Cache) evictFor(tier string, need int64) {
+func (c *Cache) evictFor(tier string, need int64) (unpaid int64) {
 	c.mu.Lock()
 	defer c.unlock()
-	c.evict(tier, need, EvictedInput)
+	return c.evict(tier, need, EvictedInput)
 }
 
-// evict lets go of so many bytes of what is kept in a tier, or of all. The caller holds the lock.
-func (c *Cache) evict(tier string, need int64, why string) {
+// evict lets go of so many bytes of what is kept in a tier, or of all, and returns how many are missing. The caller
+// holds the lock.
+func (c *Cache) evict(tier string, need int64, why string) (missing int64) {
 	for need > 0 {
+		owed := need
+		if why != EvictedInput {
+			owed = 0
+		}
 		o := c.evictOne(func(p place, of *order) int64 {
 			if p.tier != tier {
 				return 0
 			}
 			return of.Bytes()
-		}, why)
+		}, why, owed)
 		if o == nil {
-			return
+			return need
 		}
 		need -= o.size()
 	}
+	return 0
 }
 
-// evictOne lets go of one object of the place that has most, and returns it; nil: of none.
-func (c *Cache) evictOne(has func(place, *order) int64, why string) *object {
+// evictOne lets go of one object of the place that has most, and returns it; nil: of none. Inputs are owed so much.
+func (c *Cache) evictOne(has func(place, *order) int64, why string, owed int64) *object {
 	var from *order
 	var most int64
 	for p, of := range c.orders {
@@ -156,6 +166,7 @@ func (c *Cache) evictOne(has func(place, *order) int64, why string) *object {
 	}
 	o := c.held(k)
 	o.order = nil // which has forgotten it
+	c.Buffer.Forget(o.entry, min(owed, o.size()))
 	c.drop(o)
 	c.Metrics.Evicted(why)
 	return o
@@ -190,5 +201,5 @@ func (c *Cache) sweepOnce() {
 			c.evict(t.Name, c.Buffer.Lacks(t.Name), EvictedDisk)
 		}
 	}
-	c.evict(buffer.OutsideTier, c.Buffer.DiskLacks(), EvictedDisk)
+	c.evict(buffer.OutsideTier, c.Buffer.DiskLacks(true), EvictedDisk)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -22,12 +23,14 @@ type Key struct{ Namespace, Store, Reference string }
 // object is one version of what a Key names, at each age: asked for, under way, complete, and kept while nobody
 // uses it. Inputs are pins on it.
 type object struct {
-	cache  *Cache
-	key    Key
-	from   source.Source
-	rule   Rule
-	cancel context.CancelFunc
-	late   *time.Timer // ends the fetch, if that takes too long
+	cache *Cache
+	key   Key
+	from  source.Source
+	rule  Rule
+	// namespace is whose question it is: others wait for none that waits for its turn.
+	namespace string
+	cancel    context.CancelFunc
+	late      *time.Timer // ends the fetch, if that takes too long
 
 	answered chan struct{} // closed when the store's answer is there, or when there will be none
 	done     chan struct{} // closed when the fetch has ended
@@ -63,7 +66,7 @@ type object struct {
 
 // newObject is an object that an input asks for.
 func (c *Cache) newObject(i *Input) *object {
-	return &object{cache: c, key: i.key, from: i.from, rule: i.rule, alone: i.request.Alone, answered: make(chan struct{}), done: make(chan struct{})}
+	return &object{cache: c, key: i.key, from: i.from, rule: i.rule, namespace: fair.Namespace(i.request.Function), alone: i.request.Alone, answered: make(chan struct{}), done: make(chan struct{})}
 }
 
 var errReleased = problem.New(http.StatusServiceUnavailable, "InputCancelled", "", "nobody waits for the input any more")

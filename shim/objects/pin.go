@@ -89,16 +89,7 @@ func (o *object) hold(i *Input) {
 
 // unpin takes an input that has no owners any more off what it has, or waits for. The caller holds the lock.
 func (c *Cache) unpin(i *Input) {
-	if o := i.waits; o != nil {
-		i.waits = nil
-		o.waiting = slices.DeleteFunc(slices.Clone(o.waiting), func(other *Input) bool { return other == i })
-		if len(o.waiting) == 0 {
-			o.cancel()
-			if s := c.slots[o.key]; s != nil && s.next == o {
-				s.next = nil // whoever comes now asks for himself
-			}
-		}
-	}
+	c.unwait(i)
 	o := i.object
 	if o == nil {
 		return
@@ -114,6 +105,22 @@ func (c *Cache) unpin(i *Input) {
 		return
 	}
 	c.drop(o)
+}
+
+// unwait takes an input off the answer that it waits for, if it does. The caller holds the lock.
+func (c *Cache) unwait(i *Input) {
+	o := i.waits
+	if o == nil {
+		return
+	}
+	i.waits = nil
+	o.waiting = slices.DeleteFunc(slices.Clone(o.waiting), func(other *Input) bool { return other == i })
+	if len(o.waiting) == 0 {
+		o.cancel()
+		if s := c.slots[o.key]; s != nil && s.next == o {
+			s.next = nil // whoever comes now asks for himself
+		}
+	}
 }
 
 // keeps tells whether what an input leaves is of use to those who come. The caller holds the lock.
@@ -148,6 +155,7 @@ func (c *Cache) drop(o *object) {
 		c.tidy(o.key)
 	}
 	if o.entry != nil {
+		c.Buffer.Forget(o.entry, 0)
 		c.dead = append(c.dead, o.entry)
 	}
 }
@@ -162,8 +170,6 @@ func (c *Cache) unlock() {
 		entry.Release()
 	}
 	for _, u := range idle {
-		if !u.object.entry.Idle(func() { c.keep(u, true) }) {
-			c.keep(u, false)
-		}
+		u.object.entry.Idle(func(can bool) { c.keep(u, can) })
 	}
 }

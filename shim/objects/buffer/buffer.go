@@ -33,7 +33,7 @@ type Buffer struct {
 	entries   map[string]*Entry // nil when closed
 	functions map[string]*usage // those that have entries
 	share     *fair.Share       // of entriesMost
-	evict     func(tier string, need int64)
+	evict     func(tier string, need int64) (unpaid int64)
 }
 
 // entriesMost is how many entries namespaces share, with those that functions have kept open: each costs
@@ -43,7 +43,7 @@ const entriesMost = 1024
 // New returns a buffer over tiers: an entry gets its room in the first one that has it.
 // The buffer closes their media. No function takes more than the quota.
 func New(quota Quota, tiers ...Tier) *Buffer {
-	b := &Buffer{evict: func(string, int64) {}, quota: quota, entries: map[string]*Entry{}, functions: map[string]*usage{}, share: fair.NewShare(entriesMost)}
+	b := &Buffer{evict: func(_ string, need int64) int64 { return need }, quota: quota, entries: map[string]*Entry{}, functions: map[string]*usage{}, share: fair.NewShare(entriesMost)}
 	for i, t := range tiers {
 		b.tiers = append(b.tiers, &tier{Tier: t, index: i, share: fair.NewShare(t.Limit)})
 	}

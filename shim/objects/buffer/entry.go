@@ -17,10 +17,11 @@ type Entry struct {
 	id     string
 
 	// Guarded by the buffer's lock: whose entry it is, and whether it counts for nobody. See Keep.
-	function string
-	kept     bool
-	outside  bool // see CreateOutside; it never changes
-	whole    part // the one file that a complete entry is, if it is one
+	function  string
+	kept      bool
+	outside   bool // see CreateOutside; it never changes
+	forgotten bool // see Forget
+	whole     part // the one file that a complete entry is, if it is one
 
 	linking chan struct{} // holds who links: there is one copy at a time
 
@@ -31,10 +32,10 @@ type Entry struct {
 	writing  int  // writes under way
 	spans    spans
 	complete bool
-	err      error         // why it failed
-	changed  chan struct{} // closed at the next change; nil when nobody waits for it
-	owners   int           // whoever created it, and its readers
-	idle     func()        // to be called when there are no readers any more; nil for nobody
+	err      error            // why it failed
+	changed  chan struct{}    // closed at the next change; nil when nobody waits for it
+	owners   int              // whoever created it, and its readers
+	idle     []func(can bool) // see Idle
 }
 
 var errComplete = errors.New("writing to a complete buffer entry")
@@ -147,13 +148,13 @@ func (e *Entry) drop() {
 	e.mu.Lock()
 	e.owners--
 	last := e.owners == 0
-	var idle func()
+	var idle []func(bool)
 	if e.owners == 1 {
 		idle, e.idle = e.idle, nil
 	}
 	e.mu.Unlock()
-	if idle != nil {
-		e.Idle(idle)
+	for _, then := range idle {
+		e.Idle(then)
 	}
 	if last {
 		e.buffer.remove(e)

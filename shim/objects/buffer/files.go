@@ -24,6 +24,9 @@ type Files struct {
 	freeing sync.WaitGroup // files that are being taken apart, and the watch over those that are kept
 	closing chan struct{}
 
+	// busy is held for reading while a file is taken apart.
+	busy sync.RWMutex
+
 	mu     sync.Mutex
 	closed bool
 	kept   []kept
@@ -113,7 +116,17 @@ func (f *Files) free(file *os.File) {
 		_ = file.Close() // nobody reads it any more, so nothing is lost with it
 		return
 	}
-	f.freeing.Go(func() { _ = file.Close() })
+	f.busy.RLock()
+	f.freeing.Go(func() {
+		defer f.busy.RUnlock()
+		_ = file.Close()
+	})
+}
+
+// settle returns when the files that have been freed are taken apart.
+func (f *Files) settle() {
+	f.busy.Lock()
+	defer f.busy.Unlock()
 }
 
 // file is a Content.

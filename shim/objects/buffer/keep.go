@@ -5,9 +5,23 @@ import "golang.org/x/sys/unix"
 // An entry that nobody uses can be kept: it counts for no function then, and inputs take its room when they need
 // it. These methods belong to the one who has created the entry, and call none of his.
 
-// EvictWith has evict called when an input needs room that entries have that are kept. It is to Release as many of
-// the tier's. It is called before the buffer is used.
-func (b *Buffer) EvictWith(evict func(tier string, need int64)) { b.evict = evict }
+// EvictWith has evict called when an input needs room that entries have that are kept. It is to Forget as many of
+// the tier's, to Release them, and to return what it could not get. It is called before the buffer is used.
+func (b *Buffer) EvictWith(evict func(tier string, need int64) (unpaid int64)) { b.evict = evict }
+
+// Forget takes an entry that is kept out of what the buffer has, before its Release: whoever needs its room has it,
+// however long its file is still open somewhere. paid is for how much of that evict was called.
+func (b *Buffer) Forget(e *Entry, paid int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !e.kept || e.outside || e.forgotten {
+		return
+	}
+	e.forgotten = true
+	e.whole.tier.kept -= e.whole.room
+	e.whole.tier.keptEntries--
+	e.whole.tier.owed -= paid
+}
 
 // beWhole notes the entry's one file. The caller holds the entry's lock.
 func (e *Entry) beWhole() {
@@ -22,8 +36,8 @@ func (e *Entry) beWhole() {
 }
 
 // Idle calls then when nobody reads the complete entry any more, nor has its file open: at once, or later from
-// another goroutine. It is false for an entry that is not one file.
-func (e *Entry) Idle(then func()) bool {
+// another goroutine. can is false for an entry that is not one file.
+func (e *Entry) Idle(then func(can bool)) {
 	e.mu.Lock()
 	whole, copied := part{}, e.copied.content != nil
 	if len(e.parts) == 1 {
@@ -31,20 +45,17 @@ func (e *Entry) Idle(then func()) bool {
 	}
 	f, ok := whole.content.(*file)
 	if ok = ok && e.complete && !copied; ok && e.owners > 1 {
-		e.idle = then
+		e.idle = append(e.idle, then)
 		e.mu.Unlock()
-		return true
+		return
 	}
 	e.mu.Unlock()
 	switch {
-	case !ok:
-		return false
-	case !e.outside && isOpen(f.file):
-		f.files.keep(kept{file: f.file, named: true, closed: then})
+	case ok && !e.outside && isOpen(f.file):
+		f.files.keep(kept{file: f.file, named: true, closed: func() { then(true) }})
 	default:
-		then()
+		then(ok)
 	}
-	return true
 }
 
 // Keep has the entry count for no function, and tells its tier. It is false for an entry that is not one file, or is
@@ -102,12 +113,19 @@ func (b *Buffer) Use(e *Entry, function string) error {
 // Lacks is how many bytes a tier's file system has less free than it should beside what is kept.
 func (b *Buffer) Lacks(tier string) int64 {
 	for _, t := range b.tiers {
-		files, ok := t.Medium.(*Files)
-		var system unix.Statfs_t
-		if t.Name != tier || !ok || unix.Fstatfs(int(files.dir.Fd()), &system) != nil {
-			continue
+		if t.Name == tier {
+			return t.lacks(t.Spare)
 		}
-		return (int64(system.Blocks)/100*t.Spare - int64(system.Bavail)) * system.Bsize
 	}
 	return 0
+}
+
+// lacks is how many bytes less are free than so many percent; what nobody knows is 0.
+func (t *tier) lacks(percent int64) int64 {
+	files, ok := t.Medium.(*Files)
+	var system unix.Statfs_t
+	if !ok || unix.Fstatfs(int(files.dir.Fd()), &system) != nil {
+		return 0
+	}
+	return (int64(system.Blocks)/100*percent - int64(system.Bavail)) * system.Bsize
 }

@@ -98,17 +98,11 @@ func (e *Entry) enlarge(p *part, id string, need, want int64) (err error) {
 	if err != nil {
 		return err
 	}
-	content := p.content
-	if content == nil {
-		if content, err = p.tier.Medium.Create(id); err != nil {
-			b.giveBack(e, p.tier, more, 0)
-			return err
-		}
+	content, err := p.resized(id, p.room+more)
+	if isNoRoom(err) && b.makeSpace(p.tier, more) { // others have filled the disk
+		content, err = p.resized(id, p.room+more)
 	}
-	if err := content.Resize(p.room + more); err != nil {
-		if p.content == nil {
-			content.Remove(func() {})
-		}
+	if err != nil {
 		b.giveBack(e, p.tier, more, 0)
 		return err
 	}
@@ -117,6 +111,39 @@ func (e *Entry) enlarge(p *part, id string, need, want int64) (err error) {
 	}
 	p.content, p.room = content, p.room+more
 	return nil
+}
+
+// resized is the part's content with room for size bytes.
+func (p *part) resized(id string, size int64) (_ Content, err error) {
+	content := p.content
+	if content == nil {
+		if content, err = p.tier.Medium.Create(id); err != nil {
+			return nil, err
+		}
+	}
+	if err := content.Resize(size); err != nil {
+		if p.content == nil {
+			content.Remove(func() {})
+		}
+		return nil, err
+	}
+	return content, nil
+}
+
+// makeSpace has so much go that is kept in a tier, whose medium has less room than the tier, and returns when that is
+// free. It is false if nothing is kept.
+func (b *Buffer) makeSpace(t *tier, need int64) bool {
+	b.mu.Lock()
+	before := t.kept
+	t.owed += need
+	b.mu.Unlock()
+	b.makeRoom(t, need)
+	if files, ok := t.Medium.(*Files); ok {
+		files.settle()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return t.kept < before
 }
 
 // shrink gives back what is reserved beyond size. The caller holds the lock.

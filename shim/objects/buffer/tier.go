@@ -144,16 +144,21 @@ func (b *Buffer) take(e *Entry, t *tier, has, need, want int64) (int64, error) {
 	if err != nil || short == 0 {
 		return room, err
 	}
-	b.evict(t.Name, short)
-	b.mu.Lock()
-	t.owed -= short
-	missing := t.over() > 0 // somebody has come to use it
-	b.mu.Unlock()
-	if missing {
-		b.giveBack(e, t, room, 0)
-		return 0, noRoom(need)
+	if b.makeRoom(t, short) {
+		return room, nil
 	}
-	return room, nil
+	b.giveBack(e, t, room, 0)
+	return 0, noRoom(need)
+}
+
+// makeRoom has so much go that is kept in a tier, which owes it already. It is false if the tier has too much then:
+// somebody has come to use it.
+func (b *Buffer) makeRoom(t *tier, need int64) bool {
+	unpaid := b.evict(t.Name, need)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.owed -= unpaid
+	return unpaid == 0 || t.over() <= 0
 }
 
 // over is by how much the tier has more than it may, besides what is about to go. The caller holds the buffer's lock.
@@ -200,6 +205,9 @@ func (b *Buffer) fit(function string, u *usage, t *tier, has, need, want int64) 
 func (b *Buffer) giveBack(e *Entry, t *tier, room int64, entries int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if e.kept && (e.forgotten || e.outside) {
+		return
+	}
 	if e.kept {
 		t.kept -= room
 		t.keptEntries -= entries

@@ -79,7 +79,12 @@ func (o Others) Fetch(ctx context.Context, k objects.Key, held string, begin sou
 	err := o.Peers.Fetch(ctx, fair.Of(ctx), peers.Key(k), held,
 		func(about peers.Object) (io.WriterAt, error) { return begin(source.Object(about)) },
 		func(ctx context.Context, begin func(peers.Object) (io.WriterAt, error)) error {
-			return store(ctx, func(about source.Object) (io.WriterAt, error) { return begin(peers.Object(about)) })
+			err := store(ctx, func(about source.Object) (io.WriterAt, error) { return begin(peers.Object(about)) })
+			if same, is := errors.AsType[*source.Unchanged](err); is {
+				unchanged := peers.Unchanged(*same)
+				return &unchanged
+			}
+			return err
 		})
 	if same, is := errors.AsType[*peers.Unchanged](err); is {
 		unchanged := source.Unchanged(*same)
