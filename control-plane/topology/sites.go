@@ -36,10 +36,10 @@ func (s *Sites) Divide(nodes []string, rtt func(node, leader string) (d time.Dur
 			if (s.of[node] == node) != leads {
 				continue
 			}
-			leader := s.nearest(node, leaders, func(l string) (time.Duration, bool) {
-				d, known := rtt(node, l)
-				return d, known && size[l] < siteMost && (!leads || together[l]+together[node] <= siteMost)
+			open := slices.DeleteFunc(slices.Clone(leaders), func(l string) bool {
+				return size[l] >= siteMost || leads && together[l]+together[node] > siteMost
 			})
+			leader := s.nearest(node, open, rtt)
 			if leader == "" {
 				leader = node
 				leaders = append(leaders, node)
@@ -54,18 +54,16 @@ func (s *Sites) Divide(nodes []string, rtt func(node, leader string) (d time.Dur
 	return now
 }
 
-// nearest is who of those that lead is to have a node; empty: nobody.
-func (s *Sites) nearest(node string, leaders []string, rtt func(leader string) (time.Duration, bool)) (best string) {
+// nearest is who of those that lead is to have a node; empty: nobody. Those that have been together stay so until they
+// are measured to be far: when a leader goes, most have not measured their way to the next one.
+func (s *Sites) nearest(node string, leaders []string, rtt func(node, leader string) (time.Duration, bool)) (best string) {
 	before, least := s.of[node], time.Duration(0)
 	for _, l := range leaders {
-		d, known := rtt(l)
-		if !known {
-			continue
-		}
-		if before != "" && s.of[l] == before && d <= siteBeyond { // they have been together
+		d, known := rtt(node, l)
+		if before != "" && s.of[l] == before && (!known || d <= siteBeyond) { // they have been together
 			return l
 		}
-		if d <= siteWithin && (best == "" || d < least) {
+		if known && d <= siteWithin && (best == "" || d < least) {
 			best, least = l, d
 		}
 	}

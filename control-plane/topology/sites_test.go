@@ -111,3 +111,33 @@ func TestAttackANodeIsEverywhere(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// When the leader of a site is drained the others stay together, though most have not measured their way to the next
+// one: a node measures a few dozen others.
+func TestTheLeaderIsDrained(t *testing.T) {
+	var s topology.Sites
+	var nodes []string
+	at := map[string]int{}
+	for i := range 100 {
+		n := fmt.Sprintf("n%03d", i)
+		at[n] = i
+		nodes = append(nodes, n)
+	}
+	rtt := func(node, leader string) (time.Duration, bool) {
+		d := (at[leader] - at[node] + 100) % 100
+		return time.Millisecond / 4, leader == "n000" || d <= 32
+	}
+	count := func(of map[string]string) int {
+		set := map[string]bool{}
+		for _, l := range of {
+			set[l] = true
+		}
+		return len(set)
+	}
+	if n := count(s.Divide(nodes, rtt)); n != 1 {
+		t.Fatalf("%d sites at first", n)
+	}
+	if n := count(s.Divide(nodes[1:], rtt)); n != 1 {
+		t.Errorf("%d sites once the leader has gone", n)
+	}
+}
