@@ -200,6 +200,10 @@ var Attacks = []Attack{
 	{Node, Objects, "shim/peers", "TestAttackAnotherNamespaceAsksForWhatANodeHolds", ""},
 	{Node, Objects, "control-plane/platform/kube", "TestAttackANodeMakesItselfATenant", ""},
 	{Node, Inputs, "shim/peers", "TestAttackAPeerLies", ""},
+	{Node, Inputs, "shim/peers", "TestAttackNothingHasChanged", ""},
+	{Node, Room, "shim/peers", "TestAttackAnOwnerFramesAnother", ""},
+	{Node, Room, "shim/peers", "TestAttackATrickle", ""},
+	{Node, Room, "shim/peers", "TestAttackANodeIsTheWholeTree", ""},
 	{Node, Room, "shim/peers", "TestAttackANodeAsksTooMuch", ""},
 	{Node, Traffic, "control-plane/topology", "TestAttackANodeIsEverywhere", ""},
 

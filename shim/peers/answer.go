@@ -12,14 +12,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-const (
-	// waitEvery is how often an asker is told that the answer is still to come.
-	waitEvery = 500 * time.Millisecond
-	// writeWithin is how long an asker may take for a block: at 2 Mbit/s it has it by then.
-	writeWithin = 10 * time.Second
-	// referredFor bounds how long a node counts as one that takes an object from another one.
-	referredFor = 10 * time.Minute
-)
+// writeWithin is how long an asker may take for a block: at 2 Mbit/s it has it by then.
+const writeWithin = 10 * time.Second
 
 // What an answer is to the metric, besides the title of a problem.
 const (
@@ -35,14 +29,19 @@ const (
 	reasonBusy            = "PeerBusy"
 )
 
+var (
+	errObjectChanged   = problem.New(http.StatusConflict, reasonObjectChanged, "", "the store has another version")
+	errObjectNotShared = problem.New(http.StatusConflict, reasonObjectNotShared, "", "the object cannot be shared")
+	errTaken           = problem.New(http.StatusServiceUnavailable, reasonBusy, "", "the node serves others already")
+)
+
 // answer is one that is being sent.
 type answer struct {
-	p      *Peers
-	node   string // the asker
-	key    Key
-	q      question
-	ctx    context.Context
-	cancel context.CancelFunc
+	p    *Peers
+	node string // the asker
+	key  Key
+	q    question
+	ctx  context.Context // ends when the asker leaves
 
 	out     *bufio.Writer
 	control *http.ResponseController
@@ -58,22 +57,22 @@ func (a *answer) find() (c Copy, said string, err error) {
 		if err := a.p.chosen(a.key, a.q); err != nil {
 			return nil, "", err
 		}
-		err = a.during(func() (err error) {
-			c, err = objects.Get(a.ctx, a.q.Namespace, a.key, a.q.Held)
-			return err
-		})
+		if err := a.flush(); err != nil { // that the node is there: the store may take its time
+			return nil, answerBytes, nil //nolint:nilerr // the asker has gone
+		}
+		c, err = objects.Get(a.ctx, a.q.Namespace, a.key, a.q.Held)
 		if same, is := errors.AsType[*Unchanged](err); is {
 			return c, a.same(*same), nil
 		}
 		if err != nil {
-			return c, a.failed(problem.Of(err).Title), nil
+			return c, a.failed(err), nil
 		}
 	}
 	switch o := c.Object(); {
-	case o.Size < 0 || o.Version == "":
-		return c, a.failed(reasonObjectNotShared), nil
+	case o.Size < 0 || o.Version == "" || len(o.Version) > versionMost:
+		return c, a.failed(errObjectNotShared), nil
 	case a.q.Version != "" && o.Version != a.q.Version:
-		return c, a.failed(reasonObjectChanged), nil
+		return c, a.failed(errObjectChanged), nil
 	case a.q.Version == "" && o.Version == a.q.Held:
 		return c, a.same(Unchanged{Fresh: o.Fresh}), nil
 	}
@@ -82,36 +81,43 @@ func (a *answer) find() (c Copy, said string, err error) {
 
 // send sends the object, or refers the asker to others for its blocks. It returns what was sent.
 func (a *answer) send(c Copy) string {
-	of := held{a.key, c.Object().Version}
-	t, from := a.p.join(of, a.node, a.q.Only)
-	if t == nil {
-		return a.failed(reasonBusy)
-	}
-	sent, rest := answerBytes, func() error { return a.blocks(c, t) }
-	if len(from) > 0 {
-		sent, rest = answerReferral, func() error { return a.digests(c, from) }
-	}
 	about, err := json.Marshal(c.Object())
-	if err == nil {
-		err = a.frame(frameObject, about)
+	if err != nil || len(about) > sizes[frameObject][1] {
+		return a.failed(errObjectNotShared)
 	}
-	if err == nil {
-		err = rest()
+	from, leave := a.p.join(held{a.key, c.Object().Version}, a.node, a.q.Only)
+	if leave == nil {
+		return a.failed(errTaken)
 	}
-	a.p.leave(of, t, err == nil)
-	return sent
+	defer leave()
+	said := answerBytes
+	if len(from) > 0 {
+		said = answerReferral
+	}
+	if a.frame(frameObject, about) != nil {
+		return said // the asker has gone
+	}
+	if len(from) > 0 {
+		err = a.digests(c, from)
+	} else {
+		err = a.blocks(c)
+	}
+	if none, is := errors.AsType[noBlock](err); is {
+		return a.failed(none.error)
+	}
+	return said
 }
 
+// noBlock is why there is no next block. Any other error ends an answer amid a frame.
+type noBlock struct{ error }
+
 // blocks sends the blocks that are asked for.
-func (a *answer) blocks(c Copy, t *taker) error {
+func (a *answer) blocks(c Copy) error {
 	room := make([]byte, copySize)
 	for i := a.q.From; ; i++ {
 		sum, n, err := a.block(c, i)
-		if errors.Is(err, io.EOF) {
-			return a.flush()
-		}
-		if err != nil {
-			return err
+		if err != nil || n == 0 {
+			return errors.Join(err, a.flush())
 		}
 		a.hurry()
 		if err := writeHead(a.out, frameBlock, len(sum)+n); err != nil {
@@ -128,71 +134,42 @@ func (a *answer) blocks(c Copy, t *taker) error {
 		if err := a.flush(); err != nil {
 			return err
 		}
-		a.p.progress(t, i+1)
 	}
 }
 
-// digests refers the asker to others, and sends it the digests of the blocks that are asked for. The asker leaves
-// when it has the blocks.
+// digests refers the asker to others, and sends it the digests of the blocks that are asked for.
 func (a *answer) digests(c Copy, from []string) error {
 	names, err := json.Marshal(from)
 	if err == nil {
 		err = a.frame(frameReferral, names)
 	}
 	for i := a.q.From; err == nil; i++ {
-		var sum Digest
-		if sum, _, err = a.block(c, i); err == nil {
-			err = a.frame(frameDigest, sum[:])
+		sum, n, missing := a.block(c, i)
+		if missing != nil || n == 0 {
+			return errors.Join(missing, a.flush())
 		}
+		err = a.frame(frameDigest, sum[:])
 	}
-	if !errors.Is(err, io.EOF) {
-		return err
-	}
-	_ = a.during(func() error { // it ends when the asker has left
-		select {
-		case <-a.ctx.Done():
-		case <-time.After(referredFor):
-		}
-		return nil
-	})
-	return nil
+	return err
 }
 
-// block waits for a block. What has been sent so far does not wait with it.
+// block waits for a block; n is 0 after the last one. What has been sent so far does not wait with it.
 func (a *answer) block(c Copy, i int64) (sum Digest, n int, err error) {
 	soon, cancel := context.WithCancel(a.ctx)
 	cancel()
-	if sum, n, err = c.Block(soon, i); err == nil || errors.Is(err, io.EOF) {
-		return sum, n, err
-	}
-	err = a.during(func() error {
+	if sum, n, err = c.Block(soon, i); err != nil && !errors.Is(err, io.EOF) {
+		if err := a.flush(); err != nil {
+			return sum, 0, err
+		}
 		sum, n, err = c.Block(a.ctx, i)
-		return err
-	})
-	return sum, n, err
-}
-
-// during does what may take time, and tells the asker meanwhile that the answer is still to come.
-func (a *answer) during(do func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- do() }()
-	tick := time.NewTicker(waitEvery)
-	defer tick.Stop()
-	for {
-		err := a.frame(frameWait, nil)
-		if err == nil {
-			err = a.flush()
-		}
-		if err != nil { // the asker has gone
-			a.cancel()
-			return errors.Join(<-done, err)
-		}
-		select {
-		case err := <-done:
-			return err
-		case <-tick.C:
-		}
 	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return sum, 0, nil
+	case err != nil:
+		return sum, 0, noBlock{err}
+	}
+	return sum, n, nil
 }
 
 // last sends the last frame of an answer, and returns what that is.
@@ -208,19 +185,25 @@ func (a *answer) same(u Unchanged) string {
 	return a.last(answerSame, frameSame, about)
 }
 
-func (a *answer) failed(title string) string { return a.last(title, frameFailed, []byte(title)) }
+func (a *answer) failed(err error) string {
+	p := problem.Of(err)
+	return a.last(p.Title, frameFailed, failure(p))
+}
 
 func (a *answer) frame(kind byte, body []byte) error {
 	a.hurry()
 	return writeFrame(a.out, kind, body)
 }
 
-// hurry bounds what is written next.
+// hurry bounds what is written until it is flushed.
 func (a *answer) hurry() { _ = a.control.SetWriteDeadline(time.Now().Add(writeWithin)) }
 
 func (a *answer) flush() error {
+	a.hurry()
 	if err := a.out.Flush(); err != nil {
 		return err
 	}
-	return a.control.Flush()
+	err := a.control.Flush()
+	_ = a.control.SetWriteDeadline(time.Time{}) // what comes next may take its time
+	return err
 }

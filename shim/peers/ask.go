@@ -11,8 +11,6 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 const (
@@ -20,25 +18,28 @@ const (
 	// object is new to all: each of them may need a handshake with a node that is busy with the others'. A process
 	// that has ended is noticed at once.
 	lateMost = time.Second
-	// silentMost is how long a peer may send nothing, not even that the answer is still to come: four times as
-	// often it says so.
-	silentMost = 4 * waitEvery
-	// stalledMost is how long a peer may have nothing new: as long as a store that is away is asked, and then some.
-	stalledMost = 15 * time.Second
-	// pingAfter finds connections whose other end is gone.
+	// stalledMost is how long a peer may take for the next block: a store that is slow gives 70 KB/s, and no peer
+	// keeps a request with single bytes.
+	stalledMost = 30 * time.Second
+	// aliveMost is after how long a connection that brings nothing is tested by a PING of HTTP/2, and how long the
+	// answer may take, which no function or store has a part in.
+	aliveMost = time.Second
+	// pingAfter finds connections whose asking end is gone.
 	pingAfter = 5 * time.Second
 	// idleMost keeps connections between nodes for the next question.
 	idleMost = 90 * time.Second
 	// frameMost is how much of a block is one frame of HTTP/2: large ones cost less.
 	frameMost = 256 << 10
-	// windowMost is how much of an answer may be on its way: 3 MiB are 10 Gbit/s at 2.5 ms.
-	windowMost = 3 << 20
-	// problemMost bounds the problem details of a peer, in bytes.
-	problemMost = 4 << 10
+	// windowMost is how much of an answer may be on its way: 1 MiB is 10 Gbit/s at 0.8 ms.
+	windowMost = 1 << 20
 )
 
-// errSilent says that a peer did not answer in time.
-var errSilent = errors.New("the peer sends nothing")
+var (
+	// errSilent says that a peer did not begin to answer in time.
+	errSilent = errors.New("the peer sends nothing")
+	// errStalled says that it has nothing new: its store may be slow.
+	errStalled = errors.New("the peer has nothing new")
+)
 
 // transport goes to members of the site, which URLs have as hosts.
 func (p *Peers) transport() *http.Transport {
@@ -46,8 +47,8 @@ func (p *Peers) transport() *http.Transport {
 	protocols.SetHTTP2(true)
 	return &http.Transport{
 		Protocols: protocols, DisableCompression: true, IdleConnTimeout: idleMost,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter, WriteByteTimeout: pingAfter,
-			MaxReadFrameSize: frameMost, MaxReceiveBufferPerStream: windowMost, MaxReceiveBufferPerConnection: windowMost},
+		HTTP2: &http.HTTP2Config{SendPingTimeout: p.alive, PingTimeout: p.alive, WriteByteTimeout: pingAfter,
+			MaxReadFrameSize: frameMost, MaxReceiveBufferPerStream: windowMost, MaxReceiveBufferPerConnection: fetchesMost * windowMost},
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			node, _, err := net.SplitHostPort(address)
 			if err != nil {
@@ -78,13 +79,13 @@ const Protocol = "h2"
 // stream is a peer's answer.
 type stream struct {
 	node   string
-	ctx    context.Context // ends when the peer is silent
+	ctx    context.Context // ends when the peer is late
 	cancel context.CancelCauseFunc
 	body   io.ReadCloser
 	frames *bufio.Reader
-	silent *time.Timer
-	// silence is when that runs out.
-	silence time.Duration
+	// patience is for the next frame, and stalled runs out while that is waited for.
+	patience time.Duration
+	stalled  *time.Timer
 
 	object Object
 	same   *Unchanged // nil: it is another object than the one that is held
@@ -94,9 +95,10 @@ type stream struct {
 func (p *Peers) ask(ctx context.Context, node string, q question) (s *stream, err error) {
 	asked := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
-	s = &stream{node: node, ctx: ctx, cancel: cancel, silence: p.silence}
-	s.silent = time.AfterFunc(p.late, func() { cancel(errSilent) })
+	s = &stream{node: node, ctx: ctx, cancel: cancel, patience: p.patience}
+	late := time.AfterFunc(p.late, func() { cancel(errSilent) })
 	defer func() {
+		late.Stop()
 		if err != nil {
 			err = s.explain(err)
 			s.close()
@@ -115,70 +117,52 @@ func (p *Peers) ask(ctx context.Context, node string, q question) (s *stream, er
 	if err != nil {
 		return s, err
 	}
+	late.Stop()
+	s.stalled = time.AfterFunc(s.patience, func() { cancel(errStalled) })
 	s.body = res.Body
 	if res.StatusCode != http.StatusOK {
-		return s, refused(res)
+		body, err := io.ReadAll(io.LimitReader(res.Body, problemMost))
+		if err != nil {
+			return s, err
+		}
+		return s, parseFailure(body)
 	}
-	s.frames = bufio.NewReaderSize(watched{s}, copySize)
-	kind, n, err := s.next()
-	if err != nil {
+	s.frames = bufio.NewReaderSize(res.Body, copySize)
+	kind, body, err := s.next(nil)
+	switch {
+	case err != nil:
 		return s, err
-	}
-	if kind != frameSame && kind != frameObject {
-		return s, fmt.Errorf("a peer begins its answer with a frame %q", kind)
-	}
-	body, err := readBody(s.frames, n)
-	if err != nil {
-		return s, err
-	}
-	if kind == frameSame {
+	case kind == frameSame && q.Held != "":
 		s.same = &Unchanged{From: node}
-		return s, json.Unmarshal(body, s.same)
+		err = json.Unmarshal(body, s.same)
+		s.same.Fresh = min(s.same.Fresh, freshMost)
+		return s, err
+	case kind != frameObject:
+		return s, fmt.Errorf("a peer begins its answer with a frame %q", kind)
 	}
 	s.object, err = parseObject(body)
 	s.object.From = node
 	return s, err
 }
 
-// refused is the problem that a peer answers with.
-func refused(res *http.Response) error {
-	var said problem.Problem
-	err := json.NewDecoder(io.LimitReader(res.Body, problemMost)).Decode(&said)
-	if err != nil || !problem.IsTitle(said.Title) {
-		return fmt.Errorf("a peer answers with status %d", res.StatusCode)
+// next returns the next frame, in room if that is large enough. The rest of a failure is its error.
+func (s *stream) next(room []byte) (kind byte, body []byte, err error) {
+	s.stalled.Reset(s.patience)
+	defer s.stalled.Stop() // what this node does with it is no matter of the peer's
+	kind, n, err := readHead(s.frames)
+	if err != nil {
+		return 0, nil, err
 	}
-	return refusal(said.Title)
-}
-
-// next returns the head of the next frame that is not frameWait. The rest of a failure is its error.
-func (s *stream) next() (kind byte, n int, err error) {
-	for began := time.Now(); ; {
-		kind, n, err = readHead(s.frames)
-		switch {
-		case err != nil:
-			return 0, 0, err
-		case kind == frameFailed:
-			body, err := readBody(s.frames, n)
-			if err == nil {
-				err = parseFailure(body)
-			}
-			return 0, 0, err
-		case kind != frameWait:
-			return kind, n, nil
-		case time.Since(began) > stalledMost:
-			return 0, 0, errSilent
-		}
+	if body = room; n > len(room) {
+		body = make([]byte, n)
 	}
-}
-
-// watched is the answer's body: what comes of it says that the peer is there.
-type watched struct{ s *stream }
-
-func (w watched) Read(p []byte) (int, error) {
-	w.s.silent.Reset(w.s.silence)
-	n, err := w.s.body.Read(p)
-	w.s.silent.Stop() // what this node does with it is no matter of the peer's
-	return n, err
+	if _, err = io.ReadFull(s.frames, body[:n]); err != nil {
+		return 0, nil, err
+	}
+	if kind == frameFailed {
+		return 0, nil, parseFailure(body[:n])
+	}
+	return kind, body[:n], nil
 }
 
 // explain tells the cause of an error that the context's end has brought about.
@@ -190,7 +174,9 @@ func (s *stream) explain(err error) error {
 }
 
 func (s *stream) close() {
-	s.silent.Stop()
+	if s.stalled != nil {
+		s.stalled.Stop()
+	}
 	s.cancel(context.Canceled)
 	if s.body != nil {
 		_ = s.body.Close() // it was only read from

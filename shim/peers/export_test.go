@@ -1,9 +1,21 @@
 package peers
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 // Patient waits for others however busy the test's machine is.
-func (p *Peers) Patient() { p.late, p.silence = time.Minute, time.Minute }
+func (p *Peers) Patient() { p.Wait(time.Minute, time.Minute) }
 
 // Hasty waits for nobody for long.
-func (p *Peers) Hasty() { p.late, p.silence = 300*time.Millisecond, 300*time.Millisecond }
+func (p *Peers) Hasty() { p.Wait(300*time.Millisecond, 300*time.Millisecond) }
+
+// Demanding waits for who answers, but not for long for what comes then.
+func (p *Peers) Demanding() { p.Wait(time.Minute, 300*time.Millisecond) }
+
+// Wait is for how long others are waited for.
+func (p *Peers) Wait(late, patience time.Duration) {
+	p.late, p.patience, p.alive = late, patience, time.Minute
+	p.client = &http.Client{Transport: p.transport()}
+}

@@ -6,19 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"time"
 
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 // An answer is a sequence of frames: a kind, the length of what follows (4 bytes, big-endian), and that.
 const (
-	frameWait     byte = 'w' // nothing: the answer is still to come
 	frameObject   byte = 'o' // the object, as JSON
 	frameSame     byte = 's' // the version that the asker has is the one of now: an Unchanged, as JSON
 	frameReferral byte = 'r' // names of nodes that have the object, as a JSON list; digests follow
 	frameDigest   byte = 'd' // a block's digest
 	frameBlock    byte = 'b' // a block's digest and the block
-	frameFailed   byte = 'f' // the title of a problem
+	frameFailed   byte = 'f' // a problem, as JSON
 )
 
 // BlockSize is how many bytes are checked at a time: all blocks of an object but its last have as many.
@@ -31,7 +32,7 @@ const headSize = 5
 
 // sizes are the least and the most bytes that follow a frame's head.
 var sizes = map[byte][2]int{
-	frameWait: {0, 0}, frameSame: {2, 64}, frameFailed: {1, 64}, frameObject: {2, 8 << 10}, frameReferral: {2, 4 << 10},
+	frameSame: {2, 64}, frameFailed: {2, problemMost}, frameObject: {2, 8 << 10}, frameReferral: {2, 4 << 10},
 	frameDigest: {len(Digest{}), len(Digest{})}, frameBlock: {len(Digest{}) + 1, len(Digest{}) + BlockSize},
 }
 
@@ -62,32 +63,41 @@ func readHead(r io.Reader) (kind byte, n int, err error) {
 	return kind, int(size), nil
 }
 
-// readBody reads what follows the head of a frame.
-func readBody(r io.Reader, n int) ([]byte, error) {
-	body := make([]byte, n)
-	_, err := io.ReadFull(r, body)
-	return body, err
-}
+// versionMost is how many bytes a version has at most: questions have it as well.
+const versionMost = 1 << 10
+
+// freshMost is for how long the answer of a peer holds at most.
+const freshMost = 365 * 24 * time.Hour
 
 func parseObject(body []byte) (o Object, err error) {
 	if err := json.Unmarshal(body, &o); err != nil {
 		return o, fmt.Errorf("a peer's object: %w", err)
 	}
-	if o.Size < 0 || o.Version == "" {
-		return o, errors.New("a peer's object is without size or version")
+	if o.Size < 0 || o.Version == "" || len(o.Version) > versionMost {
+		return o, errors.New("a peer's object is without size or version, or the version is too long")
 	}
+	o.Fresh = min(o.Fresh, freshMost)
 	return o, nil
+}
+
+// problemMost bounds a peer's problem, in bytes.
+const problemMost = 4 << 10
+
+// failure is a problem as a frame has it: one that is too long without its words.
+func failure(p *problem.Problem) []byte {
+	body, err := json.Marshal(p)
+	if err != nil || len(body) > problemMost {
+		body, _ = json.Marshal(problem.New(p.Status, problem.Reason(p.Title), p.Field, ""))
+	}
+	return body
 }
 
 // parseFailure is why a peer cannot answer, which goes into metrics.
 func parseFailure(body []byte) error {
-	if title := string(body); problem.IsTitle(title) {
-		return refusal(title)
+	var p problem.Problem
+	if err := json.Unmarshal(body, &p); err != nil || !problem.IsTitle(p.Title) ||
+		p.Status < http.StatusBadRequest || p.Status > 599 {
+		return errors.New("a peer fails without a reason")
 	}
-	return errors.New("a peer fails without a reason")
+	return problem.New(p.Status, problem.Reason(p.Title), p.Field, p.Detail)
 }
-
-// refusal is the title of the problem with which a peer answers.
-type refusal string
-
-func (r refusal) Error() string { return "the peer answers " + string(r) }

@@ -8,8 +8,9 @@ type intake struct {
 	begun  bool
 	object Object
 	w      io.WriterAt
-	at     int64 // what is before it has been written
-	fatal  error // of begin or w: nobody else can help
+	at     int64  // what is before it has been written
+	room   []byte // for a block and its digest
+	fatal  error  // of begin or w: nobody else can help
 }
 
 // open begins with the object, or goes on with it if it is the same.

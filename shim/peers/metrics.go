@@ -13,7 +13,7 @@ const (
 )
 
 // ownReasons are a peer's that say something of peers. Others may be whatever it likes.
-var ownReasons = map[refusal]bool{"PeerNotAllowed": true, "PeerQuestionMalformed": true, reasonBusy: true,
+var ownReasons = map[string]bool{"PeerNotAllowed": true, "PeerQuestionMalformed": true, reasonBusy: true,
 	"PeerMembersDiffer": true, "PeerHasNone": true, reasonObjectChanged: true, reasonObjectNotShared: true}
 
 type metrics struct {

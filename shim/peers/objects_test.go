@@ -47,7 +47,7 @@ func cached(t *testing.T, size, many int, rule objects.Rule) (*site, []*objects.
 	}, func(b []byte) peers.Digest { return peers.Digest(digest.OfBlock(b)) })
 	var caches []*objects.Cache
 	for i := range many {
-		room, err := buffer.Open(t.TempDir(), 1<<30)
+		room, err := buffer.Open(t.TempDir()+"/b", 1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}

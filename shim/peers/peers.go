@@ -88,19 +88,20 @@ type Peers struct {
 	config  Config
 	client  *http.Client
 	metrics *metrics
-	// late and silence are lateMost and silentMost; tests have other ones.
-	late, silence time.Duration
-	// blocks are those in memory until they are checked, namespaces those whose questions are being answered.
-	blocks, namespaces *fair.Places
+	// late, patience and alive are lateMost, stalledMost and aliveMost; tests have other ones.
+	late, patience, alive time.Duration
+	// fetching are the objects that are asked for, namespaces those whose questions are being answered.
+	fetching, namespaces *fair.Places
 
 	mu      sync.Mutex
 	members map[string]string // addresses, by node, this one among them
+	nodes   []string          // the members' names; they are not changed, but replaced
 	digest  string
 	passes  map[string]string
 	keys    []ed25519.PublicKey
 	asking  map[string]int       // questions that are being answered, by node
 	avoided map[string]time.Time // nodes that are asked nothing until then
-	trees   map[held]*tree
+	takers  map[held]*takers
 }
 
 // held is a version of an object.
@@ -112,8 +113,9 @@ type held struct {
 // New returns the peers of a node that knows none yet, and registers the metrics, which
 // docs/reference/metrics.md describes.
 func New(c Config) *Peers {
-	p := &Peers{config: c, metrics: newMetrics(c.Registry), late: lateMost, silence: silentMost,
-		blocks: fair.NewPlaces(blocksMost), namespaces: fair.NewPlaces(answersMost), asking: map[string]int{}, avoided: map[string]time.Time{}, trees: map[held]*tree{}}
+	p := &Peers{config: c, metrics: newMetrics(c.Registry), late: lateMost, patience: stalledMost, alive: aliveMost,
+		fetching: fair.NewPlaces(fetchesMost), namespaces: fair.NewPlaces(answersMost),
+		asking: map[string]int{}, avoided: map[string]time.Time{}, takers: map[held]*takers{}}
 	p.client = &http.Client{Transport: p.transport()}
 	return p
 }
@@ -129,7 +131,7 @@ func (p *Peers) SetSite(m *nodeapi.Site) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.members, p.digest = members, m.GetDigest()
+	p.members, p.nodes, p.digest = members, slices.Collect(maps.Keys(members)), m.GetDigest()
 	p.metrics.members.Set(float64(len(members)))
 	p.config.Log.Info("the node's site has changed", "members", len(members), "digest", p.digest)
 }
@@ -158,8 +160,9 @@ const choicesMost = 2
 // choices are those for an object, the owner first.
 func (p *Peers) choices(k Key) []string {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return rendezvous.Choose(k.name(), slices.Collect(maps.Keys(p.members)), choicesMost)
+	nodes := p.nodes
+	p.mu.Unlock()
+	return rendezvous.Choose(k.name(), nodes, choicesMost)
 }
 
 // pass is what the node shows for a namespace; empty: it may have none of its objects.
@@ -186,7 +189,9 @@ func (p *Peers) avoid(node string, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.avoided, func(_ string, until time.Time) bool { return now.After(until) })
-	p.avoided[node] = now.Add(d)
+	if until := now.Add(d); until.After(p.avoided[node]) {
+		p.avoided[node] = until
+	}
 }
 
 // askable are those of some nodes that the node may ask now: other members that it has no reason to avoid.

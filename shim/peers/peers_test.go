@@ -150,7 +150,7 @@ func TestTheSecondChoiceAnswers(t *testing.T) {
 		"the owner stops": {func(s *site) {
 			body := s.origin.body[:peers.BlockSize]
 			sum := sha256.Sum256(body)
-			s.by(0).before = said(frame('w'), frame('o', fmt.Appendf(nil, `{"size":%d,"version":"v1"}`, len(s.origin.body))...),
+			s.by(0).before = said(frame('o', fmt.Appendf(nil, `{"size":%d,"version":"v1"}`, len(s.origin.body))...),
 				frame('b', append(sum[:], body...)...))
 		}, "Silent", true},
 		"the owner stops amid a frame": {func(s *site) { s.by(0).before = said([]byte("o\x00\x00\x00\x7f{")) }, "Silent", true},

@@ -44,10 +44,11 @@ var key = peers.Key{Namespace: namespace, Store: storeName, Reference: reference
 
 // origin is a store with one object. It counts how often that is downloaded.
 type origin struct {
-	mu      sync.Mutex
-	version string
-	body    []byte
-	fetches int
+	mu          sync.Mutex
+	version     string
+	body        []byte
+	fetches     int
+	contentType string
 	// step, if there is one, is waited for before each block.
 	step chan struct{}
 }
@@ -69,7 +70,7 @@ func (o *origin) fetch(ctx context.Context, held string, begin func(peers.Object
 	if held == version {
 		return &peers.Unchanged{Fresh: time.Minute}
 	}
-	w, err := begin(peers.Object{Size: int64(len(body)), Version: version, Fresh: time.Minute})
+	w, err := begin(peers.Object{Size: int64(len(body)), Version: version, Fresh: time.Minute, ContentType: o.contentType})
 	if err != nil {
 		return err
 	}
@@ -180,6 +181,8 @@ type node struct {
 	// before, if there is one, answers the others' questions if it returns true.
 	before        func(w http.ResponseWriter, r *http.Request) bool
 	lies, cunning bool
+	refuses       func() error
+	fails         error
 }
 
 type getting struct {
@@ -208,7 +211,17 @@ func (n *node) Held(_ context.Context, _ string, k peers.Key, version string) (p
 
 // Get asks the store, once for all that ask at the same time.
 func (n *node) Get(_ context.Context, ns string, _ peers.Key, held string) (peers.Copy, error) {
+	if n.refuses != nil {
+		return nil, n.refuses()
+	}
 	c, err := n.get(held, func(ctx context.Context, have string, begin func(peers.Object) (io.WriterAt, error)) error {
+		if n.fails != nil {
+			w, err := begin(peers.Object{Size: int64(len(n.origin.body)), Version: n.origin.version})
+			if err == nil {
+				_, err = w.WriteAt(n.origin.body[:peers.BlockSize], 0)
+			}
+			return errors.Join(err, n.fails)
+		}
 		return n.origin.fetch(ctx, have, begin)
 	})
 	if err != nil {

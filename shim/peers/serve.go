@@ -2,7 +2,6 @@ package peers
 
 import (
 	"bufio"
-	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,8 +19,6 @@ const (
 	answersMost = 512
 	// answersEach is how many of them another node may have.
 	answersEach = 64
-	// spareTakers is how many more a node serves that others refer to it: they may be wrong about who is there.
-	spareTakers = 2
 	// copySize is how much of a block is in memory while it is sent.
 	copySize = 64 << 10
 )
@@ -80,9 +77,7 @@ func (p *Peers) serve(w http.ResponseWriter, r *http.Request) (string, error) {
 		return "", problem.New(http.StatusServiceUnavailable, reasonBusy, "", "the node answers "+why)
 	}
 	defer leave()
-	ctx, cancel := context.WithCancel(fair.For(r.Context(), q.Namespace))
-	defer cancel()
-	a := &answer{p: p, node: node, key: key, q: q, ctx: ctx, cancel: cancel,
+	a := &answer{p: p, node: node, key: key, q: q, ctx: fair.For(r.Context(), q.Namespace),
 		out: bufio.NewWriterSize(w, copySize), control: http.NewResponseController(w)}
 	copied, kind, err := a.find()
 	if copied != nil {
@@ -146,40 +141,25 @@ func (p *Peers) chosen(key Key, q question) error {
 	return problem.New(http.StatusMisdirectedRequest, "PeerHasNone", "", "the node has no such object, nor owns it")
 }
 
-// join has a node take an object, from this node or from others. Where a referral led to this node it serves it,
-// or joined is nil: the asker tries the others.
-func (p *Peers) join(of held, node string, only bool) (joined *taker, from []string) {
+// join has a node take an object, from this node or from some others, until leave is called. leave is nil if a
+// referral led to this node, and it has no room: the asker tries again.
+func (p *Peers) join(of held, node string, only bool) (from []string, leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.trees[of]
+	t := p.takers[of]
 	if t == nil {
-		t = &tree{}
+		t = &takers{serving: map[string]int{}}
 	}
-	switch {
-	case !only:
-		joined, from = t.join(node)
-	case t.direct < takersMost+spareTakers:
-		joined = &taker{node: node}
-		t.takers = append(t.takers, joined)
-		t.direct++
-	default:
+	from, joined := t.join(node, only)
+	if !joined {
 		return nil, nil
 	}
-	p.trees[of] = t
-	return joined, from
-}
-
-// progress notes how many blocks a node has.
-func (p *Peers) progress(t *taker, blocks int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t.blocks = blocks
-}
-
-func (p *Peers) leave(of held, t *taker, complete bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trees[of].leave(t, complete); p.trees[of].idle() {
-		delete(p.trees, of) // what the others still have then, nobody knows
+	p.takers[of] = t
+	return from, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if t.leave(node, len(from) > 0); t.answers == 0 {
+			delete(p.takers, of) // what the others still have then, nobody knows
+		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"log/slog"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 // What is asked is what arrives, whatever the object's name.
@@ -54,15 +56,16 @@ func FuzzAnswer(f *testing.F) {
 		return b.String()
 	}
 	sum := string(make([]byte, 32))
-	f.Add([]byte(frame(frameWait, "") + frame(frameObject, object) + frame(frameBlock, sum+"hello")))
+	f.Add([]byte(frame(frameObject, object) + frame(frameBlock, sum+"hello")))
 	f.Add([]byte(frame(frameObject, object) + frame(frameReferral, `["a","b"]`) + frame(frameDigest, sum)))
 	f.Add([]byte(frame(frameSame, `{"fresh":5}`)))
-	f.Add([]byte(frame(frameFailed, "PeerBusy")))
+	f.Add([]byte(frame(frameFailed, `{"title":"PeerBusy","status":503}`)))
 	f.Add([]byte(frame(frameObject, object) + frame(frameBlock, sum+"hello, and more")))
 	f.Add([]byte("b\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, said []byte) {
 		p := New(Config{Node: "me", Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 			Sum: func([]byte) Digest { return Digest{} }})
+		p.nodes = []string{"me", "peer", "a"}
 		p.members, p.passes = map[string]string{"me": "", "peer": "", "a": ""}, map[string]string{"*": "pass"}
 		p.client = &http.Client{Transport: answering(said)}
 		k := Key{Namespace: "n"}
@@ -72,10 +75,14 @@ func FuzzAnswer(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		fromStore := errors.New("from the store")
-		err := p.Fetch(ctx, "n", k, "held", func(o Object) (io.WriterAt, error) { return limited(o.Size), nil },
-			func(context.Context, func(Object) (io.WriterAt, error)) error { return fromStore })
-		if err != nil && !errors.Is(err, fromStore) && !errors.As(err, new(*Unchanged)) {
-			t.Error(err)
+		for _, held := range []string{"", "held"} {
+			err := p.Fetch(ctx, "n", k, held, func(o Object) (io.WriterAt, error) { return limited(o.Size), nil },
+				func(context.Context, func(Object) (io.WriterAt, error)) error { return fromStore })
+			_, said := errors.AsType[*problem.Problem](err)
+			_, same := errors.AsType[*Unchanged](err)
+			if err != nil && !errors.Is(err, fromStore) && !said && (!same || held == "") {
+				t.Error(err)
+			}
 		}
 	})
 }
@@ -97,4 +104,14 @@ func (l limited) WriteAt(p []byte, at int64) (int, error) {
 		return 0, errors.New("written beyond the object")
 	}
 	return len(p), nil
+}
+
+// A liar's ten minutes are not shortened by its next failure.
+func TestALiarsTime(t *testing.T) {
+	p := New(Config{Node: "me", Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+	p.failed(t.Context(), "liar", errLied)
+	p.failed(t.Context(), "liar", errSilent)
+	if left := time.Until(p.avoided["liar"]); left < avoidLiar/2 {
+		t.Errorf("%v are left", left)
+	}
 }
