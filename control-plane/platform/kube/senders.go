@@ -72,14 +72,12 @@ func (p *Platform) Tenants() map[string][]string {
 		}
 		sets[node][namespace] = true
 	}
-	callers := map[string][]string{} // nodes, by the namespace of pods with a socket
-	for node, s := range p.senders {
-		if s.gateways > 0 {
-			sets[node] = map[string]bool{capability.AllNamespaces: true}
+	called := map[string]map[string]bool{} // namespaces, by that of pods that may call them
+	call := func(from, own string) {
+		if called[from] == nil {
+			called[from] = map[string]bool{}
 		}
-		for namespace := range s.callers {
-			callers[namespace] = append(callers[namespace], node)
-		}
+		called[from][own] = true
 	}
 	for _, f := range p.functions {
 		own, _, _ := strings.Cut(f.Name, "/")
@@ -88,8 +86,18 @@ func (p *Platform) Tenants() map[string][]string {
 				add(in.Node, own)
 			}
 		}
-		for _, namespace := range append(f.Policy.CallerNamespaces(), own) {
-			for _, node := range callers[namespace] {
+		call(own, own)
+		for _, namespace := range f.Policy.CallerNamespaces() {
+			call(namespace, own)
+		}
+	}
+	for node, s := range p.senders {
+		if s.gateways > 0 {
+			add(node, capability.AllNamespaces)
+			continue
+		}
+		for namespace := range s.callers {
+			for own := range called[namespace] {
 				add(node, own)
 			}
 		}
