@@ -73,9 +73,10 @@ func (c *Cluster) Joined(node string, _ *nodeapi.Register) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.told[node] = nil
+	c.passes.Joined(node)
+	c.passes.Tell(c.tenants(), time.Now()) // what the instances need may come from other nodes
 	c.tellInstances(node)
 	c.triggers.Joined(node)
-	c.passes.Joined(node)
 	c.triggers.Tell(c.Platform.State().Functions)
 }
 
