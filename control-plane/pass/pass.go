@@ -5,6 +5,7 @@ package pass
 
 import (
 	"crypto/ed25519"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -67,7 +68,12 @@ func (t *Teller) Tell(tenants map[string][]string, now time.Time) {
 				t.key, capability.Pass{Node: node, Namespace: namespace}, now.Add(capability.PassLife))})
 		}
 		if t.nodes.Send(node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Passes{Passes: m}}) == nil {
-			t.told[node] = told{next, now}
+			if last.at.IsZero() {
+				last.at = now.Add(-rand.N(capability.PassRenewal)) // many come at once: they are renewed one by one
+			} else {
+				last.at = now
+			}
+			t.told[node] = told{next, last.at}
 		} // else it is told when it is back
 	}
 	for node := range t.told {

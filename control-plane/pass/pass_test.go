@@ -3,6 +3,7 @@ package pass_test
 import (
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -78,5 +79,29 @@ func TestWithoutAKeyThereAreNone(t *testing.T) {
 	pass.NewTeller(d, nil).Tell(map[string][]string{"a": {"shop"}}, time.Now())
 	if d.last != nil {
 		t.Error("it was told something")
+	}
+}
+
+// Nodes that have come at once are not all given their next passes at once.
+func TestRenewalsAreSpread(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemons{of: map[string]*nodeapi.Register{}, last: map[string]*nodeapi.Passes{}, often: map[string]int{}}
+	tenants := map[string][]string{}
+	for i := range 100 {
+		node := fmt.Sprint("n", i)
+		d.of[node], tenants[node] = &nodeapi.Register{Shares: true}, []string{"shop"}
+	}
+	p, now := pass.NewTeller(d, key), time.Unix(1_700_000_000, 0)
+	p.Tell(tenants, now)
+	p.Tell(tenants, now.Add(capability.PassRenewal/2))
+	renewed := 0
+	for _, often := range d.often {
+		renewed += often - 1
+	}
+	if renewed == 0 || renewed == 100 {
+		t.Errorf("%d of 100 are renewed after half the time", renewed)
 	}
 }

@@ -66,14 +66,16 @@ func (s *Survey) tellSites(connected map[string]*nodeapi.Register, now time.Time
 		m := all[leader[node]]
 		s.mu.Lock()
 		before := s.sites.told[node]
+		s.sites.told[node] = m // before it is sent: one that comes back meanwhile counts as told of nothing
 		s.mu.Unlock()
-		if before != nil && proto.Equal(before, m) ||
-			s.nodes.Send(node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Site{Site: m}}) != nil {
-			continue // one that is not connected any more is told when it is back
+		if before != nil && proto.Equal(before, m) {
+			continue
 		}
-		s.mu.Lock()
-		s.sites.told[node] = m
-		s.mu.Unlock()
+		if s.nodes.Send(node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Site{Site: m}}) != nil {
+			s.mu.Lock()
+			delete(s.sites.told, node) // it is told when it is back
+			s.mu.Unlock()
+		}
 	}
 }
 
