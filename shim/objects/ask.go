@@ -9,6 +9,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 // patience is how long a question waits for the answer to the one before: a store that does not answer that one may
@@ -290,8 +291,11 @@ func (c *Cache) ended(o *object, err error) {
 	if s.next == o {
 		s.next = nil
 	}
-	if s.held == o && err != nil {
+	if before := s.held; before == o && err != nil {
 		s.held = nil
+	} else if problem.ReasonOf(err) == problem.ReasonInputNotFound && before != nil && !o.asked.Before(before.asked) {
+		s.held = nil // whoever deletes an object expects that nobody has it
+		c.superseded(before)
 	}
 	c.tidy(o.key)
 }

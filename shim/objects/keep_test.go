@@ -19,6 +19,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 // counts has the node count its fetches and its questions.
@@ -157,6 +158,21 @@ func TestKeptObjectsGoForInputs(t *testing.T) {
 	}
 	if tier := n.buffer.Tiers()[0]; tier.Used != 0 || tier.Kept != bufferLimit || tier.KeptEntries != 2 {
 		t.Errorf("%+v", tier)
+	}
+}
+
+// What the store has no longer, the node has no longer.
+func TestDeletedObjectsAreNotKept(t *testing.T) {
+	n := start(t)
+	n.once(t, "default/f", object, content)
+	n.store.Delete(object)
+	i := n.of("gone", "default/f", object)
+	defer i.Release()
+	if err := i.Wait(t.Context()); problem.ReasonOf(err) != problem.ReasonInputNotFound {
+		t.Errorf("got %v", err)
+	}
+	if kept := n.buffer.Tiers()[0].Kept; kept != 0 {
+		t.Errorf("%d bytes are kept of what the store does not have", kept)
 	}
 }
 

@@ -86,7 +86,7 @@ func (o *object) begin(about source.Object) (io.WriterAt, error) {
 			// The entry has an identifier of its own: the request's next input may begin before the file of
 			// the last one has gone.
 			o.function, o.limit = i.request.Function, i.request.Limit
-			if i.request.Outside {
+			if i.request.Outside && about.Size >= 0 {
 				o.entry, err = o.cache.outside(about.Size)
 			} else {
 				o.entry, err = o.cache.Buffer.Create(buffer.NewID(), o.function, about.Size)
