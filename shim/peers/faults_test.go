@@ -270,3 +270,17 @@ func TestASlowStore(t *testing.T) {
 		t.Errorf("an owner that waits for a slow store is asked for nothing else any more; it was alive, and said so")
 	}
 }
+
+// A daemon that ends does not wait for its stores: who is asking goes on elsewhere.
+func TestAnEndIsNotHeldUp(t *testing.T) {
+	s := newSite(t, 1000, 2)
+	s.origin.step = make(chan struct{})
+	defer close(s.origin.step)
+	err := s.by(1).peers.Fetch(t.Context(), namespace, key, "", func(peers.Object) (io.WriterAt, error) {
+		s.by(0).peers.Close() // it has begun to answer
+		return discard{}, nil
+	}, func(context.Context, func(peers.Object) (io.WriterAt, error)) error { return nil })
+	if n := s.by(1).failures(t, "Refused"); err != nil || n != 1 {
+		t.Errorf("%v, and %d ended", err, n)
+	}
+}

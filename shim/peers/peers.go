@@ -87,6 +87,8 @@ type Config struct {
 type Peers struct {
 	config  Config
 	client  *http.Client
+	over    context.Context
+	end     context.CancelFunc
 	metrics *metrics
 	// late, patience and alive are lateMost, stalledMost and aliveMost; tests have other ones.
 	late, patience, alive time.Duration
@@ -117,11 +119,16 @@ func New(c Config) *Peers {
 		fetching: fair.NewPlaces(fetchesMost), namespaces: fair.NewPlaces(answersMost),
 		asking: map[string]int{}, avoided: map[string]time.Time{}, takers: map[held]*takers{}}
 	p.client = &http.Client{Transport: p.transport()}
+	p.over, p.end = context.WithCancel(context.Background())
 	return p
 }
 
-// Close ends the connections that nobody uses.
-func (p *Peers) Close() { p.client.CloseIdleConnections() }
+// Close ends the answers that are being sent, some of which wait for a store, and the connections that nobody uses.
+// It may be called twice.
+func (p *Peers) Close() {
+	p.end()
+	p.client.CloseIdleConnections()
+}
 
 // SetSite says who is in the node's site.
 func (p *Peers) SetSite(m *nodeapi.Site) {

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"bufio"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -77,7 +78,10 @@ func (p *Peers) serve(w http.ResponseWriter, r *http.Request) (string, error) {
 		return "", problem.New(http.StatusServiceUnavailable, reasonBusy, "", "the node answers "+why)
 	}
 	defer leave()
-	a := &answer{p: p, node: node, key: key, q: q, ctx: fair.For(r.Context(), q.Namespace),
+	ctx, cancel := context.WithCancel(fair.For(r.Context(), q.Namespace))
+	defer cancel()
+	defer context.AfterFunc(p.over, cancel)()
+	a := &answer{p: p, node: node, key: key, q: q, ctx: ctx,
 		out: bufio.NewWriterSize(w, copySize), control: http.NewResponseController(w)}
 	copied, kind, err := a.find()
 	if copied != nil {

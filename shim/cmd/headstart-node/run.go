@@ -192,7 +192,7 @@ func run(ctx context.Context, c config) (err error) {
 	// The end. What is not taken any more, another node takes at once; the requests that wait are
 	// answered while the servers still let them be.
 	context.AfterFunc(asked, triggers.Stop)
-	g.Go(func() error { <-ctx.Done(); requests.Close(); return nil })
+	g.Go(func() error { <-ctx.Done(); near.Close(); requests.Close(); return nil })
 	g.Go(func() error { endTriggers(ctx, triggers, allowed, log); return nil })
 	g.Go(func() error { leave(asked, ctx, stop, gateway, requests); return nil })
 	early() // from here on it is leave that ends all
