@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,6 +148,31 @@ func TestVersionsShareTheirObjects(t *testing.T) {
 	}
 	if used := p.Cache.Buffer.Tiers()[0]; used.Used+used.Kept != 0 {
 		t.Errorf("volumes count for inputs: %+v", used)
+	}
+}
+
+// What was in a volume is kept when that is removed, until its room is needed.
+func TestARemovedVolumeIsMadeOfWhatIsKept(t *testing.T) {
+	m := &sourcetest.Memory{}
+	var fetches atomic.Int32
+	m.Before = func(context.Context, source.Reference, int64) error { fetches.Add(1); return nil }
+	m.Put(ref("a"), "", []byte("content"))
+	_, versions := placed(t, filepath.Join(t.TempDir(), "volumes"), m, objects.Config{})
+	of := tree.Prefix{Namespace: "media", Store: "default", Prefix: ref("")}
+	for range 2 {
+		at, err := versions.Version(t.Context(), of, "", "models")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(at, "a")); err != nil || string(got) != "content" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		if dropped, err := versions.Drop(); err != nil || !dropped {
+			t.Fatalf("%v, %v", dropped, err)
+		}
+	}
+	if n := fetches.Load(); n != 1 {
+		t.Errorf("%d fetches", n)
 	}
 }
 
