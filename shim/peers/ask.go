@@ -5,12 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
 const (
@@ -32,13 +33,6 @@ const (
 	frameMost = 256 << 10
 	// windowMost is how much of an answer may be on its way: 1 MiB is 10 Gbit/s at 0.8 ms.
 	windowMost = 1 << 20
-)
-
-var (
-	// errSilent says that a peer did not begin to answer in time.
-	errSilent = errors.New("the peer sends nothing")
-	// errStalled says that it has nothing new: its store may be slow.
-	errStalled = errors.New("the peer has nothing new")
 )
 
 // transport goes to members of the site, which URLs have as hosts.
@@ -78,35 +72,21 @@ const Protocol = "h2"
 
 // stream is a peer's answer.
 type stream struct {
-	node   string
-	ctx    context.Context // ends when the peer is late
-	cancel context.CancelCauseFunc
-	body   io.ReadCloser
-	frames *bufio.Reader
-	// patience is for the next frame, and stalled runs out while that is waited for.
-	patience time.Duration
-	stalled  *time.Timer
-
-	object Object
-	same   *Unchanged // nil: it is another object than the one that is held
+	node     string
+	ctx      context.Context // ends when the peer is late
+	cancel   context.CancelCauseFunc
+	patience time.Duration // for the next frame
+	body     io.ReadCloser
+	frames   *bufio.Reader
 }
 
-// ask asks a node, and returns when it knows of the object.
+// ask asks a node, and returns when that begins to answer. The stream is to be closed in any case.
 func (p *Peers) ask(ctx context.Context, node string, q question) (s *stream, err error) {
-	asked := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	s = &stream{node: node, ctx: ctx, cancel: cancel, patience: p.patience}
-	late := time.AfterFunc(p.late, func() { cancel(errSilent) })
-	defer func() {
-		late.Stop()
-		if err != nil {
-			err = s.explain(err)
-			s.close()
-			p.failed(asked, node, err)
-		}
-	}()
+	defer time.AfterFunc(p.late, func() { cancel(errSilent) }).Stop()
 	p.mu.Lock()
-	q.Site = p.digest
+	q.Site = p.site
 	p.mu.Unlock()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+node+path+"?"+q.query(), nil)
 	if err != nil {
@@ -117,38 +97,37 @@ func (p *Peers) ask(ctx context.Context, node string, q question) (s *stream, er
 	if err != nil {
 		return s, err
 	}
-	late.Stop()
-	s.stalled = time.AfterFunc(s.patience, func() { cancel(errStalled) })
-	s.body = res.Body
+	s.body, s.frames = res.Body, bufio.NewReaderSize(res.Body, copySize)
 	if res.StatusCode != http.StatusOK {
-		body, err := io.ReadAll(io.LimitReader(res.Body, problemMost))
-		if err != nil {
-			return s, err
-		}
-		return s, parseFailure(body)
+		err = fmt.Errorf("a peer answers with status %d", res.StatusCode)
 	}
-	s.frames = bufio.NewReaderSize(res.Body, copySize)
+	return s, err
+}
+
+// about reads what the object is. If it is of the version that is held, the error is a *source.Unchanged.
+func (s *stream) about(heldVersion string) (o source.Object, err error) {
 	kind, body, err := s.next(nil)
 	switch {
 	case err != nil:
-		return s, err
-	case kind == frameSame && q.Held != "":
-		s.same = &Unchanged{From: node}
-		err = json.Unmarshal(body, s.same)
-		s.same.Fresh = min(s.same.Fresh, freshMost)
-		return s, err
+		return o, err
+	case kind == frameSame && heldVersion != "":
+		same := &source.Unchanged{From: s.node}
+		if err := json.Unmarshal(body, same); err != nil {
+			return o, err
+		}
+		same.Fresh = min(same.Fresh, freshMost)
+		return o, same
 	case kind != frameObject:
-		return s, fmt.Errorf("a peer begins its answer with a frame %q", kind)
+		return o, fmt.Errorf("a peer begins its answer with a frame %q", kind)
 	}
-	s.object, err = parseObject(body)
-	s.object.From = node
-	return s, err
+	o, err = parseObject(body)
+	o.From = s.node
+	return o, err
 }
 
 // next returns the next frame, in room if that is large enough. The rest of a failure is its error.
 func (s *stream) next(room []byte) (kind byte, body []byte, err error) {
-	s.stalled.Reset(s.patience)
-	defer s.stalled.Stop() // what this node does with it is no matter of the peer's
+	defer time.AfterFunc(s.patience, func() { s.cancel(errStalled) }).Stop()
 	kind, n, err := readHead(s.frames)
 	if err != nil {
 		return 0, nil, err
@@ -174,9 +153,6 @@ func (s *stream) explain(err error) error {
 }
 
 func (s *stream) close() {
-	if s.stalled != nil {
-		s.stalled.Stop()
-	}
 	s.cancel(context.Canceled)
 	if s.body != nil {
 		_ = s.body.Close() // it was only read from

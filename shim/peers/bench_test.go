@@ -3,12 +3,12 @@ package peers_test
 import (
 	"testing"
 
-	"github.com/headstart-mesh/headstart/shim/peers"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
 )
 
 // How fast one node gets an object from another one, over TLS and with its digests, within one process.
 func BenchmarkFetch(b *testing.B) {
-	const size = 64 * peers.BlockSize
+	const size = 64 * digest.Block
 	s := newSite(b, size, 2)
 	if _, err := s.by(0).fetch(b); err != nil {
 		b.Fatal(err)

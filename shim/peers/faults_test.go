@@ -3,7 +3,6 @@ package peers_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/rendezvous"
-	"github.com/headstart-mesh/headstart/shim/peers"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -22,7 +24,7 @@ func oFrame(size int, version string) []byte {
 }
 
 func bFrame(body []byte) []byte {
-	sum := sha256.Sum256(body)
+	sum := digest.OfBlock(body)
 	return frame('b', append(sum[:], body...)...)
 }
 
@@ -35,21 +37,21 @@ func TestAttackNothingHasChanged(t *testing.T) {
 
 // What is held is no answer after the beginning of another version.
 func TestUnchangedAfterABeginning(t *testing.T) {
-	s := newSite(t, blocks*peers.BlockSize, 3)
-	body := s.origin.body[:peers.BlockSize]
+	s := newSite(t, blocks*digest.Block, 3)
+	body := s.origin.body[:digest.Block]
 	s.by(0).before = func(w http.ResponseWriter, r *http.Request) bool {
 		_, _ = w.Write(oFrame(len(s.origin.body), "v2"))
 		_, _ = w.Write(bFrame(body))
 		return true
 	}
 	begun := false
-	err := s.by(2).peers.Fetch(t.Context(), namespace, key, "v1", func(o peers.Object) (io.WriterAt, error) {
+	err := s.by(2).peers.Fetch(fair.For(t.Context(), namespace), key, "v1", func(o source.Object) (io.WriterAt, error) {
 		begun = true
 		return discard{}, nil
-	}, func(ctx context.Context, begin func(peers.Object) (io.WriterAt, error)) error {
+	}, func(ctx context.Context, begin source.Begin) error {
 		return s.origin.fetch(ctx, "v1", begin)
 	})
-	if _, same := errors.AsType[*peers.Unchanged](err); same && begun {
+	if _, same := errors.AsType[*source.Unchanged](err); same && begun {
 		t.Errorf("Unchanged after begin was called with another version")
 	}
 }
@@ -77,8 +79,8 @@ func TestTheStoreRefuses(t *testing.T) {
 			}
 			for _, n := range s.nodes {
 				all.Go(func() {
-					err := n.peers.Fetch(t.Context(), namespace, key, "", func(peers.Object) (io.WriterAt, error) { return discard{}, nil },
-						func(context.Context, func(peers.Object) (io.WriterAt, error)) error { return n.refuses() })
+					err := n.peers.Fetch(fair.For(t.Context(), namespace), key, "", func(source.Object) (io.WriterAt, error) { return discard{}, nil },
+						func(context.Context, source.Begin) error { return n.refuses() })
 					if got := problem.Of(err); got.Title != c.err.Title || got.Detail != c.err.Detail {
 						t.Errorf("%s: %v", n.name, err)
 					}
@@ -102,7 +104,7 @@ func TestAttackAnOwnerFramesAnother(t *testing.T) {
 	if n := s.origin.count(); n != 1 {
 		t.Fatal(n)
 	}
-	wrong := sha256.Sum256([]byte("x"))
+	wrong := digest.OfBlock([]byte("x"))
 	s.by(0).before = func(w http.ResponseWriter, r *http.Request) bool {
 		_, _ = w.Write(oFrame(1000, "v1"))
 		_, _ = w.Write(frame('r', fmt.Appendf(nil, "[%q]", honest.name)...))
@@ -115,20 +117,20 @@ func TestAttackAnOwnerFramesAnother(t *testing.T) {
 	// an object that the honest one owns
 	k := ownedBy(s, honest.name)
 	before := honest.asked.Load()
-	_ = s.by(3).peers.Fetch(t.Context(), namespace, k, "", func(o peers.Object) (io.WriterAt, error) { return discard{}, nil },
-		func(ctx context.Context, begin func(peers.Object) (io.WriterAt, error)) error { return nil })
+	_ = s.by(3).peers.Fetch(fair.For(t.Context(), namespace), k, "", func(o source.Object) (io.WriterAt, error) { return discard{}, nil },
+		func(ctx context.Context, begin source.Begin) error { return nil })
 	if honest.asked.Load() == before {
 		t.Errorf("the honest node is asked nothing any more")
 	}
 }
 
-func ownedBy(s *site, name string) peers.Key {
+func ownedBy(s *site, name string) objects.Key {
 	var names []string
 	for _, m := range s.members {
 		names = append(names, m.GetNode())
 	}
 	for i := 0; ; i++ {
-		k := peers.Key{Namespace: namespace, Store: storeName, Reference: fmt.Sprintf("s3://models/%d", i)}
+		k := objects.Key{Namespace: namespace, Store: storeName, Reference: fmt.Sprintf("s3://models/%d", i)}
 		if rendezvous.Choose(namespace+"\x00"+storeName+"\x00"+k.Reference, names, 2)[0] == name {
 			return k
 		}
@@ -137,7 +139,7 @@ func ownedBy(s *site, name string) peers.Key {
 
 // A store that hangs up midway costs the owner nothing for other objects.
 func TestAStoreThatFailsMidway(t *testing.T) {
-	s := newSite(t, blocks*peers.BlockSize, 4)
+	s := newSite(t, blocks*digest.Block, 4)
 	owner := s.by(0)
 	owner.fails = errors.New("the store has hung up")
 	s.by(3).check(t)
@@ -146,8 +148,8 @@ func TestAStoreThatFailsMidway(t *testing.T) {
 		t.Fatal("same")
 	}
 	before := owner.asked.Load()
-	_ = s.by(3).peers.Fetch(t.Context(), namespace, k, "", func(o peers.Object) (io.WriterAt, error) { return discard{}, nil },
-		func(ctx context.Context, begin func(peers.Object) (io.WriterAt, error)) error { return nil })
+	_ = s.by(3).peers.Fetch(fair.For(t.Context(), namespace), k, "", func(o source.Object) (io.WriterAt, error) { return discard{}, nil },
+		func(ctx context.Context, begin source.Begin) error { return nil })
 	if owner.asked.Load() == before {
 		t.Errorf("the owner is asked for nothing else any more: by another's store")
 	}
@@ -165,10 +167,10 @@ func TestALongContentType(t *testing.T) {
 
 // A peer that sends single bytes is given up.
 func TestAttackATrickle(t *testing.T) {
-	s := newSite(t, blocks*peers.BlockSize, 4)
+	s := newSite(t, blocks*digest.Block, 4)
 	s.by(0).before = func(w http.ResponseWriter, r *http.Request) bool {
 		_, _ = w.Write(oFrame(len(s.origin.body), "v1"))
-		all := bFrame(s.origin.body[:peers.BlockSize])
+		all := bFrame(s.origin.body[:digest.Block])
 		for i := range all {
 			_, _ = w.Write(all[i : i+1])
 			_ = http.NewResponseController(w).Flush()
@@ -181,8 +183,8 @@ func TestAttackATrickle(t *testing.T) {
 		return true
 	}
 	s.by(3).peers.Demanding()
-	err := s.by(3).peers.Fetch(t.Context(), namespace, key, "", func(o peers.Object) (io.WriterAt, error) { return discard{}, nil },
-		func(ctx context.Context, begin func(peers.Object) (io.WriterAt, error)) error {
+	err := s.by(3).peers.Fetch(fair.For(t.Context(), namespace), key, "", func(o source.Object) (io.WriterAt, error) { return discard{}, nil },
+		func(ctx context.Context, begin source.Begin) error {
 			return s.origin.fetch(ctx, "", begin)
 		})
 	if n := s.by(3).failures(t, "Silent"); err != nil || n == 0 {
@@ -192,7 +194,7 @@ func TestAttackATrickle(t *testing.T) {
 
 // What those that the owner refers to have lost it serves itself.
 func TestTheOwnerServesWhatTakersLost(t *testing.T) {
-	s := newSite(t, blocks*peers.BlockSize, 6)
+	s := newSite(t, blocks*digest.Block, 6)
 	s.origin.step = make(chan struct{})
 	for i := 2; i < 4; i++ {
 		if _, err := s.by(i).begin(t, ""); err != nil {
@@ -202,7 +204,7 @@ func TestTheOwnerServesWhatTakersLost(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	for i := 2; i < 4; i++ { // they are full: as if they had none
 		s.by(i).before = func(w http.ResponseWriter, r *http.Request) bool {
-			problem.Write(w, problem.New(http.StatusMisdirectedRequest, "PeerHasNone", "", "none"), "", "")
+			_, _ = w.Write(frame('f', []byte(`{"title":"PeerHasNone","status":421}`)...))
 			asked <- struct{}{}
 			return true
 		}
@@ -219,12 +221,12 @@ func TestTheOwnerServesWhatTakersLost(t *testing.T) {
 
 // Many objects at once by one connection do not hold each other up.
 func TestManyObjectsOfOneOwner(t *testing.T) {
-	s := newSite(t, 6*peers.BlockSize, 3)
+	s := newSite(t, 6*digest.Block, 3)
 	owner := s.by(0)
 	owner.before = func(w http.ResponseWriter, r *http.Request) bool {
 		_, _ = w.Write(oFrame(len(s.origin.body), "v1"))
-		for at := 0; at < len(s.origin.body); at += peers.BlockSize {
-			if _, err := w.Write(bFrame(s.origin.body[at : at+peers.BlockSize])); err != nil {
+		for at := 0; at < len(s.origin.body); at += digest.Block {
+			if _, err := w.Write(bFrame(s.origin.body[at : at+digest.Block])); err != nil {
 				return true
 			}
 			_ = http.NewResponseController(w).Flush()
@@ -243,8 +245,8 @@ func TestManyObjectsOfOneOwner(t *testing.T) {
 			}
 		}
 		all.Go(func() {
-			_ = asker.peers.Fetch(t.Context(), namespace, k, "", func(o peers.Object) (io.WriterAt, error) { return discard{}, nil },
-				func(ctx context.Context, begin func(peers.Object) (io.WriterAt, error)) error { return nil })
+			_ = asker.peers.Fetch(fair.For(t.Context(), namespace), k, "", func(o source.Object) (io.WriterAt, error) { return discard{}, nil },
+				func(ctx context.Context, begin source.Begin) error { return nil })
 		})
 	}
 	all.Wait()
@@ -259,13 +261,13 @@ func TestASlowStore(t *testing.T) {
 	s.origin.step = make(chan struct{})
 	owner, asker := s.by(0), s.by(1)
 	asker.peers.Demanding()
-	_ = asker.peers.Fetch(t.Context(), namespace, key, "", func(o peers.Object) (io.WriterAt, error) { return discard{}, nil },
-		func(ctx context.Context, begin func(peers.Object) (io.WriterAt, error)) error { return nil })
+	_ = asker.peers.Fetch(fair.For(t.Context(), namespace), key, "", func(o source.Object) (io.WriterAt, error) { return discard{}, nil },
+		func(ctx context.Context, begin source.Begin) error { return nil })
 	close(s.origin.step)
 	k := ownedBy(s, owner.name)
 	before := owner.asked.Load()
-	_ = asker.peers.Fetch(t.Context(), namespace, k, "", func(o peers.Object) (io.WriterAt, error) { return discard{}, nil },
-		func(ctx context.Context, begin func(peers.Object) (io.WriterAt, error)) error { return nil })
+	_ = asker.peers.Fetch(fair.For(t.Context(), namespace), k, "", func(o source.Object) (io.WriterAt, error) { return discard{}, nil },
+		func(ctx context.Context, begin source.Begin) error { return nil })
 	if owner.asked.Load() == before {
 		t.Errorf("an owner that waits for a slow store is asked for nothing else any more; it was alive, and said so")
 	}
@@ -276,10 +278,10 @@ func TestAnEndIsNotHeldUp(t *testing.T) {
 	s := newSite(t, 1000, 2)
 	s.origin.step = make(chan struct{})
 	defer close(s.origin.step)
-	err := s.by(1).peers.Fetch(t.Context(), namespace, key, "", func(peers.Object) (io.WriterAt, error) {
+	err := s.by(1).peers.Fetch(fair.For(t.Context(), namespace), key, "", func(source.Object) (io.WriterAt, error) {
 		s.by(0).peers.Close() // it has begun to answer
 		return discard{}, nil
-	}, func(context.Context, func(peers.Object) (io.WriterAt, error)) error { return nil })
+	}, func(context.Context, source.Begin) error { return nil })
 	if n := s.by(1).failures(t, "Refused"); err != nil || n != 1 {
 		t.Errorf("%v, and %d ended", err, n)
 	}

@@ -9,31 +9,32 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 // An answer is a sequence of frames: a kind, the length of what follows (4 bytes, big-endian), and that.
 const (
 	frameObject   byte = 'o' // the object, as JSON
-	frameSame     byte = 's' // the version that the asker has is the one of now: an Unchanged, as JSON
+	frameSame     byte = 's' // the version that the asker has is the one of now: a source.Unchanged, as JSON
 	frameReferral byte = 'r' // names of nodes that have the object, as a JSON list; digests follow
 	frameDigest   byte = 'd' // a block's digest
 	frameBlock    byte = 'b' // a block's digest and the block
 	frameFailed   byte = 'f' // a problem, as JSON
 )
 
-// BlockSize is how many bytes are checked at a time: all blocks of an object but its last have as many.
-const BlockSize = 2 << 20
-
-// Digest is that of a block.
-type Digest [32]byte
-
-const headSize = 5
+const (
+	headSize = 5
+	sumSize  = len(digest.Sum{})
+	// frameBlockMost is how many bytes the frame of a block has at most.
+	frameBlockMost = sumSize + digest.Block
+)
 
 // sizes are the least and the most bytes that follow a frame's head.
 var sizes = map[byte][2]int{
 	frameSame: {2, 64}, frameFailed: {2, problemMost}, frameObject: {2, 8 << 10}, frameReferral: {2, 4 << 10},
-	frameDigest: {len(Digest{}), len(Digest{})}, frameBlock: {len(Digest{}) + 1, len(Digest{}) + BlockSize},
+	frameDigest: {sumSize, sumSize}, frameBlock: {sumSize + 1, frameBlockMost},
 }
 
 // writeHead writes the head of a frame with n bytes.
@@ -69,7 +70,7 @@ const versionMost = 1 << 10
 // freshMost is for how long the answer of a peer holds at most.
 const freshMost = 365 * 24 * time.Hour
 
-func parseObject(body []byte) (o Object, err error) {
+func parseObject(body []byte) (o source.Object, err error) {
 	if err := json.Unmarshal(body, &o); err != nil {
 		return o, fmt.Errorf("a peer's object: %w", err)
 	}

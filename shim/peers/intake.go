@@ -1,12 +1,18 @@
 package peers
 
-import "io"
+import (
+	"io"
+
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+)
 
 // intake is an object that is being fetched, from one or more peers and then perhaps from the store.
 type intake struct {
-	begin  func(Object) (io.WriterAt, error)
+	key    objects.Key
+	begin  source.Begin
 	begun  bool
-	object Object
+	object source.Object
 	w      io.WriterAt
 	at     int64  // what is before it has been written
 	room   []byte // for a block and its digest
@@ -14,7 +20,7 @@ type intake struct {
 }
 
 // open begins with the object, or goes on with it if it is the same.
-func (in *intake) open(o Object) error {
+func (in *intake) open(o source.Object) error {
 	if in.begun {
 		if o.Version != in.object.Version || o.Size != in.object.Size {
 			return errChanged
@@ -27,14 +33,20 @@ func (in *intake) open(o Object) error {
 }
 
 // rest is begin for the store: bytes that have been written are not written again.
-func (in *intake) rest(o Object) (io.WriterAt, error) {
+func (in *intake) rest(o source.Object) (io.WriterAt, error) {
 	if !in.begun {
 		return in.begin(o)
 	}
 	if o.Version != in.object.Version || o.Size != in.object.Size {
-		return nil, ErrChanged
+		return nil, in.changed()
 	}
 	return after{in.w, in.at}, nil
+}
+
+// changed says that the store has another version than the one whose bytes have come so far.
+func (in *intake) changed() error {
+	ref, _ := source.ParseReference(in.key.Reference) // by which it is fetched
+	return source.Because(source.Changed(in.key.Store, ref), errChanged)
 }
 
 // after writes what is at an offset or behind it.

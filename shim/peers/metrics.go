@@ -2,20 +2,6 @@ package peers
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// What came of a question that was asked in vain, besides a peer's own reasons.
-const (
-	resultLied     = "Lied"     // a block is not what its digest says
-	resultSilent   = "Silent"   // nothing came in time
-	resultFailed   = "Failed"   // the connection, or what came by it
-	resultChanged  = "Changed"  // another version than the one that the fetch began with
-	resultReferral = "Referral" // nobody of a referral had the object
-	resultRefused  = "Refused"  // the peer's store, or its buffer
-)
-
-// ownReasons are a peer's that say something of peers. Others may be whatever it likes.
-var ownReasons = map[string]bool{"PeerNotAllowed": true, "PeerQuestionMalformed": true, reasonBusy: true,
-	"PeerMembersDiffer": true, "PeerHasNone": true, reasonObjectChanged: true, reasonObjectNotShared: true}
-
 type metrics struct {
 	members          prometheus.Gauge
 	asked, answered  *prometheus.CounterVec

@@ -24,11 +24,7 @@ import (
 type storeOf struct{ *origin }
 
 func (s storeOf) Fetch(ctx context.Context, _ source.Reference, held string, begin source.Begin) error {
-	err := s.fetch(ctx, held, func(o peers.Object) (io.WriterAt, error) { return begin(source.Object(o)) })
-	if errors.As(err, new(*peers.Unchanged)) {
-		return &source.Unchanged{}
-	}
-	return err
+	return s.fetch(ctx, held, begin)
 }
 
 // cached has nodes with the daemon's own objects, as the daemon joins them.
@@ -36,15 +32,9 @@ func cached(t *testing.T, size, many int, rule objects.Rule) (*site, []*objects.
 	t.Helper()
 	own := map[*node]*near.Own{}
 	s := newSiteOf(t, size, many, func(n *node) peers.Objects {
-		own[n] = &near.Own{Rule: func(string, string) objects.Rule { return rule },
-			Sources: func(function, _ string) (source.Source, error) {
-				if strings.HasPrefix(function, "foreign/") {
-					return nil, problem.New(http.StatusForbidden, "StoreNotAllowed", "", "it is not granted")
-				}
-				return storeOf{n.origin}, nil
-			}}
+		own[n] = &near.Own{}
 		return own[n]
-	}, func(b []byte) peers.Digest { return peers.Digest(digest.OfBlock(b)) })
+	})
 	var caches []*objects.Cache
 	for i := range many {
 		room, err := buffer.Open(t.TempDir()+"/b", 1<<30)
@@ -52,8 +42,14 @@ func cached(t *testing.T, size, many int, rule objects.Rule) (*site, []*objects.
 			t.Fatal(err)
 		}
 		n := s.by(i)
-		c := objects.New(objects.Config{Sources: own[n].Sources, Rule: own[n].Rule, Buffer: room, Age: time.Hour,
-			Neighbours: near.Others{Peers: n.peers}})
+		c := objects.New(objects.Config{Buffer: room, Age: time.Hour, Neighbours: n.peers,
+			Rule: func(string, string) objects.Rule { return rule },
+			Sources: func(function, _ string) (source.Source, error) {
+				if strings.HasPrefix(function, "foreign/") {
+					return nil, problem.New(http.StatusForbidden, "StoreNotAllowed", "", "it is not granted")
+				}
+				return storeOf{n.origin}, nil
+			}})
 		own[n].Cache = c
 		caches = append(caches, c)
 		t.Cleanup(func() {
@@ -69,7 +65,7 @@ func cached(t *testing.T, size, many int, rule objects.Rule) (*site, []*objects.
 func TestAttackAnotherNamespaceAsksForWhatANodeHolds(t *testing.T) {
 	s, caches := cached(t, 1000, 1, objects.Rule{})
 	read(t, caches[0], "own")
-	own := near.Own{Cache: caches[0], Sources: caches[0].Sources, Rule: caches[0].Rule}
+	own := near.Own{Cache: caches[0]}
 	for ns, held := range map[string]bool{namespace: true, "other": false, "foreign": false} {
 		k, err := own.Name(ns, storeName, reference)
 		if (err != nil) != (ns == "foreign") {
@@ -110,7 +106,7 @@ func read(t *testing.T, c *objects.Cache, id string) []byte {
 // However many nodes need an object at the same time, the store is asked for it once; and for what has changed once
 // more. What a node has is not sent again.
 func TestNodesBringEachOtherTheirObjects(t *testing.T) {
-	s, caches := cached(t, 2*peers.BlockSize+1000, 5, objects.Rule{})
+	s, caches := cached(t, 2*digest.Block+1000, 5, objects.Rule{})
 	all := func(id string, fetches int) {
 		t.Helper()
 		var reading sync.WaitGroup

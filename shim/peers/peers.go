@@ -24,48 +24,30 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/rendezvous"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
-
-// Unchanged is how a fetch ends if the version that is held is the one of now. Fresh and From are as in Object.
-type Unchanged struct {
-	Fresh time.Duration `json:"fresh,omitempty"`
-	From  string        `json:"-"`
-}
-
-func (*Unchanged) Error() string { return "the object has not changed" }
-
-// Object is what is known of an object before its bytes.
-type Object struct {
-	Size        int64  `json:"size"` // bytes
-	ContentType string `json:"contentType,omitempty"`
-	// Version is another one whenever the object is.
-	Version string `json:"version"`
-	// Fresh is for how much longer the answer holds, as the store says: 0: until it is asked again, below 0: the
-	// object is not to be kept.
-	Fresh time.Duration `json:"fresh,omitempty"`
-	// From is the node that answers for the object; empty: the store. Traces and metrics tell it.
-	From string `json:"-"`
-}
 
 // Objects are the node's own. Their methods may be called at the same time.
 type Objects interface {
 	// Name is how the node names what a namespace asks for. It is a *problem.Problem if the namespace's
 	// functions may not have it.
-	Name(namespace, store, reference string) (Key, error)
+	Name(namespace, store, reference string) (objects.Key, error)
 	// Get finds an object as it is now, by the node's own rules of freshness. It asks the store if need be, and
 	// never another node. It returns as soon as size and version are known: the bytes may still arrive. If the
-	// version that is held is the one of now, it may be an *Unchanged.
-	Get(ctx context.Context, namespace string, k Key, held string) (Copy, error)
+	// version that is held is the one of now, it may be a *source.Unchanged.
+	Get(ctx context.Context, namespace string, k objects.Key, held string) (Copy, error)
 	// Held finds a version of an object that the node has, or is getting, for a namespace.
-	Held(ctx context.Context, namespace string, k Key, version string) (Copy, bool)
+	Held(ctx context.Context, namespace string, k objects.Key, version string) (Copy, bool)
 }
 
 // Copy is an object on the node, which may still arrive. Who has it must close it.
 type Copy interface {
-	Object() Object
+	Object() source.Object
 	// Block waits until a block is whole, and returns its digest and how many bytes it has. After the last one
 	// it is io.EOF. What is there already it returns even if ctx has ended.
-	Block(ctx context.Context, i int64) (Digest, int, error)
+	Block(ctx context.Context, i int64) (digest.Sum, int, error)
 	io.ReaderAt
 	io.Closer
 }
@@ -76,9 +58,7 @@ type Config struct {
 	Node    string
 	Objects Objects // nil: the node has nothing for others
 	// Client returns the configuration for one connection to a node at a host.
-	Client func(node, host string) (*tls.Config, error)
-	// Sum is a block's digest.
-	Sum      func(block []byte) Digest
+	Client   func(node, host string) (*tls.Config, error)
 	Registry prometheus.Registerer
 	Log      *slog.Logger
 }
@@ -98,7 +78,7 @@ type Peers struct {
 	mu      sync.Mutex
 	members map[string]string // addresses, by node, this one among them
 	nodes   []string          // the members' names; they are not changed, but replaced
-	digest  string
+	site    string            // the digest of their list
 	passes  map[string]string
 	keys    []ed25519.PublicKey
 	asking  map[string]int       // questions that are being answered, by node
@@ -108,7 +88,7 @@ type Peers struct {
 
 // held is a version of an object.
 type held struct {
-	Key
+	objects.Key
 	version string
 }
 
@@ -138,9 +118,9 @@ func (p *Peers) SetSite(m *nodeapi.Site) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.members, p.nodes, p.digest = members, slices.Collect(maps.Keys(members)), m.GetDigest()
+	p.members, p.nodes, p.site = members, slices.Collect(maps.Keys(members)), m.GetDigest()
 	p.metrics.members.Set(float64(len(members)))
-	p.config.Log.Info("the node's site has changed", "members", len(members), "digest", p.digest)
+	p.config.Log.Info("the node's site has changed", "members", len(members), "digest", p.site)
 }
 
 // SetPasses says what the node shows to get objects.
@@ -165,11 +145,11 @@ func (p *Peers) Trust(keys []ed25519.PublicKey) {
 const choicesMost = 2
 
 // choices are those for an object, the owner first.
-func (p *Peers) choices(k Key) []string {
+func (p *Peers) choices(k objects.Key) []string {
 	p.mu.Lock()
 	nodes := p.nodes
 	p.mu.Unlock()
-	return rendezvous.Choose(k.name(), nodes, choicesMost)
+	return rendezvous.Choose(k.Namespace+"\x00"+k.Store+"\x00"+k.Reference, nodes, choicesMost)
 }
 
 // pass is what the node shows for a namespace; empty: it may have none of its objects.
@@ -188,28 +168,4 @@ func (p *Peers) address(node string) (string, bool) {
 	defer p.mu.Unlock()
 	address, known := p.members[node]
 	return address, known
-}
-
-// avoid has the node ask another one nothing for some time.
-func (p *Peers) avoid(node string, d time.Duration) {
-	now := time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	maps.DeleteFunc(p.avoided, func(_ string, until time.Time) bool { return now.After(until) })
-	if until := now.Add(d); until.After(p.avoided[node]) {
-		p.avoided[node] = until
-	}
-}
-
-// askable are those of some nodes that the node may ask now: other members that it has no reason to avoid.
-func (p *Peers) askable(nodes []string) (some []string) {
-	now := time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, node := range nodes {
-		if _, member := p.members[node]; member && node != p.config.Node && !now.Before(p.avoided[node]) {
-			some = append(some, node)
-		}
-	}
-	return some
 }

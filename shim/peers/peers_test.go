@@ -2,7 +2,6 @@ package peers_test
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
-	"github.com/headstart-mesh/headstart/shim/peers"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 const blocks = 4
@@ -27,7 +29,7 @@ func (n *node) check(t *testing.T) {
 
 // Of 50 nodes that want an object at once one asks the store, whatever the object's size.
 func TestOneNodeAsksTheStore(t *testing.T) {
-	for name, size := range map[string]int{"empty": 0, "small": 1000, "one block": peers.BlockSize, "some blocks": 3*peers.BlockSize + 17} {
+	for name, size := range map[string]int{"empty": 0, "small": 1000, "one block": digest.Block, "some blocks": 3*digest.Block + 17} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t, size, 50)
 			var all sync.WaitGroup
@@ -44,7 +46,7 @@ func TestOneNodeAsksTheStore(t *testing.T) {
 
 // The owner serves two at a time, and refers the others to those.
 func TestTheOwnerServesTwo(t *testing.T) {
-	s := newSite(t, blocks*peers.BlockSize, 8)
+	s := newSite(t, blocks*digest.Block, 8)
 	s.origin.step = make(chan struct{})
 	var all sync.WaitGroup
 	for i := 1; i < 8; i++ {
@@ -76,7 +78,7 @@ func (n *node) answers(t *testing.T) (bytes, referrals int) {
 func TestTheOwnerEndsMidway(t *testing.T) {
 	for name, wanted := range map[string]int{"served by the owner": 1, "referred by the owner": 3} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, blocks*peers.BlockSize, 8)
+			s := newSite(t, blocks*digest.Block, 8)
 			s.origin.step = make(chan struct{})
 			for i := range wanted {
 				if _, err := s.by(2+i).begin(t, ""); err != nil {
@@ -102,7 +104,7 @@ func TestTheOwnerEndsMidway(t *testing.T) {
 
 // An object that has changed when the owner ends midway is an error, and never a mixture.
 func TestVersionsAreNotMixed(t *testing.T) {
-	s := newSite(t, blocks*peers.BlockSize, 3)
+	s := newSite(t, blocks*digest.Block, 3)
 	step := make(chan struct{})
 	defer close(step)
 	s.origin.step = step
@@ -116,7 +118,7 @@ func TestVersionsAreNotMixed(t *testing.T) {
 	s.origin.version, s.origin.step = "v2", nil
 	s.origin.mu.Unlock()
 	s.by(0).kill()
-	if _, _, err := e.Block(t.Context(), 1); !errors.Is(err, peers.ErrChanged) {
+	if _, _, err := e.Block(t.Context(), 1); problem.ReasonOf(err) != problem.ReasonInputChanged {
 		t.Errorf("error %v", err)
 	}
 }
@@ -148,8 +150,8 @@ func TestTheSecondChoiceAnswers(t *testing.T) {
 		"the owner is gone":      {func(s *site) { s.by(0).kill() }, "Failed", false},
 		"the owner says nothing": {func(s *site) { s.by(0).before = said() }, "Silent", true},
 		"the owner stops": {func(s *site) {
-			body := s.origin.body[:peers.BlockSize]
-			sum := sha256.Sum256(body)
+			body := s.origin.body[:digest.Block]
+			sum := digest.OfBlock(body)
 			s.by(0).before = said(frame('o', fmt.Appendf(nil, `{"size":%d,"version":"v1"}`, len(s.origin.body))...),
 				frame('b', append(sum[:], body...)...))
 		}, "Silent", true},
@@ -172,7 +174,7 @@ func TestTheSecondChoiceAnswers(t *testing.T) {
 		}, "Failed", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, blocks*peers.BlockSize, 4)
+			s := newSite(t, blocks*digest.Block, 4)
 			c.spoil(s)
 			if c.hasty {
 				s.by(2).peers.Hasty()
@@ -200,7 +202,7 @@ func TestTheStoreIsTheLastChoice(t *testing.T) {
 		"no pass":          func(s *site) { s.by(2).peers.SetPasses(&nodeapi.Passes{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, blocks*peers.BlockSize, 3)
+			s := newSite(t, blocks*digest.Block, 3)
 			spoil(s)
 			s.by(2).check(t)
 		})
@@ -212,7 +214,7 @@ func TestTheStoreIsTheLastChoice(t *testing.T) {
 func TestAttackAPeerLies(t *testing.T) {
 	for name, cunning := range map[string]bool{"a flipped byte": false, "with the digest of that": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, blocks*peers.BlockSize, 6)
+			s := newSite(t, blocks*digest.Block, 6)
 			s.origin.step = make(chan struct{})
 			s.by(2).lies, s.by(2).cunning = true, cunning
 			for i := 2; i < 5; i++ { // the last one is referred to the first, which lies
@@ -235,7 +237,7 @@ func TestAnObjectThatHasNotChanged(t *testing.T) {
 	s := newSite(t, 1000, 3)
 	s.by(2).check(t)
 	_, err := s.by(1).begin(t, "v1")
-	if same, is := errors.AsType[*peers.Unchanged](err); !is || same.Fresh != time.Minute {
+	if same, is := errors.AsType[*source.Unchanged](err); !is || same.Fresh != time.Minute {
 		t.Errorf("error %v", err)
 	}
 	s.origin.mu.Lock()
@@ -251,7 +253,7 @@ func TestAnObjectThatHasNotChanged(t *testing.T) {
 func TestTheCallersErrorIsItsOwn(t *testing.T) {
 	s := newSite(t, 1000, 3)
 	tooLarge := errors.New("too large")
-	err := s.by(2).peers.Fetch(t.Context(), namespace, key, "", func(o peers.Object) (io.WriterAt, error) {
+	err := s.by(2).peers.Fetch(fair.For(t.Context(), namespace), key, "", func(o source.Object) (io.WriterAt, error) {
 		if o.From != s.by(0).name || o.Size != 1000 {
 			t.Errorf("begun with %+v", o)
 		}

@@ -7,15 +7,6 @@ import (
 	"strconv"
 )
 
-// Key names an object.
-type Key struct {
-	// Namespace is empty in buckets that the operator calls shared.
-	Namespace, Store, Reference string
-}
-
-// name is the key for rendezvous hashing.
-func (k Key) name() string { return k.Namespace + "\x00" + k.Store + "\x00" + k.Reference }
-
 // question is what one node asks another.
 type question struct {
 	// Namespace is whose functions the object is for.
@@ -32,56 +23,32 @@ type question struct {
 	Site string
 }
 
-// path is where questions go.
-const path = "/object"
-
-// part is one of a question, and how many bytes it has at most. The longest keys have 1024.
-type part struct {
-	name string
-	of   *string
-	most int
-}
-
-// parts are those of a question. A number and a truth value are texts of their own.
-func (q *question) parts(from, only *string) []part {
-	return []part{{"namespace", &q.Namespace, 63}, {"store", &q.Store, 253}, {"reference", &q.Reference, 8 << 10},
-		{"held", &q.Held, 1 << 10}, {"version", &q.Version, 1 << 10}, {"site", &q.Site, 64}, {"from", from, 10}, {"only", only, 4}}
-}
+const (
+	// path is where questions go.
+	path = "/object"
+	// questionMost is how many bytes a question has at most. The longest references have 8 KiB, which are three times as
+	// many in a URL.
+	questionMost = 32 << 10
+)
 
 func (q question) query() string {
-	from, only, v := "", "", url.Values{}
-	if q.From > 0 {
-		from = strconv.FormatInt(q.From, 10)
-	}
-	if q.Only {
-		only = strconv.FormatBool(true)
-	}
-	for _, p := range q.parts(&from, &only) {
-		if *p.of != "" {
-			v.Set(p.name, *p.of)
-		}
-	}
-	return v.Encode()
+	return url.Values{"namespace": {q.Namespace}, "store": {q.Store}, "reference": {q.Reference}, "held": {q.Held},
+		"version": {q.Version}, "from": {strconv.FormatInt(q.From, 10)}, "only": {strconv.FormatBool(q.Only)},
+		"site": {q.Site}}.Encode()
 }
 
 // parseQuestion reads a question. Parts that it does not know are a later version's.
-func parseQuestion(query string) (q question, err error) {
+func parseQuestion(query string) (question, error) {
 	v, err := url.ParseQuery(query)
-	if err != nil {
-		return q, err
+	if err != nil || len(query) > questionMost {
+		return question{}, errors.New("the question is malformed, or too long")
 	}
-	var from, only string
-	for _, p := range q.parts(&from, &only) {
-		*p.of = v.Get(p.name)
-		if len(v[p.name]) > 1 || len(*p.of) > p.most {
-			return q, fmt.Errorf("%s is repeated or too long", p.name)
-		}
-	}
-	q.Only = only == strconv.FormatBool(true)
+	q := question{Namespace: v.Get("namespace"), Store: v.Get("store"), Reference: v.Get("reference"), Held: v.Get("held"),
+		Version: v.Get("version"), Only: v.Get("only") == strconv.FormatBool(true), Site: v.Get("site")}
 	if q.Namespace == "" || q.Store == "" || q.Reference == "" || q.Only && q.Version == "" {
 		return q, errors.New("namespace, store or reference is missing, or a version")
 	}
-	if from != "" {
+	if from := v.Get("from"); from != "" {
 		n, err := strconv.ParseUint(from, 10, 31)
 		if err != nil {
 			return q, fmt.Errorf("from: %w", err)

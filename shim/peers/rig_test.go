@@ -22,12 +22,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls/peertlstest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/rendezvous"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/peers"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
@@ -40,7 +44,7 @@ const (
 	reference = "s3://models/llama"
 )
 
-var key = peers.Key{Namespace: namespace, Store: storeName, Reference: reference}
+var key = objects.Key{Namespace: namespace, Store: storeName, Reference: reference}
 
 // origin is a store with one object. It counts how often that is downloaded.
 type origin struct {
@@ -60,7 +64,7 @@ func (o *origin) count() int {
 }
 
 // fetch is as source.Source's Fetch, with the version that is held.
-func (o *origin) fetch(ctx context.Context, held string, begin func(peers.Object) (io.WriterAt, error)) error {
+func (o *origin) fetch(ctx context.Context, held string, begin source.Begin) error {
 	o.mu.Lock()
 	version, body, step := o.version, o.body, o.step
 	if held != version {
@@ -68,13 +72,13 @@ func (o *origin) fetch(ctx context.Context, held string, begin func(peers.Object
 	}
 	o.mu.Unlock()
 	if held == version {
-		return &peers.Unchanged{Fresh: time.Minute}
+		return &source.Unchanged{Fresh: time.Minute}
 	}
-	w, err := begin(peers.Object{Size: int64(len(body)), Version: version, Fresh: time.Minute, ContentType: o.contentType})
+	w, err := begin(source.Object{Size: int64(len(body)), Version: version, Fresh: time.Minute, ContentType: o.contentType})
 	if err != nil {
 		return err
 	}
-	for at := 0; at < len(body); at += peers.BlockSize {
+	for at := 0; at < len(body); at += digest.Block {
 		if step != nil {
 			select {
 			case <-step:
@@ -82,7 +86,7 @@ func (o *origin) fetch(ctx context.Context, held string, begin func(peers.Object
 				return ctx.Err()
 			}
 		}
-		if _, err := w.WriteAt(body[at:min(at+peers.BlockSize, len(body))], int64(at)); err != nil {
+		if _, err := w.WriteAt(body[at:min(at+digest.Block, len(body))], int64(at)); err != nil {
 			return err
 		}
 	}
@@ -90,11 +94,11 @@ func (o *origin) fetch(ctx context.Context, held string, begin func(peers.Object
 }
 
 // lieAt is the byte that a node that lies flips: one of the second block.
-const lieAt = peers.BlockSize + 1000
+const lieAt = digest.Block + 1000
 
 // entry is an object on a node. It arrives in order.
 type entry struct {
-	object peers.Object
+	object source.Object
 
 	mu      sync.Mutex
 	body    []byte
@@ -124,8 +128,8 @@ func (e *entry) end(err error) {
 	e.wake()
 }
 
-func (e *entry) Object() peers.Object { return e.object }
-func (e *entry) Close() error         { return nil }
+func (e *entry) Object() source.Object { return e.object }
+func (e *entry) Close() error          { return nil }
 
 func (e *entry) ReadAt(p []byte, at int64) (int, error) {
 	e.mu.Lock()
@@ -137,12 +141,12 @@ func (e *entry) ReadAt(p []byte, at int64) (int, error) {
 	return n, err
 }
 
-func (e *entry) Block(ctx context.Context, i int64) (sum peers.Digest, n int, err error) {
-	from := i * peers.BlockSize
+func (e *entry) Block(ctx context.Context, i int64) (sum digest.Sum, n int, err error) {
+	from := i * digest.Block
 	if from >= e.object.Size {
 		return sum, 0, io.EOF
 	}
-	to := min(from+peers.BlockSize, e.object.Size)
+	to := min(from+digest.Block, e.object.Size)
 	for {
 		e.mu.Lock()
 		body, changed, err := e.body, e.changed, e.err
@@ -151,9 +155,9 @@ func (e *entry) Block(ctx context.Context, i int64) (sum peers.Digest, n int, er
 		case int64(len(body)) >= to && e.cunning && from <= lieAt && lieAt < to:
 			body = bytes.Clone(body[from:to])
 			body[lieAt-from] ^= 1
-			return sha256.Sum256(body), len(body), nil
+			return digest.OfBlock(body), len(body), nil
 		case int64(len(body)) >= to:
-			return sha256.Sum256(body[from:to]), int(to - from), nil
+			return digest.OfBlock(body[from:to]), int(to - from), nil
 		case err != nil:
 			return sum, 0, err
 		}
@@ -191,14 +195,14 @@ type getting struct {
 	err   error
 }
 
-func (n *node) Name(ns, store, ref string) (peers.Key, error) {
+func (n *node) Name(ns, store, ref string) (objects.Key, error) {
 	if store != storeName || strings.HasPrefix(ns, "foreign") {
-		return peers.Key{}, problem.New(http.StatusForbidden, "StoreNotAllowed", "", "it is not granted")
+		return objects.Key{}, problem.New(http.StatusForbidden, "StoreNotAllowed", "", "it is not granted")
 	}
-	return peers.Key{Namespace: ns, Store: store, Reference: ref}, nil
+	return objects.Key{Namespace: ns, Store: store, Reference: ref}, nil
 }
 
-func (n *node) Held(_ context.Context, _ string, k peers.Key, version string) (peers.Copy, bool) {
+func (n *node) Held(_ context.Context, _ string, k objects.Key, version string) (peers.Copy, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, e := range n.entries {
@@ -210,15 +214,15 @@ func (n *node) Held(_ context.Context, _ string, k peers.Key, version string) (p
 }
 
 // Get asks the store, once for all that ask at the same time.
-func (n *node) Get(_ context.Context, ns string, _ peers.Key, held string) (peers.Copy, error) {
+func (n *node) Get(_ context.Context, ns string, _ objects.Key, held string) (peers.Copy, error) {
 	if n.refuses != nil {
 		return nil, n.refuses()
 	}
-	c, err := n.get(held, func(ctx context.Context, have string, begin func(peers.Object) (io.WriterAt, error)) error {
+	c, err := n.get(held, func(ctx context.Context, have string, begin source.Begin) error {
 		if n.fails != nil {
-			w, err := begin(peers.Object{Size: int64(len(n.origin.body)), Version: n.origin.version})
+			w, err := begin(source.Object{Size: int64(len(n.origin.body)), Version: n.origin.version})
 			if err == nil {
-				_, err = w.WriteAt(n.origin.body[:peers.BlockSize], 0)
+				_, err = w.WriteAt(n.origin.body[:digest.Block], 0)
 			}
 			return errors.Join(err, n.fails)
 		}
@@ -233,7 +237,7 @@ func (n *node) Get(_ context.Context, ns string, _ peers.Key, held string) (peer
 	return c, nil
 }
 
-type fetch func(ctx context.Context, have string, begin func(peers.Object) (io.WriterAt, error)) error
+type fetch func(ctx context.Context, have string, begin source.Begin) error
 
 func (n *node) get(held string, from fetch) (*entry, error) {
 	n.mu.Lock()
@@ -255,7 +259,7 @@ func (n *node) get(held string, from fetch) (*entry, error) {
 }
 
 func (n *node) fill(g *getting, have string, newest *entry, from fetch) {
-	err := from(context.Background(), have, func(o peers.Object) (io.WriterAt, error) {
+	err := from(context.Background(), have, func(o source.Object) (io.WriterAt, error) {
 		e := &entry{object: o, changed: make(chan struct{}), lies: n.lies, cunning: n.cunning}
 		n.mu.Lock()
 		n.entries = append(n.entries, e)
@@ -271,7 +275,7 @@ func (n *node) fill(g *getting, have string, newest *entry, from fetch) {
 	case g.entry != nil:
 		g.entry.end(err)
 		return
-	case errors.As(err, new(*peers.Unchanged)) && newest != nil:
+	case errors.As(err, new(*source.Unchanged)) && newest != nil:
 		g.entry = newest
 	default:
 		g.err = err
@@ -295,9 +299,9 @@ func (n *node) fetch(t testing.TB) ([]byte, error) {
 }
 
 func (n *node) begin(t testing.TB, held string) (*entry, error) {
-	return n.get(held, func(ctx context.Context, have string, begin func(peers.Object) (io.WriterAt, error)) error {
-		return n.peers.Fetch(t.Context(), namespace, key, have, begin,
-			func(ctx context.Context, begin func(peers.Object) (io.WriterAt, error)) error {
+	return n.get(held, func(ctx context.Context, have string, begin source.Begin) error {
+		return n.peers.Fetch(fair.For(t.Context(), namespace), key, have, begin,
+			func(ctx context.Context, begin source.Begin) error {
 				return n.origin.fetch(ctx, have, begin)
 			})
 	})
@@ -310,19 +314,16 @@ type site struct {
 	ca      *peertlstest.Authority
 	members []*nodeapi.Neighbour
 	nodes   map[string]*node
-	ranked  []string // by who is to be asked for the object
-	// objects are a node's, with their digests.
-	objects func(*node) peers.Objects
-	sum     func([]byte) peers.Digest
+	ranked  []string                  // by who is to be asked for the object
+	objects func(*node) peers.Objects // a node's
 }
 
 func newSite(t testing.TB, size, many int) *site {
 	t.Helper()
-	return newSiteOf(t, size, many, func(n *node) peers.Objects { return n },
-		func(p []byte) peers.Digest { return sha256.Sum256(p) })
+	return newSiteOf(t, size, many, func(n *node) peers.Objects { return n })
 }
 
-func newSiteOf(t testing.TB, size, many int, objects func(*node) peers.Objects, sum func([]byte) peers.Digest) *site {
+func newSiteOf(t testing.TB, size, many int, objects func(*node) peers.Objects) *site {
 	t.Helper()
 	body := make([]byte, size)
 	for i := range body {
@@ -333,7 +334,7 @@ func newSiteOf(t testing.TB, size, many int, objects func(*node) peers.Objects, 
 		t.Fatal(err)
 	}
 	s := &site{origin: &origin{version: "v1", body: body}, key: private, ca: peertlstest.New(t), nodes: map[string]*node{},
-		objects: objects, sum: sum}
+		objects: objects}
 	var names []string
 	for i := range many {
 		name := fmt.Sprintf("node-%02d", i)
@@ -377,8 +378,7 @@ func (s *site) start(t testing.TB, name string) *node {
 	n.peers = peers.New(peers.Config{Node: name, Objects: s.objects(n), Registry: n.metrics, Log: log,
 		Client: func(node, host string) (*tls.Config, error) {
 			return peertls.Named(peertls.ClientFor(client, host), node), nil
-		},
-		Sum: s.sum})
+		}})
 	n.peers.Patient()
 	serverTLS.NextProtos = []string{"http/1.1", peers.Protocol}
 	l, err := serve.TLS("127.0.0.1:0", serverTLS)()

@@ -11,7 +11,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/capability"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/peertls"
-	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/objects"
 )
 
 const (
@@ -47,63 +47,60 @@ func Register(s *http.Server) {
 // Handler answers the questions of other nodes, which come by mutual TLS.
 func (p *Peers) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, err := p.serve(w, r)
-		if err != nil { // as long as nothing of an answer was sent
-			answer = problem.Of(err).Title
-			problem.Write(w, err, "", "")
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(p.over, cancel)()
+		a := &answer{p: p, ctx: ctx, out: bufio.NewWriterSize(w, copySize), control: http.NewResponseController(w)}
+		said, err := a.serve(r)
+		if err != nil {
+			said = a.end(err)
 		}
-		p.metrics.answered.WithLabelValues(answer).Inc()
+		p.metrics.answered.WithLabelValues(said).Inc()
 	})
 }
 
-// serve returns what it has answered, or why it has not.
-func (p *Peers) serve(w http.ResponseWriter, r *http.Request) (string, error) {
-	node, err := "", peertls.ErrNoPeer
+// serve returns what it has answered, or what there is to answer in place of an object.
+func (a *answer) serve(r *http.Request) (said string, err error) {
+	err = peertls.ErrNoPeer
 	if r.TLS != nil {
-		node, err = peertls.PeerName(*r.TLS)
+		a.node, err = peertls.PeerName(*r.TLS)
 	}
 	if err != nil {
-		return "", problem.New(http.StatusForbidden, "PeerNotAllowed", "", err.Error())
+		return "", notAllowed(err.Error())
 	}
-	q, err := parseQuestion(r.URL.RawQuery)
+	a.q, err = parseQuestion(r.URL.RawQuery)
 	if err != nil || r.Method != http.MethodGet || r.URL.Path != path {
-		return "", problem.New(http.StatusBadRequest, "PeerQuestionMalformed", "", "this is no question for an object")
+		return "", errMalformed
 	}
-	key, err := p.admit(node, q, r.Header.Get("Authorization"))
+	if a.key, err = a.p.admit(a.node, a.q, r.Header.Get("Authorization")); err != nil {
+		return "", err
+	}
+	leave := a.p.enter(a.node, a.q.Namespace)
+	if leave == nil {
+		return "", errBusy
+	}
+	defer leave()
+	a.ctx = fair.For(a.ctx, a.q.Namespace)
+	c, err := a.find()
+	if c != nil {
+		defer c.Close()
+	}
 	if err != nil {
 		return "", err
 	}
-	leave, why := p.enter(node, q.Namespace)
-	if leave == nil {
-		return "", problem.New(http.StatusServiceUnavailable, reasonBusy, "", "the node answers "+why)
-	}
-	defer leave()
-	ctx, cancel := context.WithCancel(fair.For(r.Context(), q.Namespace))
-	defer cancel()
-	defer context.AfterFunc(p.over, cancel)()
-	a := &answer{p: p, node: node, key: key, q: q, ctx: ctx,
-		out: bufio.NewWriterSize(w, copySize), control: http.NewResponseController(w)}
-	copied, kind, err := a.find()
-	if copied != nil {
-		defer copied.Close()
-	}
-	if err != nil || kind != "" {
-		return kind, err
-	}
-	return a.send(copied), nil
+	return a.send(c)
 }
 
 // enter takes a place for a node's question for a namespace, until leave is called; it is nil if there is none.
-func (p *Peers) enter(node, namespace string) (leave func(), why string) {
-	back, why := p.namespaces.Try(namespace, "questions")
-	if back == nil {
-		return nil, why
-	}
+func (p *Peers) enter(node, namespace string) (leave func()) {
+	back, _ := p.namespaces.Try(namespace, "questions")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.asking[node] >= answersEach {
-		back()
-		return nil, "as many questions of the other one as it may have"
+	if back == nil || p.asking[node] >= answersEach {
+		if back != nil {
+			back()
+		}
+		return nil
 	}
 	p.asking[node]++
 	return func() {
@@ -113,36 +110,35 @@ func (p *Peers) enter(node, namespace string) (leave func(), why string) {
 		if p.asking[node]--; p.asking[node] == 0 {
 			delete(p.asking, node)
 		}
-	}, ""
+	}
 }
 
 // admit says how the node names what another one asks for, if that one may have it: it shows that it may have
 // functions of the namespace, which may use the store.
-func (p *Peers) admit(node string, q question, authorization string) (Key, error) {
+func (p *Peers) admit(node string, q question, authorization string) (objects.Key, error) {
 	p.mu.Lock()
 	keys := p.keys
 	p.mu.Unlock()
 	token, _ := strings.CutPrefix(authorization, "Bearer ")
 	pass := capability.Pass{Node: node, Namespace: q.Namespace}
 	if err := pass.Admits(keys, token, time.Now()); err != nil || p.config.Objects == nil {
-		return Key{}, problem.New(http.StatusForbidden, "PeerNotAllowed", "",
-			"node "+node+" gets no objects here: "+capability.ErrPass.Error())
+		return objects.Key{}, notAllowed("node " + node + " gets no objects here: " + capability.ErrPass.Error())
 	}
 	return p.config.Objects.Name(q.Namespace, q.Store, q.Reference)
 }
 
 // chosen refuses what the node does not have and is not one to ask the store for.
-func (p *Peers) chosen(key Key, q question) error {
-	if !q.Only && slices.Contains(p.choices(key), p.config.Node) {
-		return nil
-	}
+func (p *Peers) chosen(key objects.Key, q question) error {
 	p.mu.Lock()
-	digest := p.digest
+	differ := q.Site != p.site
 	p.mu.Unlock()
-	if q.Site != digest {
-		return problem.New(http.StatusMisdirectedRequest, "PeerMembersDiffer", "", "the node knows other members")
+	switch {
+	case !q.Only && slices.Contains(p.choices(key), p.config.Node):
+		return nil
+	case differ:
+		return errMembersDiffer
 	}
-	return problem.New(http.StatusMisdirectedRequest, "PeerHasNone", "", "the node has no such object, nor owns it")
+	return errHasNone
 }
 
 // join has a node take an object, from this node or from some others, until leave is called. leave is nil if a

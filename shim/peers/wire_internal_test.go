@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -13,8 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
-	"log/slog"
-
+	"github.com/headstart-mesh/headstart/shim/fair"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -41,7 +44,7 @@ func FuzzQuestion(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := parseQuestion(q.query()); err != nil || again != q || q.From < 0 || len(q.Reference) > 8<<10 || q.Namespace == "" {
+		if again, err := parseQuestion(q.query()); err != nil || again != q || q.From < 0 || len(q.Reference) > questionMost || q.Namespace == "" {
 			t.Errorf("%+v, %+v, %v", q, again, err)
 		}
 	})
@@ -55,7 +58,8 @@ func FuzzAnswer(f *testing.F) {
 		_ = writeFrame(&b, kind, []byte(body))
 		return b.String()
 	}
-	sum := string(make([]byte, 32))
+	of := digest.OfBlock([]byte("hello"))
+	sum := string(of[:])
 	f.Add([]byte(frame(frameObject, object) + frame(frameBlock, sum+"hello")))
 	f.Add([]byte(frame(frameObject, object) + frame(frameReferral, `["a","b"]`) + frame(frameDigest, sum)))
 	f.Add([]byte(frame(frameSame, `{"fresh":5}`)))
@@ -63,12 +67,11 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(frame(frameObject, object) + frame(frameBlock, sum+"hello, and more")))
 	f.Add([]byte("b\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		p := New(Config{Node: "me", Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-			Sum: func([]byte) Digest { return Digest{} }})
+		p := New(Config{Node: "me", Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 		p.nodes = []string{"me", "peer", "a"}
 		p.members, p.passes = map[string]string{"me": "", "peer": "", "a": ""}, map[string]string{"*": "pass"}
 		p.client = &http.Client{Transport: answering(said)}
-		k := Key{Namespace: "n"}
+		k := objects.Key{Namespace: "n"}
 		for i := 0; p.choices(k)[0] != "peer"; i++ {
 			k.Reference = string(rune('a' + i))
 		}
@@ -76,10 +79,10 @@ func FuzzAnswer(f *testing.F) {
 		defer cancel()
 		fromStore := errors.New("from the store")
 		for _, held := range []string{"", "held"} {
-			err := p.Fetch(ctx, "n", k, held, func(o Object) (io.WriterAt, error) { return limited(o.Size), nil },
-				func(context.Context, func(Object) (io.WriterAt, error)) error { return fromStore })
+			err := p.Fetch(fair.For(ctx, "n"), k, held, func(o source.Object) (io.WriterAt, error) { return limited(o.Size), nil },
+				func(context.Context, source.Begin) error { return fromStore })
 			_, said := errors.AsType[*problem.Problem](err)
-			_, same := errors.AsType[*Unchanged](err)
+			_, same := errors.AsType[*source.Unchanged](err)
 			if err != nil && !errors.Is(err, fromStore) && !said && (!same || held == "") {
 				t.Error(err)
 			}

@@ -27,7 +27,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
-	"github.com/headstart-mesh/headstart/shim/objects/digest"
 	"github.com/headstart-mesh/headstart/shim/objects/site"
 	"github.com/headstart-mesh/headstart/shim/objects/tree"
 	"github.com/headstart-mesh/headstart/shim/peers"
@@ -91,16 +90,15 @@ func run(ctx context.Context, c config) (err error) {
 	cached := objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: kept.Buffer,
 		Age: c.cacheAge, Metrics: objects.NewMetrics(registry)}
 	// The other nodes of the site, and what this one has for them.
-	around := peers.Config{Node: me.name, Client: me.peer, Registry: registry, Log: log,
-		Sum: func(block []byte) peers.Digest { return peers.Digest(digest.OfBlock(block)) }}
-	own := &site.Own{Sources: allowed.Source, Rule: allowed.Rule}
+	around := peers.Config{Node: me.name, Client: me.peer, Registry: registry, Log: log}
+	own := &site.Own{}
 	if c.cacheShare {
 		around.Objects = own
 	}
 	near := peers.New(around)
 	defer near.Close()
 	if c.cacheShare {
-		cached.Neighbours = site.Others{Peers: near}
+		cached.Neighbours = near
 	}
 	placed := &volume.Placed{Sources: allowed.Source, Rule: allowed.Rule}
 	versions, err := tree.Open(c.state(volumesDir), placed, kept.Succeeds)

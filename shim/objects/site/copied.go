@@ -14,35 +14,40 @@ import (
 // copied is an object on the node, which may still arrive. It implements peers.Copy, for one goroutine at a time.
 type copied struct {
 	input *objects.Input
-	about peers.Object
+	about source.Object
 
 	reader io.ReadCloser // nil: none yet
 	at     int64         // where the reader is
 }
 
-func newCopied(i *objects.Input, about source.Object) *copied {
-	c := &copied{input: i, about: peers.Object(about)}
-	c.about.Fresh = i.Fresh()
-	return c
+// newCopied waits until it is known what the input is.
+func newCopied(ctx context.Context, i *objects.Input) (peers.Copy, error) {
+	about, err := i.Object(ctx)
+	if err != nil {
+		i.Release()
+		return nil, err
+	}
+	about.Fresh = i.Fresh()
+	return &copied{input: i, about: about}, nil
 }
 
 // Object implements peers.Copy.
-func (c *copied) Object() peers.Object { return c.about }
+func (c *copied) Object() source.Object { return c.about }
 
 // Block implements peers.Copy.
-func (c *copied) Block(ctx context.Context, i int64) (sum peers.Digest, n int, err error) {
-	from := i * peers.BlockSize
+func (c *copied) Block(ctx context.Context, i int64) (sum digest.Sum, n int, err error) {
+	from := i * digest.Block
 	whole := int64(0)
-	for whole < peers.BlockSize && err == nil {
+	for whole < digest.Block && err == nil {
 		var more int64
 		more, err = c.input.Await(ctx, from+whole)
 		whole += more
 	}
-	if whole = min(whole, peers.BlockSize); err != nil && !errors.Is(err, io.EOF) || whole == 0 {
+	if whole = min(whole, digest.Block); err != nil && !errors.Is(err, io.EOF) || whole == 0 {
 		return sum, 0, err
 	}
-	of, err := digest.OfRead(io.NewSectionReader(c, from, whole))
-	return peers.Digest(of), int(whole), err
+	sum, err = digest.OfRead(io.NewSectionReader(c, from, whole))
+	return sum, int(whole), err
 }
 
 // ReadAt implements peers.Copy, for bytes that are there.

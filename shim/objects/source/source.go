@@ -30,19 +30,19 @@ type Source interface {
 	Fetch(ctx context.Context, ref Reference, held string, begin func(Object) (io.WriterAt, error)) error
 }
 
-// Object is what a store says of an object before its bytes.
+// Object is what a store says of an object before its bytes. Nodes tell it each other as JSON.
 type Object struct {
-	Size        int64 // bytes; -1 when the store does not know it beforehand
-	ContentType string
+	Size        int64  `json:"size"` // bytes; -1 when the store does not know it beforehand
+	ContentType string `json:"contentType,omitempty"`
 	// Version is another one whenever the object is: an entity tag, for instance. A store
 	// that has none gives each look at an object a new one, or leaves it empty: an empty
 	// version is equal to none.
-	Version string
+	Version string `json:"version"`
 	// Fresh is how long the answer holds as the store says it: 0: until the store is asked again, below 0:
 	// the object is not to be kept.
-	Fresh time.Duration
+	Fresh time.Duration `json:"fresh,omitempty"`
 	// From is the node that has answered in place of the store; empty: the store itself.
-	From string
+	From string `json:"-"`
 }
 
 // Begin takes what is known of an object, and returns where its bytes go.
@@ -51,8 +51,8 @@ type Begin = func(Object) (io.WriterAt, error)
 // Unchanged is how a Fetch ends if the object still is of the version that its caller holds. Fresh and From are as in
 // Object, of this answer.
 type Unchanged struct {
-	Fresh time.Duration
-	From  string
+	Fresh time.Duration `json:"fresh,omitempty"`
+	From  string        `json:"-"`
 }
 
 func (*Unchanged) Error() string { return "the object has not changed" }
