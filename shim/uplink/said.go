@@ -133,7 +133,13 @@ func (k said) tell(h Handler) {
 	if k.functions != nil {
 		h.Functions(k.functions)
 	}
-	if k.instances != nil {
+	if k.site != nil {
+		h.Site(k.site)
+	}
+	if k.passes != nil {
+		h.Passes(k.passes)
+	}
+	if k.instances != nil { // what they need may come from the site
 		h.Instances(k.instances)
 	}
 	if k.triggers != nil {
@@ -141,11 +147,5 @@ func (k said) tell(h Handler) {
 	}
 	if k.neighbours != nil {
 		h.Neighbours(k.neighbours)
-	}
-	if k.site != nil {
-		h.Site(k.site)
-	}
-	if k.passes != nil {
-		h.Passes(k.passes)
 	}
 }

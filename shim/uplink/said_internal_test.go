@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -144,5 +145,24 @@ func TestSetsInParts(t *testing.T) {
 		if len(news.triggers.GetTriggers()) != 2 || news.instances != nil {
 			t.Errorf("triggers %v", news.triggers)
 		}
+	}
+}
+
+// heard notes in which order a node is told something.
+type heard struct {
+	Handler
+	order []string
+}
+
+func (h *heard) Instances(*nodeapi.Instances) { h.order = append(h.order, "instances") }
+func (h *heard) Site(*nodeapi.Site)           { h.order = append(h.order, "site") }
+func (h *heard) Passes(*nodeapi.Passes)       { h.order = append(h.order, "passes") }
+
+// What instances need a node may get from its neighbours at once.
+func TestNeighboursAreKnownBeforeInstances(t *testing.T) {
+	h := &heard{}
+	said{instances: &nodeapi.Instances{}, site: &nodeapi.Site{}, passes: &nodeapi.Passes{}}.tell(h)
+	if got := strings.Join(h.order, " "); got != "site passes instances" {
+		t.Errorf("told of %s", got)
 	}
 }
