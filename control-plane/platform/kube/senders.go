@@ -59,52 +59,50 @@ func (p *Platform) maySend(node string, f *function) bool {
 	return false
 }
 
+// namespaces are sets of them, by something.
+type namespaces map[string]map[string]bool
+
+func (n namespaces) add(by, namespace string) {
+	if n[by] == nil {
+		n[by] = map[string]bool{}
+	}
+	n[by][namespace] = true
+}
+
 // Tenants are, by node, the namespaces whose functions may be on it, or may be called from there, sorted: it may have
 // their inputs. Pods that the node itself can have made do not count. Streams do not either: a node that only consumes
 // one has its inputs from the store.
 func (p *Platform) Tenants() map[string][]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sets := map[string]map[string]bool{}
-	add := func(node, namespace string) {
-		if sets[node] == nil {
-			sets[node] = map[string]bool{}
-		}
-		sets[node][namespace] = true
-	}
-	called := map[string]map[string]bool{} // namespaces, by that of pods that may call them
-	call := func(from, own string) {
-		if called[from] == nil {
-			called[from] = map[string]bool{}
-		}
-		called[from][own] = true
-	}
+	sets := namespaces{}   // by node
+	called := namespaces{} // by the namespace of pods that may call them
 	for _, f := range p.functions {
 		own, _, _ := strings.Cut(f.Name, "/")
 		for _, in := range f.instances {
 			if !in.mirror {
-				add(in.Node, own)
+				sets.add(in.Node, own)
 			}
 		}
-		call(own, own)
+		called.add(own, own)
 		for _, namespace := range f.Policy.CallerNamespaces() {
-			call(namespace, own)
+			called.add(namespace, own)
 		}
 	}
 	for node, s := range p.senders {
 		if s.gateways > 0 {
-			add(node, capability.AllNamespaces)
+			sets.add(node, capability.AllNamespaces)
 			continue
 		}
 		for namespace := range s.callers {
 			for own := range called[namespace] {
-				add(node, own)
+				sets.add(node, own)
 			}
 		}
 	}
 	for _, own := range p.own {
 		if !own.mirror {
-			add(own.node, own.namespace)
+			sets.add(own.node, own.namespace)
 		}
 	}
 	tenants := make(map[string][]string, len(sets))
