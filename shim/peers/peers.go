@@ -4,6 +4,10 @@
 //
 // Nodes talk over the port where daemons hand requests over, by HTTP/2 (ALPN "h2") over mutual TLS;
 // shim/nodeapi/PROTOCOL.md describes the conversation.
+//
+// The asking side is fetch.go (whom to ask), take.go (what that node sends), ask.go (how), and intake.go (where it goes). The
+// answering side is serve.go (who may ask), answer.go (what is sent), and takers.go (who sends it instead). Both have
+// question.go, frame.go, and faults.go, which says what a fault of a node costs it.
 package peers
 
 import (
@@ -46,7 +50,7 @@ type Objects interface {
 type Copy interface {
 	Object() source.Object
 	// Block waits until a block is whole, and returns its digest and how many bytes it has. After the last one
-	// it is io.EOF. What is there already it returns even if ctx has ended.
+	// it is io.EOF.
 	Block(ctx context.Context, i int64) (digest.Sum, int, error)
 	io.ReaderAt
 	io.Closer
@@ -67,9 +71,9 @@ type Config struct {
 type Peers struct {
 	config  Config
 	client  *http.Client
-	over    context.Context
-	end     context.CancelFunc
 	metrics *metrics
+	over    context.Context    // ends with Close
+	end     context.CancelFunc // of over
 	// late, patience and alive are lateMost, stalledMost and aliveMost; tests have other ones.
 	late, patience, alive time.Duration
 	// fetching are the objects that are asked for, namespaces those whose questions are being answered.
