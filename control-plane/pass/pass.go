@@ -68,12 +68,11 @@ func (t *Teller) Tell(tenants map[string][]string, now time.Time) {
 				t.key, capability.Pass{Node: node, Namespace: namespace}, now.Add(capability.PassLife))})
 		}
 		if t.nodes.Send(node, &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Passes{Passes: m}}) == nil {
+			at := now
 			if last.at.IsZero() {
-				last.at = now.Add(-rand.N(capability.PassRenewal)) // many come at once: they are renewed one by one
-			} else {
-				last.at = now
+				at = now.Add(-rand.N(capability.PassRenewal)) // many come at once: they are renewed one by one
 			}
-			t.told[node] = told{next, last.at}
+			t.told[node] = told{next, at}
 		} // else it is told when it is back
 	}
 	for node := range t.told {

@@ -48,7 +48,7 @@ func (a *answer) find() (c Copy, err error) {
 			return nil, err
 		}
 		_ = a.flush() // that the node is there: the store may take its time
-		if c, err = a.p.config.Objects.Get(a.ctx, a.q.Namespace, a.key, a.q.Held); err != nil {
+		if c, err = a.p.config.Objects.Get(a.ctx, a.q.Namespace, a.key); err != nil {
 			return nil, err
 		}
 	}

@@ -39,9 +39,8 @@ type Objects interface {
 	// functions may not have it.
 	Name(namespace, store, reference string) (objects.Key, error)
 	// Get finds an object as it is now, by the node's own rules of freshness. It asks the store if need be, and
-	// never another node. It returns as soon as size and version are known: the bytes may still arrive. If the
-	// version that is held is the one of now, it may be a *source.Unchanged.
-	Get(ctx context.Context, namespace string, k objects.Key, held string) (Copy, error)
+	// never another node. It returns as soon as size and version are known: the bytes may still arrive.
+	Get(ctx context.Context, namespace string, k objects.Key) (Copy, error)
 	// Held finds a version of an object that the node has, or is getting, for a namespace.
 	Held(ctx context.Context, namespace string, k objects.Key, version string) (Copy, bool)
 }

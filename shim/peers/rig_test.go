@@ -214,11 +214,11 @@ func (n *node) Held(_ context.Context, _ string, k objects.Key, version string) 
 }
 
 // Get asks the store, once for all that ask at the same time.
-func (n *node) Get(_ context.Context, ns string, _ objects.Key, held string) (peers.Copy, error) {
+func (n *node) Get(_ context.Context, ns string, _ objects.Key) (peers.Copy, error) {
 	if n.refuses != nil {
 		return nil, n.refuses()
 	}
-	c, err := n.get(held, func(ctx context.Context, have string, begin source.Begin) error {
+	c, err := n.get("", func(ctx context.Context, have string, begin source.Begin) error {
 		if n.fails != nil {
 			w, err := begin(source.Object{Size: int64(len(n.origin.body)), Version: n.origin.version})
 			if err == nil {

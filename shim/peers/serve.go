@@ -24,29 +24,14 @@ const (
 	copySize = 64 << 10
 )
 
-// Beside answers what comes by HTTP/2, and has h serve the rest: requests that nodes hand over come by HTTP/1.1.
+// Beside answers the questions of other nodes, which come by HTTP/2 over mutual TLS, and has h serve the rest: requests that
+// nodes hand over come by HTTP/1.1.
 func (p *Peers) Beside(h http.Handler) http.Handler {
-	own := p.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor == 2 {
-			own.ServeHTTP(w, r)
+		if r.ProtoMajor != 2 {
+			h.ServeHTTP(w, r)
 			return
 		}
-		h.ServeHTTP(w, r)
-	})
-}
-
-// Register has a server of HTTP also take HTTP/2 by connections that agree on it (ALPN).
-func Register(s *http.Server) {
-	s.Protocols = new(http.Protocols)
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetHTTP2(true)
-	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: answersEach, SendPingTimeout: pingAfter, PingTimeout: pingAfter}
-}
-
-// Handler answers the questions of other nodes, which come by mutual TLS.
-func (p *Peers) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(p.over, cancel)()
@@ -57,6 +42,14 @@ func (p *Peers) Handler() http.Handler {
 		}
 		p.metrics.answered.WithLabelValues(said).Inc()
 	})
+}
+
+// Register has a server of HTTP also take HTTP/2 by connections that agree on it (ALPN).
+func Register(s *http.Server) {
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
+	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: answersEach, SendPingTimeout: pingAfter, PingTimeout: pingAfter}
 }
 
 // serve returns what it has answered, or what there is to answer in place of an object.

@@ -34,7 +34,7 @@ func (o *Own) Name(namespace, store, reference string) (objects.Key, error) {
 }
 
 // Get implements peers.Objects.
-func (o *Own) Get(ctx context.Context, namespace string, k objects.Key, _ string) (peers.Copy, error) {
+func (o *Own) Get(ctx context.Context, namespace string, k objects.Key) (peers.Copy, error) {
 	return newCopied(ctx, o.Cache.Fetch(ctx, objects.Request{ID: "site:" + rand.Text(), Function: functionOf(namespace),
 		Store: k.Store, Reference: k.Reference, Limit: math.MaxInt64, Alone: true}))
 }
