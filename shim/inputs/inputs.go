@@ -67,6 +67,39 @@ type Inputs struct {
 	// Succeeds: another daemon of the node has inputs, too.
 	Succeeds bool
 	redis    *remote.Client // nil: none
+	left     []left         // what may be in use by another daemon
+	log      *slog.Logger
+}
+
+// left is a directory of a slot that is not the daemon's own, and the one of its own for what is kept there.
+type left struct {
+	directory string
+	to        *buffer.Files
+}
+
+// succeed takes over what is in the other slots, and tells whether another daemon still has one.
+func (i *Inputs) succeed(c Config, at func(slot string) string, own string, to *buffer.Files) (again bool) {
+	for _, name := range c.slots() {
+		if name != own {
+			i.left = append(i.left, left{at(name), to})
+		}
+	}
+	return i.Inherit()
+}
+
+// Inherit has the buffer find what other daemons of the node keep that have ended, and tells whether some have not.
+func (i *Inputs) Inherit() (again bool) {
+	var still []left
+	for _, l := range i.left {
+		switch err := l.to.Inherit(l.directory); {
+		case errors.Is(err, buffer.ErrInUse):
+			still = append(still, l)
+		case err != nil:
+			i.log.Error("what the node's other daemon kept is lost", "error", err)
+		}
+	}
+	i.left = still
+	return len(still) > 0
 }
 
 // Close removes all inputs.
@@ -91,30 +124,24 @@ func (c Config) slots() []string {
 // state is the path of something that survives a restart.
 func (c Config) state(name string) string { return filepath.Join(c.StateDir, name) }
 
-// Open opens the first slot that is free, and removes what a killed process left in
-// the others.
+// Open opens the first slot that is free, and takes over what a process left in the others.
 func Open(c Config) (_ *Inputs, err error) {
 	var slot string
 	var disk *buffer.Files
-	i := &Inputs{}
+	i := &Inputs{log: c.Log}
 	for _, name := range c.slots() {
-		files, err := buffer.OpenFiles(c.state(name))
-		switch {
-		case errors.Is(err, buffer.ErrInUse):
-			i.Succeeds = true
-		case err != nil:
-			return nil, errors.Join(err, closeFiles(disk))
-		case disk == nil:
-			slot, disk = name, files
-		default:
-			if err := errors.Join(files.Close(), os.RemoveAll(c.memory(name))); err != nil {
-				return nil, errors.Join(err, closeFiles(disk))
-			}
+		if disk, err = buffer.OpenFiles(c.state(name)); err == nil {
+			slot = name
+			break
+		}
+		if !errors.Is(err, buffer.ErrInUse) {
+			break
 		}
 	}
-	if disk == nil {
-		return nil, fmt.Errorf("opening the buffer: %s: %w", c.state(c.slots()[0]), buffer.ErrInUse)
+	if err != nil {
+		return nil, err
 	}
+	i.Succeeds = i.succeed(c, c.state, slot, disk)
 	tiers := []buffer.Tier{{Name: tierDisk, Limit: c.Disk, Spare: c.Spare, Medium: disk}}
 	defer func() {
 		if err != nil {
@@ -136,13 +163,6 @@ func Open(c Config) (_ *Inputs, err error) {
 	}
 	i.Buffer = buffer.New(c.quota(tiers), tiers...)
 	return i, nil
-}
-
-func closeFiles(f *buffer.Files) error {
-	if f == nil {
-		return nil
-	}
-	return f.Close()
 }
 
 // openMemory opens the tier in memory, nil if there is to be none.
@@ -168,6 +188,7 @@ func (c Config) openMemory(i *Inputs, slot string) (*buffer.Tier, error) {
 	if i.Memory, err = staging.OpenMemory(c.memory("instances")); err != nil {
 		return nil, errors.Join(err, files.Close())
 	}
+	i.succeed(c, c.memory, slot, files)
 	return &buffer.Tier{Name: tierMemory, Limit: c.Memory, Largest: c.Memory / memoryShare, Spare: c.Spare, Medium: files}, nil
 }
 

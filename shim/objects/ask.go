@@ -82,6 +82,9 @@ func (c *Cache) look(ctx context.Context, i *Input, ref source.Reference) (*obje
 	if i.owners == 0 {
 		return nil, errReleased
 	}
+	if o := c.held(i.key); !c.known(o, i.from) {
+		return o, nil
+	}
 	s := c.slot(i.key)
 	if o := s.held; !i.lone && o.fits(i.from) && o.open(i.request.Alone) && o.suits(i) && time.Since(o.asked) < i.rule.holds(o.said) && o.prolong() {
 		if err := c.pin(i, o, false); !buffer.IsFull(err) {

@@ -23,8 +23,8 @@ func (c *Cache) Held(ctx context.Context, k Key, version, function string) (*Inp
 		return nil, err
 	}
 	c.mu.Lock()
-	if !c.held(k).is(version, from) {
-		c.mu.Unlock()
+	if o := c.held(k); !c.known(o, from) || !o.is(version, from) {
+		c.unlock()
 		return nil, ErrNotHeld
 	}
 	if err := c.room(function); err != nil {
@@ -58,7 +58,7 @@ func (c *Cache) join(i *Input, k Key, bucket, version string) error {
 	c.mu.Lock()
 	defer c.unlock()
 	o := c.held(k)
-	if !o.is(version, i.from) || !o.suits(i) || !o.prolong() {
+	if !c.known(o, i.from) || !o.is(version, i.from) || !o.suits(i) || !o.prolong() {
 		return ErrNotHeld
 	}
 	err := c.pin(i, o, false)

@@ -21,6 +21,8 @@ const (
 	EvictedDisk  = "disk"  // the disk would have less than a fifth left
 	EvictedCount = "count" // there are too many
 	EvictedAge   = "age"   // nobody has used it for too long
+	// EvictedDamage: its content is not what it was.
+	EvictedDamage = "damage"
 )
 
 // order says which object of a place goes first.
@@ -62,7 +64,23 @@ func (c *Cache) keep(u use, can bool) {
 		c.drop(o)
 		return
 	}
-	o.kept, o.since = true, time.Now()
+	o.since = time.Now()
+	c.shelve(o, tier)
+	if o.sums == nil && o.origin != "" {
+		select {
+		case c.fresh <- o:
+		default: // it has its turn when it is used again
+		}
+	}
+	c.evict(tier, c.Buffer.Lacks(tier), EvictedDisk)
+	if c.kept > keptMost && c.evictOne(func(_ place, of *order) int64 { return int64(of.Candidates()) }, EvictedCount, 0) == nil {
+		c.drop(o) // all others have names outside
+	}
+}
+
+// shelve has an object in the order of those that are kept in a tier. The caller holds the lock.
+func (c *Cache) shelve(o *object, tier string) {
+	o.kept = true
 	c.kept++
 	if o.order != nil {
 		o.order.Unpin(o.key)
@@ -73,10 +91,6 @@ func (c *Cache) keep(u use, can bool) {
 	if _, named := o.entry.Outside(); named {
 		o.named = true
 		o.order.Pin(o.key)
-	}
-	c.evict(tier, c.Buffer.Lacks(tier), EvictedDisk)
-	if c.kept > keptMost && c.evictOne(func(_ place, of *order) int64 { return int64(of.Candidates()) }, EvictedCount, 0) == nil {
-		c.drop(o) // all others have names outside
 	}
 }
 

@@ -62,11 +62,17 @@ type object struct {
 	since time.Time
 	named bool // its file has names outside of the buffer: it is kept as long as these, pinned
 	order *order
+	// What an earlier daemon has left has no source until somebody asks for it, and an origin: see identity. Its content
+	// is checked, or being checked, against its digests. sums: nil: they are not computed yet. looked is when they were.
+	origin            string
+	sums              []byte
+	checked, checking bool
+	looked            time.Time
 }
 
 // newObject is an object that an input asks for.
 func (c *Cache) newObject(i *Input) *object {
-	return &object{cache: c, key: i.key, from: i.from, rule: i.rule, namespace: fair.Namespace(i.request.Function), alone: i.request.Alone, answered: make(chan struct{}), done: make(chan struct{})}
+	return &object{cache: c, key: i.key, from: i.from, origin: identity(i.from), rule: i.rule, namespace: fair.Namespace(i.request.Function), alone: i.request.Alone, answered: make(chan struct{}), done: make(chan struct{})}
 }
 
 var errReleased = problem.New(http.StatusServiceUnavailable, "InputCancelled", "", "nobody waits for the input any more")

@@ -87,6 +87,9 @@ type Config struct {
 	// there were any; nil: nothing uses any. Spared: these files leave a part of the disk free.
 	Drop   func() (bool, error)
 	Spared bool
+	// Inherit has the buffer find what the node's other daemon has left, and tells whether it is still to end; nil:
+	// there is none.
+	Inherit func() (again bool)
 	// Age is how long an object is kept that nobody uses; 0: not at all.
 	Age time.Duration
 	// Metrics are told of each input when it has ended, and of what is evicted; nil: nobody is.
@@ -115,6 +118,8 @@ type Cache struct {
 	// dead and idle are what unlock has to see to.
 	dead []*buffer.Entry
 	idle []use
+
+	fresh chan *object // those that are kept for the first time
 }
 
 // key names a request's input.
@@ -146,11 +151,17 @@ func New(cfg Config) *Cache {
 		cfg.Metrics = quiet{}
 	}
 	c := &Cache{Config: cfg, inputs: map[key]*Input{}, count: map[string]int{}, shares: fair.NewShare(maxInputs),
-		slots: map[Key]*slot{}, orders: map[place]*order{}}
+		slots: map[Key]*slot{}, orders: map[place]*order{}, fresh: make(chan *object, keptMost)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	cfg.Buffer.EvictWith(c.evictFor)
+	c.revive()
+	if cfg.Inherit != nil {
+		c.fetches.Go(c.inherit)
+	}
 	if cfg.Age > 0 {
 		c.fetches.Go(func() { c.sweep(c.ctx) })
+		c.fetches.Go(c.notes)
+		c.fetches.Go(c.scrub)
 	}
 	return c
 }
@@ -253,7 +264,7 @@ func (c *Cache) fetch(ctx context.Context, i *Input) error {
 }
 
 // Close refuses new inputs, cancels the fetches and waits for them until ctx ends. The
-// inputs keep what they have until they are released.
+// inputs keep what they have until they are released. What the cache keeps its successor finds in the buffer.
 func (c *Cache) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.closed = true
@@ -263,7 +274,7 @@ func (c *Cache) Close(ctx context.Context) error {
 	go func() { c.fetches.Wait(); close(done) }()
 	select {
 	case <-done:
-		return nil
+		return c.bequeath()
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for fetches to end: %w", context.Cause(ctx))
 	}

@@ -32,8 +32,12 @@ const (
 type observed struct {
 	opened
 	name    string
+	server  string                 // see Identity
 	refusal atomic.Pointer[string] // nil: none
 }
+
+// Identity names the server: what the same one has sent to an earlier process is the store's.
+func (o *observed) Identity() string { return o.server }
 
 // Fetch implements source.Source.
 func (o *observed) Fetch(

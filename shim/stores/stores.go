@@ -104,7 +104,7 @@ func (s *Stores) replace(list []*nodeapi.Store) {
 		credentials := s.credentials(c)
 		src, err := newSource(c, credentials)
 		next[c.GetName()] = &store{config: c, credentials: credentials,
-			source: &observed{opened: src, name: c.GetName()}, err: err}
+			source: &observed{opened: src, name: c.GetName(), server: serverOf(c)}, err: err}
 	}
 	for _, gone := range s.open {
 		if gone.err == nil {
@@ -145,6 +145,11 @@ func newSource(c *nodeapi.Store, credentials func(context.Context) (secret.Secre
 			Public: c.GetPublicAddresses()})
 	}
 	return nil, fmt.Errorf("its kind %.20q is none that this node knows", c.GetKind())
+}
+
+// serverOf says in words what decides which server's objects a store has.
+func serverOf(c *nodeapi.Store) string {
+	return fmt.Sprintf("%s %q %q %q %d", c.GetKind(), c.GetEndpoint(), c.GetRegion(), c.GetSecret(), c.GetDatabase())
 }
 
 // loads read secrets of the kinds' own forms.

@@ -106,6 +106,9 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer versions.Close()
+	if kept.Succeeds {
+		cached.Inherit = kept.Inherit
+	}
 	cached.Drop, cached.Spared = versions.Drop, c.platform == platformKubernetes
 	fetches := objects.New(cached)
 	own.Cache, placed.Cache = fetches, fetches

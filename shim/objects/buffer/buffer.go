@@ -128,7 +128,7 @@ func (b *Buffer) remove(e *Entry) {
 	}
 }
 
-// Close fails every entry and removes it, whoever still holds it.
+// Close fails every entry and removes it, whoever still holds it, but for those with a note.
 func (b *Buffer) Close() error {
 	b.mu.Lock()
 	entries := b.entries
@@ -139,7 +139,9 @@ func (b *Buffer) Close() error {
 	}
 	for _, e := range entries {
 		e.Fail(errClosed)
-		e.clear()
+		if !e.stay() {
+			e.clear()
+		}
 	}
 	var errs []error
 	for _, t := range b.tiers {

@@ -32,6 +32,8 @@ type Entry struct {
 	writing  int  // writes under way
 	spans    spans
 	complete bool
+	noted    bool // see Note
+	released bool
 	err      error            // why it failed
 	changed  chan struct{}    // closed at the next change; nil when nobody waits for it
 	owners   int              // whoever created it, and its readers
@@ -141,6 +143,10 @@ func (e *Entry) Fail(err error) {
 // failed fails. The bytes go when the last reader is closed.
 func (e *Entry) Release() {
 	e.Fail(errReleased)
+	e.mu.Lock()
+	e.released = true
+	e.unnote()
+	e.mu.Unlock()
 	e.drop()
 }
 

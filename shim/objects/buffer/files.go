@@ -30,11 +30,12 @@ type Files struct {
 	mu     sync.Mutex
 	closed bool
 	kept   []kept
+	found  []Found // what nobody has asked for yet
 }
 
 // OpenFiles opens the directory dir. It makes it with mode 0700 if there is none, refuses
-// one that others have access to, and removes the entries that an earlier process has left.
-// One process at a time has the directory.
+// one that others have access to, finds the entries with notes that an earlier process has left, and removes the
+// others. One process at a time has the directory.
 func OpenFiles(dir string) (*Files, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("opening the buffer: %w", err)
@@ -50,7 +51,7 @@ func OpenFiles(dir string) (*Files, error) {
 	return f, nil
 }
 
-// take locks the directory and sweeps it.
+// take locks the directory and looks through it.
 func (f *Files) take() error {
 	var err error
 	if f.dir, err = f.root.Open("."); err != nil {
@@ -66,20 +67,7 @@ func (f *Files) take() error {
 	if info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("%s has mode %#o: others than its owner have access; use 0700", f.root.Name(), info.Mode().Perm())
 	}
-	files, err := f.dir.ReadDir(-1)
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		// Only what looks like an entry: the operator may have named a wrong directory.
-		if !entryID.MatchString(file.Name()) || !file.Type().IsRegular() {
-			continue
-		}
-		if err := f.root.Remove(file.Name()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.gather()
 }
 
 // Create implements Medium.

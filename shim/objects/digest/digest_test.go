@@ -7,11 +7,10 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"testing/iotest"
-
-	"github.com/google/go-cmp/cmp"
+	"testing/synctest"
+	"time"
 
 	"github.com/headstart-mesh/headstart/shim/objects/digest"
 )
@@ -23,9 +22,13 @@ func content(size int) []byte {
 	return b
 }
 
-func of(t testing.TB, b []byte) digest.Digest {
+func open(b []byte) func(int64) io.ReadCloser {
+	return func(from int64) io.ReadCloser { return io.NopCloser(bytes.NewReader(b[from:])) }
+}
+
+func of(t testing.TB, b []byte) []byte {
 	t.Helper()
-	d, err := digest.Of(t.Context(), bytes.NewReader(b), int64(len(b)))
+	d, err := digest.Of(t.Context(), int64(len(b)), 0, open(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,134 +53,64 @@ func TestEachBlockIsCheckedByItself(t *testing.T) {
 	for _, size := range sizes {
 		b := content(size)
 		d := of(t, b)
-		if d.Size != int64(size) || len(d.Blocks) != (size+digest.Block-1)/digest.Block {
-			t.Errorf("%d bytes: %d in %d blocks", size, d.Size, len(d.Blocks))
+		if int64(len(d)) != digest.Length(int64(size)) {
+			t.Errorf("%d bytes: %d bytes of digests", size, len(d))
 		}
-		for i, sum := range d.Blocks {
-			block := b[i*digest.Block : min(size, (i+1)*digest.Block)]
-			if digest.OfBlock(block) != sum {
-				t.Errorf("%d bytes: block %d", size, i)
+		for from := 0; from < size; from += digest.Block {
+			sum := digest.OfBlock(b[from:min(size, from+digest.Block)])
+			if !bytes.HasPrefix(d, sum[:]) {
+				t.Errorf("%d bytes: the block at %d", size, from)
 			}
+			d = d[len(sum):]
 		}
 	}
 }
 
-// Any flipped bit is seen, and in which block it is.
-func TestDamageIsFoundInItsBlock(t *testing.T) {
+// Any flipped bit is seen.
+func TestDamageIsFound(t *testing.T) {
 	b := content(3*digest.Block + 7)
 	whole := of(t, b)
 	for _, at := range []int{0, digest.Block - 1, digest.Block, 2*digest.Block + 5, len(b) - 1} {
 		b[at] ^= 1
-		damaged := of(t, b)
-		if block, differs := whole.Differs(damaged); !differs || block != at/digest.Block {
-			t.Errorf("byte %d: block %d, %v", at, block, differs)
-		}
-		if damaged.Root() == whole.Root() {
-			t.Errorf("byte %d: the root is the same", at)
+		if bytes.Equal(whole, of(t, b)) {
+			t.Errorf("byte %d", at)
 		}
 		b[at] ^= 1
 	}
-	if _, differs := whole.Differs(of(t, b)); differs {
-		t.Error("content differs from itself")
-	}
-	if _, differs := whole.Differs(of(t, b[:len(b)-1])); !differs {
-		t.Error("content that is a byte shorter does not differ")
+	if !bytes.Equal(whole, of(t, b)) {
+		t.Error("the same content has another digest")
 	}
 }
 
-func TestRootsNameContents(t *testing.T) {
-	seen := map[digest.Sum]int{}
-	for _, size := range sizes {
-		root := of(t, content(size)).Root()
-		if other, is := seen[root]; is {
-			t.Errorf("%d and %d bytes have the same root", size, other)
-		}
-		seen[root] = size
-	}
-}
-
-func TestContentOfAnotherSizeIsAnError(t *testing.T) {
-	for _, c := range []struct {
-		has, want int
-		text      string
-	}{
-		{digest.Block, digest.Block + 1, "EOF"}, {0, 1, "EOF"},
-		{digest.Block + 1, digest.Block, "longer than"}, {1, 0, "longer than"},
-	} {
-		_, err := digest.Of(t.Context(), bytes.NewReader(content(c.has)), int64(c.want))
-		if err == nil || !strings.Contains(err.Error(), c.text) {
-			t.Errorf("%d bytes for %d: %v", c.has, c.want, err)
-		}
-	}
+func TestWhatCannotBeReadHasNoDigest(t *testing.T) {
 	broken := errors.New("broken")
-	for _, size := range []int64{0, 5, digest.Block} {
-		full := io.MultiReader(bytes.NewReader(content(int(size))), iotest.ErrReader(broken))
-		if _, err := digest.Of(t.Context(), full, size); !errors.Is(err, broken) {
-			t.Errorf("%d bytes: %v", size, err)
-		}
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(broken)
-	if _, err := digest.Of(ctx, bytes.NewReader(content(1)), 1); !errors.Is(err, broken) {
-		t.Error(err)
-	}
-}
-
-func TestAStoredDigestIsReadAgain(t *testing.T) {
-	for _, size := range sizes {
-		d := of(t, content(size))
-		stored := d.Append([]byte("before"))[len("before"):]
-		got, err := digest.Parse(stored)
-		if err != nil {
-			t.Fatalf("%d bytes: %v", size, err)
-		}
-		if diff := cmp.Diff(d, got); diff != "" {
-			t.Errorf("%d bytes (-stored +read):\n%s", size, diff)
-		}
-		for at := range stored {
-			stored[at] ^= 0x10
-			if _, err := digest.Parse(stored); err == nil {
-				t.Errorf("%d bytes: damage at %d of %d is not seen", size, at, len(stored))
-			}
-			stored[at] ^= 0x10
-		}
-		for end := range stored {
-			if _, err := digest.Parse(stored[:end]); err == nil {
-				t.Errorf("%d bytes: the first %d of %d are read", size, end, len(stored))
-			}
+	for name, in := range map[string]struct {
+		size int64
+		open func(int64) io.ReadCloser
+		want error
+	}{
+		"too short": {digest.Block + 2, open(make([]byte, digest.Block+1)), io.EOF},
+		"broken":    {5, func(int64) io.ReadCloser { return io.NopCloser(iotest.ErrReader(broken)) }, broken},
+	} {
+		if _, err := digest.Of(t.Context(), in.size, 0, in.open); !errors.Is(err, in.want) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// FuzzParse has stored digests with a right root, of everything: what is read is what was stored.
-func FuzzParse(f *testing.F) {
-	for _, size := range sizes {
-		stored := of(f, content(size)).Append(nil)
-		f.Add(stored[:len(stored)-len(digest.Sum{})])
-	}
-	f.Add([]byte("HSDIGST\x01\xff\xff\xff\xff\xff\xff\xff\xff"))
-	f.Add([]byte("HSDIGST\x01\x7f\xff\xff\xff\xff\xff\xff\xff"))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		_, _ = digest.Parse(body)
-		root := digest.OfBlock(body)
-		stored := append(bytes.Clone(body), root[:]...)
-		d, err := digest.Parse(stored)
-		if err != nil {
-			return
+// It rests before each block, and its end does not wait for that.
+func TestOfRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		b := content(3*digest.Block + 7)
+		if _, err := digest.Of(t.Context(), int64(len(b)), time.Second, open(b)); err != nil || time.Since(began) != 4*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		if d.Size < 0 || int64(len(d.Blocks)) != d.Size/digest.Block+min(1, d.Size%digest.Block) || d.Root() != root {
-			t.Errorf("%d bytes in %d blocks", d.Size, len(d.Blocks))
-		}
-		if !bytes.Equal(d.Append(nil), stored) {
-			t.Error("it is stored otherwise")
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second/2, cancel)
+		began = time.Now()
+		if _, err := digest.Of(ctx, int64(len(b)), time.Second, open(b)); !errors.Is(err, context.Canceled) || time.Since(began) != time.Second/2 {
+			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
-}
-
-func BenchmarkOfBlock(b *testing.B) {
-	block := content(digest.Block)
-	b.SetBytes(digest.Block)
-	for b.Loop() {
-		digest.OfBlock(block)
-	}
 }

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Source reads objects from one store. Its methods may be called at the same time.
+// Source reads objects from one store. Its methods may be called at the same time. One that has a method Identity()
+// string names the server that it reads from: what another process kept of a Source of the same identity is its.
 type Source interface {
 	// Fetch writes the object's bytes at their offsets, in any order and from several
 	// goroutines at once, and returns when all of them are written and none is on its

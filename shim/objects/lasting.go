@@ -1,0 +1,249 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+	"github.com/headstart-mesh/headstart/shim/objects/record"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+)
+
+const (
+	// noteRest is the rest before each block of which a digest is computed for the first time: 200 MB/s take a tenth
+	// of a core, and what is kept has come from the network more slowly.
+	noteRest = 10 * time.Millisecond
+	// scrubRest is that of the scrub, which reads 16 MB/s: little beside what disks have, and 100 GB in two hours.
+	scrubRest = 125 * time.Millisecond
+	// scrubAge is how long ago an object has been looked at when the scrub looks again.
+	scrubAge = 24 * time.Hour
+	// inheritEvery is how often the node looks whether its other daemon has ended.
+	inheritEvery = time.Second
+)
+
+// identity is that of the server that a source reads from. What another one has sent is not held to be its. Empty: what
+// comes from it is forgotten with the process.
+func identity(from source.Source) string {
+	if known, ok := from.(interface{ Identity() string }); ok {
+		return known.Identity()
+	}
+	return ""
+}
+
+// revive has those objects be kept that earlier daemons have left.
+func (c *Cache) revive() {
+	type left struct {
+		buffer.Found
+		record.Record
+	}
+	var all []left
+	for _, found := range c.Buffer.Found() {
+		r, err := record.Parse(found.Note)
+		switch {
+		case err != nil, time.Since(r.Used) >= c.Age, r.Sums == nil && (!found.Clean || r.Unchecked):
+			c.Buffer.Discard(found)
+		default:
+			all = append(all, left{found, r})
+		}
+	}
+	slices.SortFunc(all, func(a, b left) int { return a.Asked.Compare(b.Asked) })
+	for _, l := range all {
+		if !c.reviveOne(l.Found, l.Record) {
+			c.Buffer.Discard(l.Found)
+		}
+	}
+}
+
+func (c *Cache) reviveOne(found buffer.Found, r record.Record) bool {
+	c.mu.Lock()
+	defer c.unlock()
+	k := Key{r.Namespace, r.Store, r.Reference}
+	if before := c.held(k); before != nil && before.from == nil {
+		c.superseded(before) // asked for longer ago
+	}
+	if c.slots[k] != nil { // this daemon has it, or asks for it
+		return false
+	}
+	entry, tier, err := c.Buffer.Adopt(found, r.Outside)
+	if err != nil {
+		return false
+	}
+	o := &object{cache: c, key: k, origin: r.Source, entry: entry, sums: r.Sums, checked: found.Clean && !r.Unchecked, alone: true, measured: true,
+		about: source.Object{Size: r.Size, ContentType: r.ContentType, Version: r.Version},
+		asked: r.Asked, said: r.Said, since: r.Used, answered: make(chan struct{}), done: make(chan struct{})}
+	if time.Since(o.asked) < 0 { // the clock was ahead
+		o.asked = time.Now()
+	}
+	o.received.Store(r.Size)
+	close(o.done)
+	c.slot(k).held = o
+	if size, _ := entry.Size(); size != r.Size {
+		c.damaged(o)
+		return true
+	}
+	c.shelve(o, tier)
+	return true
+}
+
+// known tells whether what is held can be looked at. What an earlier daemon has left is to be of the store as it is
+// configured now, and to be checked, unless that daemon ended in order: o.answered is closed then. The caller holds the
+// lock.
+func (c *Cache) known(o *object, from source.Source) bool {
+	switch {
+	case o == nil || o.from != nil:
+	case o.origin != identity(from):
+		c.drop(o)
+	case o.checked:
+		o.from = from
+	default:
+		if !o.checking && !c.closed {
+			o.checking = true
+			c.fetches.Go(func() {
+				c.verify(o, 0)
+				if c.ctx.Err() == nil { // else those who wait end by themselves
+					close(o.answered)
+				}
+			})
+		}
+		return false
+	}
+	return true
+}
+
+// digest computes the digests of what an object has in the buffer.
+func (o *object) digest(ctx context.Context, rest time.Duration) ([]byte, error) {
+	return digest.Of(ctx, o.size(), rest, func(from int64) io.ReadCloser { return o.entry.NewReaderFrom(ctx, from) })
+}
+
+// verify compares an object with its digests, and lets go of it if they differ.
+func (c *Cache) verify(o *object, rest time.Duration) {
+	sums, err := o.digest(c.ctx, rest)
+	c.mu.Lock()
+	defer c.unlock()
+	if o.gone || c.ctx.Err() != nil {
+		return
+	}
+	o.looked = time.Now()
+	if o.checked = err == nil && bytes.Equal(sums, o.sums); !o.checked {
+		c.damaged(o)
+	}
+}
+
+// damaged lets go of an object that is not what it was: whoever comes has it fetched. The caller holds the lock.
+func (c *Cache) damaged(o *object) {
+	c.Metrics.Evicted(EvictedDamage)
+	if c.held(o.key) == o {
+		c.slots[o.key].held = nil
+		c.superseded(o)
+		c.tidy(o.key)
+	}
+}
+
+// note has an object outlive the daemon. ended: nothing changes any more.
+func (c *Cache) note(o *object, ended bool) error {
+	c.mu.Lock()
+	outside, _ := o.entry.Outside()
+	r := record.Record{Namespace: o.key.Namespace, Store: o.key.Store, Reference: o.key.Reference, Source: o.origin, Size: o.size(),
+		Version: o.about.Version, ContentType: o.about.ContentType, Asked: o.asked, Used: time.Now(), Said: o.said,
+		Outside: outside, Sums: o.sums, Unchecked: ended && o.from == nil && !o.checked}
+	if o.kept {
+		r.Used = o.since
+	}
+	c.mu.Unlock()
+	b, err := r.Bytes()
+	if err != nil {
+		return nil // it goes with the daemon
+	}
+	return c.Buffer.Note(o.entry, b)
+}
+
+// notes computes the digests of objects that are kept for the first time, and notes these.
+func (c *Cache) notes() {
+	for {
+		select {
+		case o := <-c.fresh:
+			c.mu.Lock()
+			due := !o.gone && o.sums == nil
+			c.mu.Unlock()
+			if !due {
+				continue
+			}
+			sums, err := o.digest(c.ctx, noteRest)
+			if err != nil {
+				continue // it has gone, or is asked for again as long as nobody can read it
+			}
+			c.mu.Lock()
+			o.sums, o.looked = sums, time.Now()
+			c.mu.Unlock()
+			_ = c.note(o, false) // without a note it goes with the daemon
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// scrub looks at what is kept, that first which it has not looked at for longest.
+func (c *Cache) scrub() {
+	for {
+		o := c.stalest()
+		if o != nil {
+			c.verify(o, scrubRest)
+			continue
+		}
+		select {
+		case <-time.After(sweepEvery):
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// stalest is what the scrub has to look at, nil for nothing.
+func (c *Cache) stalest() (oldest *object) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.slots {
+		if o := s.held; o != nil && o.sums != nil && o.complete() && (oldest == nil || o.looked.Before(oldest.looked)) {
+			oldest = o
+		}
+	}
+	if oldest == nil || c.ctx.Err() != nil || time.Since(oldest.looked) < scrubAge {
+		return nil
+	}
+	return oldest
+}
+
+// inherit has what the node's other daemon keeps be kept by this one, once that has ended.
+func (c *Cache) inherit() {
+	for again := true; again; {
+		select {
+		case <-time.After(inheritEvery):
+			again = c.Inherit()
+			c.revive()
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// bequeath notes all that is kept, as it is now, for the next daemon.
+func (c *Cache) bequeath() error {
+	c.mu.Lock()
+	var all []*object
+	for _, s := range c.slots {
+		if o := s.held; o != nil && o.order != nil && o.origin != "" {
+			all = append(all, o)
+		}
+	}
+	c.mu.Unlock()
+	for _, o := range all {
+		if err := c.note(o, true); err != nil {
+			return err
+		}
+	}
+	return c.Buffer.Clean()
+}

@@ -1,0 +1,317 @@
+package objects_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
+)
+
+// identified is a source of which a daemon knows the server again.
+type identified struct {
+	*sourcetest.Memory
+	server string
+}
+
+func (s *identified) Identity() string { return s.server }
+
+// host is where one daemon comes after the other.
+type host struct {
+	dir    string
+	server string
+	store  *sourcetest.Memory
+	fresh  time.Duration
+	age    time.Duration
+}
+
+func newHost(t *testing.T) *host {
+	h := &host{dir: t.TempDir() + "/b", server: "here", store: &sourcetest.Memory{}, age: age}
+	h.store.Put(object, "text/plain", content)
+	return h
+}
+
+// daemon begins another daemon of the host, in a directory. end ends it in order.
+func (h *host) daemon(t *testing.T, dir string, succeeds string) (n *node, end func()) {
+	t.Helper()
+	files, err := buffer.OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := buffer.New(buffer.Quota{}, buffer.Tier{Name: "disk", Limit: bufferLimit, Medium: files})
+	n = &node{store: h.store, buffer: buf, outcomes: make(chan objects.Outcome, 2000), evicted: map[string]int{}, fresh: h.fresh}
+	from := &identified{h.store, h.server}
+	cfg := objects.Config{Rule: n.rule, Buffer: buf, Age: h.age, Metrics: n,
+		Sources: func(string, string) (source.Source, error) { return from, nil }}
+	if succeeds != "" {
+		cfg.Inherit = func() bool {
+			err := files.Inherit(succeeds)
+			if err != nil && !errors.Is(err, buffer.ErrInUse) {
+				t.Error(err)
+			}
+			return err != nil
+		}
+	}
+	n.Cache = objects.New(cfg)
+	ended := false
+	end = func() {
+		if ended {
+			return
+		}
+		ended = true
+		if err := errors.Join(n.Close(context.Background()), buf.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(end)
+	return n, end
+}
+
+func (n *node) damage() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.evicted[objects.EvictedDamage]
+}
+
+// killed is what is on the disk of a daemon that ends at once.
+func (h *host) killed(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir() + "/b"
+	if err := errors.Join(os.CopyFS(dir, os.DirFS(h.dir)), os.Chmod(dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	h.dir = dir
+}
+
+// files are those of the directory whose names end so.
+func (h *host) files(t *testing.T, suffix string) (names []string) {
+	t.Helper()
+	all, err := os.ReadDir(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if _, has := strings.CutPrefix(f.Name()[min(32, len(f.Name())):], suffix); has && len(f.Name()) == 32+len(suffix) {
+			names = append(names, filepath.Join(h.dir, f.Name()))
+		}
+	}
+	return names
+}
+
+// noted waits until so many objects outlive the daemon.
+func (h *host) noted(t *testing.T, many int) {
+	t.Helper()
+	for len(h.files(t, ".note")) != many {
+		if t.Context().Err() != nil {
+			t.Fatalf("%d notes, not %d", len(h.files(t, ".note")), many)
+		}
+		time.Sleep(time.Millisecond) // polls
+	}
+}
+
+// flip has one bit of what is kept be another.
+func (h *host) flip(t *testing.T) {
+	t.Helper()
+	for _, path := range h.files(t, "") {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 1
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What a node keeps outlives its daemon, however that ends, and damage is noticed before anybody reads it. After an
+// orderly end nothing has to be read for that.
+func TestKeptObjectsOutliveTheDaemon(t *testing.T) {
+	for name, in := range map[string]struct {
+		fresh   time.Duration
+		between func(t *testing.T, h *host)
+		kill    bool
+		way     string
+		damage  int
+	}{
+		"restarted":              {way: objects.WayRevalidated},
+		"restarted, still fresh": {fresh: time.Hour, way: objects.WayHit},
+		"killed":                 {kill: true, way: objects.WayRevalidated},
+		"killed, still fresh":    {kill: true, fresh: time.Hour, way: objects.WayHit},
+		"killed, and damaged":    {kill: true, fresh: time.Hour, between: func(t *testing.T, h *host) { h.flip(t) }, way: objects.WayStore, damage: 1},
+		"cut off": {way: objects.WayStore, damage: 1, between: func(t *testing.T, h *host) {
+			if err := os.Truncate(h.files(t, "")[0], size/2); err != nil {
+				t.Error(err)
+			}
+		}},
+		"restarted twice, killed before, and damaged": {kill: true, way: objects.WayStore, damage: 1, between: func(t *testing.T, h *host) {
+			_, end := h.daemon(t, h.dir, "") // nobody asks it for the object
+			end()
+			h.flip(t)
+		}},
+		"another server": {way: objects.WayStore, between: func(_ *testing.T, h *host) { h.server = "there" }},
+		"too old":        {way: objects.WayStore, between: func(_ *testing.T, h *host) { h.age = time.Nanosecond }},
+		"no record": {kill: true, way: objects.WayStore, between: func(t *testing.T, h *host) {
+			if err := os.WriteFile(h.files(t, ".note")[0], []byte("headstart record 1\n{}"), 0o600); err != nil {
+				t.Error(err)
+			}
+		}},
+		"a note alone": {way: objects.WayStore, between: func(t *testing.T, h *host) {
+			if err := os.Remove(h.files(t, "")[0]); err != nil {
+				t.Error(err)
+			}
+		}},
+		"an entry alone": {way: objects.WayStore, between: func(t *testing.T, h *host) {
+			if err := os.Remove(h.files(t, ".note")[0]); err != nil {
+				t.Error(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.fresh = in.fresh
+			n, end := h.daemon(t, h.dir, "")
+			n.once(t, "default/f", object, content)
+			if in.kill {
+				h.noted(t, 1)
+				h.killed(t)
+			}
+			end()
+			if in.between != nil {
+				in.between(t, h)
+			}
+			n, end = h.daemon(t, h.dir, "")
+			fetches, _ := n.counts()
+			o := n.once(t, "default/f", object, content)
+			if o.Way != in.way || (in.way == objects.WayStore) != (fetches.Load() == 1) {
+				t.Errorf("%+v, %d fetches", o, fetches.Load())
+			}
+			if n.damage() != in.damage {
+				t.Errorf("%d were damaged", n.damage())
+			}
+			end()
+			if files, notes := h.files(t, ""), h.files(t, ".note"); h.age == age && (len(files) != 1 || len(notes) != 1) {
+				t.Errorf("left: %v, %v", files, notes)
+			}
+		})
+	}
+}
+
+// A version that is not held any more is not found again.
+func TestOldVersionsEndWithTheDaemon(t *testing.T) {
+	h := newHost(t)
+	n, end := h.daemon(t, h.dir, "")
+	n.once(t, "default/f", object, content)
+	h.noted(t, 1)
+	old := h.files(t, ".note")[0]
+	i := n.Fetch(t.Context(), request("reads"))
+	if err := i.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := i.NewReader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close() // the entry stays until then
+	i.Release()
+	n.outcome(t)
+	newer := bytes.Repeat([]byte("abcdefghij"), size/10)
+	h.store.Put(object, "", newer)
+	n.once(t, "default/f", object, newer)
+	if _, err := os.Stat(old); !os.IsNotExist(err) {
+		t.Errorf("a killed daemon leaves the old one: %v", err)
+	}
+	end()
+	n, _ = h.daemon(t, h.dir, "")
+	if o := n.once(t, "default/f", object, newer); o.Way != objects.WayRevalidated {
+		t.Errorf("%+v", o)
+	}
+	if files := h.files(t, ""); len(files) != 1 {
+		t.Errorf("left: %v", files)
+	}
+}
+
+// Two that come at once while content is checked get it, or what is fetched in its place, by one fetch.
+func TestOneCheckForAll(t *testing.T) {
+	h := newHost(t)
+	n, end := h.daemon(t, h.dir, "")
+	n.once(t, "default/f", object, content)
+	h.noted(t, 1)
+	h.killed(t)
+	end()
+	h.flip(t)
+	n, _ = h.daemon(t, h.dir, "")
+	fetches, _ := n.counts()
+	var all []*objects.Input
+	for _, id := range []string{"1", "2", "3", "4"} {
+		all = append(all, n.Fetch(t.Context(), request(id)))
+	}
+	for _, i := range all {
+		succeeds(t, i, content)
+		i.Release()
+	}
+	if fetches.Load() != 1 || n.damage() != 1 {
+		t.Errorf("%d fetches, %d were damaged", fetches.Load(), n.damage())
+	}
+}
+
+// A daemon that is updated hands what it keeps to the next one, which has begun before its end.
+func TestTheNodesOtherDaemon(t *testing.T) {
+	h := newHost(t)
+	h.fresh = time.Hour
+	old, endOld := h.daemon(t, h.dir, "")
+	old.once(t, "default/f", object, content)
+	next, endNext := h.daemon(t, h.dir+"-2", h.dir)
+	other := source.Reference{Scheme: "s3", Bucket: "inputs", Key: "other"}
+	h.store.Put(other, "", content)
+	next.once(t, "default/f", other, content)
+	old.once(t, "default/f", other, content)
+	endOld()
+	h.dir += "-2"
+	h.noted(t, 2)
+	fetches, _ := next.counts()
+	for _, ref := range []source.Reference{object, other} {
+		for next.once(t, "default/f", ref, content).Way != objects.WayHit {
+			t.Error("fetched again")
+		}
+	}
+	if fetches.Load() != 0 {
+		t.Errorf("%d fetches", fetches.Load())
+	}
+	endNext()
+	if files := h.files(t, ""); len(files) != 2 {
+		t.Errorf("left: %v", files)
+	}
+}
+
+// What changes while it is kept is noticed within a day.
+func TestScrub(t *testing.T) {
+	h := newHost(t)
+	h.age = 100 * time.Hour
+	synctest.Test(t, func(t *testing.T) {
+		n, end := h.daemon(t, h.dir, "")
+		defer end()
+		n.once(t, "default/f", object, content)
+		time.Sleep(26 * time.Hour)
+		if o := n.once(t, "default/f", object, content); o.Way != objects.WayRevalidated {
+			t.Errorf("%+v", o)
+		}
+		h.flip(t)
+		time.Sleep(26 * time.Hour)
+		if n.damage() != 1 {
+			t.Errorf("%d were damaged", n.damage())
+		}
+		if o := n.once(t, "default/f", object, content); o.Way != objects.WayStore {
+			t.Errorf("%+v", o)
+		}
+	})
+}
