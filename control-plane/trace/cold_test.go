@@ -55,6 +55,6 @@ func cold() trace.Trace {
 		span("01", "", gateway, tracing.Gateway, 0, 1284.3),
 		span("07", "02", node, tracing.RuntimeStart, 182.4, 611),
 		span("09", "02", node, tracing.Transfer, 934.2, 935.1, "headstart.transfer.kind", "local"),
-		span("08", "02", node, tracing.Fetch, 12.5, 934, "headstart.input.bytes", int64(33554432), "headstart.input.scheme", "s3"),
+		span("08", "02", node, tracing.Fetch, 12.5, 934, "headstart.input.bytes", int64(33554432), "headstart.input.scheme", "s3", "headstart.input.way", "peer"),
 	})
 }

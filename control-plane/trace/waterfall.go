@@ -213,6 +213,11 @@ func marksOf(s Span) string {
 	if s.cold() {
 		marks = append(marks, "cold")
 	}
+	for _, way := range []string{s.text(string(tracing.InputWay)), s.text(string(tracing.VolumeWay))} {
+		if way != "" {
+			marks = append(marks, printable(way))
+		}
+	}
 	return strings.Join(marks, " ")
 }
 

@@ -24,6 +24,9 @@ func (i *Input) Tell(
 	case <-i.ready:
 		if i.object != nil && i.object.from != nil {
 			about = append(about, tracing.InputWay.String(i.way))
+			if i.way == WayPeer {
+				about = append(about, tracing.InputPeer.String(i.object.about.From))
+			}
 		}
 	default:
 	}

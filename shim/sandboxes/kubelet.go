@@ -293,16 +293,17 @@ func (k *Kubelet) starting(r *nodeapi.StageRequest) (*needs, error) {
 }
 
 // making is asked by the shim of a pod's container that has been described.
-func (k *Kubelet) making(r *nodeapi.MountsRequest) (*needs, error) {
+func (k *Kubelet) making(r *nodeapi.MountsRequest) (*needs, string, error) {
 	id, err := podID(r.GetPod())
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	n, err := k.bring(k.podSandbox(id, k.SaysJob(id), true))
+	traceparent, job := k.entered(id)
+	n, err := k.bring(k.podSandbox(id, job || k.SaysJob(id), true))
 	if err != nil {
-		return nil, status.Error(codes.FailedPrecondition, "the pod has no directory of its own")
+		return nil, "", status.Error(codes.FailedPrecondition, "the pod has no directory of its own")
 	}
-	return n, nil
+	return n, traceparent, nil
 }
 
 // left lets go of a container, and of its pod's directory with the last one. A pod of the set

@@ -257,14 +257,8 @@ func (l *Local) starting(r *nodeapi.StageRequest) (*needs, error) {
 	return in.needs, nil
 }
 
-func (l *Local) making(r *nodeapi.MountsRequest) (*needs, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	in := l.runs[r.GetSandbox()]
-	if in == nil || in.needs == nil {
-		return nil, status.Error(codes.NotFound, "not an instance of this node's daemon")
-	}
-	return in.needs, nil
+func (l *Local) making(r *nodeapi.MountsRequest) (*needs, string, error) {
+	return l.enter(&nodeapi.DescribeRequest{Sandbox: r.GetSandbox()})
 }
 
 // left has nothing to let go of: the set knows the end of what it runs.

@@ -147,16 +147,23 @@ func (n *needs) failed() error {
 
 // describe is the sum of the needs.
 func (n *needs) describe(traceparent, otlp string) *nodeapi.DescribeResponse {
-	d := &nodeapi.DescribeResponse{Env: map[string]string{}, Traceparent: traceparent, OtlpTarget: otlp}
+	d := &nodeapi.DescribeResponse{Env: map[string]string{}, Traceparent: n.trace(traceparent), OtlpTarget: otlp}
 	for _, need := range n.all {
 		d.Mounts = append(d.Mounts, need.Mounts...)
 		maps.Copy(d.Env, need.Env)
-		d.Traceparent = cmp.Or(d.Traceparent, need.Traceparent)
 	}
 	for _, own := range n.descriptors() {
 		d.Descriptors = append(d.Descriptors, own.Name)
 	}
 	return d
+}
+
+// trace is the one that the sandbox's making belongs to: the runtime's, or else a need's.
+func (n *needs) trace(traceparent string) string {
+	for _, need := range n.all {
+		traceparent = cmp.Or(traceparent, need.Traceparent)
+	}
+	return traceparent
 }
 
 func (n *needs) descriptors() (all []Descriptor) {

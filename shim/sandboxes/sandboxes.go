@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -58,8 +59,8 @@ type runtime interface {
 	enter(*nodeapi.DescribeRequest) (n *needs, traceparent string, err error)
 	// starting is asked what a container needs whose program is to start.
 	starting(*nodeapi.StageRequest) (*needs, error)
-	// making is asked what a container needs that is being made and has been described.
-	making(*nodeapi.MountsRequest) (*needs, error)
+	// making is asked what a container needs that is being made and has been described, and for its trace.
+	making(*nodeapi.MountsRequest) (n *needs, traceparent string, err error)
 	// left is told of a container that is gone.
 	left(*nodeapi.GoneRequest) error
 	// awaited is told that a request waits for an instance, until done is called.
@@ -265,11 +266,11 @@ func (s *Set) Stage(ctx context.Context, r *nodeapi.StageRequest) (*nodeapi.Stag
 
 // Mounts answers with a container's volumes. Of one that cannot be had it has words for the function's owner.
 func (s *Set) Mounts(ctx context.Context, r *nodeapi.MountsRequest) (*nodeapi.MountsResponse, error) {
-	n, err := s.runtime.making(r)
+	n, traceparent, err := s.runtime.making(r)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := n.volumes(ctx)
+	mounts, err := n.volumes(tracing.Continue(ctx, n.trace(traceparent)))
 	if err != nil {
 		return nil, unmet(ctx, err)
 	}

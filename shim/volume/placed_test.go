@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
@@ -68,7 +70,7 @@ func node(t *testing.T, from source.Source) (*volume.Set, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "volumes")
 	_, versions := placed(t, dir, from, objects.Config{})
-	s := volume.New(versions, slog.New(slog.DiscardHandler))
+	s := volume.New(versions, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	t.Cleanup(s.Close)
 	return s, dir
 }
@@ -128,7 +130,7 @@ func TestVersionsShareTheirObjects(t *testing.T) {
 	of := tree.Prefix{Namespace: "media", Store: "default", Prefix: ref("")}
 	file := func(pod string) os.FileInfo {
 		t.Helper()
-		at, err := versions.Version(t.Context(), of, pod, "models")
+		at, _, err := versions.Version(t.Context(), of, pod, "models")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +162,7 @@ func TestARemovedVolumeIsMadeOfWhatIsKept(t *testing.T) {
 	_, versions := placed(t, filepath.Join(t.TempDir(), "volumes"), m, objects.Config{})
 	of := tree.Prefix{Namespace: "media", Store: "default", Prefix: ref("")}
 	for range 2 {
-		at, err := versions.Version(t.Context(), of, "", "models")
+		at, _, err := versions.Version(t.Context(), of, "", "models")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +187,7 @@ func TestADiskStaysPartlyFree(t *testing.T) {
 	c := objects.Config{Spared: true, Drop: func() (bool, error) { dropped++; return dropped < 3, nil }}
 	_, versions := placed(t, dir, m, c)
 	of := tree.Prefix{Namespace: "media", Store: "default", Prefix: ref("")}
-	_, err := versions.Version(t.Context(), of, "", "models")
+	_, _, err := versions.Version(t.Context(), of, "", "models")
 	if problem.ReasonOf(err) != "VolumeNoRoom" || dropped != 3 {
 		t.Errorf("got %v after %d volumes were removed", err, dropped)
 	}

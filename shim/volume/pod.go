@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,10 +38,13 @@ type volume struct {
 
 // try is an attempt to bring a volume.
 type try struct {
-	done chan struct{}
+	began time.Time // zero: it was there before this daemon was
+	done  chan struct{}
 	// Valid once done is closed.
-	path string
-	err  error
+	ended time.Time
+	path  string
+	made  bool
+	err   error
 }
 
 // newPod makes a pod known, with the versions that it had of an earlier daemon.
@@ -83,20 +87,22 @@ func (p *pod) bring(v *volume) *try {
 			return v.try
 		}
 	}
-	t := &try{done: make(chan struct{})}
+	t := &try{began: time.Now(), done: make(chan struct{})}
 	v.try = t
 	namespace, _, _ := strings.Cut(p.about.GetName(), "/")
 	of := tree.Prefix{Namespace: namespace, Store: p.about.GetStore(), Prefix: v.Prefix}
 	p.set.wg.Go(func() {
 		defer close(t.done)
-		began := time.Now()
-		t.path, t.err = p.set.versions.Version(p.over, of, p.directory(), v.Name)
+		t.path, t.made, t.err = p.set.versions.Version(p.over, of, p.directory(), v.Name)
+		t.ended = time.Now()
 		log := p.set.log.With("pod", p.about.GetName(), "volume", v.Name, "prefix", v.Prefix.String(),
-			"took", time.Since(began))
+			"took", t.took())
 		switch {
 		case t.err == nil:
-			log.Info("a volume is there")
+			p.set.metrics.brought(of.Store, t)
+			log.Info("a volume is there", "way", t.way())
 		case p.over.Err() == nil:
+			p.set.metrics.brought(of.Store, t)
 			log.Warn("a volume cannot be had", "reason", problem.Of(t.err).Title, "error", t.err)
 		}
 	})
@@ -104,14 +110,19 @@ func (p *pod) bring(v *volume) *try {
 }
 
 // mounts returns where the volumes are once they all are there, or when the pod's wait is over.
-func (p *pod) mounts(ctx context.Context) ([]*nodeapi.Mount, error) {
+func (p *pod) mounts(ctx context.Context) (mounts []*nodeapi.Mount, err error) {
 	if p.refused != nil {
 		return nil, p.refused
 	}
+	began, missing := time.Now(), error(nil)
+	defer func() {
+		if p.over.Err() == nil && ctx.Err() == nil { // else nobody waits
+			p.set.metrics.waited(began, missing)
+		}
+	}()
 	wait := p.about.GetWait().AsDuration()
 	late := time.NewTimer(wait)
 	defer late.Stop()
-	var mounts []*nodeapi.Mount
 	isLate := false
 	for _, v := range p.volumes {
 		t := p.bring(v)
@@ -127,6 +138,8 @@ func (p *pod) mounts(ctx context.Context) ([]*nodeapi.Mount, error) {
 			}
 		}
 		path, err := t.now(v, wait)
+		t.tell(ctx, v, err)
+		missing = cmp.Or(missing, err)
 		switch {
 		case err == nil:
 			mounts = append(mounts, &nodeapi.Mount{Source: path, Destination: root + v.Name, ReadOnly: true})

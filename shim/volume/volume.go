@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
@@ -31,8 +33,9 @@ var errUnknown = problem.New(http.StatusServiceUnavailable, "VolumesUnknown", ""
 
 // Versions have the volumes' versions on the node's disk.
 type Versions interface {
-	// Version returns where the present version of a prefix is, once it is whole, which a pod then has.
-	Version(ctx context.Context, of tree.Prefix, pod, volume string) (path string, err error)
+	// Version returns where the present version of a prefix is, once it is whole, which a pod then has, and whether
+	// it was not there already.
+	Version(ctx context.Context, of tree.Prefix, pod, volume string) (path string, made bool, err error)
 	// Held are those that a pod has, by the volumes' names.
 	Held(pod string) (map[string]string, error)
 	// Release takes them from the pod, and Sweep from all that are not to be kept.
@@ -43,6 +46,7 @@ type Versions interface {
 // Set has the pods that the node knows and that have volumes. Its methods may be called at the same time.
 type Set struct {
 	versions Versions
+	metrics  *metrics
 	log      *slog.Logger
 
 	wg   sync.WaitGroup
@@ -53,8 +57,8 @@ type Set struct {
 }
 
 // New returns a set without pods. The caller has to Close it.
-func New(v Versions, log *slog.Logger) *Set {
-	return &Set{versions: v, log: log, pods: map[string]*pod{}}
+func New(v Versions, r prometheus.Registerer, log *slog.Logger) *Set {
+	return &Set{versions: v, metrics: newMetrics(r), log: log, pods: map[string]*pod{}}
 }
 
 // Begin implements sandboxes.Volumes. A pod that is known stays as it is, unless it was refused.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -36,15 +37,15 @@ type versions struct {
 	released []string
 }
 
-func (v *versions) Version(ctx context.Context, of tree.Prefix, pod, name string) (string, error) {
+func (v *versions) Version(ctx context.Context, of tree.Prefix, pod, name string) (string, bool, error) {
 	v.mu.Lock()
 	v.asked = append(v.asked, of.Namespace+" "+of.Store+" "+of.Prefix.String()+" "+pod+" "+name)
 	v.mu.Unlock()
 	select {
 	case <-time.After(v.after[name]):
-		return "/volumes/" + name, v.fails
+		return "/volumes/" + name, name == "models", v.fails
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return "", false, ctx.Err()
 	}
 }
 
@@ -106,7 +107,7 @@ func TestVolumes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := volume.New(tt.versions, slog.New(slog.DiscardHandler))
+				s := volume.New(tt.versions, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 				defer s.Close()
 				m := message(2 * time.Minute)
 				if tt.change != nil {
@@ -128,7 +129,7 @@ func TestVolumes(t *testing.T) {
 func TestAVolumeIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &versions{fails: errors.New("the store is away")}
-		s := volume.New(v, slog.New(slog.DiscardHandler))
+		s := volume.New(v, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		defer s.Close()
 		s.Begin(message(time.Minute))
 		synctest.Wait()
@@ -160,7 +161,7 @@ func TestAVolumeIsTriedAgain(t *testing.T) {
 // A sandbox may be ahead of the control plane's word, and that may never come.
 func TestASandboxAheadOfItsVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := volume.New(&versions{}, slog.New(slog.DiscardHandler))
+		s := volume.New(&versions{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		defer s.Close()
 		time.AfterFunc(14*time.Second, func() { s.Begin(message(time.Minute)) })
 		if got, err := mounts(t, s); err != nil || got == "" {
@@ -178,7 +179,7 @@ func TestASandboxAheadOfItsVolumes(t *testing.T) {
 func TestAPodThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &versions{after: map[string]time.Duration{"models": time.Hour}}
-		s := volume.New(v, slog.New(slog.DiscardHandler))
+		s := volume.New(v, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		defer s.Close()
 		s.Begin(message(10 * time.Minute))
 		time.AfterFunc(time.Second, func() { s.Release(id) })

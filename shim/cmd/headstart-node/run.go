@@ -125,7 +125,7 @@ func run(ctx context.Context, c config) (err error) {
 		Job:     func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
 		Caller:  func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
 		Metrics: functionapi.NewMetrics(registry), Log: log})
-	volumes := volume.New(versions, log)
+	volumes := volume.New(versions, registry, log)
 	defer volumes.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()

@@ -62,6 +62,8 @@ const (
 	Call = "call"
 	// Read is a function's reading of an input by its socket.
 	Read = "read"
+	// Volume is the way of a volume to the node, as far as a container waited for it.
+	Volume = "volume"
 )
 
 // EventPlacedAgain is the event of an Activation whose request nobody got, and that is placed
@@ -111,6 +113,11 @@ const (
 	InputScheme = attribute.Key("headstart.input.scheme")
 	// InputWay is how the input came to the node: store, peer, shared, hit or revalidated.
 	InputWay = attribute.Key("headstart.input.way")
+	// InputPeer is the node that an input of the way peer came from.
+	InputPeer = attribute.Key("headstart.input.peer")
+	// VolumeName is what a program finds a volume by, and VolumeWay how the volume came to the node: made or hit.
+	VolumeName = attribute.Key("headstart.volume.name")
+	VolumeWay  = attribute.Key("headstart.volume.way")
 	// RelayAddress is host:port of who takes the request in a Relay.
 	RelayAddress = attribute.Key("headstart.relay.address")
 	// TransferKind is TransferLocal or TransferPeer.

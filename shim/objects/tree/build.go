@@ -21,21 +21,21 @@ const (
 )
 
 // Version returns where the present version of a prefix is, once it is whole, and gives it to a pod as the volume of a
-// name. With an empty pod nobody has it: it stays until room is needed.
-func (s *Set) Version(ctx context.Context, of Prefix, pod, volume string) (string, error) {
+// name. With an empty pod nobody has it: it stays until room is needed. made says that it was not there already.
+func (s *Set) Version(ctx context.Context, of Prefix, pod, volume string) (path string, made bool, err error) {
 	for try := 1; ; try++ {
-		at, err := s.version(ctx, of, pod, volume)
+		at, made, err := s.version(ctx, of, pod, volume)
 		if err == nil {
-			return s.path(at), nil
+			return s.path(at), made, nil
 		}
 		// One that has just been removed is made again.
 		if again := errors.Is(err, ErrChanged) || errors.Is(err, fs.ErrNotExist); !again || try == tries {
-			return "", err
+			return "", false, err
 		}
 	}
 }
 
-func (s *Set) version(ctx context.Context, of Prefix, pod, volume string) (at string, err error) {
+func (s *Set) version(ctx context.Context, of Prefix, pod, volume string) (at string, made bool, err error) {
 	var objects []Object
 	names := 0
 	if err := s.objects.List(ctx, of, func(o Object) error {
@@ -45,11 +45,11 @@ func (s *Set) version(ctx context.Context, of Prefix, pod, volume string) (at st
 		objects = append(objects, o)
 		return nil
 	}); err != nil {
-		return "", err
+		return "", false, err
 	}
 	p, err := planOf(of, objects)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	at = filepath.Join(of.Namespace, p.id)
 	take := func() error {
@@ -60,12 +60,12 @@ func (s *Set) version(ctx context.Context, of Prefix, pod, volume string) (at st
 		return err
 	}
 	if err := take(); !errors.Is(err, fs.ErrNotExist) {
-		return at, err
+		return at, false, err
 	}
 	if err := s.made(ctx, at, of, p); err != nil {
-		return "", err
+		return "", false, err
 	}
-	return at, take()
+	return at, true, take()
 }
 
 // flight is a version that is being made.

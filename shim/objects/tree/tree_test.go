@@ -103,7 +103,7 @@ func content(t *testing.T, dir string) map[string]string {
 func TestAVersionHasAllObjectsAndIsShared(t *testing.T) {
 	s, dir := newStore(), t.TempDir()
 	set := open(t, dir, s)
-	path, err := set.Version(t.Context(), llama, "media_chat_u1", "models")
+	path, _, err := set.Version(t.Context(), llama, "media_chat_u1", "models")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,18 +111,18 @@ func TestAVersionHasAllObjectsAndIsShared(t *testing.T) {
 	if d := cmp.Diff(want, content(t, path)); d != "" {
 		t.Error(d)
 	}
-	second, err := set.Version(t.Context(), llama, "media_chat_u2", "words")
+	second, _, err := set.Version(t.Context(), llama, "media_chat_u2", "words")
 	if err != nil || second != path || s.placed.Load() != 3 {
 		t.Errorf("the second pod has %s, %v, after %d objects", second, err, s.placed.Load())
 	}
 	bank := llama
 	bank.Namespace = "bank"
-	if other, err := set.Version(t.Context(), bank, "bank_chat_u3", "models"); err != nil || other == path {
+	if other, _, err := set.Version(t.Context(), bank, "bank_chat_u3", "models"); err != nil || other == path {
 		t.Errorf("another namespace has %s, %v", other, err)
 	}
 	// A changed object makes another version, and the first stays as it is.
 	s.put("config.json", "{1}")
-	third, err := set.Version(t.Context(), llama, "media_chat_u4", "models")
+	third, _, err := set.Version(t.Context(), llama, "media_chat_u4", "models")
 	if err != nil || third == path || content(t, third)["config.json"] != "{1}" || content(t, path)["config.json"] != "{}" {
 		t.Errorf("after a change: %s, %v", third, err)
 	}
@@ -135,11 +135,11 @@ func TestVersionsStayAsLongAsAPodHasThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := set.Version(t.Context(), llama, "u1", "models")
+	old, _, err := set.Version(t.Context(), llama, "u1", "models")
 	s.put("config.json", "{1}")
-	now, err2 := set.Version(t.Context(), llama, "u2", "models")
+	now, _, err2 := set.Version(t.Context(), llama, "u2", "models")
 	warm := tree.Prefix{Namespace: "media", Store: "default", Prefix: reference.Reference{Scheme: "s3", Bucket: "models"}}
-	staged, err3 := set.Version(t.Context(), warm, "", "")
+	staged, _, err3 := set.Version(t.Context(), warm, "", "")
 	if err := errors.Join(err, err2, err3); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestVersionsStayAsLongAsAPodHasThem(t *testing.T) {
 	if err := set.Release("u1"); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := set.Version(t.Context(), llama, "u1", "models"); err != nil || again != now {
+	if again, _, err := set.Version(t.Context(), llama, "u1", "models"); err != nil || again != now {
 		t.Errorf("a pod that comes after the change has %s, %v", again, err)
 	}
 	if dropped, err := set.Drop(); !dropped || err != nil || !gone(old) || gone(now) {
@@ -189,7 +189,7 @@ func TestNothingIsLeftOfAVersionThatIsNotWhole(t *testing.T) {
 			var all sync.WaitGroup
 			for range 2 {
 				all.Go(func() {
-					if _, err := set.Version(ctx, llama, "u1", "models"); err == nil || failure != nil && !errors.Is(err, failure) {
+					if _, _, err := set.Version(ctx, llama, "u1", "models"); err == nil || failure != nil && !errors.Is(err, failure) {
 						t.Errorf("got %v", err)
 					}
 				})
@@ -220,11 +220,11 @@ func TestAVersionIsMadeOnceForAllWhoWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	first := make(chan error)
-	go func() { _, err := set.Version(ctx, llama, "u0", "models"); first <- err }()
+	go func() { _, _, err := set.Version(ctx, llama, "u0", "models"); first <- err }()
 	<-begun
 	for i := range 10 {
 		all.Go(func() {
-			if _, err := set.Version(t.Context(), llama, fmt.Sprint("u", i+1), "models"); err != nil {
+			if _, _, err := set.Version(t.Context(), llama, fmt.Sprint("u", i+1), "models"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -254,7 +254,7 @@ func TestTwoDaemonsAgree(t *testing.T) {
 		pods.Go(func() {
 			for n := range 50 {
 				pod := fmt.Sprint("u", i, "-", n)
-				path, err := set.Version(t.Context(), llama, pod, "models")
+				path, _, err := set.Version(t.Context(), llama, pod, "models")
 				if errors.Is(err, fs.ErrNotExist) {
 					continue // dropped three times between making and taking it
 				}
@@ -294,14 +294,14 @@ func TestAPrefixThatChanges(t *testing.T) {
 	set := open(t, t.TempDir(), s)
 	var once sync.Once
 	s.before = func(context.Context, string) error { once.Do(func() { s.put("7b/a", "other") }); return nil }
-	path, err := set.Version(t.Context(), llama, "u1", "models")
+	path, _, err := set.Version(t.Context(), llama, "u1", "models")
 	if err != nil || content(t, path)["7b/a"] != "other" {
 		t.Errorf("got %v", err)
 	}
 	var changes atomic.Int32
 	s.before = func(_ context.Context, name string) error { s.put(name, fmt.Sprint(changes.Add(1))); return nil }
 	s.put("7b/a", "again")
-	if _, err := set.Version(t.Context(), llama, "u2", "models"); !errors.Is(err, tree.ErrChanged) {
+	if _, _, err := set.Version(t.Context(), llama, "u2", "models"); !errors.Is(err, tree.ErrChanged) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -310,7 +310,7 @@ func TestAPrefixThatChanges(t *testing.T) {
 func TestAStartRemovesWhatCannotBeTrusted(t *testing.T) {
 	s, dir := newStore(), t.TempDir()
 	volumes := filepath.Join(dir, "volumes")
-	path, err := open(t, dir, s).Version(t.Context(), llama, "u1", "models")
+	path, _, err := open(t, dir, s).Version(t.Context(), llama, "u1", "models")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestAHundredThousandEmptyFiles(t *testing.T) {
 	for i := range most {
 		s.content[fmt.Sprintf("%02x/%d", i%256, i)] = ""
 	}
-	path, err := open(t, t.TempDir(), s).Version(t.Context(), llama, "u1", "models")
+	path, _, err := open(t, t.TempDir(), s).Version(t.Context(), llama, "u1", "models")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +366,7 @@ func TestAttackOfTheStoreByManyObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer set.Close()
-	_, err = set.Version(t.Context(), llama, "u1", "models")
+	_, _, err = set.Version(t.Context(), llama, "u1", "models")
 	if problem.ReasonOf(err) != "VolumeTooLarge" || listed > 1<<17+1 {
 		t.Errorf("after %d objects: %v", listed, err)
 	}
