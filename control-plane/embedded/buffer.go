@@ -21,6 +21,8 @@ type Buffer struct {
 	// file systems stay free beside them.
 	CacheAge   time.Duration
 	CacheSpare int
+	// CacheShare has the nodes share what they keep. On one machine that is of use to tests alone.
+	CacheShare bool
 	// Redis takes what the others have no room for: redis://host:port/db, or rediss://. It has
 	// to be reached from the nodes' network. Empty: there is none.
 	Redis string
@@ -82,6 +84,9 @@ func (b Buffer) largest() int64 {
 func (b Buffer) args() []string {
 	args := []string{"--buffer-limit", strconv.FormatInt(b.Disk, 10), "--buffer-memory", strconv.FormatInt(b.Memory, 10), "--buffer-quota", strconv.FormatInt(b.Quota, 10),
 		"--cache-age", b.CacheAge.String(), "--cache-spare", strconv.Itoa(b.CacheSpare)}
+	if b.CacheShare {
+		args = append(args, "--cache-share")
+	}
 	if b.QuotaInputs > 0 {
 		args = append(args, "--buffer-quota-inputs", strconv.Itoa(b.QuotaInputs))
 	}

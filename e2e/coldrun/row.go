@@ -25,6 +25,7 @@ func (c Components) Bound() time.Duration { return c.Alpha + max(c.Beta, c.Delta
 type Row struct {
 	Result
 	Off, On time.Duration
+	Again   time.Duration // of what the node had; 0: not measured
 	Components
 	// Ratio is (on - slack) / bound, the largest: of the medians, and of each request
 	// with Headstart by its own parts. Of a relayed one these are not known: then it is of
@@ -62,7 +63,10 @@ func (r Result) Row(slack time.Duration) Row {
 		own := Components{Alpha: q.Phases.Alpha, Beta: q.Phases.Beta, Delta: q.Phases.Delta, Gamma: q.Exec}
 		w.Ratio = max(w.Ratio, toBound(q.Total, slack, own.Bound()))
 	}
-	for _, q := range append(slices.Clone(r.Off), r.On...) {
+	if len(r.Again) > 0 {
+		w.Again = medianOf(r.Again, total)
+	}
+	for _, q := range slices.Concat(r.Off, r.On, r.Again) {
 		if gap, at := timeline.MaxGap(q.Trace); gap > w.Gap {
 			w.Gap, w.GapAt = gap, fmt.Sprintf("%s, trace %s, at %.0f ms", r.Label, q.Trace.ID, Millis(at))
 		}
@@ -100,6 +104,9 @@ func DrawTimelines(path string, rows []Row) (err error) {
 		lines := []timeline.Timeline{withOwnFetch(off, r.Label+", off"), timeline.Of(on.Trace, r.Label+", on")}
 		if r.Relayed {
 			lines = []timeline.Timeline{withoutTrace(off, r.Label+", off"), withOwnExecution(on, r.Label+", on")}
+		}
+		if r.Again > 0 {
+			lines = append(lines, timeline.Of(Typical(r.Result.Again).Trace, r.Label+", again"))
 		}
 		for i := range lines {
 			lines[i].Bound = r.Bound()
@@ -177,7 +184,18 @@ func (r Row) Numbers(prefix string) map[string]float64 {
 	for name, d := range map[string]time.Duration{"off": r.Off, "on": r.On, "alpha": r.Alpha, "beta": r.Beta, "delta": r.Delta, "gamma": r.Gamma} {
 		n[prefix+r.Key+"_"+name+"_ms"] = Millis(d)
 	}
+	if len(r.Result.Again) > 0 {
+		n[prefix+r.Key+"_again_ms"], n[prefix+r.Key+"_again_bytes"] = Millis(r.Again), float64(r.Downloaded())
+	}
 	return n
+}
+
+// Downloaded is the most that a request for what the node had has downloaded, in bytes.
+func (r Row) Downloaded() (most uint64) {
+	for _, q := range r.Result.Again {
+		most = max(most, q.Downloaded)
+	}
+	return most
 }
 
 // Line is a row as it is printed, in ms.
@@ -190,11 +208,12 @@ type Line struct {
 	Bound float64 `json:"bound"`
 	Off   float64 `json:"off"`
 	On    float64 `json:"on"`
+	Again float64 `json:"again,omitempty"` // 0: not measured
 }
 
 func (r Row) line() Line {
 	return Line{Label: r.Label, Alpha: Millis(r.Alpha), Beta: Millis(r.Beta), Delta: Millis(r.Delta), Gamma: Millis(r.Gamma),
-		Bound: Millis(r.Bound()), Off: Millis(r.Off), On: Millis(r.On)}
+		Bound: Millis(r.Bound()), Off: Millis(r.Off), On: Millis(r.On), Again: Millis(r.Again)}
 }
 
 // Lines are those of all rows.
@@ -212,6 +231,9 @@ func Table(w io.Writer, lines []Line) error {
 	for _, l := range lines {
 		fmt.Fprintf(t, "%s\toff\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t\n", l.Label, l.Alpha, l.Beta, l.Delta, l.Gamma, l.Off, l.Bound, l.Off/l.Bound)
 		fmt.Fprintf(t, "\ton\t\t\t\t\t%.0f\t\t%.2f\t\n", l.On, l.On/l.Bound)
+		if l.Again > 0 {
+			fmt.Fprintf(t, "\tagain\t\t\t\t\t%.0f\t\t%.2f\t\n", l.Again, l.Again/l.Bound)
+		}
 	}
 	if err := t.Flush(); err != nil {
 		return err

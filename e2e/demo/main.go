@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -15,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/admin"
-	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
@@ -55,19 +52,6 @@ var errInterrupted = errors.New("interrupted")
 
 type options struct{ bin, out, input string }
 
-// world is the testbed with its gateway at the edge.
-type world struct{ bed *testbed.Bed }
-
-func (w world) Request(ctx context.Context, method, function string) (*http.Request, error) {
-	return w.bed.Request(ctx, method, testbed.Edge, function, "/")
-}
-
-func (w world) Status(ctx context.Context) (admin.Status, error) { return w.bed.Client().Status(ctx) }
-
-func (w world) Trace(ctx context.Context, id string) (trace.Trace, error) {
-	return w.bed.Client().Trace(ctx, id)
-}
-
 func progress(step string) { fmt.Fprintln(os.Stderr, "·", step) }
 
 // run is the demo from top to bottom.
@@ -89,7 +73,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	began := time.Now()
 	bed, err := testbed.Open(ctx, testbed.Config{Name: "hsdemo", BinDir: o.bin, WorkDir: o.out, Subnet: netip.MustParsePrefix("10.211.0.0/16"),
-		Delay: linkDelay, Rate: linkRate, Progress: progress})
+		Delay: linkDelay, Rate: linkRate, CacheAge: time.Hour, Progress: progress})
 	if err != nil {
 		return err
 	}
@@ -115,7 +99,7 @@ func run(ctx context.Context, o options) (err error) {
 	for i, c := range cases {
 		measured[i] = c.Case
 	}
-	run := coldrun.Run{World: world{bed}, Repetitions: repetitions, Bucket: testbed.Bucket, Progress: progress}
+	run := coldrun.Run{World: coldrun.On{Bed: bed}, Repetitions: repetitions, Bucket: testbed.Bucket, Progress: progress, Downloaded: bed.Downloaded}
 	results, err := run.Measure(ctx, measured)
 	if err != nil {
 		return err

@@ -27,6 +27,9 @@ const (
 	// gatewayMost is how much the gateway may grow while the largest video passes through
 	// it as a request's body, in MiB.
 	gatewayMost = 16
+	// downloadMost is what a second cold request for the same object may download, in bytes: that the object has not
+	// changed, and what the nodes have to say to each other meanwhile.
+	downloadMost = 16 << 10
 	// filtersMost is how much memory a gateway's filters may take, in MiB.
 	filtersMost = 90
 	// refusedMost is how long a gateway that was killed may refuse requests.
@@ -67,6 +70,14 @@ func (s summary) gapMax() (m time.Duration, where string) {
 	return m, where
 }
 
+// downloaded is the most that a cold request for what the node had has downloaded, in bytes.
+func (s summary) downloaded() (most uint64) {
+	for _, r := range s.rows {
+		most = max(most, r.Downloaded())
+	}
+	return most
+}
+
 func (s summary) hotRatio() float64 { return float64(s.hot.with) / float64(s.hot.without) }
 
 func (s summary) numbers() map[string]float64 {
@@ -81,6 +92,7 @@ func (s summary) numbers() map[string]float64 {
 		"gateway_filters_mib":        s.hot.filtersMiB,
 		"gateway_restart_refused_ms": ms(s.hot.refused),
 		"answers_lost":               float64(s.answersLost),
+		"again_downloaded_bytes":     float64(s.downloaded()),
 		"link_delay_ms":              ms(linkDelay),
 		"link_rate_mbit_s":           linkRate / 1e6,
 		"repetitions":                repetitions,
@@ -136,6 +148,8 @@ func (s summary) checks() []result.Check {
 		{Figure: "answers wrong or unequal", Bound: "0", Measured: fmt.Sprint(s.AnswersWrong), Holds: s.AnswersWrong == 0},
 		{Figure: fmt.Sprintf("(total - %d ms) / bound, the largest of all requests", totalSlack.Milliseconds()), Bound: fmt.Sprintf("<= %.2f", totalFactor),
 			Measured: fmt.Sprintf("%.2f", s.ratioMax()), Holds: s.ratioMax() <= totalFactor},
+		{Figure: "what a second cold request for the same object downloads, at most", Bound: fmt.Sprintf("<= %d KiB", downloadMost>>10),
+			Measured: fmt.Sprintf("%.1f KiB", float64(s.downloaded())/(1<<10)), Holds: s.downloaded() <= downloadMost},
 		{Figure: "time in a trace that no span explains, the longest", Bound: fmt.Sprintf("<= %d ms", gapMost.Milliseconds()),
 			Measured: fmt.Sprintf("%.1f ms", ms(gap)), Holds: gap <= gapMost},
 		{Figure: "p50 of a hot request, as a multiple of the same Envoy without the filter", Bound: fmt.Sprintf("<= %.2f", hotFactor),

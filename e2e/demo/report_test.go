@@ -33,7 +33,7 @@ func TestTheSummaryHasTheNumbersThatScriptsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
-		"total_to_bound_max": 1, "hot_p50_ratio": 1.2, "hot_p50_ms": 0.6, "answers_wrong": 2, "trace_gap_max_ms": 0, "gateway_memory_growth_mib": 3, "gateway_filters_mib": 80, "gateway_restart_refused_ms": 200, "answers_lost": 4,
+		"total_to_bound_max": 1, "hot_p50_ratio": 1.2, "hot_p50_ms": 0.6, "answers_wrong": 2, "trace_gap_max_ms": 0, "gateway_memory_growth_mib": 3, "gateway_filters_mib": 80, "gateway_restart_refused_ms": 200, "answers_lost": 4, "again_downloaded_bytes": 0,
 		"link_delay_ms": 20, "link_rate_mbit_s": 250, "repetitions": repetitions, "seed": coldrun.Seed,
 		"s3_32_off_ms": 551, "s3_32_on_ms": 401, "s3_32_alpha_ms": 1, "s3_32_beta_ms": 100, "s3_32_delta_ms": 300, "s3_32_gamma_ms": 50,
 	}

@@ -28,6 +28,8 @@ type Function struct {
 	Image string
 	// Annotations go to the service's metadata.
 	Annotations map[string]string
+	// Template are those of its pods.
+	Template map[string]string
 	// Node is the only node it may run on; empty: any.
 	Node string
 	// Env is added to what a function needs to fetch by itself.
@@ -43,13 +45,21 @@ const (
 func (f Function) manifest(s *S3) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata:\n  name: %s\n", f.Name)
-	if len(f.Annotations) > 0 {
-		b.WriteString("  annotations:\n")
-		for k, v := range f.Annotations {
-			fmt.Fprintf(&b, "    %s: %q\n", k, v)
+	annotations := func(indent string, all map[string]string) {
+		if len(all) > 0 {
+			b.WriteString(indent + "annotations:\n")
+		}
+		for k, v := range all {
+			fmt.Fprintf(&b, "%s  %s: %q\n", indent, k, v)
 		}
 	}
-	b.WriteString("spec:\n  template:\n    spec:\n")
+	annotations("  ", f.Annotations)
+	b.WriteString("spec:\n  template:\n")
+	if len(f.Template) > 0 {
+		b.WriteString("    metadata:\n")
+		annotations("      ", f.Template)
+	}
+	b.WriteString("    spec:\n")
 	if f.Node != "" {
 		fmt.Fprintf(&b, "      nodeSelector: {kubernetes.io/hostname: %s}\n", f.Node)
 	}

@@ -136,6 +136,15 @@ func (s *S3) Put(ctx context.Context, key string, body io.ReadSeeker) error {
 	return nil
 }
 
+// Copy stores an object once more, under another key.
+func (s *S3) Copy(ctx context.Context, from, to string) error {
+	_, err := s.client.CopyObject(ctx, &s3.CopyObjectInput{Bucket: aws.String(Bucket), CopySource: aws.String(Bucket + "/" + from), Key: aws.String(to)})
+	if err != nil {
+		return fmt.Errorf("copying %s: %w", from, err)
+	}
+	return nil
+}
+
 // PID is the server's process, 0 if none runs, or somebody else runs it.
 func (s *S3) PID() int {
 	if s.group == nil {

@@ -35,6 +35,8 @@ const (
 const (
 	Store      = "footage"
 	RedisStore = "frames"
+	// FixedStore is the same S3 server with answers that hold always, where nodes keep objects.
+	FixedStore = "fixed"
 	Bucket     = "videos"
 )
 
@@ -63,6 +65,11 @@ type Config struct {
 	// BufferLimit is in bytes per node; 0 for a default. BufferMemory is what each has in
 	// memory beside it, 0 for none.
 	BufferLimit, BufferMemory int64
+	// CacheAge is how long nodes keep objects that no request uses; 0: not at all. They need leave nothing of the disk
+	// free, as those of a product do by default: this machine's may be fuller.
+	CacheAge time.Duration
+	// Share has nodes bring each other what they keep, if they are near each other.
+	Share bool
 	// Redis asks for one beside the S3 server.
 	Redis bool
 	// Progress is told each step.
@@ -113,7 +120,7 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	b.Platform, err = embedded.Start(ctx, embedded.Options{
 		Name: c.Name, Nodes: []string{Edge, Cloud}, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"), RunDir: b.RunDir(),
 		BinDir: c.BinDir, CNIPlugins: "/usr/lib/cni", Stores: stores, SecretsDir: secrets, GatewayPort: GatewayPort,
-		Buffer: embedded.Buffer{Disk: c.BufferLimit, Memory: c.BufferMemory}, LogLevel: "info", Progress: c.Progress})
+		Buffer: embedded.Buffer{Disk: c.BufferLimit, Memory: c.BufferMemory, CacheAge: c.CacheAge, CacheShare: c.Share}, LogLevel: "info", Progress: c.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -248,6 +255,9 @@ func (b *Bed) operator(p plan, s Secret, redisPassword string) (stores, secrets 
 	stores = filepath.Join(b.c.WorkDir, "stores.yaml")
 	entry := "- name: %s\n  s3:\n    endpoint: http://%s\n    pathStyle: true\n    buckets: [%s]\n    credentialsSecret: %s\n"
 	list := fmt.Sprintf(entry, Store, p.endpoint(), Bucket, Store) + fmt.Sprintf(entry, StaleStore, p.endpoint(), Bucket, "stale")
+	if b.c.CacheAge > 0 {
+		list += fmt.Sprintf(entry, FixedStore, p.endpoint(), Bucket, Store) + fmt.Sprintf("  fresh: {%s: always}\n", Bucket)
+	}
 	if b.c.Redis {
 		list += fmt.Sprintf("- name: %s\n  redis: {address: %q, keyspaces: [%s], credentialsSecret: %s}\n", RedisStore, p.redis(), Bucket, RedisStore)
 		if err := os.WriteFile(filepath.Join(secrets, RedisStore), []byte("password = "+redisPassword+"\n"), 0o600); err != nil {

@@ -156,6 +156,18 @@ func (t *topology) startLink(ctx context.Context, c Config, p plan, edge network
 		Delay: c.Delay, Rate: c.Rate}))
 }
 
+// Downloaded is how many bytes have come to the edge over the emulated link, with all headers.
+func (b *Bed) Downloaded() (bytes uint64, err error) {
+	err = nsthread.Run(b.Node(Edge).Namespace, func() error {
+		link, err := netlink.LinkByName("wan0")
+		if err == nil {
+			bytes = link.Attrs().Statistics.RxBytes
+		}
+		return err
+	})
+	return bytes, err
+}
+
 // Link is the process of an emulated link.
 func Link(binDir string, c linkemu.Config) process.Spec {
 	end := func(e linkemu.End) string { return strings.Join([]string{e.Namespace, e.Device, e.Address}, ",") }

@@ -128,11 +128,11 @@ func (b *bench) untilHot(ctx context.Context, function string) error {
 		if err != nil {
 			return err
 		}
-		got, err := do(r)
+		got, err := testbed.Do(r)
 		if err != nil {
 			return err
 		}
-		if got.code != http.StatusOK || got.header.Get(filterapi.HeaderRequest) != "" {
+		if got.Code != http.StatusOK || got.Header.Get(filterapi.HeaderRequest) != "" {
 			return errors.New("the function is not hot")
 		}
 		return nil

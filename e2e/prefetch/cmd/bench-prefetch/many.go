@@ -135,17 +135,17 @@ func (b *bench) ask(ctx context.Context, q oneOfMany) (wrong bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		setBody(r, data)
+		testbed.SetBody(r, data)
 	}
-	answered, err := do(r)
+	answered, err := testbed.Do(r)
 	if err != nil {
 		return false, err
 	}
-	if answered.code != http.StatusOK {
-		return false, fmt.Errorf("%s: %s", answered.status, answered.body)
+	if answered.Code != http.StatusOK {
+		return false, fmt.Errorf("%s: %s", answered.Status, answered.Body)
 	}
 	var got step.Received
-	if err := json.Unmarshal(answered.body, &got); err != nil {
+	if err := json.Unmarshal(answered.Body, &got); err != nil {
 		return true, err
 	}
 	if got.SHA256 != q.digest {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
 	"github.com/headstart-mesh/headstart/e2e/coldrun"
 	"github.com/headstart-mesh/headstart/e2e/functions/workflow/content"
@@ -176,15 +175,15 @@ func (b *bench) send(ctx context.Context, o step.Order) (s step.Sent, err error)
 	if err != nil {
 		return s, err
 	}
-	setBody(r, order)
-	got, err := do(r)
+	testbed.SetBody(r, order)
+	got, err := testbed.Do(r)
 	if err != nil {
 		return s, err
 	}
-	if got.code != http.StatusOK {
-		return s, fmt.Errorf("the sender: %s: %s", got.status, got.body)
+	if got.Code != http.StatusOK {
+		return s, fmt.Errorf("the sender: %s: %s", got.Status, got.Body)
 	}
-	return s, json.Unmarshal(got.body, &s)
+	return s, json.Unmarshal(got.Body, &s)
 }
 
 // branch is what function and trace tell of a request; the trace is kept by that name. A
@@ -239,20 +238,7 @@ func (b *bench) keep(name string, t trace.Trace, timing string) error {
 const traceWidth = 140
 
 // cold has what coldrun knows of functions that are cold, and of traces.
-func (b *bench) cold() coldrun.Run { return coldrun.Run{World: world{b.Bed}} }
-
-// world is the test bed as coldrun sees it.
-type world struct{ bed *testbed.Bed }
-
-func (w world) Request(ctx context.Context, method, function string) (*http.Request, error) {
-	return w.bed.Request(ctx, method, testbed.Edge, function, "/")
-}
-
-func (w world) Status(ctx context.Context) (admin.Status, error) { return w.bed.Client().Status(ctx) }
-
-func (w world) Trace(ctx context.Context, id string) (trace.Trace, error) {
-	return w.bed.Client().Trace(ctx, id)
-}
+func (b *bench) cold() coldrun.Run { return coldrun.Run{World: coldrun.On{Bed: b.Bed}} }
 
 // whole checks that the function got all that was made.
 func whole(kind string, size int64) func(uint64, step.Received) error {
