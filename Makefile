@@ -142,7 +142,7 @@ bench-routing: setup build
 
 # A published trace for the part trace; docs/results/cache.md has the formats.
 TRACE =
-## bench-cache: measure what the node's cache is worth, into out/bench; ONLY=eviction, ONLY=trace TRACE=file for a published trace
+## bench-cache: measure what the node's cache is worth, into out/bench (root; an hour); ONLY=eviction, ONLY=trace TRACE=file for a published trace
 bench-cache: setup build
 	@exec $(BIN)/bench-cache $(BENCH_OPTIONS) $(if $(TRACE),-trace '$(TRACE)')
 

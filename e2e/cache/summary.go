@@ -7,19 +7,30 @@ import (
 
 // The summary's names.
 const (
-	HitRatioGain = "hit_ratio_gain"
-	ByteHitGain  = "byte_hit_gain"
+	HitRatioGain     = "hit_ratio_gain"
+	ByteHitGain      = "byte_hit_gain"
+	NodeHitReduction = "node_hit_reduction"
+	HitOpen          = "hit_open_p50_us"
+	MissRatio        = "miss_ratio"
+	PrestagedStart   = "prestaged_start_ratio"
+	VolumeVsBound    = "volume_vs_bound"
+	PeerLinkFraction = "peer_link_fraction"
 )
 
 // Limits are those of all figures of the summary, in their order. A part that is added has its figures here, and its
 // drawing in figures.
 var Limits = []result.Limit{
 	{Name: HitRatioGain, Limit: 0.05, AtLeast: true}, {Name: ByteHitGain, Limit: 0.05, AtLeast: true},
+	{Name: NodeHitReduction, Limit: 0.97, AtLeast: true}, {Name: HitOpen, Limit: 200}, {Name: MissRatio, Limit: 1.03},
+	{Name: PrestagedStart, Limit: 1.05}, {Name: VolumeVsBound, Limit: 1.1},
+	{Name: PeerLinkFraction, Limit: 0.9, AtLeast: true},
 }
 
 // figures draw the points of parts, by their names in Results: panels by file name.
 var figures = map[string]func([]Point) map[string][]chart.Panel{
 	Eviction: drawEviction,
+	Hits:     drawHits,
+	Volumes:  drawVolumes,
 }
 
 // Part is what one part of the benchmark has measured.

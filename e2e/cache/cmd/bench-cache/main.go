@@ -12,6 +12,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/e2e/cache"
 	"github.com/headstart-mesh/headstart/e2e/result"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
 const (
@@ -20,16 +21,17 @@ const (
 	seed        = 20261124
 )
 
-// bench is what the parts share. A part opens the test bed that it needs.
+// bench is what the parts share. A part opens the test beds that it needs.
 type bench struct {
 	result.Options
 	trace string
+	beds  map[string]*testbed.Bed // by side
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	b := &bench{Options: result.Options{Repetitions: repetitions, Seed: seed}}
+	b := &bench{Options: result.Options{Repetitions: repetitions, Seed: seed}, beds: map[string]*testbed.Bed{}}
 	benchmark.Flags(flag.CommandLine, &b.Options)
 	flag.StringVar(&b.trace, "trace", "", "file with a published trace (docs/results/cache.md has the formats)")
 	flag.Parse()
@@ -41,7 +43,7 @@ func main() {
 
 func (b *bench) open(o result.Options) (shared *bench, end func() error, err error) {
 	b.Options = o
-	return b, func() error { return nil }, nil
+	return b, b.close, nil
 }
 
 // benchmark has the parts in their order.
@@ -50,6 +52,10 @@ var benchmark = result.Bench[*bench, cache.Point, cache.Results]{
 	Parts: []result.Step[*bench, cache.Point]{
 		{Name: cache.Eviction, Run: (*bench).eviction},
 		{Name: "trace", Run: (*bench).published},
+		{Name: cache.Hits, Run: (*bench).hits},
+		{Name: cache.Misses, Run: (*bench).misses},
+		{Name: cache.Volumes, Run: (*bench).volumes},
+		{Name: cache.Peers, Run: (*bench).peers},
 	},
 	Limits: cache.Limits,
 	Table:  cache.Table,
