@@ -26,8 +26,8 @@ type Case struct {
 	Size   int64  // bytes
 	SHA256 string
 	Object string // in the store
-	// Again are objects with the same content, one for each round, that no node has by then: in each round a second
-	// request with Headstart follows. Empty: all rounds are for Object, and no second one follows.
+	// Again are objects with the same content, one for each round, that no node has by then. After all rounds a second
+	// request with Headstart follows for each. Empty: all rounds are for Object, and no second one follows.
 	Again []string
 	// Truth is what the video shows; nil for the user's own.
 	Truth *mjpeggen.Truth
