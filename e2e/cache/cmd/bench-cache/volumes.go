@@ -40,8 +40,9 @@ func (b *bench) volumes(ctx context.Context, part *cache.Part) error {
 	}
 	with := func(name, prefix string) testbed.Function {
 		return testbed.Function{Name: name, Image: testbed.Workflow, Node: testbed.Edge,
-			Annotations: map[string]string{"headstart.dev/scale-to-zero": "1s", "headstart.dev/ready-timeout": "4m", "headstart.dev/store": testbed.Store},
-			Template:    map[string]string{"headstart.dev/volumes": "models=s3://" + testbed.Bucket + "/" + prefix, "headstart.dev/volumes-wait": "4m"}}
+			Annotations: map[string]string{"headstart.dev/scale-to-zero": "1s", "headstart.dev/ready-timeout": "4m"},
+			Template: map[string]string{"headstart.dev/volumes": "models=s3://" + testbed.Bucket + "/" + prefix,
+				"headstart.dev/volumes-wait": "4m", "headstart.dev/store": testbed.Store}}
 	}
 	none := with("none", "")
 	none.Template = nil
