@@ -100,8 +100,7 @@ func (run Run) Measure(ctx context.Context, cases []Case) ([]Result, error) {
 			run.judge(r, off, on)
 		}
 	}
-	// Last, as a store's short answer leaves its connection slower for what is fetched next: what comes first is as it is
-	// without what comes again.
+	// Last, so that what comes first is as it is without what comes again.
 	for i := range results {
 		r := &results[i]
 		for _, object := range r.Case.Again {
