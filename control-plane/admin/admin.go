@@ -165,6 +165,8 @@ type Backend interface {
 	Trace(id string) (trace.Trace, error)
 	// Traces lists the latest and the slowest, of one namespace unless that is empty.
 	Traces(namespace string) trace.Listing
+	// Cache does something with what nodes keep, and returns what each of them says. It ends with ctx.
+	Cache(ctx context.Context, q CacheQuery) ([]CacheNode, error)
 	// Logs writes what a function has logged until all is written, or ctx ends.
 	Logs(ctx context.Context, o LogOptions, to func(LogLine) error) error
 }
@@ -204,6 +206,15 @@ func Handler(b Backend) http.Handler {
 	})
 	mux.HandleFunc("GET /v1/traces", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, b.Traces(r.URL.Query().Get("namespace")), nil)
+	})
+	mux.HandleFunc("POST /v1/cache", func(w http.ResponseWriter, r *http.Request) {
+		var q CacheQuery
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, queryMost)).Decode(&q); err != nil {
+			answer(w, nil, &platform.Refusal{Status: http.StatusBadRequest, Reason: "QueryMalformed", Message: err.Error()})
+			return
+		}
+		nodes, err := b.Cache(r.Context(), q)
+		answer(w, nodes, err)
 	})
 	mux.HandleFunc("GET /v1/functions/{namespace}/{name}/logs", func(w http.ResponseWriter, r *http.Request) {
 		serveLogs(w, r, b)

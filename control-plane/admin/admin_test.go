@@ -479,3 +479,15 @@ func TestClientOverAConnection(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+func (b *backend) Cache(_ context.Context, q admin.CacheQuery) ([]admin.CacheNode, error) {
+	return []admin.CacheNode{{Node: q.Node, Entries: []admin.CacheEntry{{Reference: q.Reference}}, Problem: q.Verb}}, b.err
+}
+
+func TestCache(t *testing.T) {
+	c := admin.NewClient(serve(t, &backend{}))
+	got, err := c.Cache(t.Context(), admin.CacheQuery{Verb: "list", Node: "edge", Reference: "s3://models/"})
+	if err != nil || len(got) != 1 || got[0].Node != "edge" || got[0].Problem != "list" || got[0].Entries[0].Reference != "s3://models/" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -90,6 +90,8 @@ type stream struct {
 	stores  *nodeapi.StoreProblems   // likewise
 	// confirms are the Confirms that wait, each closed with the daemon's word.
 	confirms map[int64]chan struct{}
+	// calls are the Caches that wait.
+	calls map[int64]chan *nodeapi.CacheAnswer
 }
 
 var (
@@ -136,7 +138,7 @@ func (s *Server) Connect(c nodeapi.ControlPlane_ConnectServer) error {
 	defer cancel(nil)
 	st := &stream{process: process{node, daemon}, register: first.GetRegister(),
 		outbox: make(chan *nodeapi.ControlMessage, outboxSize), cancel: cancel, gone: make(chan struct{}),
-		confirms: map[int64]chan struct{}{}}
+		confirms: map[int64]chan struct{}{}, calls: map[int64]chan *nodeapi.CacheAnswer{}}
 	s.replace(st)
 	// Only this method's return interrupts a Send or a Recv that hangs, so neither may
 	// be done here.
@@ -221,6 +223,8 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 			s.lacks(st, k.StoreProblems)
 		case *nodeapi.NodeMessage_Confirmed:
 			s.confirmed(st, k.Confirmed.GetId())
+		case *nodeapi.NodeMessage_CacheAnswer:
+			s.answered(st, k.CacheAnswer)
 		case *nodeapi.NodeMessage_RoundTrips, *nodeapi.NodeMessage_Signals:
 			s.observe(st, m)
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/curator"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/peers"
@@ -35,6 +36,7 @@ type Parts struct {
 	Triggers  *trigger.Set
 	Prober    *probe.Prober
 	Peers     *peers.Peers
+	Curator   *curator.Curator
 	// Register is what the node says of itself, without its instances.
 	Register func() *nodeapi.Register
 }
@@ -65,6 +67,11 @@ func (c common) Keys(m *nodeapi.Keys) {
 
 // Confirm implements uplink.Handler.
 func (c common) Confirm(m *nodeapi.Confirm) { c.parts.Relay.Confirm(m.GetId()) }
+
+// CacheCall implements uplink.Handler.
+func (c common) CacheCall(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) {
+	c.parts.Curator.Call(m, answer)
+}
 
 // Triggers implements uplink.Handler.
 func (c common) Triggers(m *nodeapi.Triggers) { c.parts.Triggers.Set(m.GetTriggers()) }

@@ -82,6 +82,72 @@ func (Phase) EnumDescriptor() ([]byte, []int) {
 	return file_node_proto_rawDescGZIP(), []int{0}
 }
 
+type CacheVerb int32
+
+const (
+	CacheVerb_CACHE_VERB_UNSPECIFIED CacheVerb = 0
+	// Say what there is.
+	CacheVerb_CACHE_VERB_LIST CacheVerb = 1
+	// Keep them whatever needs their room, or no longer.
+	CacheVerb_CACHE_VERB_PIN   CacheVerb = 2
+	CacheVerb_CACHE_VERB_UNPIN CacheVerb = 3
+	// Forget them. Whoever uses them keeps them.
+	CacheVerb_CACHE_VERB_DROP CacheVerb = 4
+	// Read them, and forget those that are not whole.
+	CacheVerb_CACHE_VERB_VERIFY CacheVerb = 5
+	// Fetch one that is missing.
+	CacheVerb_CACHE_VERB_WARM CacheVerb = 6
+)
+
+// Enum value maps for CacheVerb.
+var (
+	CacheVerb_name = map[int32]string{
+		0: "CACHE_VERB_UNSPECIFIED",
+		1: "CACHE_VERB_LIST",
+		2: "CACHE_VERB_PIN",
+		3: "CACHE_VERB_UNPIN",
+		4: "CACHE_VERB_DROP",
+		5: "CACHE_VERB_VERIFY",
+		6: "CACHE_VERB_WARM",
+	}
+	CacheVerb_value = map[string]int32{
+		"CACHE_VERB_UNSPECIFIED": 0,
+		"CACHE_VERB_LIST":        1,
+		"CACHE_VERB_PIN":         2,
+		"CACHE_VERB_UNPIN":       3,
+		"CACHE_VERB_DROP":        4,
+		"CACHE_VERB_VERIFY":      5,
+		"CACHE_VERB_WARM":        6,
+	}
+)
+
+func (x CacheVerb) Enum() *CacheVerb {
+	p := new(CacheVerb)
+	*p = x
+	return p
+}
+
+func (x CacheVerb) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CacheVerb) Descriptor() protoreflect.EnumDescriptor {
+	return file_node_proto_enumTypes[1].Descriptor()
+}
+
+func (CacheVerb) Type() protoreflect.EnumType {
+	return &file_node_proto_enumTypes[1]
+}
+
+func (x CacheVerb) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CacheVerb.Descriptor instead.
+func (CacheVerb) EnumDescriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{1}
+}
+
 type IssueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// PKCS #10, DER. Only its public key counts, and its IP addresses if they are the pod's.
@@ -194,6 +260,7 @@ type NodeMessage struct {
 	//	*NodeMessage_GatewayRefusals
 	//	*NodeMessage_StoreProblems
 	//	*NodeMessage_Confirmed
+	//	*NodeMessage_CacheAnswer
 	Kind          isNodeMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -326,6 +393,15 @@ func (x *NodeMessage) GetConfirmed() *Confirmed {
 	return nil
 }
 
+func (x *NodeMessage) GetCacheAnswer() *CacheAnswer {
+	if x != nil {
+		if x, ok := x.Kind.(*NodeMessage_CacheAnswer); ok {
+			return x.CacheAnswer
+		}
+	}
+	return nil
+}
+
 type isNodeMessage_Kind interface {
 	isNodeMessage_Kind()
 }
@@ -370,6 +446,10 @@ type NodeMessage_Confirmed struct {
 	Confirmed *Confirmed `protobuf:"bytes,21,opt,name=confirmed,proto3,oneof"`
 }
 
+type NodeMessage_CacheAnswer struct {
+	CacheAnswer *CacheAnswer `protobuf:"bytes,200,opt,name=cache_answer,json=cacheAnswer,proto3,oneof"`
+}
+
 func (*NodeMessage_Register) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Activate) isNodeMessage_Kind() {}
@@ -390,6 +470,8 @@ func (*NodeMessage_StoreProblems) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Confirmed) isNodeMessage_Kind() {}
 
+func (*NodeMessage_CacheAnswer) isNodeMessage_Kind() {}
+
 type ControlMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -409,6 +491,7 @@ type ControlMessage struct {
 	//	*ControlMessage_FunctionChanges
 	//	*ControlMessage_Site
 	//	*ControlMessage_Passes
+	//	*ControlMessage_CacheCall
 	Kind          isControlMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -586,6 +669,15 @@ func (x *ControlMessage) GetPasses() *Passes {
 	return nil
 }
 
+func (x *ControlMessage) GetCacheCall() *CacheCall {
+	if x != nil {
+		if x, ok := x.Kind.(*ControlMessage_CacheCall); ok {
+			return x.CacheCall
+		}
+	}
+	return nil
+}
+
 type isControlMessage_Kind interface {
 	isControlMessage_Kind()
 }
@@ -650,6 +742,10 @@ type ControlMessage_Passes struct {
 	Passes *Passes `protobuf:"bytes,181,opt,name=passes,proto3,oneof"`
 }
 
+type ControlMessage_CacheCall struct {
+	CacheCall *CacheCall `protobuf:"bytes,200,opt,name=cache_call,json=cacheCall,proto3,oneof"`
+}
+
 func (*ControlMessage_Functions) isControlMessage_Kind() {}
 
 func (*ControlMessage_Start) isControlMessage_Kind() {}
@@ -679,6 +775,8 @@ func (*ControlMessage_FunctionChanges) isControlMessage_Kind() {}
 func (*ControlMessage_Site) isControlMessage_Kind() {}
 
 func (*ControlMessage_Passes) isControlMessage_Kind() {}
+
+func (*ControlMessage_CacheCall) isControlMessage_Kind() {}
 
 // Register is the node's first message on each stream. It states what already
 // runs, so that a daemon's or a control plane's restart loses no instance.
@@ -710,7 +808,9 @@ type Register struct {
 	Parts bool `protobuf:"varint,130,opt,name=parts,proto3" json:"parts,omitempty"`
 	// True when the daemon shares the objects that it holds with those of its Site; one that does not is
 	// sent none, and is in nobody's.
-	Shares        bool `protobuf:"varint,180,opt,name=shares,proto3" json:"shares,omitempty"`
+	Shares bool `protobuf:"varint,180,opt,name=shares,proto3" json:"shares,omitempty"`
+	// True when the daemon answers CacheCalls; one that does not is sent none.
+	CacheCalls    bool `protobuf:"varint,200,opt,name=cache_calls,json=cacheCalls,proto3" json:"cache_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -818,6 +918,13 @@ func (x *Register) GetParts() bool {
 func (x *Register) GetShares() bool {
 	if x != nil {
 		return x.Shares
+	}
+	return false
+}
+
+func (x *Register) GetCacheCalls() bool {
+	if x != nil {
+		return x.CacheCalls
 	}
 	return false
 }
@@ -1760,6 +1867,278 @@ func (x *Pass) GetToken() string {
 	return ""
 }
 
+// CacheCall has the node do something with the objects and volumes that it has. CacheAnswers come by the same stream.
+type CacheCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of this control plane's calls.
+	Id   int64     `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Verb CacheVerb `protobuf:"varint,2,opt,name=verb,proto3,enum=headstart.node.v1.CacheVerb" json:"verb,omitempty"`
+	// Which of them are meant; what is empty fits all. A reference that ends with a slash fits all that begin with it.
+	// CACHE_VERB_WARM has all three: a reference that ends with a slash is a volume, any other one an object.
+	Namespace     string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Store         string `protobuf:"bytes,4,opt,name=store,proto3" json:"store,omitempty"`
+	Reference     string `protobuf:"bytes,5,opt,name=reference,proto3" json:"reference,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheCall) Reset() {
+	*x = CacheCall{}
+	mi := &file_node_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheCall) ProtoMessage() {}
+
+func (x *CacheCall) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheCall.ProtoReflect.Descriptor instead.
+func (*CacheCall) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CacheCall) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *CacheCall) GetVerb() CacheVerb {
+	if x != nil {
+		return x.Verb
+	}
+	return CacheVerb_CACHE_VERB_UNSPECIFIED
+}
+
+func (x *CacheCall) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *CacheCall) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *CacheCall) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+type CacheAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Those that the call was about, as they are after it. All parts count together.
+	Entries []*CacheEntry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
+	// True: further parts of the answer follow.
+	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	// Why the call was not done.
+	Refused       *Refused `protobuf:"bytes,4,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheAnswer) Reset() {
+	*x = CacheAnswer{}
+	mi := &file_node_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheAnswer) ProtoMessage() {}
+
+func (x *CacheAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheAnswer.ProtoReflect.Descriptor instead.
+func (*CacheAnswer) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CacheAnswer) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *CacheAnswer) GetEntries() []*CacheEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *CacheAnswer) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *CacheAnswer) GetRefused() *Refused {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+type CacheEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty in buckets that namespaces share.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Store     string `protobuf:"bytes,2,opt,name=store,proto3" json:"store,omitempty"`
+	Reference string `protobuf:"bytes,3,opt,name=reference,proto3" json:"reference,omitempty"`
+	Version   string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Bytes     int64  `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Where it is: a tier of the buffer; outside: only in files of volumes. Empty while a request uses it.
+	Tier string `protobuf:"bytes,6,opt,name=tier,proto3" json:"tier,omitempty"`
+	// Requests, or pods that have the volume.
+	Users  int32 `protobuf:"varint,7,opt,name=users,proto3" json:"users,omitempty"`
+	Pinned bool  `protobuf:"varint,8,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// Objects of a volume; 0: it is an object itself.
+	Objects int32 `protobuf:"varint,9,opt,name=objects,proto3" json:"objects,omitempty"`
+	// What is wrong with it, or why it is not there.
+	Problem       string `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheEntry) Reset() {
+	*x = CacheEntry{}
+	mi := &file_node_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheEntry) ProtoMessage() {}
+
+func (x *CacheEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheEntry.ProtoReflect.Descriptor instead.
+func (*CacheEntry) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *CacheEntry) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *CacheEntry) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *CacheEntry) GetReference() string {
+	if x != nil {
+		return x.Reference
+	}
+	return ""
+}
+
+func (x *CacheEntry) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *CacheEntry) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *CacheEntry) GetTier() string {
+	if x != nil {
+		return x.Tier
+	}
+	return ""
+}
+
+func (x *CacheEntry) GetUsers() int32 {
+	if x != nil {
+		return x.Users
+	}
+	return 0
+}
+
+func (x *CacheEntry) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+func (x *CacheEntry) GetObjects() int32 {
+	if x != nil {
+		return x.Objects
+	}
+	return 0
+}
+
+func (x *CacheEntry) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 // InCharge says whether this control plane is the one, of several, that does what only one may
 // do; it replaces the word before. One that never says so may be the only one.
 type InCharge struct {
@@ -1771,7 +2150,7 @@ type InCharge struct {
 
 func (x *InCharge) Reset() {
 	*x = InCharge{}
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +2162,7 @@ func (x *InCharge) String() string {
 func (*InCharge) ProtoMessage() {}
 
 func (x *InCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[18]
+	mi := &file_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +2175,7 @@ func (x *InCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
 func (*InCharge) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{18}
+	return file_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *InCharge) GetHeld() bool {
@@ -1817,7 +2196,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +2208,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[19]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +2221,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{19}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Confirm) GetId() int64 {
@@ -1863,7 +2242,7 @@ type Confirmed struct {
 
 func (x *Confirmed) Reset() {
 	*x = Confirmed{}
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2254,7 @@ func (x *Confirmed) String() string {
 func (*Confirmed) ProtoMessage() {}
 
 func (x *Confirmed) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[20]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2267,7 @@ func (x *Confirmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
 func (*Confirmed) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{20}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Confirmed) GetId() int64 {
@@ -1914,7 +2293,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2305,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2318,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -1983,7 +2362,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2374,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2387,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -2038,7 +2417,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2429,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2442,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -2101,7 +2480,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2492,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2505,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -2155,7 +2534,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2546,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2559,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -2213,7 +2592,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2604,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2617,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -2289,7 +2668,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +2680,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +2693,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -2366,7 +2745,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2757,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2770,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -2423,7 +2802,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2814,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2827,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -2484,7 +2863,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2875,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2888,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -2531,7 +2910,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2922,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2935,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -2584,7 +2963,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2975,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2988,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -2644,7 +3023,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +3035,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +3048,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -2750,7 +3129,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +3141,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +3154,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Function) GetName() string {
@@ -2962,7 +3341,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3353,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3366,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Store) GetName() string {
@@ -3094,7 +3473,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3485,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3498,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -3158,7 +3537,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3170,7 +3549,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3183,7 +3562,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -3243,7 +3622,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3255,7 +3634,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3268,7 +3647,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StartInstance) GetId() string {
@@ -3316,7 +3695,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3707,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3720,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StopInstance) GetId() string {
@@ -3376,7 +3755,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3767,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3780,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Expect) GetRequest() string {
@@ -3478,7 +3857,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3490,7 +3869,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3503,7 +3882,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Bound) GetRequest() string {
@@ -3573,7 +3952,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3964,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3977,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -3622,7 +4001,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3634,7 +4013,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3647,7 +4026,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Refused) GetRequest() string {
@@ -3698,7 +4077,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +4089,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +4102,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -3761,7 +4140,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +4152,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +4165,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -3827,7 +4206,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3839,7 +4218,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3852,7 +4231,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -3877,7 +4256,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3889,7 +4268,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3902,7 +4281,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 type MountsRequest struct {
@@ -3915,7 +4294,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3927,7 +4306,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3940,7 +4319,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -3967,7 +4346,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4358,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4371,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -4012,7 +4391,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4403,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4416,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -4062,7 +4441,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4453,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4466,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 type DescribeResponse struct {
@@ -4106,7 +4485,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4118,7 +4497,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4131,7 +4510,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -4181,7 +4560,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4193,7 +4572,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4206,7 +4585,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Mount) GetSource() string {
@@ -4240,7 +4619,7 @@ const file_node_proto_rawDesc = "" +
 	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"O\n" +
 	"\rIssueResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1c\n" +
-	"\tauthority\x18\x02 \x01(\fR\tauthority\"\x81\x05\n" +
+	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xc7\x05\n" +
 	"\vNodeMessage\x129\n" +
 	"\bregister\x18\x01 \x01(\v2\x1b.headstart.node.v1.RegisterH\x00R\bregister\x129\n" +
 	"\bactivate\x18\x02 \x01(\v2\x1b.headstart.node.v1.ActivateH\x00R\bactivate\x12?\n" +
@@ -4252,8 +4631,9 @@ const file_node_proto_rawDesc = "" +
 	"\asignals\x18\a \x01(\v2\x1a.headstart.node.v1.SignalsH\x00R\asignals\x12O\n" +
 	"\x10gateway_refusals\x18\b \x01(\v2\".headstart.node.v1.GatewayRefusalsH\x00R\x0fgatewayRefusals\x12I\n" +
 	"\x0estore_problems\x18\x14 \x01(\v2 .headstart.node.v1.StoreProblemsH\x00R\rstoreProblems\x12<\n" +
-	"\tconfirmed\x18\x15 \x01(\v2\x1c.headstart.node.v1.ConfirmedH\x00R\tconfirmedB\x06\n" +
-	"\x04kind\"\xfb\x06\n" +
+	"\tconfirmed\x18\x15 \x01(\v2\x1c.headstart.node.v1.ConfirmedH\x00R\tconfirmed\x12D\n" +
+	"\fcache_answer\x18\xc8\x01 \x01(\v2\x1e.headstart.node.v1.CacheAnswerH\x00R\vcacheAnswerB\x06\n" +
+	"\x04kind\"\xbb\a\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
 	"\x05start\x18\x02 \x01(\v2 .headstart.node.v1.StartInstanceH\x00R\x05start\x125\n" +
@@ -4271,8 +4651,10 @@ const file_node_proto_rawDesc = "" +
 	"\x04keys\x18x \x01(\v2\x17.headstart.node.v1.KeysH\x00R\x04keys\x12P\n" +
 	"\x10function_changes\x18\x82\x01 \x01(\v2\".headstart.node.v1.FunctionChangesH\x00R\x0ffunctionChanges\x12.\n" +
 	"\x04site\x18\xb4\x01 \x01(\v2\x17.headstart.node.v1.SiteH\x00R\x04site\x124\n" +
-	"\x06passes\x18\xb5\x01 \x01(\v2\x19.headstart.node.v1.PassesH\x00R\x06passesB\x06\n" +
-	"\x04kind\"\xf7\x02\n" +
+	"\x06passes\x18\xb5\x01 \x01(\v2\x19.headstart.node.v1.PassesH\x00R\x06passes\x12>\n" +
+	"\n" +
+	"cache_call\x18\xc8\x01 \x01(\v2\x1c.headstart.node.v1.CacheCallH\x00R\tcacheCallB\x06\n" +
+	"\x04kind\"\x99\x03\n" +
 	"\bRegister\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12!\n" +
 	"\fpeer_address\x18\x02 \x01(\tR\vpeerAddress\x12%\n" +
@@ -4285,7 +4667,9 @@ const file_node_proto_rawDesc = "" +
 	"\x06probes\x18\b \x01(\bR\x06probes\x12'\n" +
 	"\x0fgateway_address\x18\t \x01(\tR\x0egatewayAddress\x12\x15\n" +
 	"\x05parts\x18\x82\x01 \x01(\bR\x05parts\x12\x17\n" +
-	"\x06shares\x18\xb4\x01 \x01(\bR\x06shares\"\xab\x02\n" +
+	"\x06shares\x18\xb4\x01 \x01(\bR\x06shares\x12 \n" +
+	"\vcache_calls\x18\xc8\x01 \x01(\bR\n" +
+	"cacheCalls\"\xab\x02\n" +
 	"\bActivate\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\tR\arequest\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12 \n" +
@@ -4363,7 +4747,31 @@ const file_node_proto_rawDesc = "" +
 	"\x06passes\x18\x01 \x03(\v2\x17.headstart.node.v1.PassR\x06passes\":\n" +
 	"\x04Pass\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\tR\x05token\"\x1e\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\"\x9f\x01\n" +
+	"\tCacheCall\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x120\n" +
+	"\x04verb\x18\x02 \x01(\x0e2\x1c.headstart.node.v1.CacheVerbR\x04verb\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x14\n" +
+	"\x05store\x18\x04 \x01(\tR\x05store\x12\x1c\n" +
+	"\treference\x18\x05 \x01(\tR\treference\"\xa0\x01\n" +
+	"\vCacheAnswer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x127\n" +
+	"\aentries\x18\x02 \x03(\v2\x1d.headstart.node.v1.CacheEntryR\aentries\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\x124\n" +
+	"\arefused\x18\x04 \x01(\v2\x1a.headstart.node.v1.RefusedR\arefused\"\x84\x02\n" +
+	"\n" +
+	"CacheEntry\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
+	"\x05store\x18\x02 \x01(\tR\x05store\x12\x1c\n" +
+	"\treference\x18\x03 \x01(\tR\treference\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x03R\x05bytes\x12\x12\n" +
+	"\x04tier\x18\x06 \x01(\tR\x04tier\x12\x14\n" +
+	"\x05users\x18\a \x01(\x05R\x05users\x12\x16\n" +
+	"\x06pinned\x18\b \x01(\bR\x06pinned\x12\x18\n" +
+	"\aobjects\x18\t \x01(\x05R\aobjects\x12\x18\n" +
+	"\aproblem\x18\n" +
+	" \x01(\tR\aproblem\"\x1e\n" +
 	"\bInCharge\x12\x12\n" +
 	"\x04held\x18\x01 \x01(\bR\x04held\"\x19\n" +
 	"\aConfirm\x12\x0e\n" +
@@ -4585,7 +4993,15 @@ const file_node_proto_rawDesc = "" +
 	"\x0ePHASE_STARTING\x10\x01\x12\x0f\n" +
 	"\vPHASE_READY\x10\x02\x12\x10\n" +
 	"\fPHASE_FAILED\x10\x03\x12\x11\n" +
-	"\rPHASE_STOPPED\x10\x042`\n" +
+	"\rPHASE_STOPPED\x10\x04*\xa7\x01\n" +
+	"\tCacheVerb\x12\x1a\n" +
+	"\x16CACHE_VERB_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fCACHE_VERB_LIST\x10\x01\x12\x12\n" +
+	"\x0eCACHE_VERB_PIN\x10\x02\x12\x14\n" +
+	"\x10CACHE_VERB_UNPIN\x10\x03\x12\x13\n" +
+	"\x0fCACHE_VERB_DROP\x10\x04\x12\x15\n" +
+	"\x11CACHE_VERB_VERIFY\x10\x05\x12\x13\n" +
+	"\x0fCACHE_VERB_WARM\x10\x062`\n" +
 	"\fControlPlane\x12P\n" +
 	"\aConnect\x12\x1e.headstart.node.v1.NodeMessage\x1a!.headstart.node.v1.ControlMessage(\x010\x012V\n" +
 	"\bIdentity\x12J\n" +
@@ -4608,172 +5024,181 @@ func file_node_proto_rawDescGZIP() []byte {
 	return file_node_proto_rawDescData
 }
 
-var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
-	(*IssueRequest)(nil),          // 1: headstart.node.v1.IssueRequest
-	(*IssueResponse)(nil),         // 2: headstart.node.v1.IssueResponse
-	(*NodeMessage)(nil),           // 3: headstart.node.v1.NodeMessage
-	(*ControlMessage)(nil),        // 4: headstart.node.v1.ControlMessage
-	(*Register)(nil),              // 5: headstart.node.v1.Register
-	(*Activate)(nil),              // 6: headstart.node.v1.Activate
-	(*InstanceStatus)(nil),        // 7: headstart.node.v1.InstanceStatus
-	(*Instances)(nil),             // 8: headstart.node.v1.Instances
-	(*Volumes)(nil),               // 9: headstart.node.v1.Volumes
-	(*Volume)(nil),                // 10: headstart.node.v1.Volume
-	(*Job)(nil),                   // 11: headstart.node.v1.Job
-	(*Load)(nil),                  // 12: headstart.node.v1.Load
-	(*Event)(nil),                 // 13: headstart.node.v1.Event
-	(*Neighbours)(nil),            // 14: headstart.node.v1.Neighbours
-	(*Neighbour)(nil),             // 15: headstart.node.v1.Neighbour
-	(*Site)(nil),                  // 16: headstart.node.v1.Site
-	(*Passes)(nil),                // 17: headstart.node.v1.Passes
-	(*Pass)(nil),                  // 18: headstart.node.v1.Pass
-	(*InCharge)(nil),              // 19: headstart.node.v1.InCharge
-	(*Confirm)(nil),               // 20: headstart.node.v1.Confirm
-	(*Confirmed)(nil),             // 21: headstart.node.v1.Confirmed
-	(*Coordinate)(nil),            // 22: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 23: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 24: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 25: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 26: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 27: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 28: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 29: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 30: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 31: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 32: headstart.node.v1.StoreProblem
-	(*Functions)(nil),             // 33: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 34: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 35: headstart.node.v1.Function
-	(*Store)(nil),                 // 36: headstart.node.v1.Store
-	(*Triggers)(nil),              // 37: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 38: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 39: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 40: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 41: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 42: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 43: headstart.node.v1.Keys
-	(*Refused)(nil),               // 44: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 45: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 46: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 47: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 48: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 49: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 50: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 51: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 52: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 53: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 54: headstart.node.v1.Mount
-	nil,                           // 55: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 56: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 57: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 58: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 59: headstart.node.v1.Function.EnvEntry
-	nil,                           // 60: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 61: headstart.node.v1.Store.FreshEntry
-	nil,                           // 62: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 63: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 64: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 65: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 66: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 67: google.protobuf.Timestamp
+	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
+	(*IssueRequest)(nil),          // 2: headstart.node.v1.IssueRequest
+	(*IssueResponse)(nil),         // 3: headstart.node.v1.IssueResponse
+	(*NodeMessage)(nil),           // 4: headstart.node.v1.NodeMessage
+	(*ControlMessage)(nil),        // 5: headstart.node.v1.ControlMessage
+	(*Register)(nil),              // 6: headstart.node.v1.Register
+	(*Activate)(nil),              // 7: headstart.node.v1.Activate
+	(*InstanceStatus)(nil),        // 8: headstart.node.v1.InstanceStatus
+	(*Instances)(nil),             // 9: headstart.node.v1.Instances
+	(*Volumes)(nil),               // 10: headstart.node.v1.Volumes
+	(*Volume)(nil),                // 11: headstart.node.v1.Volume
+	(*Job)(nil),                   // 12: headstart.node.v1.Job
+	(*Load)(nil),                  // 13: headstart.node.v1.Load
+	(*Event)(nil),                 // 14: headstart.node.v1.Event
+	(*Neighbours)(nil),            // 15: headstart.node.v1.Neighbours
+	(*Neighbour)(nil),             // 16: headstart.node.v1.Neighbour
+	(*Site)(nil),                  // 17: headstart.node.v1.Site
+	(*Passes)(nil),                // 18: headstart.node.v1.Passes
+	(*Pass)(nil),                  // 19: headstart.node.v1.Pass
+	(*CacheCall)(nil),             // 20: headstart.node.v1.CacheCall
+	(*CacheAnswer)(nil),           // 21: headstart.node.v1.CacheAnswer
+	(*CacheEntry)(nil),            // 22: headstart.node.v1.CacheEntry
+	(*InCharge)(nil),              // 23: headstart.node.v1.InCharge
+	(*Confirm)(nil),               // 24: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 25: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 26: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 27: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 28: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 29: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 30: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 31: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 32: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 33: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 34: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 35: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 36: headstart.node.v1.StoreProblem
+	(*Functions)(nil),             // 37: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 38: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 39: headstart.node.v1.Function
+	(*Store)(nil),                 // 40: headstart.node.v1.Store
+	(*Triggers)(nil),              // 41: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 42: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 43: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 44: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 45: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 46: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 47: headstart.node.v1.Keys
+	(*Refused)(nil),               // 48: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 49: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 50: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 51: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 52: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 53: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 54: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 55: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 56: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 57: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 58: headstart.node.v1.Mount
+	nil,                           // 59: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 60: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 61: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 62: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 63: headstart.node.v1.Function.EnvEntry
+	nil,                           // 64: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 65: headstart.node.v1.Store.FreshEntry
+	nil,                           // 66: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 67: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 68: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 69: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 71: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
-	5,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
-	6,  // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
-	7,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
-	12, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
-	13, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	23, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	25, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	29, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	31, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	21, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
-	33, // 10: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	39, // 11: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	40, // 12: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	41, // 13: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	42, // 14: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	44, // 15: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	8,  // 16: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	37, // 17: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	14, // 18: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	19, // 19: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	20, // 20: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	43, // 21: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	34, // 22: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
-	16, // 23: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
-	17, // 24: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
-	7,  // 25: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	55, // 26: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
-	0,  // 27: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	7,  // 28: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	11, // 29: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	9,  // 30: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
-	10, // 31: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	66, // 32: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	44, // 33: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	66, // 34: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	44, // 35: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	56, // 36: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	67, // 37: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	15, // 38: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	15, // 39: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
-	18, // 40: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
-	22, // 41: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	24, // 42: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	66, // 43: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	28, // 44: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	26, // 45: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	27, // 46: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	57, // 47: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	58, // 48: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	30, // 49: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	32, // 50: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	35, // 51: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	36, // 52: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	35, // 53: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	36, // 54: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	59, // 55: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	66, // 56: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	66, // 57: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	60, // 58: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	61, // 59: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	38, // 60: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	62, // 61: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	35, // 62: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	11, // 63: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	9,  // 64: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	66, // 65: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	63, // 66: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	64, // 67: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	46, // 68: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	46, // 69: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	46, // 70: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	54, // 71: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	46, // 72: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	54, // 73: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	65, // 74: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	66, // 75: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	3,  // 76: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	1,  // 77: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	45, // 78: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	47, // 79: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	49, // 80: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	51, // 81: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	4,  // 82: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	2,  // 83: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	53, // 84: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	48, // 85: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	50, // 86: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	52, // 87: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	82, // [82:88] is the sub-list for method output_type
-	76, // [76:82] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	6,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
+	7,  // 1: headstart.node.v1.NodeMessage.activate:type_name -> headstart.node.v1.Activate
+	8,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
+	13, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
+	14, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
+	27, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	29, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	33, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	35, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	25, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	21, // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
+	37, // 11: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	43, // 12: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	44, // 13: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	45, // 14: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	46, // 15: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	48, // 16: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	9,  // 17: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	41, // 18: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	15, // 19: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	23, // 20: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	24, // 21: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	47, // 22: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	38, // 23: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	17, // 24: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
+	18, // 25: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
+	20, // 26: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
+	8,  // 27: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	59, // 28: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	0,  // 29: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	8,  // 30: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	12, // 31: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	10, // 32: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
+	11, // 33: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
+	70, // 34: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	48, // 35: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	70, // 36: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	48, // 37: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	60, // 38: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	71, // 39: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	16, // 40: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	16, // 41: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	19, // 42: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	1,  // 43: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
+	22, // 44: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
+	48, // 45: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	26, // 46: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	28, // 47: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	70, // 48: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	32, // 49: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	30, // 50: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	31, // 51: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	61, // 52: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	62, // 53: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	34, // 54: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	36, // 55: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	39, // 56: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	40, // 57: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	39, // 58: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	40, // 59: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	63, // 60: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	70, // 61: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	70, // 62: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	64, // 63: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	65, // 64: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	42, // 65: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	66, // 66: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	39, // 67: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	12, // 68: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	10, // 69: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	70, // 70: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	67, // 71: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	68, // 72: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	50, // 73: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	50, // 74: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	50, // 75: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	58, // 76: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	50, // 77: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	58, // 78: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	69, // 79: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	70, // 80: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,  // 81: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,  // 82: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	49, // 83: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	51, // 84: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	53, // 85: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	55, // 86: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,  // 87: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,  // 88: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	57, // 89: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	52, // 90: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	54, // 91: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	56, // 92: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	87, // [87:93] is the sub-list for method output_type
+	81, // [81:87] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -4792,6 +5217,7 @@ func file_node_proto_init() {
 		(*NodeMessage_GatewayRefusals)(nil),
 		(*NodeMessage_StoreProblems)(nil),
 		(*NodeMessage_Confirmed)(nil),
+		(*NodeMessage_CacheAnswer)(nil),
 	}
 	file_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*ControlMessage_Functions)(nil),
@@ -4809,14 +5235,15 @@ func file_node_proto_init() {
 		(*ControlMessage_FunctionChanges)(nil),
 		(*ControlMessage_Site)(nil),
 		(*ControlMessage_Passes)(nil),
+		(*ControlMessage_CacheCall)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   65,
+			NumEnums:      2,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

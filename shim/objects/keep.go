@@ -92,6 +92,7 @@ func (c *Cache) shelve(o *object, tier string) {
 		o.named = true
 		o.order.Pin(o.key)
 	}
+	c.pinKept(o)
 }
 
 // order is that of a place. The caller holds the lock.
@@ -127,7 +128,7 @@ func (c *Cache) leave(o *object) {
 	}
 	if o.order != nil {
 		o.order.Remove(o.key)
-		o.order = nil
+		o.order, o.pinned = nil, false
 	}
 }
 
@@ -205,7 +206,7 @@ func (c *Cache) sweepOnce() {
 	defer c.unlock()
 	c.unnamed()
 	for _, s := range c.slots {
-		if o := s.held; o != nil && o.kept && !o.named && time.Since(o.since) >= c.Age {
+		if o := s.held; o != nil && o.kept && !o.named && !o.pinned && time.Since(o.since) >= c.Age {
 			c.drop(o)
 			c.Metrics.Evicted(EvictedAge)
 		}

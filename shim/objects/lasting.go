@@ -103,7 +103,7 @@ func (c *Cache) known(o *object, from source.Source) bool {
 		if !o.checking && !c.closed {
 			o.checking = true
 			c.fetches.Go(func() {
-				c.verify(o, 0)
+				c.verify(c.ctx, o, 0)
 				if c.ctx.Err() == nil { // else those who wait end by themselves
 					close(o.answered)
 				}
@@ -119,18 +119,23 @@ func (o *object) digest(ctx context.Context, rest time.Duration) ([]byte, error)
 	return digest.Of(ctx, o.size(), rest, func(from int64) io.ReadCloser { return o.entry.NewReaderFrom(ctx, from) })
 }
 
-// verify compares an object with its digests, and lets go of it if they differ.
-func (c *Cache) verify(o *object, rest time.Duration) {
-	sums, err := o.digest(c.ctx, rest)
+// verify compares an object with its digests, if it has any, and lets go of it if they differ or it cannot be read. It
+// says whether it has let go.
+func (c *Cache) verify(ctx context.Context, o *object, rest time.Duration) (damaged bool) {
+	sums, err := o.digest(ctx, rest)
 	c.mu.Lock()
 	defer c.unlock()
-	if o.gone || c.ctx.Err() != nil {
-		return
+	if o.gone || ctx.Err() != nil || c.ctx.Err() != nil {
+		return false
 	}
 	o.looked = time.Now()
-	if o.checked = err == nil && bytes.Equal(sums, o.sums); !o.checked {
+	// What has arrived here may have none yet.
+	same := err == nil && (bytes.Equal(sums, o.sums) || o.sums == nil && o.from != nil)
+	if !same {
 		c.damaged(o)
 	}
+	o.checked = same && o.sums != nil
+	return !same
 }
 
 // damaged lets go of an object that is not what it was: whoever comes has it fetched. The caller holds the lock.
@@ -191,7 +196,7 @@ func (c *Cache) scrub() {
 	for {
 		o := c.stalest()
 		if o != nil {
-			c.verify(o, scrubRest)
+			c.verify(c.ctx, o, scrubRest)
 			continue
 		}
 		select {

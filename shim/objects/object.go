@@ -68,6 +68,8 @@ type object struct {
 	sums              []byte
 	checked, checking bool
 	looked            time.Time
+	// pinned: the operator has it stay, and the order has a pin for that.
+	pinned bool
 }
 
 // newObject is an object that an input asks for.

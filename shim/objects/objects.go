@@ -114,7 +114,8 @@ type Cache struct {
 
 	slots  map[Key]*slot
 	orders map[place]*order
-	kept   int // objects that nobody uses
+	kept   int          // objects that nobody uses
+	pinned map[Key]bool // what the operator has stay, in each version
 	// dead and idle are what unlock has to see to.
 	dead []*buffer.Entry
 	idle []use
@@ -151,7 +152,7 @@ func New(cfg Config) *Cache {
 		cfg.Metrics = quiet{}
 	}
 	c := &Cache{Config: cfg, inputs: map[key]*Input{}, count: map[string]int{}, shares: fair.NewShare(maxInputs),
-		slots: map[Key]*slot{}, orders: map[place]*order{}, fresh: make(chan *object, keptMost)}
+		slots: map[Key]*slot{}, orders: map[place]*order{}, pinned: map[Key]bool{}, fresh: make(chan *object, keptMost)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	cfg.Buffer.EvictWith(c.evictFor)
 	c.revive()

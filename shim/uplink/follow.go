@@ -27,6 +27,8 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 		u.handler.Expect(k.Expect)
 	case *nodeapi.ControlMessage_Confirm:
 		u.handler.Confirm(k.Confirm)
+	case *nodeapi.ControlMessage_CacheCall:
+		u.handler.CacheCall(k.CacheCall, s.answer)
 	case *nodeapi.ControlMessage_Bound:
 		u.settle(k.Bound.GetRequest(), answer{bound: k.Bound})
 	case *nodeapi.ControlMessage_Refused:

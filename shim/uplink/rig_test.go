@@ -353,3 +353,7 @@ func binds(request, instance string) *nodeapi.ControlMessage {
 func refuses(r *nodeapi.Refused) *nodeapi.ControlMessage {
 	return &nodeapi.ControlMessage{Kind: &nodeapi.ControlMessage_Refused{Refused: r}}
 }
+
+func (h *handler) CacheCall(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) {
+	answer(&nodeapi.CacheAnswer{Id: m.GetId()})
+}

@@ -45,6 +45,8 @@ type stream struct {
 	charge int
 	place  int // in the journal
 	loads  int // the count of what it was told last
+	// answers are those to its calls, which a control plane forgets with the connection.
+	answers []*nodeapi.NodeMessage
 	// What it was told last; of refusals and stores, on this connection.
 	roundTrips, signals, refusals, storeProblems *nodeapi.NodeMessage
 
@@ -195,6 +197,7 @@ func (s *stream) next(first bool, before []*nodeapi.NodeMessage) (all []*nodeapi
 		all = append(all, u.loadMessage())
 	}
 	if first {
+		s.answers = nil
 		s.refusals, s.storeProblems = nil, nil
 	}
 	if s.refusals != u.refusals {
@@ -206,6 +209,8 @@ func (s *stream) next(first bool, before []*nodeapi.NodeMessage) (all []*nodeapi
 		all = append(all, u.storeProblems)
 	}
 	all = append(all, before...)
+	all = append(all, s.answers...)
+	s.answers = nil
 	news, next := u.journal.since(s.place)
 	s.place = next
 	all = append(all, news...)
@@ -219,6 +224,19 @@ func (s *stream) next(first bool, before []*nodeapi.NodeMessage) (all []*nodeapi
 		}
 	}
 	return all
+}
+
+// answer answers a call of the control plane.
+func (s *stream) answer(m *nodeapi.CacheAnswer) {
+	message := &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_CacheAnswer{CacheAnswer: m}}
+	if !sendable(message) {
+		s.u.log.Error("an answer to a control plane is not UTF-8; it was dropped")
+		return
+	}
+	s.u.mu.Lock()
+	defer s.u.mu.Unlock()
+	s.answers = append(s.answers, message)
+	signal(s.news)
 }
 
 func (s *stream) receive(c nodeapi.ControlPlane_ConnectClient) error {

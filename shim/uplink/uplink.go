@@ -45,6 +45,8 @@ type Handler interface {
 	Keys(*nodeapi.Keys)
 	// Confirm is to be answered by Confirmed.
 	Confirm(*nodeapi.Confirm)
+	// CacheCall is to be answered by answer, once or more, at any time.
+	CacheCall(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer))
 }
 
 // Conn is a connection to a control plane, such as a *grpc.ClientConn.

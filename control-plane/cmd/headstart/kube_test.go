@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -350,4 +351,8 @@ func TestAControlPlaneThatIsBeingReplaced(t *testing.T) {
 	if stdout, stderr, err := headstart(t, "", "status", "--kubeconfig", config); err != nil || !strings.Contains(stdout, "city/fire") {
 		t.Errorf("%v; %s%s", err, stdout, stderr)
 	}
+}
+
+func (b *backend) Cache(context.Context, admin.CacheQuery) ([]admin.CacheNode, error) {
+	return nil, nil
 }

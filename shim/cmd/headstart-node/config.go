@@ -247,7 +247,7 @@ func (c config) inputsOf(log *slog.Logger) inputs.Config {
 // register is what the node says of itself, without its instances.
 func (c config) register(process string) *nodeapi.Register {
 	r := &nodeapi.Register{Version: nodeapi.Version, PeerAddress: c.peerListen, Process: process, Triggers: true,
-		Probes: true, Shares: c.cacheShare, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
+		Probes: true, Shares: c.cacheShare, CacheCalls: true, IngressSocket: c.gateway("ingress.sock"), HintSocket: c.gateway("hints.sock")}
 	if c.platform == platformLocal {
 		r.Process, r.GatewayAddress = "", c.gatewayAddress() // there is never a second daemon
 	}

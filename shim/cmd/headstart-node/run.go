@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/curator"
 	"github.com/headstart-mesh/headstart/shim/functionapi"
 	"github.com/headstart-mesh/headstart/shim/ingress"
 	"github.com/headstart-mesh/headstart/shim/inputs"
@@ -114,6 +115,9 @@ func run(ctx context.Context, c config) (err error) {
 	own.Cache, placed.Cache = fetches, fetches
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
+	curated := curator.New(fetches, versions, log)
+	defer curated.Close()
+
 	// The control planes. They are told of the instances from their adoption on.
 	up := uplink.New(uplink.NewNames(c.controlPlane, c.controlPlaneAny, me.controlPlane), log)
 	registry.MustRegister(uplink.NewCollector(up))
@@ -161,7 +165,7 @@ func run(ctx context.Context, c config) (err error) {
 
 	// What the control plane says goes to all of them.
 	joined := platform.join(node.Parts{Functions: functions, Stores: allowed, Ingress: requests,
-		Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: near,
+		Relay: platform.relay, Triggers: triggers, Prober: prober, Peers: near, Curator: curated,
 		Register: func() *nodeapi.Register { return c.register(process) }})
 
 	// The ways in: this node's gateway and its filter, the shims, the other nodes.

@@ -136,6 +136,9 @@ func (s *Set) make(ctx context.Context, at string, of Prefix, p plan) (err error
 	if err != nil {
 		return fmt.Errorf("making a volume: %w", err)
 	}
+	if err := s.note(work, of, p); err != nil {
+		return err
+	}
 	files, err := s.root.OpenRoot(filepath.Join(work, filesName))
 	if err != nil {
 		return fmt.Errorf("making a volume: %w", err)

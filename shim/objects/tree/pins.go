@@ -45,7 +45,7 @@ func (s *Set) Sweep(keep func(pod string) bool) error {
 			return nil
 		}
 		for _, pod := range pods {
-			if !keep(pod.Name()) {
+			if pod.Name() != operator && !keep(pod.Name()) {
 				err = errors.Join(err, s.root.RemoveAll(filepath.Join(at, pinsName, pod.Name())))
 			}
 		}

@@ -1,0 +1,200 @@
+// Package curator does with the objects and volumes of a node what the operator asks for.
+package curator
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/tree"
+	"github.com/headstart-mesh/headstart/shim/problem"
+)
+
+const (
+	// callsMost is how many calls are worked on at a time: an operator has one or two.
+	callsMost = 16
+	// callTimeout is how long one may take: 1 TB is read, or fetched, in that time by few.
+	callTimeout = time.Hour
+	// entriesMost is how many entries a message has. Each has a key of 1 KiB at most, and a version of another one.
+	entriesMost = 256
+)
+
+var errBusy = problem.New(http.StatusTooManyRequests, "CacheBusy", "", "the node works on other calls; call again later")
+
+// Volumes are the versions of volumes on the node.
+type Volumes interface {
+	List() ([]tree.Held, error)
+	Pin(at string, stay bool) error
+	DropOne(at string) (bool, error)
+	Version(ctx context.Context, of tree.Prefix, pod, volume string) (path string, made bool, err error)
+}
+
+// Curator answers calls. Its methods may be called at the same time.
+type Curator struct {
+	objects *objects.Cache
+	volumes Volumes
+	log     *slog.Logger
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	calls  sync.WaitGroup
+	places chan struct{}
+}
+
+// New returns a curator, which has to be closed.
+func New(o *objects.Cache, v Volumes, log *slog.Logger) *Curator {
+	c := &Curator{objects: o, volumes: v, log: log, places: make(chan struct{}, callsMost)}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Close ends the calls that are under way.
+func (c *Curator) Close() {
+	c.mu.Lock()
+	c.cancel()
+	c.mu.Unlock()
+	c.calls.Wait()
+}
+
+// Call does what a call says and answers later, from another goroutine, in one part or more.
+func (c *Curator) Call(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case c.places <- struct{}{}:
+	default:
+		answer(&nodeapi.CacheAnswer{Id: m.GetId(), Refused: refused(errBusy)})
+		return
+	}
+	if c.ctx.Err() != nil {
+		return // the connection is about to end
+	}
+	c.calls.Go(func() {
+		defer func() { <-c.places }()
+		ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+		defer cancel()
+		entries, err := c.do(ctx, m)
+		if m.GetVerb() != nodeapi.CacheVerb_CACHE_VERB_LIST {
+			c.log.Info("the operator has called for what the node keeps", "verb", m.GetVerb(), "namespace", m.GetNamespace(),
+				"store", m.GetStore(), "reference", m.GetReference(), "entries", len(entries), "error", err)
+		}
+		for some := range slices.Chunk(entries, entriesMost) {
+			answer(&nodeapi.CacheAnswer{Id: m.GetId(), Entries: some, More: true})
+		}
+		last := &nodeapi.CacheAnswer{Id: m.GetId()}
+		if err != nil {
+			last.Refused = refused(err)
+		}
+		answer(last)
+	})
+}
+
+func refused(err error) *nodeapi.Refused {
+	p := problem.Of(err)
+	return &nodeapi.Refused{Status: int32(p.Status), Reason: p.Title, Message: p.Detail, Field: p.Field}
+}
+
+// do does a call.
+func (c *Curator) do(ctx context.Context, m *nodeapi.CacheCall) ([]*nodeapi.CacheEntry, error) {
+	if m.GetVerb() == nodeapi.CacheVerb_CACHE_VERB_WARM {
+		return nil, c.warm(ctx, m)
+	}
+	var held []objects.Held
+	var err error
+	fits := func(k objects.Key) bool { return fits(m, k.Namespace, k.Store, k.Reference) }
+	switch m.GetVerb() {
+	case nodeapi.CacheVerb_CACHE_VERB_LIST:
+		held = c.objects.List(fits)
+	case nodeapi.CacheVerb_CACHE_VERB_PIN:
+		held, err = c.objects.Pin(fits)
+	case nodeapi.CacheVerb_CACHE_VERB_UNPIN:
+		held = c.objects.Unpin(fits)
+	case nodeapi.CacheVerb_CACHE_VERB_DROP:
+		held = c.objects.Remove(fits)
+	case nodeapi.CacheVerb_CACHE_VERB_VERIFY:
+		held, err = c.objects.Verify(ctx, fits)
+	default:
+		return nil, problem.New(http.StatusNotImplemented, "CacheVerbUnknown", "", "the node's daemon is older than the control plane")
+	}
+	if errors.Is(err, objects.ErrTooManyPinned) {
+		err = problem.New(http.StatusTooManyRequests, "CachePinsFull", "", "the node has as many pinned objects as it takes; unpin some")
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := c.versions(m)
+	for _, h := range held {
+		e := &nodeapi.CacheEntry{Namespace: h.Namespace, Store: h.Store, Reference: h.Reference, Version: h.Version,
+			Bytes: h.Bytes, Tier: h.Tier, Users: int32(h.Users), Pinned: h.Pinned}
+		if h.Damaged {
+			e.Problem = "could not be read whole; it is forgotten"
+		}
+		entries = append(entries, e)
+	}
+	return entries, err
+}
+
+// versions does a call with the volumes. Verify reads their objects.
+func (c *Curator) versions(m *nodeapi.CacheCall) (entries []*nodeapi.CacheEntry, err error) {
+	all, err := c.volumes.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range all {
+		if !fits(m, h.Namespace, h.Store, h.Prefix) {
+			continue
+		}
+		e := &nodeapi.CacheEntry{Namespace: h.Namespace, Store: h.Store, Reference: h.Prefix, Version: h.At[len(h.Namespace)+1:],
+			Bytes: h.Bytes, Users: int32(h.Pods), Pinned: h.Pinned, Objects: int32(h.Objects), Tier: "volume"}
+		switch m.GetVerb() {
+		case nodeapi.CacheVerb_CACHE_VERB_PIN, nodeapi.CacheVerb_CACHE_VERB_UNPIN:
+			e.Pinned = m.GetVerb() == nodeapi.CacheVerb_CACHE_VERB_PIN
+			err = c.volumes.Pin(h.At, e.Pinned)
+		case nodeapi.CacheVerb_CACHE_VERB_DROP:
+			var dropped bool
+			if dropped, err = c.volumes.DropOne(h.At); !dropped {
+				e.Problem = "a pod has the volume; it stays"
+			}
+			e.Pinned = false
+		}
+		if err != nil {
+			e.Problem = problem.Of(err).Error()
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// fits tells whether a call means an object or a volume.
+func fits(m *nodeapi.CacheCall, namespace, store, ref string) bool {
+	is := func(wanted, given string) bool { return wanted == "" || wanted == given }
+	below := strings.HasSuffix(m.GetReference(), "/") && strings.HasPrefix(ref, m.GetReference())
+	return is(m.GetNamespace(), namespace) && is(m.GetStore(), store) && (below || is(m.GetReference(), ref))
+}
+
+// warm fetches a volume, or an object, if the node does not have its present version.
+func (c *Curator) warm(ctx context.Context, m *nodeapi.CacheCall) error {
+	if strings.HasSuffix(m.GetReference(), "/") {
+		of, err := reference.ParseVolumes("warm=" + m.GetReference())
+		if err != nil {
+			return problem.New(http.StatusBadRequest, "CacheReferenceInvalid", "reference", err.Error())
+		}
+		_, _, err = c.volumes.Version(ctx, tree.Prefix{Namespace: m.GetNamespace(), Store: m.GetStore(), Prefix: of[0].Prefix}, "", "")
+		return err
+	}
+	i := c.objects.Fetch(ctx, objects.Request{ID: "warm:" + rand.Text(), Function: m.GetNamespace() + "/(warm)",
+		Store: m.GetStore(), Reference: m.GetReference(), Limit: math.MaxInt64})
+	defer i.Release()
+	return i.Wait(ctx)
+}

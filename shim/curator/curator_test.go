@@ -1,0 +1,101 @@
+package curator_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/shim/curator"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
+	"github.com/headstart-mesh/headstart/shim/objects/tree"
+	"github.com/headstart-mesh/headstart/shim/volume"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// What is warmed is there, is listed and can be pinned, verified and dropped; other namespaces' is not touched.
+func TestCalls(t *testing.T) {
+	dir := t.TempDir()
+	files, err := buffer.OpenFiles(dir + "/buffer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := buffer.New(buffer.Quota{}, buffer.Tier{Name: "disk", Limit: 1 << 20, Medium: files})
+	store := &sourcetest.Memory{}
+	store.Put(source.Reference{Scheme: "s3", Bucket: "models", Key: "llama/a"}, "", []byte("weights"))
+	sources := func(string, string) (source.Source, error) { return store, nil }
+	rule := func(string, string) objects.Rule { return objects.Rule{} }
+	placed := &volume.Placed{Sources: sources, Rule: rule}
+	versions, err := tree.Open(dir+"/volumes", placed, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := objects.New(objects.Config{Sources: sources, Rule: rule, Buffer: room, Drop: versions.Drop, Age: 1 << 40})
+	placed.Cache = cache
+	c := curator.New(cache, versions, slog.New(slog.DiscardHandler))
+	defer func() {
+		c.Close()
+		versions.Close()
+		if err := cache.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := room.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	call := func(verb nodeapi.CacheVerb, namespace, ref string) (all []*nodeapi.CacheEntry, refused string) {
+		answers := make(chan *nodeapi.CacheAnswer, 8)
+		c.Call(&nodeapi.CacheCall{Id: 7, Verb: verb, Namespace: namespace, Store: "default", Reference: ref},
+			func(m *nodeapi.CacheAnswer) { answers <- m })
+		for {
+			m := <-answers
+			if all = append(all, m.GetEntries()...); !m.GetMore() {
+				return all, m.GetRefused().GetReason()
+			}
+		}
+	}
+	const volumes = "s3://models/llama/"
+	for _, ref := range []string{volumes, "s3://models/llama/a"} {
+		if _, refused := call(nodeapi.CacheVerb_CACHE_VERB_WARM, "media", ref); refused != "" {
+			t.Errorf("warming %s: %s", ref, refused)
+		}
+	}
+	if _, refused := call(nodeapi.CacheVerb_CACHE_VERB_WARM, "media", "s3://models/b"); refused != "InputNotFound" {
+		t.Errorf("warming what is not there: %q", refused)
+	}
+	if _, refused := call(nodeapi.CacheVerb_CACHE_VERB_UNSPECIFIED, "", ""); refused != "CacheVerbUnknown" {
+		t.Errorf("of a newer control plane: %q", refused)
+	}
+	for _, tt := range []struct {
+		verb           nodeapi.CacheVerb
+		namespace, ref string
+		entries        int
+		pinned         bool
+	}{
+		{nodeapi.CacheVerb_CACHE_VERB_LIST, "media", volumes, 2, false},
+		{nodeapi.CacheVerb_CACHE_VERB_LIST, "bank", volumes, 0, false},
+		{nodeapi.CacheVerb_CACHE_VERB_LIST, "", "s3://models/llama/a", 1, false},
+		{nodeapi.CacheVerb_CACHE_VERB_PIN, "", volumes, 2, true},
+		{nodeapi.CacheVerb_CACHE_VERB_VERIFY, "", "", 2, true},
+		{nodeapi.CacheVerb_CACHE_VERB_UNPIN, "", "", 2, false},
+		{nodeapi.CacheVerb_CACHE_VERB_DROP, "bank", "", 0, false},
+		{nodeapi.CacheVerb_CACHE_VERB_DROP, "media", "", 2, false},
+		{nodeapi.CacheVerb_CACHE_VERB_LIST, "", "", 0, false},
+	} {
+		all, refused := call(tt.verb, tt.namespace, tt.ref)
+		if len(all) != tt.entries || refused != "" {
+			t.Errorf("%s of %q %q: %v, %q", tt.verb, tt.namespace, tt.ref, all, refused)
+		}
+		for _, e := range all {
+			if e.GetPinned() != tt.pinned || e.GetProblem() != "" || e.GetBytes() != 7 {
+				t.Errorf("%s: %v", tt.verb, e)
+			}
+		}
+	}
+}

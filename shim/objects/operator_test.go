@@ -1,0 +1,62 @@
+package objects_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/headstart-mesh/headstart/shim/objects"
+)
+
+// An operator sees what is kept, has an object stay while others go, in its next version as well, and has it go.
+func TestOperator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t)
+		want := make([]byte, bufferLimit/2)
+		all := big(n, "a", 4)
+		first := func(k objects.Key) bool { return k.Reference == all[0].String() }
+		any := func(objects.Key) bool { return true }
+		n.once(t, "default/f", all[0], want)
+		if held, err := n.Pin(first); err != nil || len(held) != 1 || !held[0].Pinned || held[0].Bytes != bufferLimit/2 ||
+			held[0].Tier != "disk" || held[0].Users != 0 || held[0].Namespace != "default" {
+			t.Errorf("pinned %+v, %v", held, err)
+		}
+		way := func(at int) string { return n.once(t, "default/f", all[at], want).Way }
+		for range 2 {
+			for at := 1; at < 4; at++ {
+				way(at)
+			}
+			if got := way(0); got != objects.WayRevalidated {
+				t.Errorf("what is pinned comes by the way %s", got)
+			}
+			n.store.Put(all[0], "", want)
+			if got := way(0); got != objects.WayStore {
+				t.Errorf("a newer version comes by the way %s", got)
+			}
+		}
+		if checked, err := n.Verify(t.Context(), any); err != nil || len(checked) != 1 || checked[0].Damaged || !checked[0].Pinned {
+			t.Errorf("verified %+v, %v", checked, err)
+		}
+		n.Unpin(any)
+		for at := 1; at < 4; at++ {
+			way(at)
+		}
+		if held := n.List(first); len(held) != 0 {
+			t.Errorf("what is not pinned any more stays: %+v", held)
+		}
+		r := request("uses it")
+		r.Reference = all[3].String()
+		i := n.Fetch(t.Context(), r)
+		succeeds(t, i, want)
+		if removed := n.Remove(any); len(removed) == 0 || len(n.List(any)) != 0 {
+			t.Errorf("removed %+v, left %+v", removed, n.List(any))
+		}
+		if got := read(t, i); len(got) != len(want) {
+			t.Errorf("who uses it has %d bytes", len(got))
+		}
+		i.Release()
+		synctest.Wait()
+		if tier := n.buffer.Tiers()[0]; tier.Used != 0 || tier.Kept != 0 {
+			t.Errorf("%+v", tier)
+		}
+	})
+}

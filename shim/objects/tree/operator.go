@@ -1,0 +1,92 @@
+package tree
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	// aboutName is a file with what a version is of, for the node's operator.
+	aboutName = "about.json"
+	// operator has a version like a pod, until it gives it back.
+	operator = hidden + "operator"
+)
+
+// Held is a version that the node has.
+type Held struct {
+	// At names it.
+	At        string `json:"-"`
+	Namespace string `json:"-"`
+	Store     string `json:"store"`
+	Prefix    string `json:"prefix"`
+	Bytes     int64  `json:"bytes"`
+	Objects   int    `json:"objects"`
+	// Pods are those that have it.
+	Pods   int  `json:"-"`
+	Pinned bool `json:"-"`
+}
+
+// note writes down what a version is of.
+func (s *Set) note(at string, of Prefix, p plan) error {
+	h := Held{Store: of.Store, Prefix: of.Prefix.String(), Objects: len(p.files)}
+	for _, o := range p.files {
+		h.Bytes += o.Size
+	}
+	b, err := json.Marshal(h)
+	if err == nil {
+		err = s.root.WriteFile(filepath.Join(at, aboutName), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("noting what a volume is of: %w", err)
+	}
+	return nil
+}
+
+// List returns the versions that are there. Those of a daemon that noted nothing have no prefix.
+func (s *Set) List() (all []Held, err error) {
+	err = s.each(func(at string) error {
+		pods, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName))
+		if err != nil || strings.HasPrefix(filepath.Base(at), hidden) {
+			return nil // it is being made, or removed
+		}
+		var h Held
+		if b, err := s.root.ReadFile(filepath.Join(at, aboutName)); err == nil {
+			_ = json.Unmarshal(b, &h) // what cannot be read was not noted
+		}
+		h.At, h.Namespace, h.Pods = at, filepath.Dir(at), len(pods)
+		for _, pod := range pods {
+			if pod.Name() == operator {
+				h.Pinned, h.Pods = true, h.Pods-1
+			}
+		}
+		all = append(all, h)
+		return nil
+	})
+	return all, err
+}
+
+// Pin has a version stay while no pod has it, also over restarts of the daemon, or gives it back.
+func (s *Set) Pin(at string, stay bool) error {
+	if stay {
+		return s.pin(at, operator, "pinned")
+	}
+	return s.root.RemoveAll(filepath.Join(at, pinsName, operator))
+}
+
+// DropOne removes a version, pinned or not. It is false for one that a pod has.
+func (s *Set) DropOne(at string) (bool, error) {
+	if err := s.Pin(at, false); err != nil {
+		return false, err
+	}
+	if err := s.root.Remove(filepath.Join(at, pinsName)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return true, nil // another one was faster
+		}
+		return false, nil // a pod has it
+	}
+	return true, s.remove(at)
+}
