@@ -76,11 +76,15 @@ test-unit:
 SOAK_DURATION ?= 30m
 SOAK_SEED ?= $(shell date +%s)
 
+# How often a daemon that keeps objects is killed, or loses its power: 10 minutes.
+CRASHES ?= 10000
+
 ## soak: requests through real daemons while everything around them fails; SOAK_DURATION=8h, SOAK_SEED=7 (root)
 soak: setup build
 	@echo "· building the daemon with the race detector" >&2
 	@$(GO) build -race $(BUILD) -o $(BIN)/headstart-node-race ./shim/cmd/headstart-node
 	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/soak -args -node $(BIN)/headstart-node-race -duration $(SOAK_DURATION) -seed $(SOAK_SEED)
+	HEADSTART_CRASHES=$(CRASHES) $(GO) test -v -count=1 -timeout 0 -tags integration -run 'TestKilledDaemons|TestPowerCuts' ./shim/objects
 
 # How long each target is fuzzed. What is found is kept in the package's testdata/fuzz, and is a test from then on.
 FUZZ_TIME ?= 10m
