@@ -181,8 +181,9 @@ func TestTheSecondChoiceAnswers(t *testing.T) {
 				s.by(3).peers.Hasty()
 			}
 			s.by(3).check(t)
-			if s.by(3).failures(t, c.reason) != 1 {
-				t.Errorf("%s was counted %d times", c.reason, s.by(3).failures(t, c.reason))
+			// One that is hasty may be so with the second choice, too.
+			if n := s.by(3).failures(t, c.reason); n == 0 || n > 1 && !c.hasty {
+				t.Errorf("%s was counted %d times", c.reason, n)
 			}
 			before := s.origin.count()
 			s.by(2).check(t)
