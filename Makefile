@@ -24,8 +24,10 @@ setup:
 
 ## build: all programs and the filters, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
-	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu e2e/functions/fire e2e/functions/witness e2e/functions/handoff \
-	e2e/functions/workflow e2e/functions/worker e2e/functions/reader e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing e2e/cache/cmd/bench-cache e2e/routing/cmd/bench-xds e2e/trust/cmd/trust
+	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu \
+	e2e/functions/fire e2e/functions/witness e2e/functions/handoff e2e/functions/workflow e2e/functions/worker \
+	e2e/functions/reader e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing \
+	e2e/cache/cmd/bench-cache e2e/routing/cmd/bench-xds e2e/trust/cmd/trust
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/filters.wasm
 	@:
 
@@ -84,7 +86,8 @@ soak: setup build
 	@echo "· building the daemon with the race detector" >&2
 	@$(GO) build -race $(BUILD) -o $(BIN)/headstart-node-race ./shim/cmd/headstart-node
 	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/soak -args -node $(BIN)/headstart-node-race -duration $(SOAK_DURATION) -seed $(SOAK_SEED)
-	HEADSTART_CRASHES=$(CRASHES) $(GO) test -v -count=1 -timeout 0 -tags integration -run 'TestKilledDaemons|TestPowerCuts' ./shim/objects
+	HEADSTART_CRASHES=$(CRASHES) $(GO) test -v -count=1 -timeout 0 -tags integration \
+		-run 'TestKilledDaemons|TestPowerCuts' ./shim/objects
 
 # How long each target is fuzzed. What is found is kept in the package's testdata/fuzz, and is a test from then on.
 FUZZ_TIME ?= 10m
@@ -146,7 +149,7 @@ bench-routing: setup build
 
 # A published trace for the part trace; docs/results/cache.md has the formats.
 TRACE =
-## bench-cache: measure what the node's cache is worth, into out/bench (root; an hour); ONLY=eviction, ONLY=trace TRACE=file for a published trace
+## bench-cache: measure what the node's cache is worth, into out/bench (root; an hour); ONLY=trace TRACE=file
 bench-cache: setup build
 	@exec $(BIN)/bench-cache $(BENCH_OPTIONS) $(if $(TRACE),-trace '$(TRACE)')
 
@@ -188,4 +191,6 @@ publish:
 clean:
 	rm -rf out
 
-.PHONY: FORCE help setup build demo test test-trust test-unit fuzz soak test-cluster test-cluster-changed bench-cluster bench-prefetch bench-routing bench-cache demo-cluster cluster images manifests lint vuln generate publish clean
+.PHONY: FORCE help setup build demo test test-trust test-unit fuzz soak test-cluster test-cluster-changed \
+	bench-cluster bench-prefetch bench-routing bench-cache demo-cluster cluster images manifests lint vuln \
+	generate publish clean
