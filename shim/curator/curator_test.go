@@ -30,13 +30,12 @@ func TestCalls(t *testing.T) {
 	store := &sourcetest.Memory{}
 	store.Put(source.Reference{Scheme: "s3", Bucket: "models", Key: "llama/a"}, "", []byte("weights"))
 	sources := func(string, string) (source.Source, error) { return store, nil }
-	rule := func(string, string) objects.Rule { return objects.Rule{} }
-	placed := &volume.Placed{Sources: sources, Rule: rule}
+	placed := &volume.Placed{}
 	versions, err := tree.Open(dir+"/volumes", placed, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache := objects.New(objects.Config{Sources: sources, Rule: rule, Buffer: room, Drop: versions.Drop, Age: 1 << 40})
+	cache := objects.New(objects.Config{Sources: sources, Buffer: room, Drop: versions.Drop, Age: 1 << 40})
 	placed.Cache = cache
 	c := curator.New(cache, versions, slog.New(slog.DiscardHandler))
 	defer func() {

@@ -20,6 +20,15 @@ import (
 // of others each has objects of its own, as it could see by the time that its requests take what another one has.
 type Key struct{ Namespace, Store, Reference string }
 
+// Key is how the node names an object that a namespace asks for, and what the operator says of its bucket.
+func (c *Cache) Key(namespace, store, bucket, reference string) (Key, Rule) {
+	rule := c.Rule(store, bucket)
+	if rule.Shared {
+		namespace = ""
+	}
+	return Key{namespace, store, reference}, rule
+}
+
 // object is one version of what a Key names, at each age: asked for, under way, complete, and kept while nobody
 // uses it. Inputs are pins on it.
 type object struct {

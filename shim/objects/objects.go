@@ -253,11 +253,7 @@ func (c *Cache) fetch(ctx context.Context, i *Input) error {
 	if i.from, err = c.Sources(i.request.Function, i.request.Store); err != nil {
 		return fmt.Errorf("opening store %q: %w", i.request.Store, err)
 	}
-	i.rule = c.Rule(i.request.Store, ref.Bucket)
-	i.key = Key{fair.Namespace(i.request.Function), i.request.Store, i.request.Reference}
-	if i.rule.Shared {
-		i.key.Namespace = ""
-	}
+	i.key, i.rule = c.Key(fair.Namespace(i.request.Function), i.request.Store, ref.Bucket, i.request.Reference)
 	if err := c.find(ctx, i, ref); err != nil {
 		return err
 	}

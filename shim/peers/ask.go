@@ -115,7 +115,6 @@ func (s *stream) about(heldVersion string) (o source.Object, err error) {
 		if err := json.Unmarshal(body, same); err != nil {
 			return o, err
 		}
-		same.Fresh = min(same.Fresh, freshMost)
 		return o, same
 	case kind != frameObject:
 		return o, fmt.Errorf("a peer begins its answer with a frame %q", kind)

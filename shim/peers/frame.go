@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/headstart-mesh/headstart/shim/objects/digest"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
@@ -67,9 +66,6 @@ func readHead(r io.Reader) (kind byte, n int, err error) {
 // versionMost is how many bytes a version has at most: questions have it as well.
 const versionMost = 1 << 10
 
-// freshMost is for how long the answer of a peer holds at most.
-const freshMost = 365 * 24 * time.Hour
-
 func parseObject(body []byte) (o source.Object, err error) {
 	if err := json.Unmarshal(body, &o); err != nil {
 		return o, fmt.Errorf("a peer's object: %w", err)
@@ -77,7 +73,6 @@ func parseObject(body []byte) (o source.Object, err error) {
 	if o.Size < 0 || o.Version == "" || len(o.Version) > versionMost {
 		return o, errors.New("a peer's object is without size or version, or the version is too long")
 	}
-	o.Fresh = min(o.Fresh, freshMost)
 	return o, nil
 }
 

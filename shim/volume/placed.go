@@ -16,19 +16,14 @@ import (
 )
 
 // Placed has the node's objects in versions of volumes. It implements tree.Objects.
-type Placed struct {
-	// Sources and Rule are those of the cache.
-	Sources func(function, store string) (source.Source, error)
-	Rule    func(store, bucket string) objects.Rule
-	Cache   *objects.Cache
-}
+type Placed struct{ Cache *objects.Cache } // set before anybody asks
 
 // volumesOf stands for the functions of a namespace. No function can be called so.
 func volumesOf(of tree.Prefix) string { return of.Namespace + "/(volumes)" }
 
 // List implements tree.Objects.
 func (p *Placed) List(ctx context.Context, of tree.Prefix, each func(tree.Object) error) error {
-	from, err := p.Sources(volumesOf(of), of.Store)
+	from, err := p.Cache.Sources(volumesOf(of), of.Store)
 	if err != nil {
 		return err
 	}
@@ -46,10 +41,7 @@ func (p *Placed) List(ctx context.Context, of tree.Prefix, each func(tree.Object
 func (p *Placed) Place(ctx context.Context, of tree.Prefix, o tree.Object, root *os.Root, name string) error {
 	ref := of.Prefix
 	ref.Key += o.Name
-	k := objects.Key{Namespace: of.Namespace, Store: of.Store, Reference: ref.String()}
-	if p.Rule(of.Store, ref.Bucket).Shared {
-		k.Namespace = ""
-	}
+	k, _ := p.Cache.Key(of.Namespace, of.Store, ref.Bucket, ref.String())
 	i, err := p.Cache.Held(ctx, k, o.Version, volumesOf(of))
 	if errors.Is(err, objects.ErrNotHeld) {
 		i, err = p.Cache.Fetch(ctx, objects.Request{ID: "volume:" + rand.Text(), Function: volumesOf(of), Store: of.Store,

@@ -40,13 +40,7 @@ func placed(t *testing.T, dir string, from source.Source, c objects.Config) (*vo
 	}
 	// The buffer's limit is less than a volume has.
 	room := buffer.New(buffer.Quota{}, buffer.Tier{Name: "disk", Limit: 1 << 10, Spare: spare, Medium: files})
-	p := &volume.Placed{Rule: func(string, string) objects.Rule { return objects.Rule{} },
-		Sources: func(function, store string) (source.Source, error) {
-			if function != "media/(volumes)" || store != "default" {
-				t.Errorf("%s reads from store %s", function, store)
-			}
-			return from, nil
-		}}
+	p := &volume.Placed{}
 	versions, err := tree.Open(dir, p, false)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +48,13 @@ func placed(t *testing.T, dir string, from source.Source, c objects.Config) (*vo
 	if c.Drop == nil {
 		c.Drop = versions.Drop
 	}
-	c.Sources, c.Rule, c.Buffer, c.Age = p.Sources, p.Rule, room, time.Hour
+	c.Buffer, c.Age = room, time.Hour
+	c.Sources = func(function, store string) (source.Source, error) {
+		if function != "media/(volumes)" || store != "default" {
+			t.Errorf("%s reads from store %s", function, store)
+		}
+		return from, nil
+	}
 	p.Cache = objects.New(c)
 	t.Cleanup(func() {
 		versions.Close()

@@ -101,7 +101,7 @@ func run(ctx context.Context, c config) (err error) {
 	if c.cacheShare {
 		cached.Neighbours = near
 	}
-	placed := &volume.Placed{Sources: allowed.Source, Rule: allowed.Rule}
+	placed := &volume.Placed{}
 	versions, err := tree.Open(c.state(volumesDir), placed, kept.Succeeds)
 	if err != nil {
 		return err

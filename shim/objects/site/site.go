@@ -26,10 +26,7 @@ func (o *Own) Name(namespace, store, reference string) (objects.Key, error) {
 	if _, err := o.Cache.Sources(functionOf(namespace), store); err != nil {
 		return objects.Key{}, err
 	}
-	k := objects.Key{Namespace: namespace, Store: store, Reference: reference}
-	if o.Cache.Rule(store, ref.Bucket).Shared {
-		k.Namespace = ""
-	}
+	k, _ := o.Cache.Key(namespace, store, ref.Bucket, reference)
 	return k, nil
 }
 
