@@ -93,7 +93,7 @@ func (c *Local) Run(ctx context.Context) {
 	c.keepPublished(ctx)
 }
 
-// allOfThem is what nodes may have, each of which has a gateway for all functions.
+// allOfThem are the tenants of the nodes: all namespaces, as each node has a gateway for all functions.
 func (c *Local) allOfThem() map[string][]string {
 	all := map[string][]string{}
 	for node := range c.Nodes.Connected() {

@@ -19,7 +19,7 @@ const (
 	partsMost = 1024
 )
 
-// errOlder is what a node's daemon is that knows no calls.
+// errOlder is for a node whose daemon knows no calls.
 var errOlder = &platform.Refusal{Status: http.StatusNotImplemented, Reason: "CacheVerbUnknown",
 	Message: "the node's daemon is older than the control plane"}
 
@@ -74,6 +74,6 @@ func (s *Server) answered(st *stream, m *nodeapi.CacheAnswer) {
 	defer s.mu.Unlock()
 	select {
 	case st.calls[m.GetId()] <- m:
-	default: // nobody waits, or it says more than it has
+	default: // nobody waits, or the daemon sends too many parts
 	}
 }

@@ -1,6 +1,5 @@
-// Package pass gives each node what it shows to the others of its site to get objects: a signature that says whose
-// functions may be on the node, or may be called from there. So a node that somebody has taken over gets nothing
-// from others that is not for what it runs.
+// Package pass signs what a node shows to the other nodes of its site to get objects: the namespaces whose functions
+// may be on the node, or may be called from there. So a node that somebody has taken over gets objects of these only.
 package pass
 
 import (

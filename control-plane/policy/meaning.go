@@ -157,8 +157,8 @@ Functions of its own namespace always may. Requests through a gateway are not af
 
 ` + "`headstart weights`" + ` shows [the result](cli.md#headstart-weights-function). On Kubernetes it applies to requests through the mesh's gateways.`
 
-	volumesMeaning = `names prefixes of buckets whose objects a pod reads as files: models, data sets. All objects below
-a prefix are fetched when the pod is bound to its node, and its containers see them when all are there:
+	volumesMeaning = `names prefixes of buckets whose objects a pod reads as files: models, data sets. All objects
+below a prefix are fetched when the pod is bound to its node, and its containers see them when all are there:
 
 ` + "```yaml" + `
 headstart.dev/volumes: models=s3://models/llama/,words=s3://data/words/
@@ -166,17 +166,18 @@ headstart.dev/volumes: models=s3://models/llama/,words=s3://data/words/
 
 ` + "`s3://models/llama/7b/weights.bin` is `/headstart/volumes/models/7b/weights.bin`" + `. A volume is read-only, and stays the
 same as long as the pod lives: the objects as they were when the pod was bound. If the pod mounts an ` + "`emptyDir`" + ` of the
-volume's name, the volume is in its place, too. So a manifest that fills that ` + "`emptyDir`" + ` by other means works without Headstart.
-See [volumes](volumes.md).
+volume's name, the volume is in its place, too. So a manifest that fills that ` + "`emptyDir`" + ` by other means works without
+Headstart. See [volumes](volumes.md).
 
-The annotation is one of pods: it belongs in ` + "`spec.template.metadata.annotations`" + ` of a Deployment, a Job, or a Knative Service, with
-` + "`headstart.dev/store`" + ` beside it if the store has another name. Only stores of the kind ` + "`s3`" + ` have volumes.`
+The annotation is one of pods: it belongs in ` + "`spec.template.metadata.annotations`" + ` of a Deployment, a Job, or a Knative
+Service, with ` + "`headstart.dev/store`" + ` beside it if the store has another name. Only stores of the kind ` + "`s3`" + ` have volumes.`
 
-	volumesWaitMeaning = `is how long the start of a container waits for the volumes; ` + "`0s`" + ` does not wait. The kubelet gives a container
-2 minutes to start (` + "`runtimeRequestTimeout`" + `). The fetch goes on meanwhile, so the next try of the kubelet waits less.`
+	volumesWaitMeaning = `is how long the start of a container waits for the volumes; ` + "`0s`" + ` does not wait. The
+kubelet gives a container 2 minutes to start (` + "`runtimeRequestTimeout`" + `). The fetch goes on meanwhile, so the next try of
+the kubelet waits less.`
 
-	volumesLateMeaning = `says what follows then. With ` + "`fail`" + ` the container fails to start, and the kubelet tries again. With
-` + "`start`" + ` it starts without the volumes that are not there, and does not get them later.`
+	volumesLateMeaning = `says what follows then. With ` + "`fail`" + ` the container fails to start, and the kubelet tries
+again. With ` + "`start`" + ` it starts without the volumes that are not there, and does not get them later.`
 
 	readByMeaning = `says how a job's program reads its input. With ` + "`file`" + ` it starts when the file is there, complete.
 With ` + "`socket`" + ` it starts at once, finds no file, and reads the input by its [socket](socket.md#reading-an-input) while that arrives.`

@@ -54,8 +54,8 @@ func (s *Sites) Divide(nodes []string, rtt func(node, leader string) (d time.Dur
 	return now
 }
 
-// nearest is who of those that lead is to have a node; empty: nobody. Those that have been together stay so until they
-// are measured to be far: when a leader goes, most have not measured their way to the next one.
+// nearest is the leader whose site a node joins; empty: none. Nodes of one site stay together until they are measured
+// to be far: when a leader goes, most have not measured their way to the next one.
 func (s *Sites) nearest(node string, leaders []string, rtt func(node, leader string) (time.Duration, bool)) (best string) {
 	before, least := s.of[node], time.Duration(0)
 	for _, l := range leaders {
@@ -70,8 +70,8 @@ func (s *Sites) nearest(node string, leaders []string, rtt func(node, leader str
 	return best
 }
 
-// Measured is how far a node itself has found another one to be. So by lies about others a node gets into their site,
-// and brings nobody else into its own.
+// Measured is how far a node itself has found another one to be. So a node that lies can get into the sites of others,
+// and cannot bring others into its own.
 func (m *Map) Measured(node, other string, now time.Time) (d time.Duration, known bool) {
 	e := m.RTT(node, other, now)
 	return e.RTT, e.Source == Own

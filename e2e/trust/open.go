@@ -15,7 +15,7 @@ var Gaps = []Gap{
 	{Function, Room, "holds 64 MiB of a stream's entries for each of its functions, without a limit of the node"},
 	{Gateway, Speech, "speaks for each function of the mesh: it has their keys"},
 	{Node, Requests, "has the control plane bind requests that nobody sent, with any input of the function's store: for all functions if it has a gateway, otherwise for those that its pods may call, and those with triggers"},
-	{Node, Inputs, "spoils the objects that it is the owner of for the other nodes of its site, if their store has no checksum that shows it"},
+	{Node, Inputs, "spoils the objects that it is the owner of for the other nodes of its site"},
 	{Node, Credentials, "has the credentials of all stores, if it has a daemon"},
 	{Daemon, Settings, "on the embedded platform only: gives its node's gateway all of its configuration, the filters' module included"},
 	{Daemon, Room, "stops the node's gateways with a pipe in place of the file in which they read their key"},

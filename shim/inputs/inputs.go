@@ -71,7 +71,7 @@ type Inputs struct {
 	log      *slog.Logger
 }
 
-// left is a directory of a slot that is not the daemon's own, and the one of its own for what is kept there.
+// left is the directory of another slot, and the daemon's own one, which takes over what is kept there.
 type left struct {
 	directory string
 	to        *buffer.Files
@@ -87,7 +87,7 @@ func (i *Inputs) succeed(c Config, at func(slot string) string, own string, to *
 	return i.Inherit()
 }
 
-// Inherit has the buffer find what other daemons of the node keep that have ended, and tells whether some have not.
+// Inherit has the buffer find what the node's other daemons kept. again: one of them has not ended yet.
 func (i *Inputs) Inherit() (again bool) {
 	var still []left
 	for _, l := range i.left {
@@ -102,7 +102,7 @@ func (i *Inputs) Inherit() (again bool) {
 	return len(still) > 0
 }
 
-// Close removes all inputs.
+// Close removes all inputs, except those that are kept for the next daemon.
 func (i *Inputs) Close() error {
 	err := i.Buffer.Close()
 	i.Memory.Close()

@@ -16,8 +16,8 @@ import (
 // answer another one.
 const patience = 5 * time.Second
 
-// neighbourMost is how long a neighbour's answer holds at most: what a node that was taken over says of its objects is
-// over then.
+// neighbourMost is how long a neighbour's answer holds at most. After that, nothing counts that a node has said which
+// was taken over.
 const neighbourMost = time.Hour
 
 // slot is what the node has of a Key.
@@ -199,8 +199,8 @@ func (o *object) bring(ctx context.Context, ref source.Reference, held string, b
 // one as long as it arrives: two could wait for each other. The caller holds the lock.
 func (o *object) open(alone bool) bool { return !alone || o.alone || o.complete() }
 
-// says notes how long the answer holds. A neighbour's may be older than the question, by as much as is missing of what
-// the operator lets it hold. The caller holds the lock.
+// says notes how long the answer holds. A neighbour's answer may be older than the question: its age is what is missing
+// of the time for which the operator lets it hold. The caller holds the lock.
 func (o *object) says(fresh time.Duration, from string) {
 	if from != "" {
 		fresh = min(fresh, neighbourMost)

@@ -17,7 +17,7 @@ const (
 	ByStore time.Duration = -1
 )
 
-// holds is how long an answer holds of which the store says that it holds so long: below 0, its object is not kept.
+// holds is how long an answer holds, if said is what the store says. Below 0, the object is not kept.
 func (r Rule) holds(said time.Duration) time.Duration {
 	switch r.Fresh {
 	case ByStore:

@@ -11,14 +11,14 @@ import (
 const (
 	// keptMost is how many objects are kept: each costs a descriptor and some memory.
 	keptMost = 4096
-	// sweepEvery is how often what is kept is looked over for its age, and for what else is on the disk.
+	// sweepEvery is how often kept objects are checked for their age, and the disk for its free space.
 	sweepEvery = time.Minute
 )
 
-// Reasons for which what was kept goes.
+// Reasons for which a kept object goes.
 const (
 	EvictedInput = "input" // an input needs its room
-	EvictedDisk  = "disk"  // the disk would have less than a fifth left
+	EvictedDisk  = "disk"  // the disk would have less free than its spare
 	EvictedCount = "count" // there are too many
 	EvictedAge   = "age"   // nobody has used it for too long
 	// EvictedDamage: its content is not what it was.
@@ -34,8 +34,8 @@ type use struct {
 	uses   int
 }
 
-// place is where objects of one namespace are kept, in a tier. That of the namespace that has the most goes first: so
-// none loses what it keeps to another one that has more. A place's order has the objects that are in use pinned.
+// place is where objects of one namespace are kept, in a tier. The namespace that keeps the most loses first, so none
+// loses objects to another one that keeps more. In a place's order, objects in use are pinned.
 type place struct{ tier, namespace string }
 
 // blockSize is what file systems give a file at a time: a small object takes this much of the disk.

@@ -21,10 +21,9 @@ const fetchesMost = 32
 // rooms are for blocks until they are checked.
 var rooms = sync.Pool{New: func() any { return new([frameBlockMost]byte) }}
 
-// Fetch implements objects.Neighbours: it has an object as it is now written at its offsets to what begin returns. That
-// comes from the owner, or from those that the owner refers to. If they do not have it in time, store is asked; of what
-// has come already nothing is written twice. What the store says of the object to those that ask it in place of all is
-// the answer, a *problem.Problem.
+// Fetch implements objects.Neighbours: it writes the present version of an object to what begin returns. The bytes come
+// from the owner, or from nodes that the owner refers to. If they do not have it in time, store is asked; bytes that
+// have come already are not written twice. A problem of the store is returned as those nodes tell it: see isVerdict.
 func (p *Peers) Fetch(ctx context.Context, k objects.Key, held string, begin source.Begin,
 	store func(context.Context, source.Begin) error,
 ) error {

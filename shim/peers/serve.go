@@ -120,7 +120,7 @@ func (p *Peers) admit(node string, q question, authorization string) (objects.Ke
 	return p.config.Objects.Name(q.Namespace, q.Store, q.Reference)
 }
 
-// chosen refuses what the node does not have and is not one to ask the store for.
+// chosen refuses a question for an object that the node does not have, unless it is one of those to ask the store.
 func (p *Peers) chosen(key objects.Key, q question) error {
 	p.mu.Lock()
 	differ := q.Site != p.site

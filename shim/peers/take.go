@@ -20,8 +20,8 @@ const (
 	retryPause    = 25 * time.Millisecond
 )
 
-// take asks a node, and has the blocks written that it sends, if they are those of the digests. Without digests of somebody
-// else they are to be those of the node's own, and it may refer to others.
+// take asks a node, and writes the blocks that it sends, if they match sums. With nil, the blocks have to match the
+// digests that the node itself sends, and the node may refer to others.
 func (p *Peers) take(ctx context.Context, node string, sums *digests, q question, in *intake) (err error) {
 	if q.From = in.at / digest.Block; in.begun {
 		q.Held, q.Version = "", in.object.Version
@@ -67,8 +67,8 @@ func (p *Peers) take(ctx context.Context, node string, sums *digests, q question
 	return nil
 }
 
-// referred has the blocks written that others send, whose names the owner has sent. The digests are those of the owner,
-// and it serves the object itself if none of the others has it any more.
+// referred writes the blocks of the nodes that the owner has named, if they match the owner's digests. If none of these
+// nodes has the object any more, the owner serves it itself.
 func (p *Peers) referred(ctx context.Context, owner *stream, said []byte, q question, in *intake) error {
 	var names []string
 	if err := json.Unmarshal(said, &names); err != nil {

@@ -59,7 +59,7 @@ func (p *Platform) maySend(node string, f *function) bool {
 	return false
 }
 
-// namespaces are sets of them, by something.
+// namespaces are sets of namespaces, by a key.
 type namespaces map[string]map[string]bool
 
 func (n namespaces) add(by, namespace string) {

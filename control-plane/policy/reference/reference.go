@@ -34,8 +34,8 @@ Annotations of other domains have no effect on Headstart.
 const beforeJobs = `## Jobs
 
 A [job](jobs.md) has its annotations on its pod template: those of a Job, or of any pod of the RuntimeClass ` + "`headstart`" + `. These
-keys are possible. They mean the same as above, except that no request names the input. The last three, and the store, are also for the
-pods of functions:
+keys are possible. They mean the same as above, except that no request names the input. The last three, and the store,
+are also for the pods of functions:
 
 | key | type | default | bounds |
 |---|---|---|---|
@@ -59,8 +59,8 @@ For a manifest the message includes path, document and line:
 - The admission policy checks an object when a ` + "`headstart.dev/`" + ` annotation is new, changed or removed. Other changes
   do not matter, so an object from before the installation stays usable.
 - The API server's message ends with that of the first broken rule, and repeats the value as above.
-- Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are rejected, except for those of [volumes](volumes.md) and their store:
-  they would belong to a revision, not to the function.
+- Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are rejected, except for those of [volumes](volumes.md)
+  and their store: they would belong to a revision, not to the function.
 - Annotations of volumes are checked when a pod is made, as those of a job.
 - Annotations of a job belong to a pod: the policy rejects the pods that a Job creates, and the Job's events have the
   message. Pods that bypass the policy do not start, with the same message.

@@ -57,8 +57,8 @@ func (f *Files) remove(id string) {
 	_ = f.root.Remove(id)
 }
 
-// Adopt makes an entry, of which the caller is the owner, of what is found. It is complete and kept, and the tier is
-// as of Keep. outside: it is one of CreateOutside.
+// Adopt makes a complete and kept entry of what is found, which the caller owns. It returns the tier, as Keep does.
+// outside: the entry is one of CreateOutside.
 func (b *Buffer) Adopt(f Found, outside bool) (e *Entry, tier string, err error) {
 	files := f.tier.Medium.(*Files)
 	opened, err := files.root.OpenFile(f.id, os.O_RDWR, 0)
@@ -88,7 +88,7 @@ func (b *Buffer) Adopt(f Found, outside bool) (e *Entry, tier string, err error)
 	return e, f.tier.Name, nil
 }
 
-// Note has a complete entry that is one file outlive the process, with a note for its finder. It does until Release.
+// Note has a complete entry that is one file outlive the process, with a note for the next one. Release takes it back.
 func (b *Buffer) Note(e *Entry, note []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,7 +196,7 @@ func (f *Files) gather() error {
 	return nil
 }
 
-// noteOf reads an entry's note; nil: there is none that can be.
+// noteOf reads an entry's note; nil: there is none, or it cannot be read.
 func (f *Files) noteOf(id string) []byte {
 	info, err := f.root.Stat(id + noteSuffix)
 	if err != nil || info.Size() > noteMost {

@@ -5,12 +5,12 @@ import "golang.org/x/sys/unix"
 // An entry that nobody uses can be kept: it counts for no function then, and inputs take its room when they need
 // it. These methods belong to the one who has created the entry, and call none of his.
 
-// EvictWith has evict called when an input needs room that entries have that are kept. It is to Forget as many of
-// the tier's, to Release them, and to return what it could not get. It is called before the buffer is used.
+// EvictWith says what is called when an input needs room that kept entries have: evict has to Forget and to Release
+// kept entries of the tier, and returns how many bytes it could not get. Call EvictWith before the buffer is used.
 func (b *Buffer) EvictWith(evict func(tier string, need int64) (unpaid int64)) { b.evict = evict }
 
-// Forget takes an entry that is kept out of what the buffer has, before its Release: whoever needs its room has it,
-// however long its file is still open somewhere. paid is for how much of that evict was called.
+// Forget takes a kept entry out of the buffer's accounts, before its Release: inputs have its room at once, however
+// long its file is still open somewhere. paid is how much of its room evict was called for.
 func (b *Buffer) Forget(e *Entry, paid int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -35,8 +35,8 @@ func (e *Entry) beWhole() {
 	}
 }
 
-// Idle calls then when nobody reads the complete entry any more, nor has its file open: at once, or later from
-// another goroutine. can is false for an entry that is not one file.
+// Idle calls then once nobody reads the complete entry or has its file open: at once, or later from another
+// goroutine. can says whether the entry can be kept: it has to be one file.
 func (e *Entry) Idle(then func(can bool)) {
 	e.mu.Lock()
 	whole, copied := part{}, e.copied.content != nil
@@ -58,8 +58,8 @@ func (e *Entry) Idle(then func(can bool)) {
 	}
 }
 
-// Keep has the entry count for no function, and tells its tier. It is false for an entry that is not one file, or is
-// gone.
+// Keep has the entry count for no function, and returns its tier. kept is false for an entry that is not one file, or
+// that is gone.
 func (b *Buffer) Keep(e *Entry) (tier string, kept bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,7 +110,7 @@ func (b *Buffer) Use(e *Entry, function string) error {
 	return nil
 }
 
-// Lacks is how many bytes a tier's file system has less free than it should beside what is kept.
+// Lacks is how many bytes the free space of a tier's file system falls short of the tier's Spare.
 func (b *Buffer) Lacks(tier string) int64 {
 	for _, t := range b.tiers {
 		if t.Name == tier {
@@ -120,7 +120,7 @@ func (b *Buffer) Lacks(tier string) int64 {
 	return 0
 }
 
-// lacks is how many bytes less are free than so many percent; what nobody knows is 0.
+// lacks is how many bytes the free space falls short of a percentage of the file system; 0 if that is unknown.
 func (t *tier) lacks(percent int64) int64 {
 	files, ok := t.Medium.(*Files)
 	var system unix.Statfs_t

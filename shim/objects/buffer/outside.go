@@ -88,7 +88,7 @@ func (f *file) leave() {
 	f.files.free(f.file)
 }
 
-// DiskLacks is Lacks of the tier where files from outside of the buffer are, or what there would be without a spare.
+// DiskLacks is Lacks of the tier that has the files of CreateOutside. Without spare they may fill the disk.
 func (b *Buffer) DiskLacks(spare bool) int64 {
 	t := b.fileTier()
 	switch {

@@ -130,8 +130,8 @@ func (p *part) resized(id string, size int64) (_ Content, err error) {
 	return content, nil
 }
 
-// makeSpace has so much go that is kept in a tier, whose medium has less room than the tier, and returns when that is
-// free. It is false if nothing is kept.
+// makeSpace evicts so many bytes that a tier keeps, because its medium has less room than its limit says, and returns
+// when they are free. It is false if nothing could be evicted.
 func (b *Buffer) makeSpace(t *tier, need int64) bool {
 	b.mu.Lock()
 	before := t.kept

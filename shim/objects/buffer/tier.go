@@ -151,8 +151,8 @@ func (b *Buffer) take(e *Entry, t *tier, has, need, want int64) (int64, error) {
 	return 0, noRoom(need)
 }
 
-// makeRoom has so much go that is kept in a tier, which owes it already. It is false if the tier has too much then:
-// somebody has come to use it.
+// makeRoom evicts so many bytes that a tier keeps, and that it counts as owed already. It is false if the tier still
+// has too much: somebody has begun to use what was kept.
 func (b *Buffer) makeRoom(t *tier, need int64) bool {
 	unpaid := b.evict(t.Name, need)
 	b.mu.Lock()
