@@ -253,6 +253,23 @@ const (
 	withoutJournal = 2
 )
 
+// unused waits until no mount has the device any more. Other programs may have copies of the mount for a moment, and to
+// mount it then would bring back the file system that is shut down.
+func unused(t *testing.T, device string) {
+	t.Helper()
+	for {
+		f, err := os.OpenFile(device, os.O_RDWR|os.O_EXCL, 0)
+		if err == nil {
+			_ = f.Close() // nothing is written
+			return
+		}
+		if t.Context().Err() != nil || !errors.Is(err, unix.EBUSY) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // polls
+	}
+}
+
 // A power cut leaves any part of what was written. Sometimes a part of it has been synced before, by somebody else.
 func TestPowerCuts(t *testing.T) {
 	image, at := t.TempDir()+"/image", t.TempDir()
@@ -294,6 +311,7 @@ func TestPowerCuts(t *testing.T) {
 			}
 		})
 		run("umount", at)
+		unused(t, device)
 		run("mount", "-o", "commit=1", device, at)
 	}
 	t.Logf("%+v", c)
