@@ -109,7 +109,7 @@ func prepare(ctx context.Context) error {
 	if _, err := rand.Read(object); err != nil {
 		return err
 	}
-	digest = fmt.Sprintf("%x", sha256.Sum256(object))
+	digest = sum(object)
 	if err := in.Cloud.S3.Put(ctx, inputKey, bytes.NewReader(object)); err != nil {
 		return err
 	}
@@ -226,3 +226,5 @@ func kubectl(t *testing.T, args ...string) string {
 	}
 	return strings.TrimSpace(out)
 }
+
+func sum(object []byte) string { return fmt.Sprintf("%x", sha256.Sum256(object)) }
