@@ -16,14 +16,13 @@ import (
 // answer another one.
 const patience = 5 * time.Second
 
-// neighbourMost is how long a neighbour's answer holds at most. After that, nothing counts that a node has said which
-// was taken over.
+// neighbourMost is how long a neighbour's answer holds at most: so long a node that was taken over can mislead others.
 const neighbourMost = time.Hour
 
 // slot is what the node has of a Key.
 type slot struct {
 	held  *object // the newest that has begun: it is under way, or complete; nil: none
-	next  *object // is going to ask the store: whoever comes until it does waits for the answer as well; nil: none
+	next  *object // is going to ask the store: inputs that come before it does wait for the answer as well; nil: none
 	asked *object // the last one that was to ask, until its fetch has ended
 }
 
@@ -46,8 +45,8 @@ func (c *Cache) held(k Key) *object {
 }
 
 // find gives the input a pin on its object: at once if what the node has is fresh, or else by the store's answer to a
-// question that is asked after the input has come. So whoever stores an object and sends a request for it gets the
-// object that he has stored, whatever is under way.
+// question that is asked after the input has come. So a client that stores an object and then sends a request gets that
+// object, whatever is under way.
 func (c *Cache) find(ctx context.Context, i *Input, ref source.Reference) error {
 	for {
 		o, err := c.look(ctx, i, ref)
@@ -67,7 +66,7 @@ func (c *Cache) find(ctx context.Context, i *Input, ref source.Reference) error 
 	}
 }
 
-// gaveUp has an input wait for no answer any more. It is false if it has an object by now.
+// gaveUp ends an input's wait for an answer. It is false if the input has an object by now.
 func (c *Cache) gaveUp(i *Input) bool {
 	c.mu.Lock()
 	defer c.unlock()
@@ -137,7 +136,8 @@ func (o *object) turn(ctx context.Context, before *object) {
 	}
 }
 
-// ask has those who come from now on wait for another answer, and returns what the question is about.
+// ask notes that o asks now: later inputs wait for another answer. It returns the object whose version is asked about;
+// nil: none.
 func (c *Cache) ask(o *object, lone bool) (held *object) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -195,8 +195,8 @@ func (o *object) bring(ctx context.Context, ref source.Reference, held string, b
 	return o.cache.Neighbours.Fetch(ctx, o.key, held, begin, store)
 }
 
-// open tells whether who asks the store alone may have the object as well. What a neighbour sends is not for another
-// one as long as it arrives: two could wait for each other. The caller holds the lock.
+// open tells whether an input may have the object; alone: it is a neighbour's question. An object that is arriving from
+// one neighbour is not for another one: two could wait for each other. The caller holds the lock.
 func (o *object) open(alone bool) bool { return !alone || o.alone || o.complete() }
 
 // says notes how long the answer holds. A neighbour's answer may be older than the question: its age is what is missing
@@ -217,7 +217,7 @@ var (
 	errRace = errors.New("the object is not held any more")
 )
 
-// adopt gives pins on what is held to those who wait for o's answer: that it has not changed.
+// adopt gives pins on held to the inputs that wait for o's answer, which is that held has not changed.
 func (c *Cache) adopt(o, held *object, answer *source.Unchanged) error {
 	c.mu.Lock()
 	defer c.unlock()
@@ -297,13 +297,13 @@ func (c *Cache) ended(o *object, err error) {
 	if before := s.held; before == o && err != nil {
 		s.held = nil
 	} else if problem.ReasonOf(err) == problem.ReasonInputNotFound && before != nil && !o.asked.Before(before.asked) {
-		s.held = nil // whoever deletes an object expects that nobody has it
+		s.held = nil // a client that deletes an object expects that nobody gets it
 		c.superseded(before)
 	}
 	c.tidy(o.key)
 }
 
-// answer has those look who waited for o. The caller holds the lock.
+// answer wakes the inputs that waited for o. The caller holds the lock.
 func (o *object) answer() {
 	o.waiting = nil
 	select {
@@ -320,7 +320,7 @@ func (c *Cache) tidy(k Key) {
 	}
 }
 
-// refuse gives an input that waits for o an error of its own; nil has it ask for itself.
+// refuse gives an input that waits for o an error of its own. With nil the input asks the store for itself.
 func (c *Cache) refuse(o *object, i *Input, err error) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -329,7 +329,7 @@ func (c *Cache) refuse(o *object, i *Input, err error) {
 	}
 }
 
-// verdict is what came of an input's wait: it has an object, or an error, or neither and looks again.
+// verdict is the outcome of an input's wait: an object, or an error. With neither, the input looks again.
 func (c *Cache) verdict(i *Input) (found bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,14 +19,14 @@ const (
 	noteRest = 10 * time.Millisecond
 	// scrubRest is that of the scrub, which reads 16 MB/s: little beside what disks have, and 100 GB in two hours.
 	scrubRest = 125 * time.Millisecond
-	// scrubAge is how long ago an object has been looked at when the scrub looks again.
+	// scrubAge is how long after a look at an object the scrub looks again.
 	scrubAge = 24 * time.Hour
 	// inheritEvery is how often the node looks whether its other daemon has ended.
 	inheritEvery = time.Second
 )
 
-// identity is that of the server that a source reads from. What another one has sent is not held to be its. Empty: what
-// comes from it is forgotten with the process.
+// identity names the server that a source reads from. An object that was kept of another server does not count as this
+// one's. Empty: its objects are forgotten when the process ends.
 func identity(from source.Source) string {
 	if known, ok := from.(interface{ Identity() string }); ok {
 		return known.Identity()
@@ -34,7 +34,7 @@ func identity(from source.Source) string {
 	return ""
 }
 
-// revive has those objects be kept that earlier daemons have left.
+// revive keeps the objects that earlier daemons have left.
 func (c *Cache) revive() {
 	type left struct {
 		buffer.Found
@@ -191,7 +191,7 @@ func (c *Cache) notes() {
 	}
 }
 
-// scrub looks at what is kept, that first which it has not looked at for longest.
+// scrub verifies kept objects, first the one that was verified longest ago.
 func (c *Cache) scrub() {
 	for {
 		o := c.stalest()
@@ -222,7 +222,7 @@ func (c *Cache) stalest() (oldest *object) {
 	return oldest
 }
 
-// inherit has what the node's other daemon keeps be kept by this one, once that has ended.
+// inherit takes over what the node's other daemon keeps, once that one has ended.
 func (c *Cache) inherit() {
 	for again := true; again; {
 		select {

@@ -16,8 +16,8 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// Key names what may have several versions on this node. Namespace is empty in buckets that namespaces share:
-// of others each has objects of its own, as it could see by the time that its requests take what another one has.
+// Key names what may have several versions on this node. Namespace is empty in buckets that namespaces share. In other
+// buckets each namespace has objects of its own: by the time that its requests take, it could see what others have.
 type Key struct{ Namespace, Store, Reference string }
 
 // Key is how the node names an object that a namespace asks for, and what the operator says of its bucket.

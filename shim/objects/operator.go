@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// pinnedMost is how many objects an operator can have stay: half of those that are kept.
+// pinnedMost is how many objects an operator can pin: half of those that are kept.
 const pinnedMost = keptMost / 2
 
 // ErrTooManyPinned says that no more objects can be pinned.
@@ -35,8 +35,8 @@ func (c *Cache) List(fits func(Key) bool) []Held {
 	return c.those(fits, func(*object) {})
 }
 
-// Pin has objects stay that the node has, in this version and in those that replace it, until Unpin, Remove, or the
-// end of the process.
+// Pin keeps objects that the node has, in this version and in those that replace it, until Unpin, Remove, or the end of
+// the process.
 func (c *Cache) Pin(fits func(Key) bool) (all []Held, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *Cache) Pin(fits func(Key) bool) (all []Held, err error) {
 	}), err
 }
 
-// Unpin has what was pinned go in its turn.
+// Unpin takes back Pin: the objects go in their turn.
 func (c *Cache) Unpin(fits func(Key) bool) []Held {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Cache) Unpin(fits func(Key) bool) []Held {
 	})
 }
 
-// Remove forgets objects, and returns which. Who uses one has it to the end.
+// Remove forgets objects, and returns which. Inputs that use one keep it.
 func (c *Cache) Remove(fits func(Key) bool) []Held {
 	c.mu.Lock()
 	defer c.unlock()

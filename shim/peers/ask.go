@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// lateMost is how long a peer may take to begin to answer. It is long for a site, where many ask at once when an
-	// object is new to all: each of them may need a handshake with a node that is busy with the others'. A process
-	// that has ended is noticed at once.
+	// lateMost is how long a peer may take to begin to answer. That is long within a site: when an object is new to
+	// all, many nodes ask at once, and each may need a handshake with a node that is busy with those of the others. A
+	// process that has ended is noticed at once.
 	lateMost = time.Second
 	// stalledMost is how long a peer may take for the next block: a store that is slow gives 70 KB/s, and no peer
 	// keeps a request with single bytes.
 	stalledMost = 30 * time.Second
-	// aliveMost is after how long a connection that brings nothing is tested by a PING of HTTP/2, and how long the
-	// answer may take, which no function or store has a part in.
+	// aliveMost is after how long without data a connection is tested by a PING of HTTP/2, and how long the answer may
+	// take: it depends on no function or store.
 	aliveMost = time.Second
 	// pingAfter finds connections whose asking end is gone.
 	pingAfter = 5 * time.Second

@@ -21,8 +21,8 @@ type fault struct {
 func (f *fault) Error() string { return f.says }
 
 const (
-	// avoidSilent and avoidLiar are for how long a node is asked nothing that did not answer, or sent a block with
-	// the digest of another one.
+	// avoidSilent is how long a node that did not answer is asked nothing, and avoidLiar one that sent a block with the
+	// digest of another block.
 	avoidSilent = 10 * time.Second
 	avoidLiar   = 10 * time.Minute
 )

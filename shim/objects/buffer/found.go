@@ -163,7 +163,7 @@ func (f *Files) gather() error {
 	if err != nil {
 		return err
 	}
-	said, _ := f.root.ReadFile(cleanName) // without it the end was none in order
+	said, _ := f.root.ReadFile(cleanName) // without the file, the end was not orderly
 	clean := string(said) == string(boot)
 	if err := f.root.Remove(cleanName); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -14,8 +14,7 @@ type Lister interface {
 	Source
 	// List calls each for every object whose key begins with the prefix's, in any order, with what follows in
 	// the key and what Fetch will be told of the object but for its content type. It ends with the error of each,
-	// or with one of Fetch's. The prefix's key is empty or ends with a slash. How many objects are too many, each
-	// says.
+	// or with one of Fetch's. The prefix's key is empty or ends with a slash. The limit of objects is up to each.
 	List(ctx context.Context, prefix Reference, each func(name string, o Object) error) error
 }
 

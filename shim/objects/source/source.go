@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Source reads objects from one store. Its methods may be called at the same time. One that has a method Identity()
-// string names the server that it reads from: what another process kept of a Source of the same identity is its.
+// Source reads objects from one store. Its methods may be called at the same time. A Source may have a method
+// Identity() string, which names its server: objects that another process kept of a Source with the same identity
+// count as this one's.
 type Source interface {
 	// Fetch writes the object's bytes at their offsets, in any order and from several
 	// goroutines at once, and returns when all of them are written and none is on its

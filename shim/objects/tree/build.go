@@ -20,8 +20,8 @@ const (
 	tries = 3
 )
 
-// Version returns where the present version of a prefix is, once it is whole, and gives it to a pod as the volume of a
-// name. With an empty pod nobody has it: it stays until room is needed. made says that it was not there already.
+// Version returns the path of a prefix's present version, once that is whole, and gives it to a pod as the volume of a
+// name. Without a pod, the version stays until room is needed. made says that it was not there already.
 func (s *Set) Version(ctx context.Context, of Prefix, pod, volume string) (path string, made bool, err error) {
 	for try := 1; ; try++ {
 		at, made, err := s.version(ctx, of, pod, volume)
@@ -76,7 +76,7 @@ type flight struct {
 	err    error // valid once done is closed
 }
 
-// made returns when a version is there. It is made once for all who wait, and given up when nobody does.
+// made returns when a version is there. The version is made once for all who wait, and given up when nobody waits.
 func (s *Set) made(ctx context.Context, at string, of Prefix, p plan) error {
 	s.mu.Lock()
 	f := s.flights[at]
@@ -87,7 +87,9 @@ func (s *Set) made(ctx context.Context, at string, of Prefix, p plan) error {
 		s.flights[at] = f
 		s.wg.Go(func() {
 			f.err = s.make(work, at, of, p)
+			s.mu.Lock()
 			s.forget(at, f)
+			s.mu.Unlock()
 			f.cancel()
 			close(f.done)
 		})
@@ -98,7 +100,7 @@ func (s *Set) made(ctx context.Context, at string, of Prefix, p plan) error {
 		s.mu.Lock()
 		if f.users--; f.users == 0 {
 			f.cancel()
-			s.forgetLocked(at, f) // whoever comes now begins again
+			s.forget(at, f) // the next one begins again
 		}
 		s.mu.Unlock()
 	}()
@@ -110,13 +112,8 @@ func (s *Set) made(ctx context.Context, at string, of Prefix, p plan) error {
 	}
 }
 
+// forget takes a flight off the list; mu is held.
 func (s *Set) forget(at string, f *flight) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forgetLocked(at, f)
-}
-
-func (s *Set) forgetLocked(at string, f *flight) {
 	if s.flights[at] == f {
 		delete(s.flights, at)
 	}

@@ -12,7 +12,7 @@ import (
 const (
 	// aboutName is a file with what a version is of, for the node's operator.
 	aboutName = "about.json"
-	// operator has a version like a pod, until it gives it back.
+	// operator stands for a pod: a version that is pinned belongs to it.
 	operator = hidden + "operator"
 )
 
@@ -69,7 +69,7 @@ func (s *Set) List() (all []Held, err error) {
 	return all, err
 }
 
-// Pin has a version stay while no pod has it, also over restarts of the daemon, or gives it back.
+// Pin has a version stay while no pod has it, also over restarts of the daemon; stay is false to unpin it.
 func (s *Set) Pin(at string, stay bool) error {
 	if stay {
 		return s.pin(at, operator, "pinned")

@@ -92,8 +92,8 @@ func (s *Set) Close() {
 	_ = s.root.Close() // nothing is written by it
 }
 
-// bootName is a file with the boot that the versions were made in. Of one before, files may be there without their
-// content if the machine lost its power. No pod has outlived it.
+// bootName is a file with the boot that the versions were made in. Versions of an earlier boot may have files without
+// content, if the machine lost its power. No pod of that boot is left.
 const bootName = ".boot"
 
 // sweep removes what a process left that was killed, and all versions of another boot.
@@ -119,7 +119,7 @@ func (s *Set) sweep() error {
 	return s.root.WriteFile(bootName, boot, 0o600)
 }
 
-// each calls do for each version, by its path, and for those that are hidden.
+// each calls do with the path of each version, including hidden ones.
 func (s *Set) each(do func(at string) error) error {
 	namespaces, err := fs.ReadDir(s.root.FS(), ".")
 	for _, namespace := range namespaces {

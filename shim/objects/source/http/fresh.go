@@ -9,7 +9,7 @@ import (
 	"github.com/pquerna/cachecontrol/cacheobject"
 )
 
-// notKept is of an object of which the server does not want a copy to stay.
+// notKept is for objects of which the server wants no copy kept.
 const notKept = -1
 
 // fresh is how long an answer holds as the server says it (RFC 9111, section 4.2), for a cache that several users
@@ -32,7 +32,7 @@ func (o *object) fresh(h http.Header) time.Duration {
 	case said.MaxAge >= 0:
 		lifetime = time.Duration(said.MaxAge) * time.Second
 	}
-	old := time.Duration(0) // it was already when the server sent it
+	old := time.Duration(0) // the answer's age when the server sent it
 	if age := h.Get("Age"); age != "" {
 		seconds, err := strconv.ParseUint(age, 10, 31)
 		if err != nil {
