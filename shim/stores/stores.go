@@ -147,9 +147,9 @@ func newSource(c *nodeapi.Store, credentials func(context.Context) (secret.Secre
 	return nil, fmt.Errorf("its kind %.20q is none that this node knows", c.GetKind())
 }
 
-// serverOf says in words what decides which server's objects a store has.
+// serverOf says in words what decides which server's objects a store has, and how far that is known.
 func serverOf(c *nodeapi.Store) string {
-	return fmt.Sprintf("%s %q %q %q %d", c.GetKind(), c.GetEndpoint(), c.GetRegion(), c.GetSecret(), c.GetDatabase())
+	return fmt.Sprintf("%s %q %q %q %d %t %t", c.GetKind(), c.GetEndpoint(), c.GetRegion(), c.GetSecret(), c.GetDatabase(), c.GetTls(), c.GetPublicAddresses())
 }
 
 // loads read secrets of the kinds' own forms.

@@ -225,3 +225,21 @@ func TestANodeWithoutSecrets(t *testing.T) {
 		t.Errorf("a file as directory: %v", err)
 	}
 }
+
+// What an earlier process has kept of a store is that of another one, if it came by a way that the operator does not
+// allow any more.
+func TestIdentityOfAStore(t *testing.T) {
+	known := map[string]string{}
+	for name, change := range map[string]func(*nodeapi.Store){
+		"as it was": func(*nodeapi.Store) {}, "endpoint": func(c *nodeapi.Store) { c.Endpoint += "1" },
+		"kind": func(c *nodeapi.Store) { c.Kind = "redis" }, "secret": func(c *nodeapi.Store) { c.Secret += "1" },
+		"tls": func(c *nodeapi.Store) { c.Tls = true }, "addresses": func(c *nodeapi.Store) { c.PublicAddresses = true },
+	} {
+		c := edge("http://one.example:900")
+		change(c)
+		if other, is := known[serverOf(c)]; is {
+			t.Errorf("%s: the same as %s", name, other)
+		}
+		known[serverOf(c)] = name
+	}
+}
