@@ -73,7 +73,7 @@ func (c *Cache) keep(u use, can bool) {
 		}
 	}
 	c.evict(tier, c.Buffer.Lacks(tier), EvictedDisk)
-	if c.kept > keptMost && c.evictOne(func(_ place, of *order) int64 { return int64(of.Candidates()) }, EvictedCount, 0) == nil {
+	if c.kept > keptMost && !c.evictMany() {
 		c.drop(o) // all others have names outside
 	}
 }
@@ -161,6 +161,11 @@ func (c *Cache) evict(tier string, need int64, why string) (missing int64) {
 	return 0
 }
 
+// evictMany lets go of one object of the place that has the most of them. The caller holds the lock.
+func (c *Cache) evictMany() bool {
+	return c.evictOne(func(_ place, of *order) int64 { return int64(of.Candidates()) }, EvictedCount, 0) != nil
+}
+
 // evictOne lets go of one object of the place that has most, and returns it; nil: of none. Inputs are owed so much.
 func (c *Cache) evictOne(has func(place, *order) int64, why string, owed int64) *object {
 	var from *order
@@ -211,9 +216,16 @@ func (c *Cache) sweepOnce() {
 			c.Metrics.Evicted(EvictedAge)
 		}
 	}
+	c.fit()
+}
+
+// fit lets go of what is kept beyond what the node takes, in objects and in bytes. The caller holds the lock.
+func (c *Cache) fit() {
+	for c.kept > keptMost && c.evictMany() {
+	}
 	for _, t := range c.Buffer.Tiers() {
 		if t.Kept > 0 {
-			c.evict(t.Name, c.Buffer.Lacks(t.Name), EvictedDisk)
+			c.evict(t.Name, max(c.Buffer.Lacks(t.Name), t.Used+t.Kept-t.Limit), EvictedDisk)
 		}
 	}
 	c.evict(buffer.OutsideTier, c.Buffer.DiskLacks(true), EvictedDisk)

@@ -56,16 +56,20 @@ func (c *Cache) revive() {
 			c.Buffer.Discard(l.Found)
 		}
 	}
+	// Two daemons may have kept more than one may, or one with other flags.
+	c.mu.Lock()
+	defer c.unlock()
+	c.fit()
 }
 
 func (c *Cache) reviveOne(found buffer.Found, r record.Record) bool {
 	c.mu.Lock()
 	defer c.unlock()
 	k := Key{r.Namespace, r.Store, r.Reference}
-	if before := c.held(k); before != nil && before.from == nil {
-		c.superseded(before) // asked for longer ago
+	if before := c.held(k); before != nil && before.from == nil && before.asked.Before(r.Asked) {
+		c.superseded(before)
 	}
-	if c.slots[k] != nil { // this daemon has it, or asks for it
+	if c.slots[k] != nil { // this daemon has it or a newer one, or asks for it
 		return false
 	}
 	entry, tier, err := c.Buffer.Adopt(found, r.Outside)
@@ -75,8 +79,12 @@ func (c *Cache) reviveOne(found buffer.Found, r record.Record) bool {
 	o := &object{cache: c, key: k, origin: r.Source, entry: entry, sums: r.Sums, checked: found.Clean && !r.Unchecked, alone: true, measured: true,
 		about: source.Object{Size: r.Size, ContentType: r.ContentType, Version: r.Version},
 		asked: r.Asked, said: r.Said, since: r.Used, answered: make(chan struct{}), done: make(chan struct{})}
-	if time.Since(o.asked) < 0 { // the clock was ahead
-		o.asked = time.Now()
+	now := time.Now()
+	if o.asked.After(now) { // the clock was another: nobody knows how old the answer is
+		o.asked = time.Time{}
+	}
+	if o.since.After(now) {
+		o.since = now
 	}
 	o.received.Store(r.Size)
 	close(o.done)
@@ -129,12 +137,11 @@ func (c *Cache) verify(ctx context.Context, o *object, rest time.Duration) (dama
 		return false
 	}
 	o.looked = time.Now()
-	// What has arrived here may have none yet.
-	same := err == nil && (bytes.Equal(sums, o.sums) || o.sums == nil && o.from != nil)
+	same := err == nil && (o.sums == nil || bytes.Equal(sums, o.sums)) // none: they are not computed yet
 	if !same {
 		c.damaged(o)
 	}
-	o.checked = same && o.sums != nil
+	o.checked = same && (o.checked || o.sums != nil)
 	return !same
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+	"github.com/headstart-mesh/headstart/shim/objects/record"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 )
@@ -32,10 +35,11 @@ type host struct {
 	store  *sourcetest.Memory
 	fresh  time.Duration
 	age    time.Duration
+	limit  int64
 }
 
 func newHost(t *testing.T) *host {
-	h := &host{dir: t.TempDir() + "/b", server: "here", store: &sourcetest.Memory{}, age: age}
+	h := &host{dir: t.TempDir() + "/b", server: "here", store: &sourcetest.Memory{}, age: age, limit: bufferLimit}
 	h.store.Put(object, "text/plain", content)
 	return h
 }
@@ -47,7 +51,7 @@ func (h *host) daemon(t *testing.T, dir string, succeeds string) (n *node, end f
 	if err != nil {
 		t.Fatal(err)
 	}
-	buf := buffer.New(buffer.Quota{}, buffer.Tier{Name: "disk", Limit: bufferLimit, Medium: files})
+	buf := buffer.New(buffer.Quota{}, buffer.Tier{Name: "disk", Limit: h.limit, Medium: files})
 	n = &node{store: h.store, buffer: buf, outcomes: make(chan objects.Outcome, 2000), evicted: map[string]int{}, fresh: h.fresh}
 	from := &identified{h.store, h.server}
 	cfg := objects.Config{Rule: n.rule, Buffer: buf, Age: h.age, Metrics: n,
@@ -118,6 +122,28 @@ func (h *host) noted(t *testing.T, many int) {
 	}
 }
 
+// says has the records say something else.
+func (h *host) says(t *testing.T, change func(*record.Record)) {
+	t.Helper()
+	for _, path := range h.files(t, ".note") {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := record.Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&r)
+		if b, err = r.Bytes(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // flip has one bit of what is kept be another.
 func (h *host) flip(t *testing.T) {
 	t.Helper()
@@ -160,6 +186,9 @@ func TestKeptObjectsOutliveTheDaemon(t *testing.T) {
 		}},
 		"another server": {way: objects.WayStore, between: func(_ *testing.T, h *host) { h.server = "there" }},
 		"too old":        {way: objects.WayStore, between: func(_ *testing.T, h *host) { h.age = time.Nanosecond }},
+		"the clock goes back": {fresh: time.Hour, way: objects.WayRevalidated, between: func(t *testing.T, h *host) {
+			h.says(t, func(r *record.Record) { r.Asked = time.Now().Add(time.Minute) })
+		}},
 		"no record": {kill: true, way: objects.WayStore, between: func(t *testing.T, h *host) {
 			if err := os.WriteFile(h.files(t, ".note")[0], []byte("headstart record 1\n{}"), 0o600); err != nil {
 				t.Error(err)
@@ -314,4 +343,115 @@ func TestScrub(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	})
+}
+
+// What nobody shall find any more does not come back with the next daemon, though somebody reads it to the end.
+func TestWhatIsForgottenDoesNotComeBack(t *testing.T) {
+	for name, forget := range map[string]func(t *testing.T, n *node, h *host){
+		"dropped": func(_ *testing.T, n *node, _ *host) { n.Remove(func(objects.Key) bool { return true }) },
+		"deleted": func(t *testing.T, n *node, h *host) {
+			h.store.Delete(object)
+			n.says(0)
+			i := n.Fetch(t.Context(), request("deleted"))
+			defer i.Release()
+			if err := i.Wait(t.Context()); err == nil {
+				t.Error("it is there")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.fresh = time.Hour
+			n, end := h.daemon(t, h.dir, "")
+			n.once(t, "default/f", object, content)
+			h.noted(t, 1)
+			i := n.Fetch(t.Context(), request("reads"))
+			succeeds(t, i, content)
+			forget(t, n, h)
+			if notes := h.files(t, ".note"); len(notes) != 0 {
+				t.Errorf("a killed daemon leaves %v", notes)
+			}
+			end()
+			i.Release()
+			n, _ = h.daemon(t, h.dir, "")
+			if all := n.List(func(objects.Key) bool { return true }); len(all) != 0 {
+				t.Errorf("the next daemon has %+v", all)
+			}
+		})
+	}
+}
+
+// The operator may look at what has no digests yet.
+func TestVerifyWithoutDigests(t *testing.T) {
+	h := newHost(t)
+	n, end := h.daemon(t, h.dir, "")
+	n.once(t, "default/f", object, content)
+	h.noted(t, 1)
+	end()
+	h.says(t, func(r *record.Record) { r.Sums = nil })
+	n, _ = h.daemon(t, h.dir, "")
+	all, err := n.Verify(t.Context(), func(objects.Key) bool { return true })
+	if err != nil || len(all) != 1 || all[0].Damaged {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if o := n.once(t, "default/f", object, content); o.Way != objects.WayRevalidated {
+		t.Errorf("%+v", o)
+	}
+}
+
+// Whatever order daemons end in, the answer counts that was given last.
+func TestAnOlderVersionIsNotInherited(t *testing.T) {
+	h := newHost(t)
+	h.fresh = time.Hour
+	older, endOlder := h.daemon(t, h.dir, "")
+	older.once(t, "default/f", object, content)
+	newer := bytes.Repeat([]byte("abcdefghij"), size/10)
+	h.store.Put(object, "", newer)
+	next, end := h.daemon(t, h.dir+"-2", "")
+	next.once(t, "default/f", object, newer)
+	end()
+	next, _ = h.daemon(t, h.dir+"-2", h.dir)
+	endOlder()
+	h.noted(t, 0)
+	h.dir += "-2"
+	h.noted(t, 1)
+	if o := next.once(t, "default/f", object, newer); o.Way != objects.WayHit {
+		t.Errorf("%+v", o)
+	}
+}
+
+// A daemon that may keep less than those before lets go of the rest, of what was asked for first.
+func TestWhatIsFoundHasToFit(t *testing.T) {
+	h := newHost(t)
+	n, end := h.daemon(t, h.dir, "")
+	for _, ref := range big(n, "a", 2) {
+		n.once(t, "default/f", ref, make([]byte, bufferLimit/2))
+	}
+	end()
+	h.limit /= 2
+	n, end = h.daemon(t, h.dir, "")
+	if tier := n.buffer.Tiers()[0]; tier.Kept != h.limit {
+		t.Errorf("%+v", tier)
+	}
+	end()
+	const many = 4096
+	note := record.Record{Namespace: "default", Store: "edge", Source: h.server, Size: 1, Asked: time.Now(), Used: time.Now()}
+	sum := digest.OfBlock([]byte("x"))
+	note.Sums = sum[:]
+	for at := range many + 4 {
+		note.Reference = fmt.Sprint("s3://inputs/", at)
+		b, err := note.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(h.dir, buffer.NewID())
+		if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.WriteFile(path+".note", b, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.limit = bufferLimit
+	n, _ = h.daemon(t, h.dir, "")
+	if tier := n.buffer.Tiers()[0]; tier.KeptEntries > many {
+		t.Errorf("%+v", tier)
+	}
 }

@@ -116,8 +116,9 @@ type Cache struct {
 	orders map[place]*order
 	kept   int          // objects that nobody uses
 	pinned map[Key]bool // what the operator has stay, in each version
-	// dead and idle are what unlock has to see to.
+	// dead, past and idle are what unlock has to see to.
 	dead []*buffer.Entry
+	past []*buffer.Entry // in use, and found by nobody any more
 	idle []use
 
 	fresh chan *object // those that are kept for the first time

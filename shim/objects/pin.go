@@ -140,6 +140,8 @@ func (c *Cache) superseded(o *object) {
 	c.leave(o)
 	if o.pins == 0 {
 		c.drop(o)
+	} else {
+		c.past = append(c.past, o.entry)
 	}
 }
 
@@ -162,9 +164,12 @@ func (c *Cache) drop(o *object) {
 
 // unlock gives back the lock, and does what must not be done with it: an entry's own lock comes first.
 func (c *Cache) unlock() {
-	dead, idle := c.dead, c.idle
-	c.dead, c.idle = nil, nil
+	dead, past, idle := c.dead, c.past, c.idle
+	c.dead, c.past, c.idle = nil, nil, nil
 	c.mu.Unlock()
+	for _, entry := range past {
+		entry.Forgo()
+	}
 	for _, entry := range dead {
 		entry.Fail(errReleased)
 		entry.Release()

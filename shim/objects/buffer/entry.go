@@ -33,6 +33,7 @@ type Entry struct {
 	spans    spans
 	complete bool
 	noted    bool // see Note
+	forgone  bool // see Forgo
 	released bool
 	err      error            // why it failed
 	changed  chan struct{}    // closed at the next change; nil when nobody waits for it

@@ -92,7 +92,7 @@ func (b *Buffer) Adopt(f Found, outside bool) (e *Entry, tier string, err error)
 func (b *Buffer) Note(e *Entry, note []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.complete || e.released || len(e.parts) != 1 {
+	if !e.complete || e.released || e.forgone || len(e.parts) != 1 {
 		return errReleased
 	}
 	f, ok := e.parts[0].content.(*file)
@@ -112,6 +112,14 @@ func (b *Buffer) Note(e *Entry, note []byte) error {
 	}
 	e.noted = true
 	return nil
+}
+
+// Forgo has the entry end with the process, at the latest, whoever still uses it: it gets no note any more.
+func (e *Entry) Forgo() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.forgone = true
+	e.unnote()
 }
 
 // unnote has the entry end with the process. The caller holds the lock.
