@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -25,11 +27,16 @@ const (
 	callsMost = 16
 	// callTimeout is how long one may take: 1 TB is read, or fetched, in that time by few.
 	callTimeout = time.Hour
-	// entriesMost is how many entries a message has. Each has a key of 1 KiB at most, and a version of another one.
+	// entriesMost is how many entries a message has, and textMost how many bytes each of their texts has, of which
+	// stores and clients choose some: a message stays below the 4 MiB that gRPC takes.
 	entriesMost = 256
+	textMost    = 2 << 10
 )
 
 var errBusy = problem.New(http.StatusTooManyRequests, "CacheBusy", "", "the node works on other calls; call again later")
+
+// isNamespace is a label of the DNS (RFC 1123, section 2.1): it names a directory, and decides whose grants count.
+var isNamespace = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // Volumes are the versions of volumes on the node.
 type Volumes interface {
@@ -102,7 +109,12 @@ func (c *Curator) Call(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) 
 
 func refused(err error) *nodeapi.Refused {
 	p := problem.Of(err)
-	return &nodeapi.Refused{Status: int32(p.Status), Reason: p.Title, Message: p.Detail, Field: p.Field}
+	return &nodeapi.Refused{Status: int32(p.Status), Reason: p.Title, Message: text(p.Detail), Field: text(p.Field)}
+}
+
+// text is what the operator sees of a text that may be long, or no text. gRPC sends only UTF-8.
+func text(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), textMost)], string(unicode.ReplacementChar))
 }
 
 // do does a call.
@@ -135,7 +147,7 @@ func (c *Curator) do(ctx context.Context, m *nodeapi.CacheCall) ([]*nodeapi.Cach
 	}
 	entries, err := c.versions(m)
 	for _, h := range held {
-		e := &nodeapi.CacheEntry{Namespace: h.Namespace, Store: h.Store, Reference: h.Reference, Version: h.Version,
+		e := &nodeapi.CacheEntry{Namespace: text(h.Namespace), Store: text(h.Store), Reference: text(h.Reference), Version: text(h.Version),
 			Bytes: h.Bytes, Tier: h.Tier, Users: int32(h.Users), Pinned: h.Pinned}
 		if h.Damaged {
 			e.Problem = "could not be read whole; it is forgotten"
@@ -155,7 +167,7 @@ func (c *Curator) versions(m *nodeapi.CacheCall) (entries []*nodeapi.CacheEntry,
 		if !fits(m, h.Namespace, h.Store, h.Prefix) {
 			continue
 		}
-		e := &nodeapi.CacheEntry{Namespace: h.Namespace, Store: h.Store, Reference: h.Prefix, Version: h.At[len(h.Namespace)+1:],
+		e := &nodeapi.CacheEntry{Namespace: text(h.Namespace), Store: text(h.Store), Reference: text(h.Prefix), Version: text(h.At[len(h.Namespace)+1:]),
 			Bytes: h.Bytes, Users: int32(h.Pods), Pinned: h.Pinned, Objects: int32(h.Objects), Tier: "volume"}
 		switch m.GetVerb() {
 		case nodeapi.CacheVerb_CACHE_VERB_PIN, nodeapi.CacheVerb_CACHE_VERB_UNPIN:
@@ -169,7 +181,7 @@ func (c *Curator) versions(m *nodeapi.CacheCall) (entries []*nodeapi.CacheEntry,
 			e.Pinned = false
 		}
 		if err != nil {
-			e.Problem = problem.Of(err).Error()
+			e.Problem = text(problem.Of(err).Error())
 		}
 		entries = append(entries, e)
 	}
@@ -185,8 +197,14 @@ func fits(m *nodeapi.CacheCall, namespace, store, ref string) bool {
 
 // warm fetches a volume, or an object, if the node does not have its present version.
 func (c *Curator) warm(ctx context.Context, m *nodeapi.CacheCall) error {
+	if !isNamespace.MatchString(m.GetNamespace()) {
+		return problem.New(http.StatusBadRequest, "CacheReferenceInvalid", "namespace", "must be the name of a namespace")
+	}
 	if strings.HasSuffix(m.GetReference(), "/") {
 		of, err := reference.ParseVolumes("warm=" + m.GetReference())
+		if err == nil && len(of) != 1 {
+			err = errors.New("must be one volume")
+		}
 		if err != nil {
 			return problem.New(http.StatusBadRequest, "CacheReferenceInvalid", "reference", err.Error())
 		}

@@ -2,10 +2,13 @@ package curator_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/shim/curator"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -19,6 +22,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// odd is a store whose object of the key odd has a version that no answer can have.
+type odd struct{ *sourcetest.Memory }
+
+func (o *odd) Fetch(ctx context.Context, ref source.Reference, held string, begin source.Begin) error {
+	return o.Memory.Fetch(ctx, ref, held, func(about source.Object) (io.WriterAt, error) {
+		if ref.Key == "odd" {
+			about.Version = "\xff" + strings.Repeat("v", 5<<20)
+		}
+		return begin(about)
+	})
+}
+
 // What is warmed is there, is listed and can be pinned, verified and dropped; other namespaces' is not touched.
 func TestCalls(t *testing.T) {
 	dir := t.TempDir()
@@ -29,7 +44,8 @@ func TestCalls(t *testing.T) {
 	room := buffer.New(buffer.Quota{}, buffer.Tier{Name: "disk", Limit: 1 << 20, Medium: files})
 	store := &sourcetest.Memory{}
 	store.Put(source.Reference{Scheme: "s3", Bucket: "models", Key: "llama/a"}, "", []byte("weights"))
-	sources := func(string, string) (source.Source, error) { return store, nil }
+	from := &odd{store}
+	sources := func(string, string) (source.Source, error) { return from, nil }
 	placed := &volume.Placed{}
 	versions, err := tree.Open(dir+"/volumes", placed, false)
 	if err != nil {
@@ -54,6 +70,9 @@ func TestCalls(t *testing.T) {
 			func(m *nodeapi.CacheAnswer) { answers <- m })
 		for {
 			m := <-answers
+			if b, err := proto.Marshal(m); err != nil || len(b) > 3<<20 {
+				t.Errorf("an answer of %d bytes cannot be sent: %v", len(b), err)
+			}
 			if all = append(all, m.GetEntries()...); !m.GetMore() {
 				return all, m.GetRefused().GetReason()
 			}
@@ -70,6 +89,21 @@ func TestCalls(t *testing.T) {
 	}
 	if _, refused := call(nodeapi.CacheVerb_CACHE_VERB_UNSPECIFIED, "", ""); refused != "CacheVerbUnknown" {
 		t.Errorf("of a newer control plane: %q", refused)
+	}
+	// What a store says may be endless, and no text.
+	store.Put(source.Reference{Scheme: "s3", Bucket: "models", Key: "odd"}, "", []byte("weights"))
+	if _, refused := call(nodeapi.CacheVerb_CACHE_VERB_WARM, "media", "s3://models/odd"); refused != "" {
+		t.Errorf("warming what has an odd version: %q", refused)
+	}
+	if all, refused := call(nodeapi.CacheVerb_CACHE_VERB_DROP, "media", "s3://models/odd"); len(all) != 1 || refused != "" {
+		t.Errorf("dropping what has an odd version: %d, %q", len(all), refused)
+	}
+	for _, namespace := range []string{"", ".hidden", "bank/../media", "../media", "media/x"} {
+		for _, ref := range []string{volumes, "s3://models/llama/a"} {
+			if _, refused := call(nodeapi.CacheVerb_CACHE_VERB_WARM, namespace, ref); refused != "CacheReferenceInvalid" {
+				t.Errorf("warming %s for %q: %q", ref, namespace, refused)
+			}
+		}
 	}
 	for _, tt := range []struct {
 		verb           nodeapi.CacheVerb
