@@ -28,7 +28,9 @@ func (s *stream) heard(m *nodeapi.ControlMessage) {
 	case *nodeapi.ControlMessage_Confirm:
 		u.handler.Confirm(k.Confirm)
 	case *nodeapi.ControlMessage_CacheCall:
-		u.handler.CacheCall(k.CacheCall, s.answer)
+		if s.listens() {
+			u.handler.CacheCall(k.CacheCall, s.answer)
+		}
 	case *nodeapi.ControlMessage_Bound:
 		u.settle(k.Bound.GetRequest(), answer{bound: k.Bound})
 	case *nodeapi.ControlMessage_Refused:

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -282,7 +283,8 @@ func (s *stream) say(m *nodeapi.ControlMessage) {
 
 // handler tells what it was called with.
 type handler struct {
-	calls chan string
+	cacheCalls atomic.Int64
+	calls      chan string
 
 	mu   sync.Mutex
 	keys []string // as told last
@@ -355,5 +357,6 @@ func refuses(r *nodeapi.Refused) *nodeapi.ControlMessage {
 }
 
 func (h *handler) CacheCall(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) {
-	answer(&nodeapi.CacheAnswer{Id: m.GetId()})
+	h.cacheCalls.Add(1)
+	answer(&nodeapi.CacheAnswer{Id: m.GetId(), Entries: []*nodeapi.CacheEntry{{Reference: strings.Repeat("k", 4<<10)}}})
 }

@@ -20,6 +20,9 @@ const (
 	// are parked while it is gone: try again soon, and settle at once a second.
 	reconnectFirst   = 50 * time.Millisecond
 	reconnectLongest = time.Second
+
+	// answersMost is how many parts of answers wait for a control plane that has more calls done.
+	answersMost = 256
 )
 
 // stream is the node's side of its conversation with one control plane, over as many
@@ -224,6 +227,14 @@ func (s *stream) next(first bool, before []*nodeapi.NodeMessage) (all []*nodeapi
 		}
 	}
 	return all
+}
+
+// listens tells whether the control plane takes the answers to its calls. Those of one that does not would fill the
+// node's memory.
+func (s *stream) listens() bool {
+	s.u.mu.Lock()
+	defer s.u.mu.Unlock()
+	return len(s.answers) < answersMost
 }
 
 // answer answers a call of the control plane.
