@@ -9,11 +9,19 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+)
+
+const (
+	// cachePatience is how long nodes may take to look at what they have, and cacheLongest to read or fetch it, to which
+	// they have limits of their own (shim/curator): one that hangs does not keep the others' answers from the operator.
+	cachePatience = time.Minute
+	cacheLongest  = time.Hour + time.Minute
 )
 
 // Cache implements admin.Backend: the nodes do it, at the same time.
@@ -30,6 +38,12 @@ func (c *common) Cache(ctx context.Context, q admin.CacheQuery) ([]admin.CacheNo
 				Message: "no such node is connected; `headstart status` lists them"}
 		}
 	}
+	patience := cachePatience
+	if verb := calls[0].GetVerb(); verb == nodeapi.CacheVerb_CACHE_VERB_VERIFY || verb == nodeapi.CacheVerb_CACHE_VERB_WARM {
+		patience = time.Duration(len(calls)) * cacheLongest
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	all := make([]admin.CacheNode, len(names))
 	var asking sync.WaitGroup
 	for i, name := range names {

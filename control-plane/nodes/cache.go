@@ -15,6 +15,8 @@ import (
 const (
 	// entriesMost is how many entries of one answer are taken: a node keeps 4096 objects, and some volumes.
 	entriesMost = 1 << 16
+	// bytesMost is how long an answer may be: as many entries as a node has, with the longest references.
+	bytesMost = 64 << 20
 	// partsMost is how many parts of an answer wait to be taken.
 	partsMost = 1024
 )
@@ -50,11 +52,15 @@ func (s *Server) Cache(ctx context.Context, node string, call *nodeapi.CacheCall
 		s.mu.Unlock()
 	}()
 	var all []*nodeapi.CacheEntry
+	size := 0
 	for {
 		select {
 		case part := <-parts:
 			all = append(all, part.GetEntries()...)
+			size += proto.Size(part)
 			switch r := part.GetRefused(); {
+			case size > bytesMost:
+				return nil, fmt.Errorf("node %s: its answer has more than %d MiB", node, bytesMost>>20)
 			case r != nil:
 				return all, &platform.Refusal{Status: int(r.GetStatus()), Reason: r.GetReason(), Message: r.GetMessage(), Field: r.GetField()}
 			case !part.GetMore() || len(all) > entriesMost:

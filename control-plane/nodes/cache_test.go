@@ -2,6 +2,7 @@ package nodes_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
@@ -51,6 +52,16 @@ func TestCache(t *testing.T) {
 	answer(&nodeapi.CacheAnswer{Id: edge.receive().GetCacheCall().GetId(), Refused: &nodeapi.Refused{Status: 429, Reason: "CacheBusy"}})
 	if got, r := <-done, new(platform.Refusal); !errors.As(got.err, &r) || r.Reason != "CacheBusy" {
 		t.Errorf("%+v", got)
+	}
+	done = ask() // the attack: an answer that does not end
+	id = edge.receive().GetCacheCall().GetId()
+	long := []*nodeapi.CacheEntry{{Problem: strings.Repeat("x", 3<<20)}}
+	for range 30 {
+		answer(&nodeapi.CacheAnswer{Id: id, Entries: long, More: true})
+	}
+	answer(&nodeapi.CacheAnswer{Id: id})
+	if got := <-done; got.err == nil || got.entries > 0 {
+		t.Errorf("of one that says too much: %+v", got)
 	}
 	done = ask()
 	edge.receive()
