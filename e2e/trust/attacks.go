@@ -246,6 +246,7 @@ var Attacks = []Attack{
 	{ControlPlane, Settings, "shim/relay", "TestWrongExpectationsAreRefused", ""},
 	{ControlPlane, Requests, "shim/mesh", "TestOnlyTheRightWorkloadGetsARequest", ""},
 	{ControlPlane, Room, "shim/relay", "TestTooManyAssignments", ""},
+	{ControlPlane, Room, "shim/uplink", "TestAttackOfTheControlPlaneByCallsWithoutEnd", ""},
 
 	{Store, Inputs, "shim/objects", "TestNobodyGetsWhatIsOlderThanHisRequest", ""},
 	{Store, Inputs, "shim/objects/source/ranged", "TestAnotherVersionIsAChange", ""},
