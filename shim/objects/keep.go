@@ -225,7 +225,7 @@ func (c *Cache) fit() {
 	}
 	for _, t := range c.Buffer.Tiers() {
 		if t.Kept > 0 {
-			c.evict(t.Name, max(c.Buffer.Lacks(t.Name), t.Used+t.Kept-t.Limit), EvictedDisk)
+			c.evict(t.Name, c.Buffer.Lacks(t.Name), EvictedDisk)
 		}
 	}
 	c.evict(buffer.OutsideTier, c.Buffer.DiskLacks(true), EvictedDisk)

@@ -3,7 +3,9 @@ package objects
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -253,7 +255,7 @@ func (c *Cache) bequeath() error {
 	}
 	c.mu.Unlock()
 	for _, o := range all {
-		if err := c.note(o, true); err != nil {
+		if err := c.note(o, true); err != nil && !errors.Is(err, fs.ErrClosed) { // it has gone meanwhile
 			return err
 		}
 	}

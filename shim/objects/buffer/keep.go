@@ -110,11 +110,13 @@ func (b *Buffer) Use(e *Entry, function string) error {
 	return nil
 }
 
-// Lacks is how many bytes the free space of a tier's file system falls short of the tier's Spare.
+// Lacks is how many bytes a tier has more than it may, or the free space of its file system falls short of Spare.
 func (b *Buffer) Lacks(tier string) int64 {
 	for _, t := range b.tiers {
 		if t.Name == tier {
-			return t.lacks(t.Spare)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return max(t.over(), t.lacks(t.Spare))
 		}
 	}
 	return 0
