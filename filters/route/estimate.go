@@ -86,7 +86,9 @@ type endpoint struct {
 	// tried is when it got a request though it was slow.
 	slow          float64
 	slowAt, tried time.Duration
-	// silentSince is the last sign of life while requests are in flight.
+	// unheard are those of sent that began after its last sign of life, silentSince is when the first of them did.
+	// What it had before takes its time.
+	unheard     int
 	silentSince time.Duration
 	out         bool
 }
@@ -153,7 +155,7 @@ func (e *endpoint) expect(now time.Duration) (expected, cost float64) {
 			cost *= slow
 		}
 	}
-	if e.sent > 0 {
+	if e.unheard > 0 {
 		if silent := (now - e.silentSince).Seconds(); silent > patience*expected {
 			cost = max(cost, silent)
 		}
@@ -186,16 +188,22 @@ func positive(mean, variance float64) float64 {
 }
 
 func (e *endpoint) begin(now time.Duration) {
-	if e.sent == 0 {
+	if e.unheard == 0 {
 		e.silentSince = now
 	}
+	e.unheard++
 	if e.slow > slower {
 		e.tried = now
 	}
 	e.sent++
 }
 
-func (e *endpoint) over() { e.sent = max(0, e.sent-1) }
+func (e *endpoint) over(sent Sent) {
+	e.sent = max(0, e.sent-1)
+	if sent.at >= e.silentSince {
+		e.unheard = max(0, e.unheard-1)
+	}
+}
 
 // outcome is what has come of a request.
 type outcome int
@@ -219,7 +227,7 @@ func (e *endpoint) answer(now time.Duration, sent Sent, o outcome, load *Load) {
 		e.learn(now, failure, learn) // no stall explains it
 		return
 	}
-	e.silentSince = now
+	e.unheard = 0
 	if load != nil {
 		e.hear(now, *load)
 	}

@@ -186,7 +186,7 @@ func (t *Table) find(sent Sent) (i int, ok bool) {
 // said, or nil.
 func (t *Table) End(sent Sent, now time.Duration, answered bool, load *Load) {
 	if i, ok := t.find(sent); ok {
-		t.endpoints[i].over()
+		t.endpoints[i].over(sent)
 		t.endpoints[i].answer(now, sent, outcomeOf(answered), load)
 	}
 }
@@ -217,7 +217,7 @@ func (t *Table) learn(sent Sent, now time.Duration, o outcome, load *Load) {
 // Over says that a request is over, whatever came of it.
 func (t *Table) Over(sent Sent) {
 	if i, ok := t.find(sent); ok {
-		t.endpoints[i].over()
+		t.endpoints[i].over(sent)
 	}
 }
 

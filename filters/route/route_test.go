@@ -389,6 +389,37 @@ func TestASilentEndpointIsLeftAlone(t *testing.T) {
 	}
 }
 
+// An endpoint that has answered later requests is not silent because of an older one: that takes its time,
+// also when no others come for a while.
+func TestALongRequestIsNoSilence(t *testing.T) {
+	table := table(near(), far())
+	long := table.Begin(0, 0)
+	table.End(table.Begin(0, ms), 6*ms, true, nil)
+	if i := pick(t, table, time.Minute); i != 0 {
+		t.Error("it is not picked although it has answered all else")
+	}
+	table.Over(long)
+	if i := pick(t, table, time.Minute); i != 0 {
+		t.Error("it is not picked when it has no request")
+	}
+}
+
+// An endpoint whose way was cut has requests again some time after those have failed that were on the way,
+// whatever it had before.
+func TestALongRequestKeepsNoEndpointSilent(t *testing.T) {
+	table := table(near(), far())
+	table.Begin(0, 0)
+	table.End(table.Begin(0, ms), 6*ms, true, nil)
+	lost := table.Begin(0, 10*ms)
+	if i := pick(t, table, time.Second); i != 1 {
+		t.Error("it is picked while it is silent")
+	}
+	table.End(lost, 12*time.Second, false, nil)
+	if i := pick(t, table, time.Minute); i != 0 {
+		t.Error("it is not tried again a minute after")
+	}
+}
+
 func TestWhatIsEjectedIsNeverPicked(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table := table(endpoints(t)...)
