@@ -33,7 +33,8 @@ func (c *Cache) outside(size int64) (*buffer.Entry, error) {
 			spared = false
 		default:
 			return nil, problem.New(http.StatusInsufficientStorage, "VolumeNoRoom",
-				filterapi.AnnotationVolumes, "the node's disk has no room for a volume, and no volume is unused")
+				filterapi.AnnotationVolumes,
+				"the node's disk has no room for a volume beside what stays free (--cache-spare), and no volume is unused")
 		}
 	}
 }
