@@ -34,7 +34,7 @@ func (c *Cache) outside(size int64) (*buffer.Entry, error) {
 		default:
 			return nil, problem.New(http.StatusInsufficientStorage, "VolumeNoRoom",
 				filterapi.AnnotationVolumes,
-				"the node's disk has no room for a volume beside what stays free (--cache-spare), and no volume is unused")
+				"the node's disk has no room beside its --cache-spare, and no volume is unused")
 		}
 	}
 }
