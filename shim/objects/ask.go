@@ -297,8 +297,7 @@ func (c *Cache) ended(o *object, err error) {
 	if before := s.held; before == o && err != nil {
 		s.held = nil
 	} else if problem.ReasonOf(err) == problem.ReasonInputNotFound && before != nil && !o.asked.Before(before.asked) {
-		s.held = nil // a client that deletes an object expects that nobody gets it
-		c.superseded(before)
+		c.superseded(before) // a client that deletes an object expects that nobody gets it
 	}
 	c.tidy(o.key)
 }
@@ -306,9 +305,7 @@ func (c *Cache) ended(o *object, err error) {
 // answer wakes the inputs that waited for o. The caller holds the lock.
 func (o *object) answer() {
 	o.waiting = nil
-	select {
-	case <-o.answered:
-	default:
+	if !isClosed(o.answered) {
 		close(o.answered)
 	}
 }

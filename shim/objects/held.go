@@ -31,8 +31,7 @@ func (c *Cache) Held(ctx context.Context, k Key, version, function string) (*Inp
 		c.mu.Unlock()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	i := c.start(ctx, cancel, r, func(ctx context.Context, i *Input) error {
+	i := c.start(ctx, r, func(ctx context.Context, i *Input) error {
 		ref, err := source.ParseReference(k.Reference)
 		if err == nil {
 			i.from = from
@@ -44,12 +43,7 @@ func (c *Cache) Held(ctx context.Context, k Key, version, function string) (*Inp
 		return i.follow(ctx, ref)
 	})
 	c.mu.Unlock()
-	<-i.ready // nothing is waited for before it
-	if i.object == nil {
-		i.Release()
-		return nil, i.err
-	}
-	return i, nil
+	return i.found()
 }
 
 // join gives an input a pin on what is held, if that is of the version.

@@ -64,24 +64,18 @@ func (i *Input) Began() time.Time { return i.began }
 
 // Ended is when the input was complete or failed; until then it is zero.
 func (i *Input) Ended() time.Time {
-	select {
-	case <-i.done:
-		return i.ended
-	default:
+	if !isClosed(i.done) {
 		return time.Time{}
 	}
+	return i.ended
 }
 
 // Received is how many bytes have arrived.
 func (i *Input) Received() int64 {
-	select {
-	case <-i.ready:
-		if i.object != nil {
-			return i.object.received.Load()
-		}
-	default:
+	if !isClosed(i.ready) || i.object == nil {
+		return 0
 	}
-	return 0
+	return i.object.received.Load()
 }
 
 // Object returns what the store says of the object, as soon as it has. A size that the store
@@ -140,15 +134,23 @@ func (i *Input) Fresh() time.Duration {
 
 // Link gives the complete input a file name in a sandbox: see buffer.Entry.
 func (i *Input) Link(ctx context.Context, to *staging.Dir, name string) error {
-	select {
-	case <-i.done:
-	default:
+	if !isClosed(i.done) {
 		return errIncomplete
 	}
 	if i.err != nil {
 		return i.err
 	}
 	return i.object.entry.Link(ctx, to, name)
+}
+
+// found returns an input whose object is known without a wait, or why it has none.
+func (i *Input) found() (*Input, error) {
+	<-i.ready
+	if i.object == nil {
+		i.Release()
+		return nil, i.err
+	}
+	return i, nil
 }
 
 // Release is called once by each owner. The last one cancels a fetch in flight that nobody else waits for, and has
@@ -162,9 +164,7 @@ func (i *Input) Release() {
 // end notes how the input ended; whoever calls it closes done.
 func (i *Input) end(err error) {
 	i.err, i.ended = i.request.explained(err), time.Now()
-	select {
-	case <-i.ready:
-	default:
+	if !isClosed(i.ready) {
 		close(i.ready)
 	}
 }

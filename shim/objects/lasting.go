@@ -150,11 +150,7 @@ func (c *Cache) verify(ctx context.Context, o *object, rest time.Duration) (dama
 // damaged lets go of an object that is not what it was: whoever comes has it fetched. The caller holds the lock.
 func (c *Cache) damaged(o *object) {
 	c.Metrics.Evicted(EvictedDamage)
-	if c.held(o.key) == o {
-		c.slots[o.key].held = nil
-		c.superseded(o)
-		c.tidy(o.key)
-	}
+	c.superseded(o)
 }
 
 // note has an object outlive the daemon. ended: nothing changes any more.

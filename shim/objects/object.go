@@ -139,12 +139,8 @@ func (i *Input) admits(size int64) error {
 
 // size is how many bytes the object has, below 0 as long as nobody knows.
 func (o *object) size() int64 {
-	select {
-	case <-o.done:
-		if o.measured {
-			return o.received.Load()
-		}
-	default:
+	if o.complete() && o.measured {
+		return o.received.Load()
 	}
 	return o.about.Size
 }

@@ -185,8 +185,7 @@ func (c *Cache) Fetch(ctx context.Context, r Request) *Input {
 	if err := c.room(r.Function); err != nil {
 		return refused(r, err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	return c.start(ctx, cancel, r, c.fetch)
+	return c.start(ctx, r, c.fetch)
 }
 
 // room takes room for another input of the function, or tells why there is none. The caller holds
@@ -207,9 +206,10 @@ func tooManyInputs(detail string) error {
 	return problem.New(http.StatusServiceUnavailable, "TooManyInputs", "", detail)
 }
 
-// start has an input brought by bring. Its context is cancelled by the input's last owner, by
-// Close, or when it has ended. The caller holds the lock.
-func (c *Cache) start(ctx context.Context, cancel context.CancelFunc, r Request, bring func(context.Context, *Input) error) *Input {
+// start has an input brought by bring. Its context has only the values of ctx, and is cancelled by the input's last
+// owner, by Close, or when it has ended. The caller holds the lock.
+func (c *Cache) start(ctx context.Context, r Request, bring func(context.Context, *Input) error) *Input {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	i := newInput(r)
 	i.cache, i.cancel, i.owners = c, cancel, 1
 	c.inputs[r.key()] = i

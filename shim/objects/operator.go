@@ -74,7 +74,8 @@ func (c *Cache) Remove(fits func(Key) bool) []Held {
 	var found []*object
 	all := c.those(fits, func(o *object) { found = append(found, o) })
 	for _, o := range found {
-		c.forget(o)
+		delete(c.pinned, o.key)
+		c.superseded(o)
 	}
 	return all
 }
@@ -137,14 +138,4 @@ func (c *Cache) pinKept(o *object) {
 		o.pinned = true
 		o.order.Pin(o.key)
 	}
-}
-
-// forget has nobody find an object any more. The caller holds the lock.
-func (c *Cache) forget(o *object) {
-	delete(c.pinned, o.key)
-	if c.held(o.key) == o {
-		c.slots[o.key].held = nil
-		c.tidy(o.key)
-	}
-	c.superseded(o)
 }

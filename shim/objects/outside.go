@@ -51,12 +51,7 @@ func (c *Cache) giveUp() (bool, error) {
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	return c.evictOne(func(p place, of *order) int64 {
-		if p.tier != buffer.OutsideTier {
-			return 0
-		}
-		return of.Bytes()
-	}, EvictedDisk, 0) != nil, nil
+	return c.evict(buffer.OutsideTier, 1, EvictedDisk) == 0, nil
 }
 
 // unnamed has those objects go in their turn whose files have no names outside of the buffer any more. The caller

@@ -49,9 +49,11 @@ func (o *object) prolong() bool {
 	return true
 }
 
-func (o *object) complete() bool {
+func (o *object) complete() bool { return isClosed(o.done) }
+
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-o.done:
+	case <-c:
 		return true
 	default:
 		return false
@@ -132,12 +134,21 @@ func (c *Cache) keeps(i *Input, o *object) bool {
 	return holds >= 0 && (o.about.Version != "" || time.Since(o.asked) < holds)
 }
 
-// superseded lets go of what was held, if nobody uses it. The caller holds the lock.
+// unheld has nobody find an object any more. The caller holds the lock.
+func (c *Cache) unheld(o *object) {
+	if c.held(o.key) == o {
+		c.slots[o.key].held = nil
+		c.tidy(o.key)
+	}
+}
+
+// superseded has nobody find an object any more, and lets go of it if nobody uses it. The caller holds the lock.
 func (c *Cache) superseded(o *object) {
 	if o == nil {
 		return
 	}
 	c.leave(o)
+	c.unheld(o)
 	if o.pins == 0 {
 		c.drop(o)
 	} else {
@@ -152,10 +163,7 @@ func (c *Cache) drop(o *object) {
 	}
 	c.leave(o)
 	o.gone = true
-	if c.held(o.key) == o {
-		c.slots[o.key].held = nil
-		c.tidy(o.key)
-	}
+	c.unheld(o)
 	if o.entry != nil {
 		c.Buffer.Forget(o.entry, 0)
 		c.dead = append(c.dead, o.entry)

@@ -38,15 +38,9 @@ func (c *Cache) Receive(ctx context.Context, r Request, from body.Body) (*Input,
 		return nil, err
 	}
 	// Whoever waits for the request bounds it, and releases it.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	i := c.start(ctx, cancel, r, c.receive(from))
+	i := c.start(ctx, r, c.receive(from))
 	c.mu.Unlock()
-	<-i.ready // nothing is waited for before it
-	if i.object == nil {
-		i.Release()
-		return nil, i.err
-	}
-	return i, nil
+	return i.found()
 }
 
 // receive returns what runs the way of a body into the buffer.

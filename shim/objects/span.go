@@ -20,15 +20,11 @@ func (i *Input) Tell(
 ) {
 	scheme, _, _ := strings.Cut(from, "://")
 	about = append(about, tracing.InputScheme.String(scheme), tracing.InputBytes.Int64(i.Received()))
-	select {
-	case <-i.ready:
-		if i.object != nil && i.object.from != nil {
-			about = append(about, tracing.InputWay.String(i.way))
-			if i.way == WayPeer {
-				about = append(about, tracing.InputPeer.String(i.object.about.From))
-			}
+	if isClosed(i.ready) && i.object != nil && i.object.from != nil {
+		about = append(about, tracing.InputWay.String(i.way))
+		if i.way == WayPeer {
+			about = append(about, tracing.InputPeer.String(i.object.about.From))
 		}
-	default:
 	}
 	_, span := t.Start(
 		ctx, name, trace.WithTimestamp(i.Began()), trace.WithSpanKind(kind), trace.WithAttributes(about...),
