@@ -30,6 +30,7 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/control-plane/topology"
 	"github.com/headstart-mesh/headstart/control-plane/trace"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -481,7 +482,7 @@ func TestClientOverAConnection(t *testing.T) {
 }
 
 func (b *backend) Cache(_ context.Context, q admin.CacheQuery) ([]admin.CacheNode, error) {
-	return []admin.CacheNode{{Node: q.Node, Entries: []admin.CacheEntry{{Reference: q.Reference}}, Problem: q.Verb}}, b.err
+	return []admin.CacheNode{{Node: q.Node, Entries: []*nodeapi.CacheEntry{{Reference: q.Reference}}, Problem: q.Verb}}, b.err
 }
 
 func TestCache(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // queryMost is the largest CacheQuery in bytes: the longest reference has 1 KiB.
@@ -27,28 +29,10 @@ type CacheQuery struct {
 
 // CacheNode is what one node has.
 type CacheNode struct {
-	Node    string       `json:"node"`
-	Entries []CacheEntry `json:"entries"`
+	Node string `json:"node"`
+	// Entries are objects, and versions of volumes, of which the tier is volume.
+	Entries []*nodeapi.CacheEntry `json:"entries"`
 	// Problem is why it did not do all that was asked for.
-	Problem string `json:"problem,omitempty"`
-}
-
-// CacheEntry is an object, or a version of a volume.
-type CacheEntry struct {
-	// Namespace is empty in buckets that namespaces share.
-	Namespace string `json:"namespace"`
-	Store     string `json:"store"`
-	Reference string `json:"reference"`
-	Version   string `json:"version"`
-	Bytes     int64  `json:"bytes"`
-	// Tier is where it is: a tier of the buffer, outside for objects in files of volumes, or volume; empty for an
-	// object that was not idle yet.
-	Tier string `json:"tier,omitempty"`
-	// Users are requests, or pods that have the volume.
-	Users  int  `json:"users"`
-	Pinned bool `json:"pinned,omitempty"`
-	// Objects are those of a volume.
-	Objects int    `json:"objects,omitempty"`
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -51,11 +50,9 @@ func (c *common) Cache(ctx context.Context, q admin.CacheQuery) ([]admin.CacheNo
 			all[i].Node = name
 			for _, call := range calls {
 				entries, err := c.Nodes.Cache(ctx, name, call)
-				for _, e := range entries {
-					all[i].Entries = append(all[i].Entries, cacheEntry(e))
-				}
+				all[i].Entries = append(all[i].Entries, entries...)
 				if err != nil {
-					all[i].Problem = problemOf(err)
+					all[i].Problem = err.Error()
 				}
 			}
 		})
@@ -95,17 +92,4 @@ func (c *common) cacheCalls(q admin.CacheQuery) ([]*nodeapi.CacheCall, error) {
 		calls = append(calls, &nodeapi.CacheCall{Verb: verb, Namespace: namespace, Store: volumes.Store, Reference: v.Prefix.String()})
 	}
 	return calls, nil
-}
-
-func cacheEntry(e *nodeapi.CacheEntry) admin.CacheEntry {
-	return admin.CacheEntry{Namespace: e.GetNamespace(), Store: e.GetStore(), Reference: e.GetReference(), Version: e.GetVersion(),
-		Bytes: e.GetBytes(), Tier: e.GetTier(), Users: int(e.GetUsers()), Pinned: e.GetPinned(), Objects: int(e.GetObjects()), Problem: e.GetProblem()}
-}
-
-// problemOf is an error for the operator.
-func problemOf(err error) string {
-	if r, is := errors.AsType[*platform.Refusal](err); is {
-		return r.Error()
-	}
-	return err.Error()
 }

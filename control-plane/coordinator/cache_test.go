@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
@@ -98,7 +99,7 @@ func TestCache(t *testing.T) {
 		for _, tt := range []struct {
 			query  admin.CacheQuery
 			reason string
-			want   []admin.CacheEntry
+			want   []*nodeapi.CacheEntry
 		}{
 			{admin.CacheQuery{Verb: "list", Node: "nowhere"}, "NodeUnknown", nil},
 			{admin.CacheQuery{Verb: "unspecified"}, "QueryMalformed", nil},
@@ -107,16 +108,16 @@ func TestCache(t *testing.T) {
 			{admin.CacheQuery{Verb: "warm", Namespace: "media"}, "QueryMalformed", nil},
 			{admin.CacheQuery{Verb: "warm", Function: "default/none"}, "FunctionUnknown", nil},
 			{admin.CacheQuery{Verb: "warm", Function: "default/fire"}, "VolumesNone", nil},
-			{admin.CacheQuery{Verb: "warm", Node: "edge", Namespace: "media", Reference: "s3://videos/a"}, "", []admin.CacheEntry{{Namespace: "media", Store: "default", Reference: "s3://videos/a"}}},
-			{admin.CacheQuery{Verb: "warm", Node: "edge", Function: "default/chat"}, "", []admin.CacheEntry{
+			{admin.CacheQuery{Verb: "warm", Node: "edge", Namespace: "media", Reference: "s3://videos/a"}, "", []*nodeapi.CacheEntry{{Namespace: "media", Store: "default", Reference: "s3://videos/a"}}},
+			{admin.CacheQuery{Verb: "warm", Node: "edge", Function: "default/chat"}, "", []*nodeapi.CacheEntry{
 				{Namespace: "default", Store: "videos", Reference: "s3://videos/words/"}, {Namespace: "default", Store: "videos", Reference: "s3://videos/sounds/"}}},
-			{admin.CacheQuery{Verb: "drop", Node: "edge", Namespace: "media", Store: "s"}, "", []admin.CacheEntry{{Namespace: "media", Store: "s"}}},
+			{admin.CacheQuery{Verb: "drop", Node: "edge", Namespace: "media", Store: "s"}, "", []*nodeapi.CacheEntry{{Namespace: "media", Store: "s"}}},
 		} {
 			all, err := c.Cache(t.Context(), tt.query)
 			if r, is := errors.AsType[*platform.Refusal](err); tt.reason != "" && (!is || r.Reason != tt.reason) {
 				t.Errorf("%+v: %v", tt.query, err)
 			}
-			if tt.reason == "" && (err != nil || len(all) != 1 || !slices.Equal(all[0].Entries, tt.want)) {
+			if tt.reason == "" && (err != nil || len(all) != 1 || !slices.EqualFunc(all[0].Entries, tt.want, func(a, b *nodeapi.CacheEntry) bool { return proto.Equal(a, b) })) {
 				t.Errorf("%+v: %+v, %v", tt.query, all, err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 // errCache is the exit status after a problem that has been printed.
@@ -102,7 +103,7 @@ func (c *cli) cache(cmd *cobra.Command, q admin.CacheQuery, print func(io.Writer
 		err = errors.Join(print(cmd.OutOrStdout(), nodes), printCacheProblems(cmd.OutOrStdout(), nodes))
 	}
 	if err == nil && slices.ContainsFunc(nodes, func(n admin.CacheNode) bool {
-		return n.Problem != "" || slices.ContainsFunc(n.Entries, func(e admin.CacheEntry) bool { return e.Problem != "" })
+		return n.Problem != "" || slices.ContainsFunc(n.Entries, func(e *nodeapi.CacheEntry) bool { return e.GetProblem() != "" })
 	}) {
 		err = errCache
 	}
@@ -124,18 +125,18 @@ func printCache(out io.Writer, nodes []admin.CacheNode) error {
 	rows := [][]string{}
 	for _, n := range nodes {
 		for _, e := range n.Entries {
-			state := e.Tier
+			state := e.GetTier()
 			switch {
-			case e.Problem != "":
-				state = e.Problem
-			case e.Pinned:
-				state = strings.TrimPrefix(e.Tier+", pinned", ", ")
+			case e.GetProblem() != "":
+				state = e.GetProblem()
+			case e.GetPinned():
+				state = strings.TrimPrefix(e.GetTier()+", pinned", ", ")
 			}
 			kind := "object"
-			if e.Tier == "volume" {
-				kind = fmt.Sprintf("%d %s", e.Objects, plural(e.Objects, "file"))
+			if e.GetTier() == "volume" {
+				kind = fmt.Sprintf("%d %s", e.GetObjects(), plural(int(e.GetObjects()), "file"))
 			}
-			rows = append(rows, []string{n.Node, cmp.Or(e.Namespace, "(shared)"), e.Store, e.Reference, kind, megabytes(e.Bytes), fmt.Sprint(e.Users), state})
+			rows = append(rows, []string{n.Node, cmp.Or(e.GetNamespace(), "(shared)"), e.GetStore(), e.GetReference(), kind, megabytes(e.GetBytes()), fmt.Sprint(e.GetUsers()), state})
 		}
 	}
 	return printTable(out, "Nothing.", rows, "NODE", "NAMESPACE", "STORE", "REFERENCE", "IS", "SIZE", "USERS", "STATE")
@@ -149,15 +150,15 @@ func printUsage(out io.Writer, nodes []admin.CacheNode) error {
 	sums := map[place]sum{}
 	for _, n := range nodes {
 		for _, e := range n.Entries {
-			p := place{n.Node, cmp.Or(e.Namespace, "(shared)"), cmp.Or(e.Tier, "in use")}
+			p := place{n.Node, cmp.Or(e.GetNamespace(), "(shared)"), cmp.Or(e.GetTier(), "in use")}
 			s := sums[p]
 			s.entries++
-			s.bytes += e.Bytes
-			if e.Users > 0 {
-				s.used += e.Bytes
+			s.bytes += e.GetBytes()
+			if e.GetUsers() > 0 {
+				s.used += e.GetBytes()
 			}
-			if e.Pinned {
-				s.pinned += e.Bytes
+			if e.GetPinned() {
+				s.pinned += e.GetBytes()
 			}
 			sums[p] = s
 		}

@@ -7,10 +7,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 func TestCacheText(t *testing.T) {
-	nodes := []admin.CacheNode{{Node: "edge", Entries: []admin.CacheEntry{
+	nodes := []admin.CacheNode{{Node: "edge", Entries: []*nodeapi.CacheEntry{
 		{Namespace: "media", Store: "default", Reference: "s3://models/llama/", Bytes: 5e8, Tier: "volume", Objects: 3, Users: 1, Pinned: true},
 		{Store: "default", Reference: "s3://shared/a", Bytes: 1234567, Tier: "disk"}}},
 		{Node: "cloud", Problem: "CacheBusy: the node works on other calls"}}
