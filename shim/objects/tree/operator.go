@@ -2,11 +2,9 @@ package tree
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
-	"strings"
+	"slices"
 )
 
 const (
@@ -48,20 +46,14 @@ func (s *Set) note(at string, of Prefix, p plan) error {
 
 // List returns the versions that are there. Those of a daemon that noted nothing have no prefix.
 func (s *Set) List() (all []Held, err error) {
-	err = s.each(func(at string) error {
-		pods, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName))
-		if err != nil || strings.HasPrefix(filepath.Base(at), hidden) {
-			return nil // it is being made, or removed
-		}
+	err = s.eachWhole(func(at string, pods []string) error {
 		var h Held
 		if b, err := s.root.ReadFile(filepath.Join(at, aboutName)); err == nil {
 			_ = json.Unmarshal(b, &h) // what cannot be read was not noted
 		}
 		h.At, h.Namespace, h.Pods = at, filepath.Dir(at), len(pods)
-		for _, pod := range pods {
-			if pod.Name() == operator {
-				h.Pinned, h.Pods = true, h.Pods-1
-			}
+		if h.Pinned = slices.Contains(pods, operator); h.Pinned {
+			h.Pods--
 		}
 		all = append(all, h)
 		return nil
@@ -82,11 +74,5 @@ func (s *Set) DropOne(at string) (bool, error) {
 	if err := s.Pin(at, false); err != nil {
 		return false, err
 	}
-	if err := s.root.Remove(filepath.Join(at, pinsName)); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return true, nil // another one was faster
-		}
-		return false, nil // a pod has it
-	}
-	return true, s.remove(at)
+	return s.remove(at)
 }

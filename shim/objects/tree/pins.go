@@ -6,17 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
+	"slices"
 )
 
 // Held are the versions that a pod has: their paths by the volumes' names.
 func (s *Set) Held(pod string) (map[string]string, error) {
 	held := map[string]string{}
-	err := s.each(func(at string) error {
-		names, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName, pod))
-		if errors.Is(err, fs.ErrNotExist) {
+	err := s.eachWhole(func(at string, pods []string) error {
+		if !slices.Contains(pods, pod) {
 			return nil
 		}
+		names, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName, pod))
 		for _, name := range names {
 			held[name.Name()] = s.path(at)
 		}
@@ -39,14 +39,10 @@ func (s *Set) pin(at, pod, volume string) error {
 
 // Sweep takes all versions from the pods that keep does not want.
 func (s *Set) Sweep(keep func(pod string) bool) error {
-	return s.each(func(at string) error {
-		pods, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName))
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	return s.eachWhole(func(at string, pods []string) (err error) {
 		for _, pod := range pods {
-			if pod.Name() != operator && !keep(pod.Name()) {
-				err = errors.Join(err, s.root.RemoveAll(filepath.Join(at, pinsName, pod.Name())))
+			if pod != operator && !keep(pod) {
+				err = errors.Join(err, s.root.RemoveAll(filepath.Join(at, pinsName, pod)))
 			}
 		}
 		return err
@@ -62,37 +58,35 @@ func (s *Set) Release(pod string) error {
 func (s *Set) Drop() (bool, error) {
 	var oldest string
 	var since fs.FileInfo
-	err := s.each(func(at string) error {
-		info, err := s.root.Stat(filepath.Join(at, pinsName))
-		if err != nil || strings.HasPrefix(filepath.Base(at), hidden) {
-			return nil // another process removes it
-		}
-		pods, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName))
+	err := s.eachWhole(func(at string, pods []string) error {
 		// A pod that leaves changes the directory's time.
+		info, err := s.root.Stat(filepath.Join(at, pinsName))
 		if err == nil && len(pods) == 0 && (since == nil || info.ModTime().Before(since.ModTime())) {
 			oldest, since = at, info
 		}
-		return nil
+		return nil // without pins another process removes it
 	})
 	if err != nil || oldest == "" {
 		return false, err
 	}
-	if err := s.root.Remove(filepath.Join(oldest, pinsName)); err != nil {
-		return true, nil // a pod has come
-	}
-	return true, s.remove(oldest)
+	_, err = s.remove(oldest)
+	return true, err // a pod may have come: then there may be another one
 }
 
-// remove removes what is at a path, of which the path is free at once.
-func (s *Set) remove(at string) error {
+// remove removes a version, of which the path is free at once. It is false for one that a pod has.
+func (s *Set) remove(at string) (bool, error) {
+	err := s.root.Remove(filepath.Join(at, pinsName))
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist), nil // then another one was faster
+	}
 	gone := s.hide(at)
-	if err := s.root.Rename(at, gone); err != nil {
-		return fmt.Errorf("removing a volume: %w", err)
+	if err = s.root.Rename(at, gone); err == nil {
+		err = s.root.RemoveAll(gone)
 	}
-	if err := s.root.RemoveAll(gone); err != nil {
-		return fmt.Errorf("removing a volume: %w", err)
+	if err != nil {
+		return true, fmt.Errorf("removing a volume: %w", err)
 	}
-	return nil
+	return true, nil
 }
 
 // hide is a path beside another one that nothing has.

@@ -137,3 +137,21 @@ func (s *Set) each(do func(at string) error) error {
 	}
 	return nil
 }
+
+// eachWhole calls do with the path of each version that is whole, and the pods that have it, the operator among them.
+func (s *Set) eachWhole(do func(at string, pods []string) error) error {
+	return s.each(func(at string) error {
+		pins, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName))
+		if strings.HasPrefix(filepath.Base(at), hidden) || errors.Is(err, fs.ErrNotExist) {
+			return nil // it is being made, or removed
+		}
+		if err != nil {
+			return err
+		}
+		pods := make([]string, len(pins))
+		for i, pin := range pins {
+			pods[i] = pin.Name()
+		}
+		return do(at, pods)
+	})
+}
