@@ -60,17 +60,14 @@ func (s *Share) Take(function string, n int64) bool {
 	return true
 }
 
-// Add takes n for a function's namespace, whatever that may have.
+// Add takes n for a function's namespace, whatever that may have, or gives them back if n is below 0.
 func (s *Share) Add(function string, n int64) {
-	s.used += n
-	s.by[Namespace(function)] += n
-}
-
-// Return gives back n of what was taken for a function's namespace.
-func (s *Share) Return(function string, n int64) {
 	namespace := Namespace(function)
-	s.used -= n
-	if s.by[namespace] -= n; s.by[namespace] == 0 {
+	s.used += n
+	if s.by[namespace] += n; s.by[namespace] == 0 {
 		delete(s.by, namespace)
 	}
 }
+
+// Return gives back n of what was taken for a function's namespace.
+func (s *Share) Return(function string, n int64) { s.Add(function, -n) }
