@@ -18,48 +18,39 @@ var ErrNotHeld = errors.New("the node does not have this version of the object")
 // nobody else.
 func (c *Cache) Held(ctx context.Context, k Key, version, function string) (*Input, error) {
 	r := Request{ID: "held:" + rand.Text(), Function: function, Store: k.Store, Reference: k.Reference, Limit: math.MaxInt64}
+	ref, err := source.ParseReference(k.Reference)
+	if err != nil {
+		return nil, err
+	}
 	from, err := c.Sources(function, k.Store)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
-	if o := c.held(k); !c.known(o, from) || !o.is(version, from) {
+	o := c.held(k)
+	if !c.known(o, from) || !o.is(version, from) || !o.prolong() {
 		c.unlock()
 		return nil, ErrNotHeld
 	}
 	if err := c.room(function); err != nil {
-		c.mu.Unlock()
+		c.unlock()
 		return nil, err
 	}
 	i := c.start(ctx, r, func(ctx context.Context, i *Input) error {
-		ref, err := source.ParseReference(k.Reference)
-		if err == nil {
-			i.from = from
-			err = c.join(i, k, ref.Bucket, version)
-		}
-		if err != nil {
+		if _, err := c.verdict(i); err != nil {
 			return err
 		}
 		return i.follow(ctx, ref)
 	})
-	c.mu.Unlock()
+	i.key, i.from, i.rule = k, from, c.Rule(k.Store, ref.Bucket)
+	i.refused = ErrNotHeld
+	if o.suits(i) {
+		if err := c.pin(i, o, false); !buffer.IsFull(err) { // else where it is fetched to there may be room
+			i.refused = err
+		}
+	}
+	c.unlock()
 	return i.found()
-}
-
-// join gives an input a pin on what is held, if that is of the version.
-func (c *Cache) join(i *Input, k Key, bucket, version string) error {
-	i.key, i.rule = k, c.Rule(k.Store, bucket)
-	c.mu.Lock()
-	defer c.unlock()
-	o := c.held(k)
-	if !c.known(o, i.from) || !o.is(version, i.from) || !o.suits(i) || !o.prolong() {
-		return ErrNotHeld
-	}
-	err := c.pin(i, o, false)
-	if buffer.IsFull(err) { // where it is fetched to there may be room
-		return ErrNotHeld
-	}
-	return err
 }
 
 // is tells whether an object can be had, and is of a version. The caller holds the cache's lock.
