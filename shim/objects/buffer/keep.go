@@ -70,11 +70,7 @@ func (b *Buffer) Keep(e *Entry) (tier string, kept bool) {
 	if e.outside {
 		return OutsideTier, true
 	}
-	u := b.functions[e.function]
-	t.share.Return(e.function, e.whole.room)
-	t.entries--
-	u.bytes -= e.whole.room
-	b.countEntries(e.function, u, -1)
+	b.charge(e.function, t, -e.whole.room, -1)
 	e.kept = true
 	t.kept += e.whole.room
 	t.keptEntries++
@@ -101,11 +97,8 @@ func (b *Buffer) Use(e *Entry, function string) error {
 	}
 	t.kept -= room
 	t.keptEntries--
-	t.share.Add(function, room)
-	t.entries++
-	u.bytes += room
 	b.functions[function] = u
-	b.countEntries(function, u, 1)
+	b.charge(function, t, room, 1)
 	e.function, e.kept = function, false
 	return nil
 }

@@ -175,8 +175,7 @@ func (b *Buffer) reserve(e *Entry, t *tier, has, need, want int64) (room, short 
 	if room, err = b.fit(e.function, u, t, has, need, want); err != nil {
 		return 0, 0, err
 	}
-	t.share.Add(e.function, room)
-	u.bytes += room
+	b.charge(e.function, t, room, 0)
 	short = max(0, t.over())
 	t.owed += short
 	return room, short, nil
@@ -213,11 +212,16 @@ func (b *Buffer) giveBack(e *Entry, t *tier, room int64, entries int) {
 		t.keptEntries -= entries
 		return
 	}
-	t.share.Return(e.function, room)
-	t.entries -= entries
-	if u := b.functions[e.function]; u != nil {
-		u.bytes -= room
-		b.countEntries(e.function, u, -entries)
+	b.charge(e.function, t, -room, -entries)
+}
+
+// charge has a function have more of a tier, or less. The caller holds the lock.
+func (b *Buffer) charge(function string, t *tier, room int64, entries int) {
+	t.share.Add(function, room)
+	t.entries += entries
+	if u := b.functions[function]; u != nil {
+		u.bytes += room
+		b.countEntries(function, u, entries)
 	}
 }
 
