@@ -23,28 +23,32 @@ type waiting struct {
 	end  context.CancelFunc
 }
 
-// withoutInput says why a job's sandbox has no place for its input, nil if it has. What the
-// cause is, is for the log: it tells of the node.
-func withoutInput(ctx context.Context, id string, d *nodeapi.DescribeResponse, missed *lapse) error {
+// without says why a container is not to be made that is not to start without something, nil if that has a way into
+// its sandbox. What the cause is, is for the log: it tells of the node.
+func without(ctx context.Context, what, id string, d *nodeapi.DescribeResponse, missed *lapse) error {
 	why := "the node's daemon does not know it"
 	switch {
 	case missed != nil:
 		log.G(ctx).WithError(missed.cause).WithField("sandbox", id).WithField("reason", missed.reason).Error(
-			"a job's sandbox is not made",
+			"a container is not made that needs " + what,
 		)
-		why = missed.reason
+		if why = missed.reason; why == volumesMissing {
+			why = whyNot(missed.cause)
+		}
 	case d != nil:
 		return nil
 	}
-	return fmt.Errorf("%w: the job's input has no way into its sandbox: %s", errdefs.ErrFailedPrecondition, why)
+	return fmt.Errorf("%w: %s: %s", errdefs.ErrFailedPrecondition, what, why)
 }
 
-func (s *Service) expectInput(id string, pod *nodeapi.Pod) {
+// expectInput returns what ends when the wait is not wanted any more.
+func (s *Service) expectInput(id string, pod *nodeapi.Pod) (over context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &waiting{pod: pod}
 	w.over, w.end = context.WithCancel(context.Background())
 	s.jobs[id] = w
+	return w.over
 }
 
 // endWait ends the wait for a job's input, also one that has not begun.

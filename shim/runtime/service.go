@@ -93,17 +93,13 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 	if unreadable == nil {
 		description, missed = s.prepare(ctx, r, b)
 	}
-	if v := b.facts.Volumes; v != nil && !v.StartLate && r.Checkpoint == "" {
-		if err := withoutVolumes(ctx, r.ID, description, missed); err != nil {
+	if what := b.facts.Demands(); what != "" && r.Checkpoint == "" {
+		if err := without(ctx, what, r.ID, description, missed); err != nil {
 			s.gone(r.ID)
 			return nil, errgrpc.ToGRPC(err)
 		}
 	}
 	if b.facts.AwaitsInput && r.Checkpoint == "" {
-		if err := withoutInput(ctx, r.ID, description, missed); err != nil {
-			s.gone(r.ID)
-			return nil, errgrpc.ToGRPC(err)
-		}
 		s.expectInput(r.ID, b.facts.Pod)
 	}
 	t := newTrace(description, r.ID, s.version)

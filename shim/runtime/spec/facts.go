@@ -43,6 +43,17 @@ type Facts struct {
 	Volumes *Volumes
 }
 
+// Demands is what the container is not to be made without, in words; empty: nothing.
+func (f Facts) Demands() string {
+	switch {
+	case f.Volumes != nil && !f.Volumes.StartLate:
+		return "the container's volumes"
+	case f.AwaitsInput:
+		return "the job's input"
+	}
+	return ""
+}
+
 // Volumes are what a container's annotations say of its volumes.
 type Volumes struct {
 	// Namespace is the container's own, which no other one's volumes are mounted in.
