@@ -4,6 +4,7 @@ package pass
 
 import (
 	"crypto/ed25519"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -74,9 +75,5 @@ func (t *Teller) Tell(tenants map[string][]string, now time.Time) {
 			t.told[node] = told{next, at}
 		} // else it is told when it is back
 	}
-	for node := range t.told {
-		if connected[node] == nil {
-			delete(t.told, node)
-		}
-	}
+	maps.DeleteFunc(t.told, func(node string, _ told) bool { return connected[node] == nil })
 }

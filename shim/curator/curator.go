@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/objects"
@@ -55,13 +57,13 @@ type Curator struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	mu     sync.Mutex
-	calls  sync.WaitGroup
-	places chan struct{}
+	calls  errgroup.Group // without errors
 }
 
 // New returns a curator, which has to be closed.
 func New(o *objects.Cache, v Volumes, log *slog.Logger) *Curator {
-	c := &Curator{objects: o, volumes: v, log: log, places: make(chan struct{}, callsMost)}
+	c := &Curator{objects: o, volumes: v, log: log}
+	c.calls.SetLimit(callsMost)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -71,24 +73,17 @@ func (c *Curator) Close() {
 	c.mu.Lock()
 	c.cancel()
 	c.mu.Unlock()
-	c.calls.Wait()
+	_ = c.calls.Wait()
 }
 
 // Call does what a call says and answers later, from another goroutine, in one part or more.
 func (c *Curator) Call(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case c.places <- struct{}{}:
-	default:
-		answer(&nodeapi.CacheAnswer{Id: m.GetId(), Refused: refused(errBusy)})
-		return
-	}
 	if c.ctx.Err() != nil {
 		return // the connection is about to end
 	}
-	c.calls.Go(func() {
-		defer func() { <-c.places }()
+	if !c.calls.TryGo(func() error {
 		ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 		defer cancel()
 		entries, err := c.do(ctx, m)
@@ -104,7 +99,10 @@ func (c *Curator) Call(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) 
 			last.Refused = refused(err)
 		}
 		answer(last)
-	})
+		return nil
+	}) {
+		answer(&nodeapi.CacheAnswer{Id: m.GetId(), Refused: refused(errBusy)})
+	}
 }
 
 func refused(err error) *nodeapi.Refused {

@@ -3,6 +3,7 @@ package nodeapi
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 )
 
 // directoryNameLimit is the longest name that a directory can have, in bytes.
@@ -15,6 +16,15 @@ const NamespaceAnnotation = "io.kubernetes.cri.sandbox-namespace"
 // SandboxID is the id of the pod's sandbox, as the control plane has it, and as the kubelet names
 // the directories of pods' logs.
 func (p *Pod) SandboxID() string { return p.GetNamespace() + "_" + p.GetName() + "_" + p.GetUid() }
+
+// List is the volumes as their annotation has them.
+func (v *Volumes) List() string {
+	var list []string
+	for _, one := range v.GetVolumes() {
+		list = append(list, one.GetName()+"="+one.GetPrefix())
+	}
+	return strings.Join(list, ",")
+}
 
 // SandboxDirectory is the name of the directories of a sandbox's own. Only an id that is longer
 // than names may be has another.

@@ -117,13 +117,9 @@ func (l *Local) beginVolumes(m *nodeapi.StartInstance) map[string]string {
 		return map[string]string{}
 	}
 	l.config.Volumes.Begin(v)
-	var list []string
-	for _, one := range v.GetVolumes() {
-		list = append(list, one.GetName()+"="+one.GetPrefix())
-	}
 	namespace, _, _ := strings.Cut(m.GetFunction().GetName(), "/")
 	annotations := map[string]string{
-		filterapi.AnnotationVolumes: strings.Join(list, ","), nodeapi.NamespaceAnnotation: namespace,
+		filterapi.AnnotationVolumes: v.List(), nodeapi.NamespaceAnnotation: namespace,
 	}
 	if v.GetStartLate() {
 		annotations[filterapi.AnnotationVolumesLate] = filterapi.LateStart

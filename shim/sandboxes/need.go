@@ -102,11 +102,7 @@ type needs struct {
 
 // await returns when the program may start.
 func (n *needs) await(ctx context.Context) (err error) {
-	defer func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.failure = err
-	}()
+	defer func() { n.note(err) }()
 	for _, need := range n.all {
 		if need.Wait == WaitNo || need.Await == nil {
 			continue
@@ -120,11 +116,7 @@ func (n *needs) await(ctx context.Context) (err error) {
 
 // volumes returns the mounts that a container is created with besides those that are described.
 func (n *needs) volumes(ctx context.Context) (all []*nodeapi.Mount, err error) {
-	defer func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.failure = err
-	}()
+	defer func() { n.note(err) }()
 	for _, need := range n.all {
 		if need.Volumes == nil {
 			continue
@@ -136,6 +128,12 @@ func (n *needs) volumes(ctx context.Context) (all []*nodeapi.Mount, err error) {
 		all = append(all, mounts...)
 	}
 	return all, nil
+}
+
+func (n *needs) note(failure error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failure = failure
 }
 
 // failed is why the program was not to start, nil if nothing is known against it.

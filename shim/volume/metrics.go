@@ -81,10 +81,8 @@ func (t *try) tell(ctx context.Context, v *volume, err error) {
 	_, span := tracer.Start(ctx, tracing.Volume, trace.WithTimestamp(t.began), trace.WithAttributes(
 		tracing.VolumeName.String(v.Name), tracing.InputScheme.String(v.Prefix.Scheme)))
 	ended := time.Now()
-	select {
-	case <-t.done:
+	if t.over() {
 		ended = t.ended
-	default:
 	}
 	if err != nil {
 		span.SetStatus(codes.Error, problem.Of(err).Title)

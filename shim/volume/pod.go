@@ -77,15 +77,8 @@ func (p *pod) end() { p.stop() }
 func (p *pod) bring(v *volume) *try {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.try != nil {
-		select {
-		case <-v.try.done:
-			if v.try.err == nil {
-				return v.try
-			}
-		default:
-			return v.try
-		}
+	if v.try != nil && (!v.try.over() || v.try.err == nil) {
+		return v.try
 	}
 	t := &try{began: time.Now(), done: make(chan struct{})}
 	v.try = t
@@ -154,13 +147,20 @@ func (p *pod) mounts(ctx context.Context) (mounts []*nodeapi.Mount, err error) {
 
 // now is what has become of a try.
 func (t *try) now(v *volume, wait time.Duration) (path string, err error) {
-	select {
-	case <-t.done:
-		return t.path, ofVolume(t.err)
-	default:
+	if !t.over() {
 		return "", problem.New(http.StatusGatewayTimeout, "VolumeLate", filterapi.AnnotationVolumesWait, fmt.Sprintf(
 			"volume %s is not there after %s, which %s allows; the node goes on fetching %s",
 			v.Name, wait, filterapi.AnnotationVolumesWait, v.Prefix))
+	}
+	return t.path, ofVolume(t.err)
+}
+
+func (t *try) over() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -136,11 +135,7 @@ func parse(m *nodeapi.Volumes) ([]reference.Volume, error) {
 	if r := m.GetRefused(); r != nil {
 		return nil, problem.New(int(r.GetStatus()), problem.Reason(r.GetReason()), r.GetField(), r.GetMessage())
 	}
-	var list []string
-	for _, v := range m.GetVolumes() {
-		list = append(list, v.GetName()+"="+v.GetPrefix())
-	}
-	volumes, err := reference.ParseVolumes(strings.Join(list, ","))
+	volumes, err := reference.ParseVolumes(m.List())
 	if err != nil {
 		return nil, source.Because(problem.New(http.StatusBadGateway, "VolumesUnknown", "",
 			"the node's daemon does not know this kind of volume; it is older than the control plane"), err)
