@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -81,12 +80,11 @@ func (s *Survey) tellSites(connected map[string]*nodeapi.Register, now time.Time
 
 // digest tells lists of members apart, by their names.
 func digest(members []*nodeapi.Neighbour) string {
-	var names strings.Builder
+	names := sha256.New()
 	for _, m := range members {
-		names.WriteString(m.GetNode() + "\n")
+		names.Write([]byte(m.GetNode() + "\n"))
 	}
-	sum := sha256.Sum256([]byte(names.String()))
-	return hex.EncodeToString(sum[:digestBytes])
+	return hex.EncodeToString(names.Sum(nil)[:digestBytes])
 }
 
 // leaders are those that lead a node's site, and the sites of the nodes that it probes and that are near. It is to

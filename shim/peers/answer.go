@@ -99,7 +99,7 @@ func (a *answer) send(c Copy) (said string, err error) {
 // block sends a block.
 func (a *answer) block(content *io.SectionReader, sum digest.Sum) error {
 	a.hurry()
-	_ = writeHead(a.out, frameBlock, len(sum)+int(content.Size())) // an error of out stays
+	_, _ = a.out.Write(head(frameBlock, len(sum)+int(content.Size()))) // an error of out stays
 	_, _ = a.out.Write(sum[:])
 	n, err := io.Copy(a.out, content)
 	a.p.metrics.served.Add(float64(n))
@@ -123,9 +123,8 @@ func (a *answer) end(err error) (said string) {
 
 func (a *answer) frame(kind byte, body []byte) error {
 	a.hurry()
-	if err := writeFrame(a.out, kind, body); err != nil {
-		return err
-	}
+	_, _ = a.out.Write(head(kind, len(body))) // an error of out stays
+	_, _ = a.out.Write(body)
 	return a.flush()
 }
 

@@ -36,27 +36,16 @@ var sizes = map[byte][2]int{
 	frameDigest: {sumSize, sumSize}, frameBlock: {sumSize + 1, frameBlockMost},
 }
 
-// writeHead writes the head of a frame with n bytes.
-func writeHead(w io.Writer, kind byte, n int) error {
-	_, err := w.Write(binary.BigEndian.AppendUint32([]byte{kind}, uint32(n)))
-	return err
-}
-
-func writeFrame(w io.Writer, kind byte, body []byte) error {
-	if err := writeHead(w, kind, len(body)); err != nil || len(body) == 0 {
-		return err
-	}
-	_, err := w.Write(body)
-	return err
-}
+// head is that of a frame with n bytes.
+func head(kind byte, n int) []byte { return binary.BigEndian.AppendUint32([]byte{kind}, uint32(n)) }
 
 // readHead reads the head of a frame of which exactly n bytes follow.
 func readHead(r io.Reader) (kind byte, n int, err error) {
-	var head [headSize]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+	var raw [headSize]byte
+	if _, err := io.ReadFull(r, raw[:]); err != nil {
 		return 0, 0, err
 	}
-	kind, size := head[0], binary.BigEndian.Uint32(head[1:])
+	kind, size := raw[0], binary.BigEndian.Uint32(raw[1:])
 	if most, known := sizes[kind]; !known || size < uint32(most[0]) || size > uint32(most[1]) {
 		return 0, 0, fmt.Errorf("a peer answers with a frame %q of %d bytes", kind, size)
 	}

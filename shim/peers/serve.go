@@ -87,12 +87,13 @@ func (a *answer) serve(r *http.Request) (said string, err error) {
 // enter takes a place for a node's question for a namespace, until leave is called; it is nil if there is none.
 func (p *Peers) enter(node, namespace string) (leave func()) {
 	back, _ := p.namespaces.Try(namespace, "questions")
+	if back == nil {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if back == nil || p.asking[node] >= answersEach {
-		if back != nil {
-			back()
-		}
+	if p.asking[node] >= answersEach {
+		back()
 		return nil
 	}
 	p.asking[node]++

@@ -1,7 +1,6 @@
 package peers
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -54,9 +53,7 @@ func FuzzQuestion(f *testing.F) {
 func FuzzAnswer(f *testing.F) {
 	object := `{"size":5,"version":"v"}`
 	frame := func(kind byte, body string) string {
-		var b bytes.Buffer
-		_ = writeFrame(&b, kind, []byte(body))
-		return b.String()
+		return string(append(head(kind, len(body)), body...))
 	}
 	of := digest.OfBlock([]byte("hello"))
 	sum := string(of[:])

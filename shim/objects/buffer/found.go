@@ -48,13 +48,11 @@ func (b *Buffer) Found() (all []Found) {
 	return all
 }
 
-// Discard removes what is found.
-func (b *Buffer) Discard(f Found) { f.tier.Medium.(*Files).remove(f.id) }
-
-// remove removes what has a name of an entry's. What cannot be removed now is swept by the next OpenFiles.
-func (f *Files) remove(id string) {
-	_ = f.root.Remove(id + noteSuffix) // first: without it the rest is swept
-	_ = f.root.Remove(id)
+// Discard removes what is found. What cannot be removed now is swept by the next OpenFiles.
+func (b *Buffer) Discard(f Found) {
+	root := f.tier.Medium.(*Files).root
+	_ = root.Remove(f.id + noteSuffix) // first: without it the rest is swept
+	_ = root.Remove(f.id)
 }
 
 // Adopt makes a complete and kept entry of what is found, which the caller owns. It returns the tier, as Keep does.
