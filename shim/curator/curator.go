@@ -167,6 +167,9 @@ func (c *Curator) versions(m *nodeapi.CacheCall) (entries []*nodeapi.CacheEntry,
 		}
 		e := &nodeapi.CacheEntry{Namespace: text(h.Namespace), Store: text(h.Store), Reference: text(h.Prefix), Version: text(h.At[len(h.Namespace)+1:]),
 			Bytes: h.Bytes, Users: int32(h.Pods), Pinned: h.Pinned, Objects: int32(h.Objects), Tier: "volume"}
+		if h.Damaged {
+			e.Problem = "a file of the volume is damaged; its pods keep it, the next pod gets another one"
+		}
 		switch m.GetVerb() {
 		case nodeapi.CacheVerb_CACHE_VERB_PIN, nodeapi.CacheVerb_CACHE_VERB_UNPIN:
 			e.Pinned = m.GetVerb() == nodeapi.CacheVerb_CACHE_VERB_PIN

@@ -150,7 +150,13 @@ func (c *Cache) verify(ctx context.Context, o *object, rest time.Duration) (dama
 // damaged lets go of an object that is not what it was: whoever comes has it fetched. The caller holds the lock.
 func (c *Cache) damaged(o *object) {
 	c.Metrics.Evicted(EvictedDamage)
-	c.superseded(o)
+	o.damaged = true
+	if file := o.entry.Named(); file != nil && c.Damaged != nil {
+		c.broken = append(c.broken, file)
+	}
+	if c.held(o.key) == o {
+		c.superseded(o)
+	}
 }
 
 // note has an object outlive the daemon. ended: nothing changes any more.

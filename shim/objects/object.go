@@ -77,6 +77,8 @@ type object struct {
 	sums              []byte
 	checked, checking bool
 	looked            time.Time
+	// damaged: its content is not what it was. Nobody finds it any more.
+	damaged bool
 	// pinned: the operator has it stay, and the order has a pin for that.
 	pinned bool
 }

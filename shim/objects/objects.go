@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -87,6 +88,8 @@ type Config struct {
 	// there were any; nil: nothing uses any. Spared: these files leave a part of the disk free.
 	Drop   func() (bool, error)
 	Spared bool
+	// Damaged is told of a file with names outside of the buffer whose content is not what it was; nil: nobody is.
+	Damaged func(file os.FileInfo)
 	// Inherit has the buffer find what the node's other daemon has left, and tells whether it is still to end; nil:
 	// there is none.
 	Inherit func() (again bool)
@@ -116,10 +119,11 @@ type Cache struct {
 	orders map[place]*order
 	kept   int          // objects that nobody uses
 	pinned map[Key]bool // what the operator has stay, in each version
-	// dead, past and idle are what unlock has to see to.
-	dead []*buffer.Entry
-	past []*buffer.Entry // in use, and found by nobody any more
-	idle []use
+	// broken, dead, past and idle are what unlock has to see to.
+	broken []os.FileInfo // for Damaged
+	dead   []*buffer.Entry
+	past   []*buffer.Entry // in use, and found by nobody any more
+	idle   []use
 
 	fresh chan *object // those that are kept for the first time
 }

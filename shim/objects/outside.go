@@ -10,6 +10,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -72,6 +73,19 @@ func (c *Cache) unnamed() {
 // Place waits for the input, and has it appear below root, which is on the buffer's disk, for everybody to read: as
 // another name of its file, or of a copy where that cannot be, such as of one in memory.
 func (i *Input) Place(ctx context.Context, root *os.Root, name string) error {
+	if err := i.place(ctx, root, name); err != nil {
+		return err
+	}
+	i.cache.mu.Lock()
+	defer i.cache.mu.Unlock()
+	if !i.object.damaged { // else Damaged may not have seen the name
+		return nil
+	}
+	ref, _ := source.ParseReference(i.request.Reference) // it has an object
+	return source.Changed(i.request.Store, ref)
+}
+
+func (i *Input) place(ctx context.Context, root *os.Root, name string) error {
 	if err := i.Wait(ctx); err != nil {
 		return err
 	}

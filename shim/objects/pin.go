@@ -172,9 +172,12 @@ func (c *Cache) drop(o *object) {
 
 // unlock gives back the lock, and does what must not be done with it: an entry's own lock comes first.
 func (c *Cache) unlock() {
-	dead, past, idle := c.dead, c.past, c.idle
-	c.dead, c.past, c.idle = nil, nil, nil
+	broken, dead, past, idle := c.broken, c.dead, c.past, c.idle
+	c.broken, c.dead, c.past, c.idle = nil, nil, nil, nil
 	c.mu.Unlock()
+	for _, file := range broken { // as long as its entry has it, no other file is taken for it
+		c.Damaged(file)
+	}
 	for _, entry := range past {
 		entry.Forgo()
 	}

@@ -2,6 +2,9 @@ package volume
 
 import (
 	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects/tree"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -60,6 +64,24 @@ func (m *metrics) waited(since time.Time, missing error) {
 		reason = problem.Of(missing).Title
 	}
 	m.wait.WithLabelValues(reason).Observe(time.Since(since).Seconds())
+}
+
+// Damaged returns what is told of damaged files: mark has the versions that have one be made again for the next pod.
+func Damaged(mark func(os.FileInfo) ([]tree.Held, error), r prometheus.Registerer, log *slog.Logger) func(os.FileInfo) {
+	total := prometheus.NewCounter(prometheus.CounterOpts{Name: "headstart_volumes_damaged_total",
+		Help: "Versions of volumes in which a file was found damaged."})
+	r.MustRegister(total)
+	return func(file os.FileInfo) {
+		all, err := mark(file)
+		for _, h := range all {
+			total.Inc()
+			log.Error("a volume has a damaged file: pods that have the volume keep it, the next pod gets another one",
+				"namespace", h.Namespace, "store", h.Store, "prefix", h.Prefix, "version", filepath.Base(h.At), "pods", h.Pods)
+		}
+		if err != nil {
+			log.Error("a damaged file may stay in volumes", "error", err)
+		}
+	}
 }
 
 func (t *try) took() time.Duration { return t.ended.Sub(t.began) }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
@@ -175,6 +176,67 @@ func TestARemovedVolumeIsMadeOfWhatIsKept(t *testing.T) {
 	}
 	if n := fetches.Load(); n != 1 {
 		t.Errorf("%d fetches", n)
+	}
+}
+
+// known is a store of which digests are computed.
+type known struct{ *sourcetest.Memory }
+
+func (known) Identity() string { return "known" }
+
+// A file that is damaged under pods that have it is fetched again for the next pod, and the operator is told once.
+func TestADamagedFileOfAVolume(t *testing.T) {
+	m := &sourcetest.Memory{}
+	m.Put(ref("a"), "", []byte("content"))
+	m.Put(ref("b"), "", []byte("other"))
+	var versions *tree.Set
+	var log bytes.Buffer
+	metrics := prometheus.NewRegistry()
+	told := volume.Damaged(func(file os.FileInfo) ([]tree.Held, error) { return versions.Damaged(file) },
+		metrics, slog.New(slog.NewTextHandler(&log, nil)))
+	dir := filepath.Join(t.TempDir(), "volumes")
+	var p *volume.Placed
+	p, versions = placed(t, dir, known{m}, objects.Config{Damaged: told})
+	of := tree.Prefix{Namespace: "media", Store: "default", Prefix: ref("")}
+	reads := func(pod, want string) string {
+		t.Helper()
+		at, _, err := versions.Version(t.Context(), of, pod, "models")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(at, "a")); err != nil || string(got) != want {
+			t.Errorf("%s has %q, %v", pod, got, err)
+		}
+		return at
+	}
+	old := reads("one", "content")
+	notes := func() int {
+		all, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "buffer", "*.note"))
+		return len(all)
+	}
+	for notes() < 2 && t.Context().Err() == nil { // until the digests are there
+		time.Sleep(time.Millisecond) // polls
+	}
+	if err := errors.Join(os.Chmod(old+"/a", 0o600), os.WriteFile(old+"/a", []byte("CONTENT"), 0), os.Chmod(old+"/a", 0o444)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := p.Cache.Verify(t.Context(), func(objects.Key) bool { return true }); err != nil {
+			t.Error(err)
+		}
+	}
+	if at := reads("two", "content"); at == old || reads("three", "content") != at {
+		t.Error("the next pods have the damaged version")
+	}
+	if got, err := os.ReadFile(filepath.Join(old, "a")); err != nil || string(got) != "CONTENT" {
+		t.Errorf("the first pod reads %q, %v", got, err)
+	}
+	if n := strings.Count(log.String(), "has a damaged file"); n != 1 {
+		t.Errorf("told %d times: %s", n, log.String())
+	}
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader("# HELP headstart_volumes_damaged_total Versions of volumes "+
+		"in which a file was found damaged.\n# TYPE headstart_volumes_damaged_total counter\nheadstart_volumes_damaged_total 1\n")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -111,6 +111,7 @@ func run(ctx context.Context, c config) (err error) {
 		cached.Inherit = kept.Inherit
 	}
 	cached.Drop, cached.Spared = versions.Drop, c.platform == platformKubernetes
+	cached.Damaged = volume.Damaged(versions.Damaged, registry, log)
 	fetches := objects.New(cached)
 	own.Cache, placed.Cache = fetches, fetches
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()

@@ -65,21 +65,25 @@ func (e *Entry) Place(dir *os.Root, name string) (bool, error) {
 
 // Outside tells whether the entry's room is not the buffer's, and whether its file has names outside.
 func (e *Entry) Outside() (outside, named bool) {
-	if !e.outside {
-		return false, false
-	}
+	return e.outside, e.outside && e.Named() != nil
+}
+
+// Named is the entry's file, if that has names outside of the buffer; nil: it has none.
+func (e *Entry) Named() os.FileInfo {
 	e.buffer.mu.Lock()
 	f, ok := e.whole.content.(*file)
 	e.buffer.mu.Unlock()
 	if !ok {
-		return true, false
+		return nil
 	}
 	info, err := f.file.Stat()
 	if err != nil {
-		return true, false
+		return nil
 	}
-	system, ok := info.Sys().(*syscall.Stat_t)
-	return true, ok && system.Nlink > 1
+	if system, ok := info.Sys().(*syscall.Stat_t); !ok || system.Nlink < 2 {
+		return nil
+	}
+	return info
 }
 
 // leave gives up the file, which stays under its other names.

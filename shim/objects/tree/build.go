@@ -51,8 +51,11 @@ func (s *Set) version(ctx context.Context, of Prefix, pod, volume string) (at st
 	if err != nil {
 		return "", false, err
 	}
-	at = filepath.Join(of.Namespace, p.id)
+	at = s.at(of.Namespace, p.id)
 	take := func() error {
+		if s.isDamaged(at) { // since a moment ago
+			return ErrChanged
+		}
 		if pod != "" {
 			return s.pin(at, pod, volume)
 		}
@@ -80,6 +83,10 @@ type flight struct {
 func (s *Set) made(ctx context.Context, at string, of Prefix, p plan) error {
 	s.mu.Lock()
 	f := s.flights[at]
+	if _, err := s.root.Stat(at); f == nil && err == nil { // it got its name just now
+		s.mu.Unlock()
+		return nil
+	}
 	if f == nil {
 		f = &flight{done: make(chan struct{})}
 		var work context.Context
@@ -144,7 +151,11 @@ func (s *Set) make(ctx context.Context, at string, of Prefix, p plan) (err error
 	if err := s.fill(ctx, files, of, p); err != nil {
 		return err
 	}
-	err = s.root.Rename(work, at)
+	s.mu.Lock()
+	if err = ErrChanged; !s.isDamaged(work) {
+		err = s.root.Rename(work, at)
+	}
+	s.mu.Unlock()
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrExist) { // the node's other daemon was faster
 		return s.root.RemoveAll(work)
 	}

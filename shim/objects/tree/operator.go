@@ -26,6 +26,8 @@ type Held struct {
 	// Pods are those that have it.
 	Pods   int  `json:"-"`
 	Pinned bool `json:"-"`
+	// Damaged: a file is not what its object was. No other pod gets it.
+	Damaged bool `json:"-"`
 }
 
 // note writes down what a version is of.
@@ -47,18 +49,22 @@ func (s *Set) note(at string, of Prefix, p plan) error {
 // List returns the versions that are there. Those of a daemon that noted nothing have no prefix.
 func (s *Set) List() (all []Held, err error) {
 	err = s.eachWhole(func(at string, pods []string) error {
-		var h Held
-		if b, err := s.root.ReadFile(filepath.Join(at, aboutName)); err == nil {
-			_ = json.Unmarshal(b, &h) // what cannot be read was not noted
-		}
-		h.At, h.Namespace, h.Pods = at, filepath.Dir(at), len(pods)
-		if h.Pinned = slices.Contains(pods, operator); h.Pinned {
-			h.Pods--
-		}
-		all = append(all, h)
+		all = append(all, s.about(at, pods))
 		return nil
 	})
 	return all, err
+}
+
+// about is what is known of a version that pods have, the operator perhaps among them.
+func (s *Set) about(at string, pods []string) (h Held) {
+	if b, err := s.root.ReadFile(filepath.Join(at, aboutName)); err == nil {
+		_ = json.Unmarshal(b, &h) // what cannot be read was not noted
+	}
+	h.At, h.Namespace, h.Pods, h.Damaged = at, filepath.Dir(at), len(pods), s.isDamaged(at)
+	if h.Pinned = slices.Contains(pods, operator); h.Pinned {
+		h.Pods--
+	}
+	return h
 }
 
 // Pin has a version stay while no pod has it, also over restarts of the daemon; stay is false to unpin it.

@@ -141,17 +141,22 @@ func (s *Set) each(do func(at string) error) error {
 // eachWhole calls do with the path of each version that is whole, and the pods that have it, the operator among them.
 func (s *Set) eachWhole(do func(at string, pods []string) error) error {
 	return s.each(func(at string) error {
-		pins, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName))
+		pods, err := s.pods(at)
 		if strings.HasPrefix(filepath.Base(at), hidden) || errors.Is(err, fs.ErrNotExist) {
 			return nil // it is being made, or removed
 		}
 		if err != nil {
 			return err
 		}
-		pods := make([]string, len(pins))
-		for i, pin := range pins {
-			pods[i] = pin.Name()
-		}
 		return do(at, pods)
 	})
+}
+
+// pods are those that have a version, the operator perhaps among them.
+func (s *Set) pods(at string) (pods []string, err error) {
+	pins, err := fs.ReadDir(s.root.FS(), filepath.Join(at, pinsName))
+	for _, pin := range pins {
+		pods = append(pods, pin.Name())
+	}
+	return pods, err
 }
