@@ -137,9 +137,6 @@ func (c *Curator) do(ctx context.Context, m *nodeapi.CacheCall) ([]*nodeapi.Cach
 	default:
 		return nil, problem.New(http.StatusNotImplemented, "CacheVerbUnknown", "", "the node's daemon is older than the control plane")
 	}
-	if errors.Is(err, objects.ErrTooManyPinned) {
-		err = problem.New(http.StatusTooManyRequests, "CachePinsFull", "", "the node has as many pinned objects as it takes; unpin some")
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +169,10 @@ func (c *Curator) versions(m *nodeapi.CacheCall) (entries []*nodeapi.CacheEntry,
 		}
 		switch m.GetVerb() {
 		case nodeapi.CacheVerb_CACHE_VERB_PIN, nodeapi.CacheVerb_CACHE_VERB_UNPIN:
-			e.Pinned = m.GetVerb() == nodeapi.CacheVerb_CACHE_VERB_PIN
-			err = c.volumes.Pin(h.At, e.Pinned)
+			stay := m.GetVerb() == nodeapi.CacheVerb_CACHE_VERB_PIN
+			if err = c.volumes.Pin(h.At, stay); err == nil {
+				e.Pinned = stay
+			}
 		case nodeapi.CacheVerb_CACHE_VERB_DROP:
 			var dropped bool
 			if dropped, err = c.volumes.DropOne(h.At); !dropped {

@@ -3,15 +3,19 @@ package objects
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
+	"net/http"
 	"slices"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// pinnedMost is how many objects an operator can pin: half of those that are kept.
-const pinnedMost = keptMost / 2
-
-// ErrTooManyPinned says that no more objects can be pinned.
-var ErrTooManyPinned = errors.New("the node has as many pinned objects as it takes")
+const (
+	// pinnedShare is the divisor for what an operator can pin of a tier's room: half. Inputs cannot use it.
+	pinnedShare = 2
+	// pinnedMost is how many objects that can be.
+	pinnedMost = keptMost / pinnedShare
+)
 
 // Held is an object that the node has, for its operator.
 type Held struct {
@@ -35,19 +39,55 @@ func (c *Cache) List(fits func(Key) bool) []Held {
 	return c.those(fits, func(*object) {})
 }
 
-// Pin keeps objects that the node has, in this version and in those that replace it, until Unpin, Remove, or the end of
-// the process.
-func (c *Cache) Pin(fits func(Key) bool) (all []Held, err error) {
+// Pin keeps objects that the node has, in this version and in those that replace it as long as these fit, until Unpin,
+// Remove, or the end of the process. The error is CachePinsFull if one of them is too much; then none is pinned.
+func (c *Cache) Pin(fits func(Key) bool) ([]Held, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var found []*object
+	c.those(fits, func(o *object) { found = append(found, o) })
+	if err := c.mayPin(found...); err != nil {
+		return nil, err
+	}
 	return c.those(fits, func(o *object) {
-		if len(c.pinned) >= pinnedMost && !c.pinned[o.key] {
-			err = ErrTooManyPinned
-			return
-		}
 		c.pinned[o.key] = true
 		c.pinKept(o)
-	}), err
+	}), nil
+}
+
+// mayPin tells why objects cannot be pinned besides those that are. The caller holds the lock.
+func (c *Cache) mayPin(more ...*object) error {
+	count, has, wanted, rooms := len(c.pinned), map[string]int64{}, map[string]int64{}, map[string]int64{}
+	for k := range c.pinned {
+		if o := c.held(k); o != nil && o.pinned {
+			tier, _ := c.Buffer.RoomOf(o.entry)
+			has[tier] += o.size()
+		}
+	}
+	for _, o := range more {
+		if !c.pinned[o.key] {
+			count++
+		}
+		if o.pinned || !o.complete() { // or it has its turn when it is kept
+			continue
+		}
+		tier, room := c.Buffer.RoomOf(o.entry)
+		wanted[tier] += o.size()
+		rooms[tier] = room
+	}
+	for tier, bytes := range wanted {
+		if most := rooms[tier] / pinnedShare; has[tier]+bytes > most && tier != "" {
+			return pinsFull(fmt.Sprintf("%d bytes in the tier %s, half of its room: %d are pinned, and these are %d", most, tier, has[tier], bytes))
+		}
+	}
+	if count > pinnedMost {
+		return pinsFull(fmt.Sprintf("%d objects: %d are pinned, and these are %d others", pinnedMost, len(c.pinned), count-len(c.pinned)))
+	}
+	return nil
+}
+
+func pinsFull(most string) error {
+	return problem.New(http.StatusTooManyRequests, "CachePinsFull", "", "the node pins at most "+most+"; unpin some, or name less")
 }
 
 // Unpin takes back Pin: the objects go in their turn.
@@ -123,7 +163,8 @@ func (c *Cache) those(fits func(Key) bool, do func(*object)) (all []Held) {
 
 // describe is an object as it is now. The caller holds the lock.
 func (c *Cache) describe(o *object) Held {
-	h := Held{Key: o.key, Version: o.about.Version, Bytes: o.received.Load(), Users: o.pins, Pinned: c.pinned[o.key]}
+	h := Held{Key: o.key, Version: o.about.Version, Bytes: o.received.Load(), Users: o.pins,
+		Pinned: c.pinned[o.key] && (o.pinned || o.order == nil)}
 	for p, of := range c.orders {
 		if of == o.order {
 			h.Tier = p.tier
@@ -134,7 +175,7 @@ func (c *Cache) describe(o *object) Held {
 
 // pinKept pins an object in its order, if it has one and is to stay. The caller holds the lock.
 func (c *Cache) pinKept(o *object) {
-	if c.pinned[o.key] && !o.pinned && o.order != nil {
+	if c.pinned[o.key] && !o.pinned && o.order != nil && c.mayPin(o) == nil {
 		o.pinned = true
 		o.order.Pin(o.key)
 	}

@@ -115,6 +115,20 @@ func (b *Buffer) Lacks(tier string) int64 {
 	return 0
 }
 
+// RoomOf is the tier of a complete entry, and how many bytes there are for all in it; without a tier it cannot be kept.
+func (b *Buffer) RoomOf(e *Entry) (tier string, room int64) {
+	b.mu.Lock()
+	t := e.whole.tier
+	b.mu.Unlock()
+	switch {
+	case t == nil:
+		return "", 0
+	case e.outside:
+		return OutsideTier, t.lacks(100) - t.lacks(0) // the whole disk
+	}
+	return t.Name, t.Limit
+}
+
 // lacks is how many bytes the free space falls short of a percentage of the file system; 0 if that is unknown.
 func (t *tier) lacks(percent int64) int64 {
 	files, ok := t.Medium.(*Files)

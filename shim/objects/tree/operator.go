@@ -2,9 +2,15 @@ package tree
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 const (
@@ -12,6 +18,8 @@ const (
 	aboutName = "about.json"
 	// operator stands for a pod: a version that is pinned belongs to it.
 	operator = hidden + "operator"
+	// pinnedShare is the divisor for what an operator can pin of the disk: half. Versions that share files count each.
+	pinnedShare = 2
 )
 
 // Held is a version that the node has.
@@ -69,10 +77,27 @@ func (s *Set) about(at string, pods []string) (h Held) {
 
 // Pin has a version stay while no pod has it, also over restarts of the daemon; stay is false to unpin it.
 func (s *Set) Pin(at string, stay bool) error {
-	if stay {
-		return s.pin(at, operator, "pinned")
+	if !stay {
+		return s.root.RemoveAll(filepath.Join(at, pinsName, operator))
 	}
-	return s.root.RemoveAll(filepath.Join(at, pinsName, operator))
+	all, err := s.List()
+	var disk unix.Statfs_t
+	if err = errors.Join(err, unix.Statfs(s.root.Name(), &disk)); err != nil {
+		return fmt.Errorf("looking whether a volume can be pinned: %w", err)
+	}
+	var bytes, pinned int64
+	for _, h := range all {
+		if h.At == at {
+			bytes = h.Bytes
+		} else if h.Pinned {
+			pinned += h.Bytes
+		}
+	}
+	if most := int64(disk.Blocks) * disk.Bsize / pinnedShare; pinned+bytes > most {
+		return problem.New(http.StatusTooManyRequests, "CachePinsFull", "", fmt.Sprintf("the node pins volumes of at most %d bytes, "+
+			"half of its disk: those of %d are pinned, and this one has %d; unpin some", most, pinned, bytes))
+	}
+	return s.pin(at, operator, "pinned")
 }
 
 // DropOne removes a version, pinned or not. It is false for one that a pod has.

@@ -1,10 +1,13 @@
 package tree_test
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/objects/tree"
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 // An operator sees versions, has one stay over a restart, and removes those that no pod has.
@@ -56,6 +59,34 @@ func TestOperator(t *testing.T) {
 		t.Errorf("it stays: %v", err)
 	}
 	if all, err := set.List(); err != nil || len(all) != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// Pinned volumes leave half of the disk to others.
+func TestPinnedVolumesLeaveRoom(t *testing.T) {
+	dir := t.TempDir()
+	set := open(t, dir, newStore())
+	words := llama
+	words.Prefix.Key = "words/"
+	for _, of := range []tree.Prefix{llama, words} {
+		if _, _, err := set.Version(t.Context(), of, "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := set.List()
+	if err != nil || len(all) != 2 || set.Pin(all[0].At, true) != nil {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	about := filepath.Join(dir, "volumes", all[1].At, "about.json")
+	if err := os.WriteFile(about, []byte(`{"bytes":1000000000000000000}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = set.Pin(all[1].At, true)
+	if problem.ReasonOf(err) != "CachePinsFull" || !strings.Contains(err.Error(), "those of 13 are pinned, and this one has 1000000000000000000") {
+		t.Error(err)
+	}
+	if all, err := set.List(); err != nil || !all[0].Pinned || all[1].Pinned {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
