@@ -81,7 +81,7 @@ func (c *Cache) look(ctx context.Context, i *Input, ref source.Reference) (*obje
 	if i.owners == 0 {
 		return nil, errReleased
 	}
-	if o := c.held(i.key); !c.known(o, i.from) {
+	if o := c.held(i.key); !c.known(o, i.from, i.request.Function) {
 		return o, nil
 	}
 	s := c.slot(i.key)

@@ -28,7 +28,7 @@ func (c *Cache) Held(ctx context.Context, k Key, version, function string) (*Inp
 	}
 	c.mu.Lock()
 	o := c.held(k)
-	if !c.known(o, from) || !o.is(version, from) || !o.prolong() {
+	if !c.known(o, from, function) || !o.is(version, from) || !o.prolong() {
 		c.unlock()
 		return nil, ErrNotHeld
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/digest"
 	"github.com/headstart-mesh/headstart/shim/objects/record"
@@ -23,6 +24,9 @@ const (
 	scrubRest = 125 * time.Millisecond
 	// scrubAge is how long after a look at an object the scrub looks again.
 	scrubAge = 24 * time.Hour
+	// checksMost is how many places there are for checks that requests wait for, of which one stays free: a core hashes
+	// faster than most disks read, and many large files at a time keep requests waiting for all of them.
+	checksMost = 4
 	// inheritEvery is how often the node looks whether its other daemon has ended.
 	inheritEvery = time.Second
 )
@@ -100,9 +104,9 @@ func (c *Cache) reviveOne(found buffer.Found, r record.Record) bool {
 }
 
 // known tells whether what is held can be looked at. What an earlier daemon has left is to be of the store as it is
-// configured now, and to be checked, unless that daemon ended in order: o.answered is closed then. The caller holds the
-// lock.
-func (c *Cache) known(o *object, from source.Source) bool {
+// configured now, and to be checked, unless that daemon ended in order: o.answered is closed then. The function is the one
+// that asks. The caller holds the lock.
+func (c *Cache) known(o *object, from source.Source, function string) bool {
 	switch {
 	case o == nil || o.from != nil:
 	case o.origin != identity(from):
@@ -113,8 +117,13 @@ func (c *Cache) known(o *object, from source.Source) bool {
 		if !o.checking && !c.closed {
 			o.checking = true
 			c.fetches.Go(func() {
+				leave, err := c.checks.Wait(fair.For(c.ctx, function))
+				if err != nil {
+					return // those who wait end by themselves
+				}
+				defer leave()
 				c.verify(c.ctx, o, 0)
-				if c.ctx.Err() == nil { // else those who wait end by themselves
+				if c.ctx.Err() == nil {
 					close(o.answered)
 				}
 			})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -290,6 +291,71 @@ func TestOneCheckForAll(t *testing.T) {
 	}
 	if fetches.Load() != 1 || n.damage() != 1 {
 		t.Errorf("%d fetches, %d were damaged", fetches.Load(), n.damage())
+	}
+}
+
+// After an unclean end a few objects are read at a time, whatever requests ask for. One that is not in time for its
+// request is there for the next.
+func TestFewChecksAtATime(t *testing.T) {
+	h := newHost(t)
+	h.fresh, h.limit = time.Hour, 1<<30
+	n, end := h.daemon(t, h.dir, "")
+	large := bytes.Repeat([]byte("0123456789abcdef"), bufferLimit/16)
+	var all []source.Reference
+	for at := range 40 {
+		all = append(all, source.Reference{Scheme: "s3", Bucket: "inputs", Key: fmt.Sprint(at)})
+		h.store.Put(all[at], "", large)
+		n.once(t, "default/f", all[at], large)
+	}
+	h.noted(t, len(all))
+	h.killed(t)
+	end()
+	n, _ = h.daemon(t, h.dir, "")
+	fetch := func(ref source.Reference, id string) *objects.Input {
+		r := request(id)
+		r.Reference = ref.String()
+		return n.Fetch(t.Context(), r)
+	}
+
+	leave := n.Check()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	late := fetch(all[0], "late")
+	if err := late.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a request whose object waits for its check: %v", err)
+	}
+	late.Release()
+	n.outcome(t)
+	leave()
+
+	var inputs []*objects.Input
+	for _, ref := range all {
+		inputs = append(inputs, fetch(ref, ref.Key))
+	}
+	fetched := make(chan struct{})
+	go func() {
+		defer close(fetched)
+		for _, i := range inputs {
+			_ = i.Wait(t.Context())
+		}
+	}()
+	stacks, most := make([]byte, 1<<20), 0
+	for waits := true; waits; {
+		most = max(most, bytes.Count(stacks[:runtime.Stack(stacks, true)], []byte("objects.(*Cache).verify(")))
+		select {
+		case <-fetched:
+			waits = false
+		default:
+		}
+	}
+	if most > 4 { // one of them is the scrub's
+		t.Errorf("%d objects are checked at a time", most)
+	}
+	for _, i := range inputs {
+		if o := n.outcome(t); o.Way != objects.WayHit {
+			t.Errorf("%+v", o)
+		}
+		i.Release()
 	}
 }
 

@@ -125,7 +125,8 @@ type Cache struct {
 	past   []*buffer.Entry // in use, and found by nobody any more
 	idle   []use
 
-	fresh chan *object // those that are kept for the first time
+	fresh  chan *object // those that are kept for the first time
+	checks *fair.Places // for known
 }
 
 // key names a request's input.
@@ -157,7 +158,8 @@ func New(cfg Config) *Cache {
 		cfg.Metrics = quiet{}
 	}
 	c := &Cache{Config: cfg, inputs: map[key]*Input{}, count: map[string]int{}, shares: fair.NewShare(maxInputs),
-		slots: map[Key]*slot{}, orders: map[place]*order{}, pinned: map[Key]bool{}, fresh: make(chan *object, keptMost)}
+		slots: map[Key]*slot{}, orders: map[place]*order{}, pinned: map[Key]bool{}, fresh: make(chan *object, keptMost),
+		checks: fair.NewPlaces(checksMost)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	cfg.Buffer.EvictWith(c.evictFor)
 	c.revive()
