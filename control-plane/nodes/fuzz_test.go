@@ -26,6 +26,7 @@ func FuzzProblems(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var refused nodeapi.GatewayRefusals
 		var lacks nodeapi.StoreProblems
+		var kept nodeapi.Keeps
 		st := &stream{process: process{node: "edge"}}
 		s := &Server{joined: map[string][]*stream{"edge": {st}}}
 		if proto.Unmarshal(data, &refused) == nil {
@@ -35,6 +36,10 @@ func FuzzProblems(f *testing.F) {
 			s.lacks(st, &lacks)
 		}
 		var said []string
+		if proto.Unmarshal(data, &kept) == nil {
+			s.keeps(st, &kept)
+			said = s.Keeps()["edge"].GetProblems()
+		}
 		for _, p := range s.Refusals() {
 			said = append(said, p.Function, p.Message)
 		}

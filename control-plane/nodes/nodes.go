@@ -88,6 +88,7 @@ type stream struct {
 	load    map[string]int32         // as it was told last
 	refused *nodeapi.GatewayRefusals // likewise
 	stores  *nodeapi.StoreProblems   // likewise
+	kept    *nodeapi.Keeps           // likewise; nil: it said nothing
 	// confirms are the Confirms that wait, each closed with the daemon's word.
 	confirms map[int64]chan struct{}
 	// calls are the Caches that wait.
@@ -221,6 +222,8 @@ func (s *Server) receive(ctx context.Context, st *stream, c nodeapi.ControlPlane
 			s.refuses(st, k.GatewayRefusals)
 		case *nodeapi.NodeMessage_StoreProblems:
 			s.lacks(st, k.StoreProblems)
+		case *nodeapi.NodeMessage_Keeps:
+			s.keeps(st, k.Keeps)
 		case *nodeapi.NodeMessage_Confirmed:
 			s.confirmed(st, k.Confirmed.GetId())
 		case *nodeapi.NodeMessage_CacheAnswer:

@@ -1,6 +1,7 @@
 package nodes_test
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/headstart-mesh/headstart/control-plane/nodes"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
@@ -148,4 +150,39 @@ func TestStoreProblems(t *testing.T) {
 	}
 	edge.end()
 	cp.handler.await(t, "edge left")
+}
+
+// Whatever a node says of what it keeps, the control plane can add it up and show it.
+func TestKeeps(t *testing.T) {
+	cp := serve(t)
+	edge := cp.connect(t, "edge", "v1")
+	tell := func(said string, m *nodeapi.Keeps) *nodeapi.Keeps {
+		t.Helper()
+		edge.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Keeps{Keeps: m}})
+		edge.send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Event{Event: &nodeapi.Event{Reason: said}}})
+		cp.handler.await(t, "edge: event "+said)
+		return cp.Keeps()["edge"]
+	}
+	if got := cp.Keeps(); len(got) > 0 {
+		t.Errorf("before the node says anything: %v", got)
+	}
+	got := tell("one", &nodeapi.Keeps{Room: math.MaxInt64, Bytes: -1, Limit: 5, Problems: []string{"no\nroom" + strings.Repeat("x", 10_000)},
+		Volumes: []*nodeapi.KeptVolume{{Namespace: "media", Store: "default", Prefix: "s3://models/", Bytes: math.MaxInt64}, {Bytes: math.MinInt64}}})
+	want := &nodeapi.Keeps{Room: 1 << 50, Limit: 5, Problems: []string{"no room" + strings.Repeat("x", 512-7)},
+		Volumes: []*nodeapi.KeptVolume{{Namespace: "media", Store: "default", Prefix: "s3://models/", Bytes: 1 << 50}, {}}}
+	if d := cmp.Diff(want, got, protocmp.Transform()); d != "" {
+		t.Error(d)
+	}
+	many := &nodeapi.Keeps{Problems: make([]string, 1000)}
+	for range 5000 {
+		many.Volumes = append(many.Volumes, &nodeapi.KeptVolume{})
+	}
+	if got := tell("many", many); len(got.GetVolumes()) != 1024 || len(got.GetProblems()) != 4 {
+		t.Errorf("%d volumes, %d problems", len(got.GetVolumes()), len(got.GetProblems()))
+	}
+	edge.end()
+	cp.handler.await(t, "edge left")
+	if got := cp.Keeps(); len(got) > 0 {
+		t.Errorf("when the node has left: %v", got)
+	}
 }

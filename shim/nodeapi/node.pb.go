@@ -261,6 +261,7 @@ type NodeMessage struct {
 	//	*NodeMessage_StoreProblems
 	//	*NodeMessage_Confirmed
 	//	*NodeMessage_CacheAnswer
+	//	*NodeMessage_Keeps
 	Kind          isNodeMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -402,6 +403,15 @@ func (x *NodeMessage) GetCacheAnswer() *CacheAnswer {
 	return nil
 }
 
+func (x *NodeMessage) GetKeeps() *Keeps {
+	if x != nil {
+		if x, ok := x.Kind.(*NodeMessage_Keeps); ok {
+			return x.Keeps
+		}
+	}
+	return nil
+}
+
 type isNodeMessage_Kind interface {
 	isNodeMessage_Kind()
 }
@@ -450,6 +460,10 @@ type NodeMessage_CacheAnswer struct {
 	CacheAnswer *CacheAnswer `protobuf:"bytes,200,opt,name=cache_answer,json=cacheAnswer,proto3,oneof"`
 }
 
+type NodeMessage_Keeps struct {
+	Keeps *Keeps `protobuf:"bytes,220,opt,name=keeps,proto3,oneof"`
+}
+
 func (*NodeMessage_Register) isNodeMessage_Kind() {}
 
 func (*NodeMessage_Activate) isNodeMessage_Kind() {}
@@ -471,6 +485,8 @@ func (*NodeMessage_StoreProblems) isNodeMessage_Kind() {}
 func (*NodeMessage_Confirmed) isNodeMessage_Kind() {}
 
 func (*NodeMessage_CacheAnswer) isNodeMessage_Kind() {}
+
+func (*NodeMessage_Keeps) isNodeMessage_Kind() {}
 
 type ControlMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2139,6 +2155,155 @@ func (x *CacheEntry) GetProblem() string {
 	return ""
 }
 
+// Keeps is what the node keeps of what it has fetched. It replaces the word before.
+type Keeps struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the versions of one volume the largest. At most 1024, those that pods have first.
+	Volumes []*KeptVolume `protobuf:"bytes,1,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Bytes that further volumes may take.
+	Room int64 `protobuf:"varint,2,opt,name=room,proto3" json:"room,omitempty"`
+	// Bytes of objects that no input uses, and what these and inputs may take together; 0: the node keeps no objects.
+	Bytes int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Limit int64 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	// What is wrong with keeping. At most 4, of at most 512 bytes each.
+	Problems      []string `protobuf:"bytes,5,rep,name=problems,proto3" json:"problems,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Keeps) Reset() {
+	*x = Keeps{}
+	mi := &file_node_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Keeps) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Keeps) ProtoMessage() {}
+
+func (x *Keeps) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Keeps.ProtoReflect.Descriptor instead.
+func (*Keeps) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Keeps) GetVolumes() []*KeptVolume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *Keeps) GetRoom() int64 {
+	if x != nil {
+		return x.Room
+	}
+	return 0
+}
+
+func (x *Keeps) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Keeps) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Keeps) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+type KeptVolume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Store         string                 `protobuf:"bytes,2,opt,name=store,proto3" json:"store,omitempty"`
+	Prefix        string                 `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Bytes         int64                  `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeptVolume) Reset() {
+	*x = KeptVolume{}
+	mi := &file_node_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeptVolume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeptVolume) ProtoMessage() {}
+
+func (x *KeptVolume) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeptVolume.ProtoReflect.Descriptor instead.
+func (*KeptVolume) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *KeptVolume) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *KeptVolume) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *KeptVolume) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *KeptVolume) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // InCharge says whether this control plane is the one, of several, that does what only one may
 // do; it replaces the word before. One that never says so may be the only one.
 type InCharge struct {
@@ -2150,7 +2315,7 @@ type InCharge struct {
 
 func (x *InCharge) Reset() {
 	*x = InCharge{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2162,7 +2327,7 @@ func (x *InCharge) String() string {
 func (*InCharge) ProtoMessage() {}
 
 func (x *InCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2175,7 +2340,7 @@ func (x *InCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
 func (*InCharge) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *InCharge) GetHeld() bool {
@@ -2196,7 +2361,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2373,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2386,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Confirm) GetId() int64 {
@@ -2242,7 +2407,7 @@ type Confirmed struct {
 
 func (x *Confirmed) Reset() {
 	*x = Confirmed{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2419,7 @@ func (x *Confirmed) String() string {
 func (*Confirmed) ProtoMessage() {}
 
 func (x *Confirmed) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2432,7 @@ func (x *Confirmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
 func (*Confirmed) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Confirmed) GetId() int64 {
@@ -2293,7 +2458,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2470,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2483,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -2362,7 +2527,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2539,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2552,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -2417,7 +2582,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2594,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2607,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -2480,7 +2645,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2657,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2670,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -2534,7 +2699,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2711,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2724,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -2592,7 +2757,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2769,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2782,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -2668,7 +2833,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2845,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2858,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -2745,7 +2910,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +2922,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +2935,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -2802,7 +2967,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2979,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2992,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -2863,7 +3028,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2875,7 +3040,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2888,7 +3053,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -2910,7 +3075,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3087,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3100,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -2963,7 +3128,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2975,7 +3140,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2988,7 +3153,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -3023,7 +3188,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3200,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3213,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -3129,7 +3294,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3306,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3319,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Function) GetName() string {
@@ -3341,7 +3506,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3518,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3531,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Store) GetName() string {
@@ -3473,7 +3638,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3650,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3663,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -3537,7 +3702,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3714,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3727,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -3622,7 +3787,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3634,7 +3799,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3647,7 +3812,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StartInstance) GetId() string {
@@ -3695,7 +3860,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3707,7 +3872,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3720,7 +3885,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StopInstance) GetId() string {
@@ -3755,7 +3920,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3932,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +3945,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Expect) GetRequest() string {
@@ -3857,7 +4022,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +4034,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +4047,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Bound) GetRequest() string {
@@ -3952,7 +4117,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4129,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3977,7 +4142,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -4001,7 +4166,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4013,7 +4178,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4026,7 +4191,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Refused) GetRequest() string {
@@ -4077,7 +4242,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4254,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4267,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -4140,7 +4305,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4317,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4330,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -4206,7 +4371,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4218,7 +4383,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4231,7 +4396,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -4256,7 +4421,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4268,7 +4433,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4281,7 +4446,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 type MountsRequest struct {
@@ -4294,7 +4459,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4306,7 +4471,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4319,7 +4484,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -4346,7 +4511,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +4523,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +4536,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -4391,7 +4556,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4568,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4581,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -4441,7 +4606,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4453,7 +4618,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4466,7 +4631,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 type DescribeResponse struct {
@@ -4485,7 +4650,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4497,7 +4662,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4510,7 +4675,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -4560,7 +4725,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +4737,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +4750,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Mount) GetSource() string {
@@ -4619,7 +4784,7 @@ const file_node_proto_rawDesc = "" +
 	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"O\n" +
 	"\rIssueResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1c\n" +
-	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xc7\x05\n" +
+	"\tauthority\x18\x02 \x01(\fR\tauthority\"\xfa\x05\n" +
 	"\vNodeMessage\x129\n" +
 	"\bregister\x18\x01 \x01(\v2\x1b.headstart.node.v1.RegisterH\x00R\bregister\x129\n" +
 	"\bactivate\x18\x02 \x01(\v2\x1b.headstart.node.v1.ActivateH\x00R\bactivate\x12?\n" +
@@ -4632,7 +4797,8 @@ const file_node_proto_rawDesc = "" +
 	"\x10gateway_refusals\x18\b \x01(\v2\".headstart.node.v1.GatewayRefusalsH\x00R\x0fgatewayRefusals\x12I\n" +
 	"\x0estore_problems\x18\x14 \x01(\v2 .headstart.node.v1.StoreProblemsH\x00R\rstoreProblems\x12<\n" +
 	"\tconfirmed\x18\x15 \x01(\v2\x1c.headstart.node.v1.ConfirmedH\x00R\tconfirmed\x12D\n" +
-	"\fcache_answer\x18\xc8\x01 \x01(\v2\x1e.headstart.node.v1.CacheAnswerH\x00R\vcacheAnswerB\x06\n" +
+	"\fcache_answer\x18\xc8\x01 \x01(\v2\x1e.headstart.node.v1.CacheAnswerH\x00R\vcacheAnswer\x121\n" +
+	"\x05keeps\x18\xdc\x01 \x01(\v2\x18.headstart.node.v1.KeepsH\x00R\x05keepsB\x06\n" +
 	"\x04kind\"\xbb\a\n" +
 	"\x0eControlMessage\x12<\n" +
 	"\tfunctions\x18\x01 \x01(\v2\x1c.headstart.node.v1.FunctionsH\x00R\tfunctions\x128\n" +
@@ -4771,7 +4937,19 @@ const file_node_proto_rawDesc = "" +
 	"\x06pinned\x18\b \x01(\bR\x06pinned\x12\x18\n" +
 	"\aobjects\x18\t \x01(\x05R\aobjects\x12\x18\n" +
 	"\aproblem\x18\n" +
-	" \x01(\tR\aproblem\"\x1e\n" +
+	" \x01(\tR\aproblem\"\x9c\x01\n" +
+	"\x05Keeps\x127\n" +
+	"\avolumes\x18\x01 \x03(\v2\x1d.headstart.node.v1.KeptVolumeR\avolumes\x12\x12\n" +
+	"\x04room\x18\x02 \x01(\x03R\x04room\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x1a\n" +
+	"\bproblems\x18\x05 \x03(\tR\bproblems\"n\n" +
+	"\n" +
+	"KeptVolume\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
+	"\x05store\x18\x02 \x01(\tR\x05store\x12\x16\n" +
+	"\x06prefix\x18\x03 \x01(\tR\x06prefix\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x03R\x05bytes\"\x1e\n" +
 	"\bInCharge\x12\x12\n" +
 	"\x04held\x18\x01 \x01(\bR\x04held\"\x19\n" +
 	"\aConfirm\x12\x0e\n" +
@@ -5025,7 +5203,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -5050,55 +5228,57 @@ var file_node_proto_goTypes = []any{
 	(*CacheCall)(nil),             // 20: headstart.node.v1.CacheCall
 	(*CacheAnswer)(nil),           // 21: headstart.node.v1.CacheAnswer
 	(*CacheEntry)(nil),            // 22: headstart.node.v1.CacheEntry
-	(*InCharge)(nil),              // 23: headstart.node.v1.InCharge
-	(*Confirm)(nil),               // 24: headstart.node.v1.Confirm
-	(*Confirmed)(nil),             // 25: headstart.node.v1.Confirmed
-	(*Coordinate)(nil),            // 26: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 27: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 28: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 29: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 30: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 31: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 32: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 33: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 34: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 35: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 36: headstart.node.v1.StoreProblem
-	(*Functions)(nil),             // 37: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 38: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 39: headstart.node.v1.Function
-	(*Store)(nil),                 // 40: headstart.node.v1.Store
-	(*Triggers)(nil),              // 41: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 42: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 43: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 44: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 45: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 46: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 47: headstart.node.v1.Keys
-	(*Refused)(nil),               // 48: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 49: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 50: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 51: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 52: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 53: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 54: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 55: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 56: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 57: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 58: headstart.node.v1.Mount
-	nil,                           // 59: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 60: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 61: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 62: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 63: headstart.node.v1.Function.EnvEntry
-	nil,                           // 64: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 65: headstart.node.v1.Store.FreshEntry
-	nil,                           // 66: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 67: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 68: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 69: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 71: google.protobuf.Timestamp
+	(*Keeps)(nil),                 // 23: headstart.node.v1.Keeps
+	(*KeptVolume)(nil),            // 24: headstart.node.v1.KeptVolume
+	(*InCharge)(nil),              // 25: headstart.node.v1.InCharge
+	(*Confirm)(nil),               // 26: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 27: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 28: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 29: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 30: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 31: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 32: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 33: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 34: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 35: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 36: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 37: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 38: headstart.node.v1.StoreProblem
+	(*Functions)(nil),             // 39: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 40: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 41: headstart.node.v1.Function
+	(*Store)(nil),                 // 42: headstart.node.v1.Store
+	(*Triggers)(nil),              // 43: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 44: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 45: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 46: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 47: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 48: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 49: headstart.node.v1.Keys
+	(*Refused)(nil),               // 50: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 51: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 52: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 53: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 54: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 55: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 56: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 57: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 58: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 59: headstart.node.v1.DescribeResponse
+	(*Mount)(nil),                 // 60: headstart.node.v1.Mount
+	nil,                           // 61: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 62: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 63: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 64: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 65: headstart.node.v1.Function.EnvEntry
+	nil,                           // 66: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 67: headstart.node.v1.Store.FreshEntry
+	nil,                           // 68: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 69: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 70: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 71: headstart.node.v1.DescribeResponse.EnvEntry
+	(*durationpb.Duration)(nil),   // 72: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 73: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -5106,99 +5286,101 @@ var file_node_proto_depIdxs = []int32{
 	8,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
 	13, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
 	14, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	27, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	29, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	33, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	35, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	25, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	29, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	31, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	35, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	37, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	27, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
 	21, // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
-	37, // 11: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	43, // 12: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	44, // 13: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	45, // 14: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	46, // 15: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	48, // 16: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
-	9,  // 17: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	41, // 18: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
-	15, // 19: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	23, // 20: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	24, // 21: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	47, // 22: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	38, // 23: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
-	17, // 24: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
-	18, // 25: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
-	20, // 26: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
-	8,  // 27: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	59, // 28: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
-	0,  // 29: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
-	8,  // 30: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
-	12, // 31: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
-	10, // 32: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
-	11, // 33: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	70, // 34: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	48, // 35: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	70, // 36: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	48, // 37: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	60, // 38: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	71, // 39: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
-	16, // 40: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
-	16, // 41: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
-	19, // 42: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
-	1,  // 43: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
-	22, // 44: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	48, // 45: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	26, // 46: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	28, // 47: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	70, // 48: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	32, // 49: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	30, // 50: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	31, // 51: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	61, // 52: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	62, // 53: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	34, // 54: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	36, // 55: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	39, // 56: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	40, // 57: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	39, // 58: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	40, // 59: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	63, // 60: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	70, // 61: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	70, // 62: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	64, // 63: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	65, // 64: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	42, // 65: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	66, // 66: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	39, // 67: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	12, // 68: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	10, // 69: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	70, // 70: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	67, // 71: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	68, // 72: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	50, // 73: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	50, // 74: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	50, // 75: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	58, // 76: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	50, // 77: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	58, // 78: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	69, // 79: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	70, // 80: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,  // 81: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,  // 82: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	49, // 83: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	51, // 84: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	53, // 85: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	55, // 86: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,  // 87: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,  // 88: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	57, // 89: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	52, // 90: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	54, // 91: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	56, // 92: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	87, // [87:93] is the sub-list for method output_type
-	81, // [81:87] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	23, // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
+	39, // 12: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	45, // 13: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	46, // 14: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	47, // 15: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	48, // 16: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	50, // 17: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	9,  // 18: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
+	43, // 19: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	15, // 20: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
+	25, // 21: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	26, // 22: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	49, // 23: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	40, // 24: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	17, // 25: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
+	18, // 26: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
+	20, // 27: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
+	8,  // 28: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
+	61, // 29: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	0,  // 30: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
+	8,  // 31: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
+	12, // 32: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
+	10, // 33: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
+	11, // 34: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
+	72, // 35: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	50, // 36: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	72, // 37: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	50, // 38: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	62, // 39: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	73, // 40: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	16, // 41: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
+	16, // 42: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
+	19, // 43: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
+	1,  // 44: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
+	22, // 45: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
+	50, // 46: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	24, // 47: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	28, // 48: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	30, // 49: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	72, // 50: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	34, // 51: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	32, // 52: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	33, // 53: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	63, // 54: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	64, // 55: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	36, // 56: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	38, // 57: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	41, // 58: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	42, // 59: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	41, // 60: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	42, // 61: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	65, // 62: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	72, // 63: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	72, // 64: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	66, // 65: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	67, // 66: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	44, // 67: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	68, // 68: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	41, // 69: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	12, // 70: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	10, // 71: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	72, // 72: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	69, // 73: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	70, // 74: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	52, // 75: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	52, // 76: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	52, // 77: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	60, // 78: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	52, // 79: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	60, // 80: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	71, // 81: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	72, // 82: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,  // 83: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,  // 84: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	51, // 85: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	53, // 86: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	55, // 87: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	57, // 88: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,  // 89: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,  // 90: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	59, // 91: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	54, // 92: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	56, // 93: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	58, // 94: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	89, // [89:95] is the sub-list for method output_type
+	83, // [83:89] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -5218,6 +5400,7 @@ func file_node_proto_init() {
 		(*NodeMessage_StoreProblems)(nil),
 		(*NodeMessage_Confirmed)(nil),
 		(*NodeMessage_CacheAnswer)(nil),
+		(*NodeMessage_Keeps)(nil),
 	}
 	file_node_proto_msgTypes[3].OneofWrappers = []any{
 		(*ControlMessage_Functions)(nil),
@@ -5243,7 +5426,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   68,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -163,6 +163,7 @@ func (c *Cache) damaged(o *object) {
 	if file := o.entry.Named(); file != nil && c.Damaged != nil {
 		c.broken = append(c.broken, file)
 	}
+	c.damages, c.lastDamage = c.damages+1, time.Now()
 	if c.held(o.key) == o {
 		c.superseded(o)
 	}

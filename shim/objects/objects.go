@@ -119,6 +119,9 @@ type Cache struct {
 	orders map[place]*order
 	kept   int          // objects that nobody uses
 	pinned map[Key]bool // what the operator has stay, in each version
+	// For Condition.
+	damages    int
+	lastDamage time.Time
 	// broken, dead, past and idle are what unlock has to see to.
 	broken []os.FileInfo // for Damaged
 	dead   []*buffer.Entry

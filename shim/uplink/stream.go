@@ -50,8 +50,9 @@ type stream struct {
 	loads  int // the count of what it was told last
 	// answers are those to its calls, which a control plane forgets with the connection.
 	answers []*nodeapi.NodeMessage
-	// What it was told last; of refusals and stores, on this connection.
-	roundTrips, signals, refusals, storeProblems *nodeapi.NodeMessage
+	// What it was told last; words, on this connection.
+	roundTrips, signals *nodeapi.NodeMessage
+	words               words
 
 	// said is guarded by the uplink's handling.
 	said said
@@ -200,16 +201,13 @@ func (s *stream) next(first bool, before []*nodeapi.NodeMessage) (all []*nodeapi
 		all = append(all, u.loadMessage())
 	}
 	if first {
-		s.answers = nil
-		s.refusals, s.storeProblems = nil, nil
+		s.answers, s.words = nil, words{}
 	}
-	if s.refusals != u.refusals {
-		s.refusals = u.refusals
-		all = append(all, u.refusals)
-	}
-	if s.storeProblems != u.storeProblems {
-		s.storeProblems = u.storeProblems
-		all = append(all, u.storeProblems)
+	for kind, m := range u.words {
+		if s.words[kind] != m {
+			s.words[kind] = m
+			all = append(all, m)
+		}
 	}
 	all = append(all, before...)
 	all = append(all, s.answers...)

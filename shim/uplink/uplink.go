@@ -92,9 +92,18 @@ type Uplink struct {
 	// loads counts the changes of load and seen.
 	loads               int
 	roundTrips, signals measured
-	// nil: nothing was refused, nothing wrong with a store yet
-	refusals, storeProblems *nodeapi.NodeMessage
+	words               words
 }
+
+// words replace what was told before, on each connection; nil: there was nothing to say yet.
+type words [3]*nodeapi.NodeMessage
+
+// The kinds of words.
+const (
+	refusals = iota
+	storeProblems
+	keeps
+)
 
 // measured is the newest of a kind.
 type measured struct {
@@ -257,17 +266,23 @@ func (u *Uplink) Signals(m *nodeapi.Signals) {
 // Refused tells what the node's gateways refuse, which replaces what was told before. It never
 // blocks.
 func (u *Uplink) Refused(m *nodeapi.GatewayRefusals) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.refusals = &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_GatewayRefusals{GatewayRefusals: m}}
-	u.wake()
+	u.replace(refusals, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_GatewayRefusals{GatewayRefusals: m}})
 }
 
 // StoreProblems tells which stores the node cannot use, likewise.
 func (u *Uplink) StoreProblems(m *nodeapi.StoreProblems) {
+	u.replace(storeProblems, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: m}})
+}
+
+// Keeps tells what the node keeps, likewise.
+func (u *Uplink) Keeps(m *nodeapi.Keeps) {
+	u.replace(keeps, &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Keeps{Keeps: m}})
+}
+
+func (u *Uplink) replace(kind int, m *nodeapi.NodeMessage) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.storeProblems = &nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_StoreProblems{StoreProblems: m}}
+	u.words[kind] = m
 	u.wake()
 }
 

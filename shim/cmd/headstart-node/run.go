@@ -208,6 +208,7 @@ func run(ctx context.Context, c config) (err error) {
 	g.Go(func() error { prober.Run(ctx); return nil })
 	g.Go(func() error { node.TellSignals(ctx, joined, up.Signals); return nil })
 	g.Go(func() error { allowed.Watch(ctx, up.StoreProblems, log); return nil })
+	g.Go(func() error { curated.Watch(ctx, up.Keeps); return nil })
 	g.Go(func() error { up.Run(ctx, joined.Register, joined); return nil })
 	log.Info("node is up", "node", me.name, "version", nodeapi.Version)
 	return g.Wait()

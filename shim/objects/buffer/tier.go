@@ -57,6 +57,8 @@ type TierUsage struct {
 	// Kept is what nobody uses, in bytes and entries: see Keep. Used does not contain it.
 	Kept        int64
 	KeptEntries int
+	// Keeps: it can keep entries.
+	Keeps bool
 }
 
 // tier is a Tier with what is in it, which the buffer's lock guards.
@@ -83,7 +85,8 @@ func (b *Buffer) Tiers() []TierUsage {
 	defer b.mu.Unlock()
 	all := make([]TierUsage, 0, len(b.tiers))
 	for _, t := range b.tiers {
-		all = append(all, TierUsage{Name: t.Name, Used: t.share.Used(), Limit: t.Limit, Entries: t.entries,
+		_, files := t.Medium.(*Files)
+		all = append(all, TierUsage{Keeps: files, Name: t.Name, Used: t.share.Used(), Limit: t.Limit, Entries: t.entries,
 			Kept: t.kept, KeptEntries: t.keptEntries})
 	}
 	return all
