@@ -77,31 +77,6 @@ func (p *Platform) usable(function string) *instance {
 	return nil
 }
 
-// place picks the node: the manifest's own, else the gateway's (the request and its
-// answer then cross no network), else the one with the fewest instances, the first by
-// name among equals. The caller holds mu.
-func (p *Platform) place(f platform.Function, gateway string) (string, error) {
-	switch {
-	case f.Node != "" && p.joined[f.Node]:
-		return f.Node, nil
-	case len(p.joined) == 0:
-		return "", &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NoNode", Message: "no node is connected to the control plane"}
-	case f.Node != "":
-		return "", &platform.Refusal{Status: http.StatusServiceUnavailable, Reason: "NodeUnavailable", Field: "spec.template.spec.nodeSelector",
-			Message: fmt.Sprintf("node %q is not connected; nodes are: %s", f.Node, strings.Join(p.nodeNames(), ", "))}
-	case p.joined[gateway]:
-		return gateway, nil
-	}
-	perNode := map[string]int{}
-	for _, in := range p.instances {
-		perNode[in.Node]++
-	}
-	for _, j := range p.jobs {
-		perNode[j.node]++
-	}
-	return slices.MinFunc(p.nodeNames(), func(a, b string) int { return perNode[a] - perNode[b] }), nil
-}
-
 func (p *Platform) nodeNames() []string { return slices.Sorted(maps.Keys(p.joined)) }
 
 // newID is a name of containerd's: letters and digits with single dashes between. It

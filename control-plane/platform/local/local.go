@@ -19,6 +19,8 @@ import (
 type Nodes interface {
 	// Send sends one message to one node, after those sent before.
 	Send(node string, m *nodeapi.ControlMessage) error
+	// Keeps is what they keep. Nodes that do not say so are left out.
+	Keeps() map[string]*nodeapi.Keeps
 }
 
 // Routes are where requests come from.

@@ -40,6 +40,7 @@ type world struct {
 	// stuck nodes do not stop what they are told to.
 	stuck bool
 	sent  []*nodeapi.ControlMessage
+	keeps map[string]*nodeapi.Keeps
 }
 
 // fakeRoutes are the gateways.
@@ -119,6 +120,9 @@ func (w *world) Send(node string, m *nodeapi.ControlMessage) error {
 	}
 	return nil
 }
+
+// Keeps implements Nodes.
+func (w *world) Keeps() map[string]*nodeapi.Keeps { return w.keeps }
 
 // stops are the ids that nodes were told to stop.
 func (w *world) stops() []string {
