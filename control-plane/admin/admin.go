@@ -84,6 +84,18 @@ type Node struct {
 	// Away are those of Status.ControlPlanes that it is not connected to.
 	Away     []string      `json:"away,omitempty"`
 	Problems []NodeProblem `json:"problems,omitempty"`
+	// Cache is what the node keeps; nil: its daemon does not say.
+	Cache *NodeCache `json:"cache,omitempty"`
+}
+
+// NodeCache is what a node keeps, in bytes.
+type NodeCache struct {
+	// Bytes are of objects that no input uses, and Limit is what these and inputs may take together; 0: the node keeps
+	// no objects.
+	Bytes int64 `json:"bytes"`
+	Limit int64 `json:"limit"`
+	// Problems are in Node.Problems as well.
+	Problems []string `json:"problems,omitempty"`
 }
 
 // NodeProblem is one thing that is wrong with a node.

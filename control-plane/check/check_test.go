@@ -167,7 +167,13 @@ func TestAfterTheInstallation(t *testing.T) {
 		"a node without label": {"nodes", check.Fail, "1 of 2 labelled|Node node-2: it has a daemon, and not the label headstart.dev/node=ready", func(t *testing.T, c *cluster) {
 			c.change(t, "Node node-2", nil, "metadata", "labels")
 		}},
-		"a daemon away":           {"connected", check.Fail, "1 is|Node node-2: its daemon is not connected", func(t *testing.T, c *cluster) { c.status.Nodes = c.status.Nodes[:1] }},
+		"a daemon away": {"connected", check.Fail, "1 is|Node node-2: its daemon is not connected", func(t *testing.T, c *cluster) { c.status.Nodes = c.status.Nodes[:1] }},
+		"caches":        {"cache", check.Pass, "64Mi of 2Gi for inputs on 2 nodes", func(*testing.T, *cluster) {}},
+		"a cache off":   {"cache", check.Pass, "64Mi of 1Gi for inputs on 2 nodes; 1 keeps no objects (--cache-age 0)", func(t *testing.T, c *cluster) { c.status.Nodes[1].Cache = &admin.NodeCache{} }},
+		"a full disk": {"cache", check.Warn, "64Mi of 2Gi for inputs on 2 nodes|Node node-2: its disk has less free space", func(t *testing.T, c *cluster) {
+			c.status.Nodes[1].Cache.Problems = []string{"its disk has less free space"}
+		}},
+		"older daemons":           {"cache", check.Skip, "no daemon says what it keeps", func(t *testing.T, c *cluster) { c.status.Nodes[0].Cache, c.status.Nodes[1].Cache = nil, nil }},
 		"a daemon's version":      {"connected", check.Warn, "2 connected, 1 of another version|Node node-2: its daemon is version v0.9.0, the control plane v1.0.0", func(t *testing.T, c *cluster) { c.status.Nodes[1].Version = "v0.9.0" }},
 		"no RuntimeClass":         {"runtime-class", check.Fail, "there is no RuntimeClass headstart", func(t *testing.T, c *cluster) { delete(c.objects, "RuntimeClass headstart") }},
 		"another handler":         {"runtime-class", check.Fail, `its handler is "runc"`, func(t *testing.T, c *cluster) { c.change(t, "RuntimeClass headstart", "runc", "handler") }},

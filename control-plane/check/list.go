@@ -28,6 +28,7 @@ const (
 	anchorGateways     = "a-gateway-does-not-use-headstart"
 	anchorLocal        = "callers-get-no-answer-from-their-nodes-gateway"
 	anchorFilter       = "inputs-are-not-prefetched"
+	anchorCache        = "a-node-cannot-keep-what-it-fetches"
 	anchorMesh         = "gateways-do-not-get-the-configuration"
 )
 
@@ -79,6 +80,8 @@ func After() []Check {
 			Hint: "See the log of the headstart-installer pods on these nodes: the installer labels a node when a sandbox has run there."},
 		{ID: "connected", Name: "Daemons connected", Needs: []string{idAdmin}, Anchor: anchorConnected, run: lookConnected,
 			Hint: "See the log of the daemons on these nodes: it says why the control plane does not take them."},
+		{ID: "cache", Name: "Cache", Needs: []string{idAdmin}, Anchor: anchorCache, run: lookCache,
+			Hint: "Give these nodes more disk, or a healthy one; `headstart cache usage` shows what they have."},
 		{ID: "runtime-class", Name: "RuntimeClass", Needs: need, Anchor: anchorRuntimeClass, run: lookRuntimeClass,
 			Hint: "Apply the chart again: it brings the RuntimeClass."},
 		{ID: idAdmission, Name: "Admission policies", Needs: need, Anchor: anchorAnnotations, run: lookAdmission,

@@ -21,11 +21,17 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 	now := time.Now()
 	s := admin.Status{Version: nodeapi.Version, Nodes: []admin.Node{}, Functions: []admin.Function{},
 		Routing: slices.Concat(c.Gateways.Problems(), c.planner.Problems(), c.Survey.Problems(now), c.Nodes.Refusals())}
-	connected, twins, lacking := c.Nodes.Connected(), c.Nodes.Twins(now), c.Nodes.StoreProblems()
+	connected, twins, lacking, keeps := c.Nodes.Connected(), c.Nodes.Twins(now), c.Nodes.StoreProblems(), c.Nodes.Keeps()
 	for _, name := range slices.Sorted(maps.Keys(connected)) {
 		n := admin.Node{
 			Name: name, Version: connected[name].GetVersion(), Site: c.Survey.Site(name),
 			Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...),
+		}
+		if kept := keeps[name]; kept != nil {
+			n.Cache = &admin.NodeCache{Bytes: kept.GetBytes(), Limit: kept.GetLimit(), Problems: kept.GetProblems()}
+			for _, p := range kept.GetProblems() {
+				n.Problems = append(n.Problems, admin.NodeProblem{Message: p, Fix: "see docs/operations/troubleshooting.md#a-node-cannot-keep-what-it-fetches"})
+			}
 		}
 		for _, in := range state.Instances {
 			if in.Node == name {
