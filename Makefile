@@ -25,7 +25,7 @@ setup:
 ## build: all programs and the filters, into out/bin
 PROGRAMS := control-plane/cmd/headstart control-plane/cmd/headstart-controlplane shim/cmd/headstart-node \
 	shim/cmd/containerd-shim-headstart-v2 shim/cmd/headstart-installer e2e/linkemu/cmd/linkemu \
-	e2e/functions/fire e2e/functions/witness e2e/functions/handoff e2e/functions/workflow e2e/functions/worker \
+	e2e/functions/fire e2e/functions/witness e2e/functions/media e2e/functions/handoff e2e/functions/workflow e2e/functions/worker \
 	e2e/functions/reader e2e/demo e2e/prefetch/cmd/bench-prefetch e2e/routing/cmd/bench-routing \
 	e2e/cache/cmd/bench-cache e2e/routing/cmd/bench-xds e2e/trust/cmd/trust
 build: $(addprefix build-,$(notdir $(PROGRAMS))) $(BIN)/filters.wasm
@@ -151,6 +151,7 @@ bench-routing: setup build
 TRACE =
 ## bench-cache: measure what the node's cache is worth, into out/bench (root; an hour); ONLY=trace TRACE=file
 bench-cache: setup build
+	@e2e/cache/setup.sh
 	@exec $(BIN)/bench-cache $(BENCH_OPTIONS) $(if $(TRACE),-trace '$(TRACE)')
 
 ## images: the container images, into out/images; IMAGE_REGISTRY=host/path pushes them

@@ -8,10 +8,13 @@ import (
 
 // The parts that are measured on nodes.
 const (
-	Hits    = "hits"
-	Misses  = "misses"
-	Volumes = "volumes"
-	Peers   = "peers"
+	Hits      = "hits"
+	Misses    = "misses"
+	Volumes   = "volumes"
+	Peers     = "peers"
+	Flows     = "flows"
+	Origin    = "origin"
+	Broadcast = "broadcast"
 )
 
 // Their columns.

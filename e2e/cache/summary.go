@@ -15,6 +15,8 @@ const (
 	PrestagedStart   = "prestaged_start_ratio"
 	VolumeVsBound    = "volume_vs_bound"
 	PeerLinkFraction = "peer_link_fraction"
+	OriginFetches    = "origin_fetches"
+	BroadcastRatio   = "broadcast_ratio"
 )
 
 // Limits are those of all figures of the summary, in their order. A part that is added has its figures here, and its
@@ -24,6 +26,7 @@ var Limits = []result.Limit{
 	{Name: NodeHitReduction, Limit: 0.97, AtLeast: true}, {Name: HitOpen, Limit: 200}, {Name: MissRatio, Limit: 1.03},
 	{Name: PrestagedStart, Limit: 1.05}, {Name: VolumeVsBound, Limit: 1.1},
 	{Name: PeerLinkFraction, Limit: 0.9, AtLeast: true},
+	{Name: OriginFetches, Limit: 1}, {Name: BroadcastRatio, Limit: 2.5},
 }
 
 // figures draw the points of parts, by their names in Results: panels by file name.
@@ -31,6 +34,7 @@ var figures = map[string]func([]Point) map[string][]chart.Panel{
 	Eviction: drawEviction,
 	Hits:     drawHits,
 	Volumes:  drawVolumes,
+	Flows:    drawFlows,
 }
 
 // Part is what one part of the benchmark has measured.

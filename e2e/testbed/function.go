@@ -82,9 +82,14 @@ func (b *Bed) ImportImage(ctx context.Context, ref string) error {
 	if err != nil {
 		return fmt.Errorf("building image %s: %w", ref, err)
 	}
+	return b.Import(ctx, archive.Bytes())
+}
+
+// Import brings an image, as ociimage builds it, to the nodes.
+func (b *Bed) Import(ctx context.Context, archive []byte) error {
 	for _, n := range b.Platform.Nodes() {
 		socket := filepath.Join(b.RunDir(), n.Name, "containerd.sock")
-		if _, err := containerd.Import(ctx, socket, bytes.NewReader(archive.Bytes())); err != nil {
+		if _, err := containerd.Import(ctx, socket, bytes.NewReader(archive)); err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 	}

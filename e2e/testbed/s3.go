@@ -136,6 +136,16 @@ func (s *S3) Put(ctx context.Context, key string, body io.ReadSeeker) error {
 	return nil
 }
 
+// Get reads an object.
+func (s *S3) Get(ctx context.Context, key string) ([]byte, error) {
+	o, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String(Bucket), Key: aws.String(key)})
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", key, err)
+	}
+	defer o.Body.Close()
+	return io.ReadAll(o.Body)
+}
+
 // Copy stores an object once more, under another key.
 func (s *S3) Copy(ctx context.Context, from, to string) error {
 	_, err := s.client.CopyObject(ctx, &s3.CopyObjectInput{Bucket: aws.String(Bucket), CopySource: aws.String(Bucket + "/" + from), Key: aws.String(to)})

@@ -57,9 +57,13 @@ type Config struct {
 	BinDir string
 	// WorkDir is for state and logs; only the logs are left after Close.
 	WorkDir string
+	// Nodes, if there are any, replace edge and cloud: see fleet.go.
+	Nodes []string
+	// NodeRate is the rate of each node's own link in bit/s, if there are Nodes.
+	NodeRate int64
 	// Subnet is a /16 for the nodes; the one after it is for the store's side.
 	Subnet netip.Prefix
-	// Delay is one way between edge and cloud; Rate in bit/s, 0 for no limit.
+	// Delay is one way between edge and cloud, or between Nodes and the store; Rate in bit/s, 0 for no limit.
 	Delay time.Duration
 	Rate  int64
 	// BufferLimit is in bytes per node; 0 for a default. BufferMemory is what each has in
@@ -117,14 +121,18 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	if err != nil {
 		return nil, err
 	}
+	nodes, connect := []string{Edge, Cloud}, connectTwo
+	if len(c.Nodes) > 0 {
+		nodes, connect = c.Nodes, connectFleet
+	}
 	b.Platform, err = embedded.Start(ctx, embedded.Options{
-		Name: c.Name, Nodes: []string{Edge, Cloud}, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"), RunDir: b.RunDir(),
+		Name: c.Name, Nodes: nodes, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"), RunDir: b.RunDir(),
 		BinDir: c.BinDir, CNIPlugins: "/usr/lib/cni", Stores: stores, SecretsDir: secrets, GatewayPort: GatewayPort,
 		Buffer: embedded.Buffer{Disk: c.BufferLimit, Memory: c.BufferMemory, CacheAge: c.CacheAge, CacheShare: c.Share}, LogLevel: "info", Progress: c.Progress})
 	if err != nil {
 		return nil, err
 	}
-	c.Progress("emulated link between edge and cloud")
+	c.Progress("emulated link")
 	if b.topology, err = connect(ctx, c, plan, b.Platform.Nodes()); err != nil {
 		return nil, err
 	}
@@ -195,14 +203,14 @@ func (b *Bed) RunDir() string { return "/run/" + b.c.Name }
 // Client reaches the control plane.
 func (b *Bed) Client() *admin.Client { return b.Platform.Client() }
 
-// Node returns one of the two nodes.
+// Node returns one of the nodes.
 func (b *Bed) Node(name string) network.Node {
 	for _, n := range b.Platform.Nodes() {
 		if n.Name == name {
 			return n
 		}
 	}
-	panic("no node " + name) // the names are this package's constants
+	panic("no node " + name) // the names are this package's constants, or the configuration's
 }
 
 // ControlPlaneIP is this machine's address as the nodes see it.

@@ -64,15 +64,17 @@ type topology struct {
 
 // sweep removes what a testbed that was killed left beside its platform.
 func sweep(name string) error {
-	err := netns.DeleteNamed(namespaceOf(name))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing an earlier store's network namespace: %w", err)
+	for _, namespace := range []string{namespaceOf(name), doorOf(name)} {
+		err := netns.DeleteNamed(namespace)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("removing an earlier network namespace: %w", err)
+		}
 	}
 	return nil
 }
 
-// connect makes the store's namespace and the ways to it.
-func connect(ctx context.Context, c Config, p plan, nodes []network.Node) (_ *topology, err error) {
+// connectTwo makes the store's namespace and the ways to it from edge and cloud.
+func connectTwo(ctx context.Context, c Config, p plan, nodes []network.Node) (_ *topology, err error) {
 	t := &topology{name: c.Name, link: process.New(func(process.Exit) {})}
 	defer func() {
 		if err != nil {
@@ -84,13 +86,13 @@ func connect(ctx context.Context, c Config, p plan, nodes []network.Node) (_ *to
 		byName[n.Name] = n
 	}
 	edge, cloud := byName[Edge], byName[Cloud]
-	if err := nsthread.Run("", func() error { _, err := netns.NewNamed(namespaceOf(c.Name)); return err }); err != nil {
-		return nil, fmt.Errorf("making the store's network namespace: %w", err)
+	if err := newNamespace(namespaceOf(c.Name)); err != nil {
+		return nil, err
 	}
 	if err := cable(c.Name, p, cloud); err != nil {
 		return nil, fmt.Errorf("connecting the cloud node to the store: %w", err)
 	}
-	if err := t.startLink(ctx, c, p, edge); err != nil {
+	if err := t.startLink(ctx, c, p, edge.Namespace); err != nil {
 		return nil, err
 	}
 	// Between the nodes, too, the way is the emulated link, instead of the platform's
@@ -126,20 +128,6 @@ func cable(name string, p plan, cloud network.Node) error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return err
 	}
-	up := func(device string, addrs ...netip.Prefix) func() error {
-		return func() error {
-			link, err := netlink.LinkByName(device)
-			if err != nil {
-				return err
-			}
-			for _, a := range addrs {
-				if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(a)}); err != nil {
-					return err
-				}
-			}
-			return netlink.LinkSetUp(link)
-		}
-	}
 	return errors.Join(
 		nsthread.Run(cloud.Namespace, up("cable0", p.cloud[0])),
 		nsthread.Run(p.namespace, up("cable0", p.cloud[1])),
@@ -147,21 +135,45 @@ func cable(name string, p plan, cloud network.Node) error {
 	)
 }
 
-// startLink runs the link in a process of its own, which asks for the scheduling that
-// its timing needs.
-func (t *topology) startLink(ctx context.Context, c Config, p plan, edge network.Node) error {
+// newNamespace makes a network namespace by its name.
+func newNamespace(name string) error {
+	if err := nsthread.Run("", func() error { _, err := netns.NewNamed(name); return err }); err != nil {
+		return fmt.Errorf("making the network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// up gives a device of a namespace its addresses; it runs inside the namespace.
+func up(device string, addrs ...netip.Prefix) func() error {
+	return func() error {
+		link, err := netlink.LinkByName(device)
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(a)}); err != nil {
+				return err
+			}
+		}
+		return netlink.LinkSetUp(link)
+	}
+}
+
+// startLink runs the link from a namespace to the store's in a process of its own, which asks for the scheduling that its
+// timing needs.
+func (t *topology) startLink(ctx context.Context, c Config, p plan, from string) error {
 	return t.link.Start(ctx, Link(c.BinDir, linkemu.Config{
-		A:     linkemu.End{Namespace: edge.Namespace, Device: "wan0", Address: p.edge[0].String()},
+		A:     linkemu.End{Namespace: from, Device: "wan0", Address: p.edge[0].String()},
 		B:     linkemu.End{Namespace: p.namespace, Device: "wan0", Address: p.edge[1].String()},
 		Delay: c.Delay, Rate: c.Rate}))
 }
 
-// Downloaded is how many bytes have come to the edge over the emulated link, with all headers.
+// Downloaded is how many bytes have gone from the store's end over the emulated link, with all headers.
 func (b *Bed) Downloaded() (bytes uint64, err error) {
-	err = nsthread.Run(b.Node(Edge).Namespace, func() error {
+	err = nsthread.Run(filepath.Join("/run/netns", namespaceOf(b.c.Name)), func() error {
 		link, err := netlink.LinkByName("wan0")
 		if err == nil {
-			bytes = link.Attrs().Statistics.RxBytes
+			bytes = link.Attrs().Statistics.TxBytes
 		}
 		return err
 	})

@@ -38,9 +38,13 @@ const (
 )
 
 var sides = map[string]testbed.Config{
-	without: {Name: "hscach0", Subnet: netip.MustParsePrefix("10.231.0.0/16"), Delay: linkDelay, Rate: linkRate},
-	ours:    {Name: "hscach1", Subnet: netip.MustParsePrefix("10.233.0.0/16"), Delay: linkDelay, Rate: linkRate, CacheAge: cacheAge},
-	sharing: {Name: "hscach2", Subnet: netip.MustParsePrefix("10.235.0.0/16"), Delay: siteDelay, Rate: siteRate, CacheAge: cacheAge, Share: true},
+	without:    {Name: "hscach0", Subnet: netip.MustParsePrefix("10.231.0.0/16"), Delay: linkDelay, Rate: linkRate},
+	ours:       {Name: "hscach1", Subnet: netip.MustParsePrefix("10.233.0.0/16"), Delay: linkDelay, Rate: linkRate, CacheAge: cacheAge},
+	manyCaches: {Name: "hscach3", Subnet: netip.MustParsePrefix("10.237.0.0/16"), Delay: linkDelay, Rate: linkRate, CacheAge: cacheAge, Share: true},
+	slowNodes:  {Name: "hscach4", Subnet: netip.MustParsePrefix("10.239.0.0/16"), Delay: linkDelay, Rate: linkRate, CacheAge: cacheAge, Share: true},
+	flowsPlain: {Name: "hscach5", Subnet: netip.MustParsePrefix("10.241.0.0/16"), Delay: linkDelay, Rate: linkRate},
+	flowsKept:  {Name: "hscach6", Subnet: netip.MustParsePrefix("10.243.0.0/16"), Delay: linkDelay, Rate: linkRate, CacheAge: cacheAge, Share: true},
+	sharing:    {Name: "hscach2", Subnet: netip.MustParsePrefix("10.235.0.0/16"), Delay: siteDelay, Rate: siteRate, CacheAge: cacheAge, Share: true},
 }
 
 // bed returns the test bed of a side, which it opens the first time.
@@ -48,6 +52,15 @@ func (b *bench) bed(ctx context.Context, side string) (*testbed.Bed, error) {
 	if bed := b.beds[side]; bed != nil {
 		return bed, nil
 	}
+	bed, err := b.openBed(ctx, side)
+	if err != nil {
+		return nil, err
+	}
+	return bed, bed.ImportImage(ctx, testbed.Workflow)
+}
+
+// openBed opens the test bed of a side, without any image.
+func (b *bench) openBed(ctx context.Context, side string) (*testbed.Bed, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("network namespaces and containers need root")
 	}
@@ -62,7 +75,7 @@ func (b *bench) bed(ctx context.Context, side string) (*testbed.Bed, error) {
 		return nil, err
 	}
 	b.beds[side] = bed
-	return bed, bed.ImportImage(ctx, testbed.Workflow)
+	return bed, nil
 }
 
 // close ends the test beds.

@@ -26,6 +26,11 @@ type bench struct {
 	result.Options
 	trace string
 	beds  map[string]*testbed.Bed // by side
+	// caches ask for an object at once; nodes get one of broadcastBytes.
+	caches, nodes  int
+	broadcastBytes int64
+	// mediaBytes is about the size of what workflows begin with.
+	mediaBytes int64
 }
 
 func main() {
@@ -34,6 +39,10 @@ func main() {
 	b := &bench{Options: result.Options{Repetitions: repetitions, Seed: seed}, beds: map[string]*testbed.Bed{}}
 	benchmark.Flags(flag.CommandLine, &b.Options)
 	flag.StringVar(&b.trace, "trace", "", "file with a published trace (docs/results/cache.md has the formats)")
+	flag.IntVar(&b.caches, "caches", 50, "that ask for one object at once, in the part "+cache.Origin)
+	flag.IntVar(&b.nodes, "nodes", 16, "that get one object, in the part "+cache.Broadcast)
+	flag.Int64Var(&b.broadcastBytes, "broadcast-bytes", 200*megabyte, "of that object")
+	flag.Int64Var(&b.mediaBytes, "media-bytes", 200*megabyte, "of what the workflows begin with, about")
 	flag.Parse()
 	if _, err := benchmark.Run(ctx, os.Stdout, b.Options, b.open); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-cache:", err)
@@ -56,6 +65,9 @@ var benchmark = result.Bench[*bench, cache.Point, cache.Results]{
 		{Name: cache.Misses, Run: (*bench).misses},
 		{Name: cache.Volumes, Run: (*bench).volumes},
 		{Name: cache.Peers, Run: (*bench).peers},
+		{Name: cache.Flows, Run: (*bench).flows},
+		{Name: cache.Origin, Run: (*bench).origin},
+		{Name: cache.Broadcast, Run: (*bench).broadcast},
 	},
 	Limits: cache.Limits,
 	Table:  cache.Table,

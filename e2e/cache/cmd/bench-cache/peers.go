@@ -76,6 +76,5 @@ func (b *bench) peers(ctx context.Context, part *cache.Part) error {
 	part.Figures[cache.PeerLinkFraction] = medianOf(fractions)
 	part.Points = []cache.Point{{Case: prefetch.Label(o.size) + " from a neighbour", Values: []cache.Value{
 		{Name: "moved ms", Value: medianOf(took)}, {Name: "of the link %", Value: 100 * medianOf(fractions)}}}}
-	part.Notes = append(part.Notes, "origin_fetches with 50 caches and broadcast_ratio with 16 nodes are not measured here: a test bed has two nodes")
 	return nil
 }
