@@ -68,7 +68,7 @@ func (c *Curator) Watch(ctx context.Context, tell func(*nodeapi.Keeps)) {
 	}
 }
 
-// keeps is the message without problems. Volumes that no pod has are room for others.
+// keeps is the message without problems. Volumes that no pod has are room for others, and damaged ones nobody gets.
 func keeps(now objects.Condition, versions []tree.Held) *nodeapi.Keeps {
 	m := &nodeapi.Keeps{Bytes: now.Bytes / grain * grain, Limit: now.Limit}
 	slices.SortStableFunc(versions, func(a, b tree.Held) int { return cmp.Compare(b.Pods, a.Pods) })
@@ -76,7 +76,7 @@ func keeps(now objects.Condition, versions []tree.Held) *nodeapi.Keeps {
 		if h.Pods == 0 && !h.Pinned {
 			now.Room += h.Bytes
 		}
-		if h.Prefix != "" && len(m.Volumes) < volumesMost {
+		if h.Prefix != "" && !h.Damaged && len(m.Volumes) < volumesMost {
 			m.Volumes = append(m.Volumes, &nodeapi.KeptVolume{Namespace: h.Namespace, Store: text(h.Store), Prefix: text(h.Prefix), Bytes: h.Bytes})
 		}
 	}
