@@ -42,7 +42,7 @@ func (c *Curator) Watch(ctx context.Context, tell func(*nodeapi.Keeps)) {
 		volumes, err := c.volumes.List()
 		m := keeps(now, volumes)
 		if time.Since(fits) >= lackingFor {
-			m.Problems = append(m.Problems, "its disk has less free space than --cache-spare says: nothing more is kept")
+			m.Problems = append(m.Problems, "its disk has less free space than --cache-spare: nothing more is kept")
 		}
 		if err != nil {
 			m.Problems = append(m.Problems, text("its volumes cannot be listed: "+problem.Of(err).Error()))
@@ -77,7 +77,8 @@ func keeps(now objects.Condition, versions []tree.Held) *nodeapi.Keeps {
 			now.Room += h.Bytes
 		}
 		if h.Prefix != "" && !h.Damaged && len(m.Volumes) < volumesMost {
-			m.Volumes = append(m.Volumes, &nodeapi.KeptVolume{Namespace: h.Namespace, Store: text(h.Store), Prefix: text(h.Prefix), Bytes: h.Bytes})
+			m.Volumes = append(m.Volumes, &nodeapi.KeptVolume{
+				Namespace: h.Namespace, Store: text(h.Store), Prefix: text(h.Prefix), Bytes: h.Bytes})
 		}
 	}
 	slices.SortFunc(m.Volumes, func(a, b *nodeapi.KeptVolume) int {

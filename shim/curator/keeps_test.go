@@ -96,7 +96,7 @@ func TestTheControlPlaneHearsWhatIsKept(t *testing.T) {
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("it heard of the volume after %s", took)
 		}
-		want.Problems = []string{"its disk has less free space than --cache-spare says: nothing more is kept"}
+		want.Problems = []string{"its disk has less free space than --cache-spare: nothing more is kept"}
 		next(want)
 		if took := time.Since(began); took < 2*time.Minute {
 			t.Errorf("it heard of the full disk after %s", took)
