@@ -19,20 +19,16 @@ func (b *Buffer) CreateOutside(id string, size int64) (*Entry, error) {
 	if t == nil || size < 0 {
 		return nil, noRoom(size)
 	}
-	e := &Entry{buffer: b, id: id, size: size, owners: 1, linking: make(chan struct{}, 1), kept: true, outside: true}
-	content, err := t.Medium.Create(id)
-	if err != nil {
+	whole := part{tier: t, room: size}
+	var err error
+	if whole.content, err = whole.resized(id, size); err != nil {
 		return nil, err
 	}
-	if err := content.Resize(size); err != nil {
-		content.Remove(func() {})
-		return nil, err
-	}
-	e.parts = parts{{tier: t, content: content, room: size}}
+	e := &Entry{buffer: b, id: id, size: size, parts: parts{whole}, owners: 1, linking: make(chan struct{}, 1), kept: true, outside: true}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.entries == nil {
-		content.Remove(func() {})
+		whole.content.Remove(func() {})
 		return nil, errClosed
 	}
 	b.entries[id] = e
