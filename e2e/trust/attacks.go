@@ -200,6 +200,7 @@ var Attacks = []Attack{
 	{Node, Calls, "control-plane/platform/kube", "TestConformance/ACallerNeedsLeave", ""},
 	{Node, Objects, "shim/peers", "TestAttackANodeAsksForAnotherNamespacesObjects", ""},
 	{Node, Objects, "shim/peers", "TestAttackAnotherNamespaceAsksForWhatANodeHolds", ""},
+	{Node, Objects, "shim/objects", "TestAttackANeighbourAsksForABucketOfBefore", ""},
 	{Node, Objects, "control-plane/platform/kube", "TestAttackANodeMakesItselfATenant", ""},
 	{Node, Inputs, "shim/peers", "TestAttackAPeerLies", ""},
 	{Node, Inputs, "shim/peers", "TestAttackNothingHasChanged", ""},

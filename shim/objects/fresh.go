@@ -6,6 +6,8 @@ import "time"
 type Rule struct {
 	// Shared: namespaces share what the node has of it, and what is under way.
 	Shared bool
+	// Unlisted: the operator does not list it (any more). Its store refuses questions, and nobody gets what is kept of it.
+	Unlisted bool
 	// Fresh is how long a store's answer holds: Ask, ByStore or so long.
 	Fresh time.Duration
 }

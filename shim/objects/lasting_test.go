@@ -17,6 +17,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/digest"
 	"github.com/headstart-mesh/headstart/shim/objects/record"
+	"github.com/headstart-mesh/headstart/shim/objects/site"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 )
@@ -267,6 +268,38 @@ func TestOldVersionsEndWithTheDaemon(t *testing.T) {
 	}
 	if files := h.files(t, ""); len(files) != 1 {
 		t.Errorf("left: %v", files)
+	}
+}
+
+// The attacker is a neighbour that knows a version of an object. The operator has taken its bucket off the list, and
+// updated the daemon, which has the object of the daemon before.
+func TestAttackANeighbourAsksForABucketOfBefore(t *testing.T) {
+	h := newHost(t)
+	n, end := h.daemon(t, h.dir, "")
+	n.once(t, "default/f", object, content)
+	end()
+	n, _ = h.daemon(t, h.dir, "")
+	own := site.Own{Cache: n.Cache}
+	version := n.List(func(objects.Key) bool { return true })[0].Version
+	asks := func() bool {
+		k, err := own.Name("default", "edge", object.String())
+		if err != nil {
+			return false
+		}
+		c, got := own.Held(t.Context(), "default", k, version)
+		if got {
+			_ = c.Close() // it is only read from
+		}
+		return got
+	}
+	if !asks() {
+		t.Error("a neighbour does not get what the node has")
+	}
+	n.mu.Lock()
+	n.delisted = true
+	n.mu.Unlock()
+	if asks() {
+		t.Error("a neighbour gets what the operator does not list any more")
 	}
 }
 

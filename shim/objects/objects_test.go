@@ -363,9 +363,10 @@ type node struct {
 	buffer   *buffer.Buffer
 	outcomes chan objects.Outcome
 
-	mu      sync.Mutex
-	fresh   time.Duration
-	evicted map[string]int
+	mu       sync.Mutex
+	fresh    time.Duration
+	evicted  map[string]int
+	delisted bool
 }
 
 func (n *node) source(_, store string) (source.Source, error) {
@@ -388,7 +389,7 @@ func (n *node) Evicted(why string) {
 func (n *node) rule(_, bucket string) objects.Rule {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return objects.Rule{Shared: bucket == "shared", Fresh: n.fresh}
+	return objects.Rule{Shared: bucket == "shared", Fresh: n.fresh, Unlisted: n.delisted}
 }
 
 func start(t *testing.T) *node {

@@ -122,7 +122,7 @@ func (s *Stores) Rule(name, bucket string) objects.Rule {
 	defer s.mu.Unlock()
 	st, ok := s.open[name]
 	if !ok || !slices.Contains(st.config.GetBuckets(), bucket) {
-		return objects.Rule{Fresh: objects.Ask}
+		return objects.Rule{Fresh: objects.Ask, Unlisted: true}
 	}
 	r := objects.Rule{Shared: slices.Contains(st.config.GetShared(), bucket), Fresh: objects.ByStore}
 	if fresh, said := st.config.GetFresh()[bucket]; said {

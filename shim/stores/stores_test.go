@@ -79,13 +79,13 @@ func TestRules(t *testing.T) {
 	one.Fresh = map[string]*durationpb.Duration{"models": durationpb.New(listed.FreshAlways), "frames": durationpb.New(0), "gone": durationpb.New(time.Hour)}
 	s.Set([]*nodeapi.Store{one})
 	for bucket, want := range map[string]objects.Rule{
-		"videos": {Fresh: objects.ByStore}, "models": {Shared: true, Fresh: listed.FreshAlways}, "frames": {Fresh: objects.Ask}, "gone": {Fresh: objects.Ask},
+		"videos": {Fresh: objects.ByStore}, "models": {Shared: true, Fresh: listed.FreshAlways}, "frames": {Fresh: objects.Ask}, "gone": {Fresh: objects.Ask, Unlisted: true},
 	} {
 		if got := s.Rule("edge", bucket); got != want {
 			t.Errorf("%s: %+v", bucket, got)
 		}
 	}
-	if got := s.Rule("other", "models"); got != (objects.Rule{}) {
+	if got := s.Rule("other", "models"); got != (objects.Rule{Unlisted: true}) {
 		t.Errorf("of no store: %+v", got)
 	}
 }

@@ -26,7 +26,10 @@ func (o *Own) Name(namespace, store, reference string) (objects.Key, error) {
 	if _, err := o.Cache.Sources(functionOf(namespace), store); err != nil {
 		return objects.Key{}, err
 	}
-	k, _ := o.Cache.Key(namespace, store, ref.Bucket, reference)
+	k, rule := o.Cache.Key(namespace, store, ref.Bucket, reference)
+	if rule.Unlisted { // what an earlier daemon has kept knows no list
+		return objects.Key{}, source.NotAllowed(store, ref)
+	}
 	return k, nil
 }
 
