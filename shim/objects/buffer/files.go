@@ -203,10 +203,15 @@ func allocate(file *os.File, from, end int64) error {
 	}
 }
 
-// spaceError makes BufferFull of the errors of a full disk.
+// spaceError makes BufferFull of the errors of a full disk, and BufferUnavailable of those of one that takes nothing more.
 func spaceError(doing string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", Full("the disk of the node's input buffer is full"), err)
+	}
+	for _, fails := range []syscall.Errno{syscall.EROFS, syscall.EIO} {
+		if errors.Is(err, fails) {
+			return fmt.Errorf("%w: %w", Unavailable("the disk of the node's input buffer fails: "+fails.Error()), err)
+		}
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

@@ -74,7 +74,7 @@ func (e *Entry) grow(end int64) error {
 	err := error(noRoom(need))
 	if n := len(e.parts); n > 0 {
 		last = e.parts[n-1].tier
-		if err = e.enlarge(&e.parts[n-1], e.id, need, want); !isNoRoom(err) {
+		if err = e.enlarge(&e.parts[n-1], e.id, need, want); !isElsewhere(err) {
 			return err
 		}
 	}
@@ -83,7 +83,7 @@ func (e *Entry) grow(end int64) error {
 		if err = e.enlarge(&next, e.id, need, want); err == nil {
 			e.parts = append(e.parts, next)
 		}
-		if !isNoRoom(err) {
+		if !isElsewhere(err) {
 			return err
 		}
 	}

@@ -41,5 +41,10 @@ func overQuota(detail string) *problem.Problem {
 	return problem.New(http.StatusInsufficientStorage, problem.ReasonBufferQuota, "", detail)
 }
 
-// isNoRoom tells whether another tier may have room.
+// isNoRoom tells whether there may be room if something is evicted.
 func isNoRoom(err error) bool { return problem.ReasonOf(err) == problem.ReasonBufferFull }
+
+// isElsewhere tells whether another tier may have room.
+func isElsewhere(err error) bool {
+	return isNoRoom(err) || problem.ReasonOf(err) == problem.ReasonBufferUnavailable
+}
