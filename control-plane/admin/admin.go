@@ -94,6 +94,8 @@ type NodeCache struct {
 	// no objects.
 	Bytes int64 `json:"bytes"`
 	Limit int64 `json:"limit"`
+	// Volumes are those of which it has a version.
+	Volumes int `json:"volumes"`
 	// Problems are in Node.Problems as well.
 	Problems []string `json:"problems,omitempty"`
 }

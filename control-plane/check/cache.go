@@ -13,14 +13,14 @@ func lookCache(ctx context.Context, l *look) Outcome {
 		return unknown("its status", err)
 	}
 	var bytes, limit int64
-	told, off := 0, 0
+	volumes, told, off := 0, 0, 0
 	var problems []Problem
 	for _, n := range s.Nodes {
 		if n.Cache == nil {
 			continue
 		}
 		told++
-		bytes, limit = bytes+n.Cache.Bytes, limit+n.Cache.Limit
+		bytes, limit, volumes = bytes+n.Cache.Bytes, limit+n.Cache.Limit, volumes+n.Cache.Volumes
 		if n.Cache.Limit == 0 {
 			off++
 		}
@@ -31,7 +31,8 @@ func lookCache(ctx context.Context, l *look) Outcome {
 	if told == 0 {
 		return skip("no daemon says what it keeps")
 	}
-	count := fmt.Sprintf("%s of %s for inputs on %d %s", quantity.Format(bytes), quantity.Format(limit), told, plural(told, "node", "nodes"))
+	count := fmt.Sprintf("%s of %s in the buffer, and %d %s, on %d %s", quantity.Format(bytes), quantity.Format(limit),
+		volumes, plural(volumes, "volume", "volumes"), told, plural(told, "node", "nodes"))
 	if off > 0 {
 		count += fmt.Sprintf("; %d %s no objects (--cache-age 0)", off, plural(off, "keeps", "keep"))
 	}

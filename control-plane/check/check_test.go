@@ -168,9 +168,9 @@ func TestAfterTheInstallation(t *testing.T) {
 			c.change(t, "Node node-2", nil, "metadata", "labels")
 		}},
 		"a daemon away": {"connected", check.Fail, "1 is|Node node-2: its daemon is not connected", func(t *testing.T, c *cluster) { c.status.Nodes = c.status.Nodes[:1] }},
-		"caches":        {"cache", check.Pass, "64Mi of 2Gi for inputs on 2 nodes", func(*testing.T, *cluster) {}},
-		"a cache off":   {"cache", check.Pass, "64Mi of 1Gi for inputs on 2 nodes; 1 keeps no objects (--cache-age 0)", func(t *testing.T, c *cluster) { c.status.Nodes[1].Cache = &admin.NodeCache{} }},
-		"a full disk": {"cache", check.Warn, "64Mi of 2Gi for inputs on 2 nodes|Node node-2: its disk has less free space", func(t *testing.T, c *cluster) {
+		"caches":        {"cache", check.Pass, "64Mi of 2Gi in the buffer, and 3 volumes, on 2 nodes", func(*testing.T, *cluster) {}},
+		"a cache off":   {"cache", check.Pass, "64Mi of 1Gi in the buffer, and 1 volume, on 2 nodes; 1 keeps no objects (--cache-age 0)", func(t *testing.T, c *cluster) { c.status.Nodes[1].Cache = &admin.NodeCache{} }},
+		"a full disk": {"cache", check.Warn, "64Mi of 2Gi in the buffer, and 3 volumes, on 2 nodes|Node node-2: its disk has less free space", func(t *testing.T, c *cluster) {
 			c.status.Nodes[1].Cache.Problems = []string{"its disk has less free space"}
 		}},
 		"older daemons":           {"cache", check.Skip, "no daemon says what it keeps", func(t *testing.T, c *cluster) { c.status.Nodes[0].Cache, c.status.Nodes[1].Cache = nil, nil }},

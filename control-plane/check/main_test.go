@@ -217,8 +217,8 @@ func healthy(t *testing.T) *cluster {
 	c := &cluster{
 		version: "v1.36.3", served: slices.Clone(all), objects: map[string]map[string]any{},
 		status: admin.Status{Version: version, Platform: admin.Kubernetes, Mesh: &admin.Mesh{Installed: true, Objects: 1},
-			Nodes: []admin.Node{{Name: "node-1", Version: version, Cache: &admin.NodeCache{Bytes: 64 << 20, Limit: 1 << 30}},
-				{Name: "node-2", Version: version, Cache: &admin.NodeCache{Limit: 1 << 30}}},
+			Nodes: []admin.Node{{Name: "node-1", Version: version, Cache: &admin.NodeCache{Bytes: 64 << 20, Limit: 1 << 30, Volumes: 1}},
+				{Name: "node-2", Version: version, Cache: &admin.NodeCache{Limit: 1 << 30, Volumes: 2}}},
 			Functions: []admin.Function{{Name: "default/fire"}}},
 	}
 	c.add(t, strings.ReplaceAll(healthyObjects, "VERSION", filterapi.Version))

@@ -28,7 +28,7 @@ func (c *common) status(state platform.State, functions func(platform.Function) 
 			Problems: append(twinProblems(twins[name], now), storeProblems(lacking[name])...),
 		}
 		if kept := keeps[name]; kept != nil {
-			n.Cache = &admin.NodeCache{Bytes: kept.GetBytes(), Limit: kept.GetLimit(), Problems: kept.GetProblems()}
+			n.Cache = &admin.NodeCache{Bytes: kept.GetBytes(), Limit: kept.GetLimit(), Volumes: len(kept.GetVolumes()), Problems: kept.GetProblems()}
 			for _, p := range kept.GetProblems() {
 				n.Problems = append(n.Problems, admin.NodeProblem{Message: p, Fix: "see docs/operations/troubleshooting.md#a-node-cannot-keep-what-it-fetches"})
 			}

@@ -179,7 +179,22 @@ func TestApplyReturnsWhenTheFunctionCanBeCalled(t *testing.T) {
 	if d := cmp.Diff(wantStores, m.GetStores(), protocmp.Transform()); d != "" {
 		t.Error(d)
 	}
-	wantNode := []admin.Node{{Name: "edge", Version: "v1", Gateway: "http://10.201.0.11:8080"}}
+	const full = "its disk has less free space"
+	if err := node.Send(&nodeapi.NodeMessage{Kind: &nodeapi.NodeMessage_Keeps{Keeps: &nodeapi.Keeps{
+		Bytes: 1, Limit: 2, Volumes: []*nodeapi.KeptVolume{{}}, Problems: []string{full}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Send(&nodeapi.NodeMessage{
+		Kind: &nodeapi.NodeMessage_Activate{Activate: &nodeapi.Activate{Request: "1", Function: "default/none"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if m := next(t, node); m.GetRefused() == nil { // then what was said before it has been heard, too
+		t.Errorf("got %v", m)
+	}
+	wantNode := []admin.Node{{Name: "edge", Version: "v1", Gateway: "http://10.201.0.11:8080",
+		Problems: []admin.NodeProblem{{Message: full, Fix: "see docs/operations/troubleshooting.md#a-node-cannot-keep-what-it-fetches"}},
+		Cache:    &admin.NodeCache{Bytes: 1, Limit: 2, Volumes: 1, Problems: []string{full}}}}
 	if d := cmp.Diff(wantNode, c.Status().Nodes); d != "" {
 		t.Error(d)
 	}
