@@ -66,6 +66,8 @@ type Body struct {
 
 	ended   atomic.Bool // it was read to its end
 	failure atomic.Pointer[error]
+	// lost is why it could not be read from the buffer, the last time that it was sent.
+	lost atomic.Pointer[error]
 
 	pace   pace
 	beyond sync.Once // what is not in the buffer is kept
@@ -94,6 +96,7 @@ func NewBody(w http.ResponseWriter, r *http.Request) *Body {
 func (b *Body) open(ctx context.Context, trailer http.Header, paced bool) (io.ReadCloser, error) {
 	until, end := context.WithCancelCause(ctx)
 	live := &sending{body: b, trailer: trailer, until: until, end: end}
+	b.lost.Store(nil)
 	if b.stored == nil {
 		return live, nil
 	}
@@ -157,9 +160,14 @@ func (b *Body) Linger() {
 	_, _ = http.MaxBytesReader(b.to, io.NopCloser(strings.NewReader("-")), 0).Read(make([]byte, 1))
 }
 
-// refused is why the node does not take the body, nil if it does.
+// refused is why the node does not take the body, or has not kept it, nil if it does.
 func (b *Body) refused() error {
-	if b.stored == nil || b.failed() != nil || b.stored.Ended().IsZero() {
+	switch lost := load(&b.lost); {
+	case b.stored == nil || b.failed() != nil:
+		return nil
+	case lost != nil:
+		return unread{lost}
+	case b.stored.Ended().IsZero():
 		return nil
 	}
 	return b.stored.Wait(context.Background()) // at once: it has ended
@@ -361,6 +369,10 @@ func (f *following) Read(p []byte) (int, error) {
 		n, err := f.stored.Read(p)
 		if n > 0 && err == io.EOF {
 			err = nil
+		}
+		if err != nil && err != io.EOF && f.live.until.Err() == nil {
+			lost := err
+			f.live.body.lost.Store(&lost)
 		}
 		if n > 0 || err != io.EOF {
 			f.live.body.pace.passed(f, n)

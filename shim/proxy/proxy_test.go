@@ -135,6 +135,9 @@ func TestABufferThatIsAwayIsNotTheOtherSide(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNREFUSED) || proxy.IsDial(err) {
 		t.Errorf("of a function that has got it: %v", err)
 	}
+	if _, of := errors.AsType[explained](err); of {
+		t.Errorf("the other side is blamed: %v", err)
+	}
 }
 
 // A host of a peer's URL names its node and address, for whatever address.
