@@ -149,7 +149,7 @@ bench-routing: setup build
 
 # A published trace for the part trace; docs/results/cache.md has the formats.
 TRACE =
-## bench-cache: measure what the node's cache is worth, into out/bench (root; an hour); ONLY=trace TRACE=file
+## bench-cache: measure what the node's cache is worth, into out/bench (root; two hours); ONLY=trace TRACE=file
 bench-cache: setup build
 	@e2e/cache/setup.sh
 	@exec $(BIN)/bench-cache $(BENCH_OPTIONS) $(if $(TRACE),-trace '$(TRACE)')

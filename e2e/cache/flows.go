@@ -6,8 +6,8 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/chart"
 )
 
-// The ways of a workflow's data. Each has columns for the time until a step has its inputs, for that of its programs,
-// and for that until its outputs are where the next step finds them, all in ms.
+// The ways of a workflow's data, which are the columns, in ms. The rows are the time until a step has its inputs (down),
+// that of its programs (ran), and that until its outputs are where the next step finds them (up).
 const (
 	FlowWithout = "without"
 	FlowCopying = "copying LRU"
@@ -17,29 +17,31 @@ const (
 
 // drawFlows draws the data's time on its way by steps, as the paper's figures 6 (one node) and 7 (several) do.
 func drawFlows(points []Point) map[string][]chart.Panel {
-	files := map[string][]chart.Panel{}
-	layers := map[string][]Point{} // the steps of a workflow on some nodes
-	var order []string
+	layers := map[string][]Point{} // of a workflow on some nodes
+	var names []string
 	for _, p := range points {
-		name, step := p.Case[:strings.LastIndex(p.Case, ", ")], p.Case[strings.LastIndex(p.Case, ", ")+2:]
+		at := strings.LastIndex(p.Case, ", ")
+		name, layer := p.Case[:at], p.Case[at+len(", "):]
+		if !strings.HasSuffix(layer, " down") && !strings.HasSuffix(layer, " up") {
+			continue
+		}
 		if layers[name] == nil {
-			order = append(order, name)
+			names = append(names, name)
 		}
-		if step != "all" {
-			layers[name] = append(layers[name], Point{Case: step, Values: p.Values})
-		}
+		layers[name] = append(layers[name], Point{Case: layer, Values: p.Values})
 	}
-	for _, name := range order {
+	files := map[string][]chart.Panel{}
+	for _, name := range names {
 		bars := chart.Bars{Title: name, YLabel: "s"}
+		for _, p := range layers[name] {
+			bars.Layers = append(bars.Layers, p.Case)
+		}
 		for _, way := range []string{FlowWithout, FlowCopying, FlowOurs, FlowFloor} {
 			bar := chart.Bar{Label: way}
 			for _, p := range layers[name] {
-				bar.Values = append(bar.Values, p.Of(way+" down")/millisecondsInOne, p.Of(way+" up")/millisecondsInOne)
+				bar.Values = append(bar.Values, p.Of(way)/millisecondsInOne)
 			}
 			bars.Bars = append(bars.Bars, bar)
-		}
-		for _, p := range layers[name] {
-			bars.Layers = append(bars.Layers, p.Case+" down", p.Case+" up")
 		}
 		file := "cache-flows-one.svg"
 		if strings.HasSuffix(name, "two nodes") {
