@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -45,19 +46,8 @@ func (b *bench) fleet(ctx context.Context, side string, nodes int, rate int64) (
 	if bed, err = b.openBed(ctx, side); err != nil {
 		return nil, nil, err
 	}
-	result.Progress(fmt.Sprintf("waiting for %d nodes to become a site", nodes))
-	for _, n := range c.Nodes {
-		if !c.Share {
-			break
-		}
-		err := testbed.Poll(ctx, fleetTimeout, func(ctx context.Context) error {
-			members, err := bed.Metric(ctx, n, "headstart_site_members")
-			if err == nil && int(members) != nodes {
-				err = fmt.Errorf("the site of %s has %.0f members", n, members)
-			}
-			return err
-		})
-		if err != nil {
+	if c.Share {
+		if err := oneSite(ctx, bed); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -65,6 +55,26 @@ func (b *bench) fleet(ctx context.Context, side string, nodes int, rate int64) (
 		delete(b.beds, side)
 		return bed.Close()
 	}, nil
+}
+
+// oneSite waits until all nodes are of one site. They leave it while their links are so full that round trips take
+// longer than within a site, and come back later.
+func oneSite(ctx context.Context, bed *testbed.Bed) error {
+	nodes := bed.Platform.Nodes()
+	result.Progress(fmt.Sprintf("waiting for %d nodes to be one site", len(nodes)))
+	for _, n := range nodes {
+		err := testbed.Poll(ctx, fleetTimeout, func(ctx context.Context) error {
+			members, err := bed.Metric(ctx, n.Name, "headstart_site_members")
+			if err == nil && int(members) != len(nodes) {
+				err = fmt.Errorf("the site of %s has %.0f members", n.Name, members)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // warm has all nodes, or one, fetch an object at the same time, as `headstart warm` does.
@@ -134,7 +144,7 @@ func (b *bench) origin(ctx context.Context, part *cache.Part) error {
 	for n := range b.Repetitions {
 		result.Progress(fmt.Sprintf("%d caches at once, %d of %d", b.caches, n+1, b.Repetitions))
 		again := object{key: fmt.Sprintf("origin.%d", n), size: o.size}
-		if err := bed.S3.Copy(ctx, o.key, again.key); err != nil {
+		if err := errors.Join(oneSite(ctx, bed), bed.S3.Copy(ctx, o.key, again.key)); err != nil {
 			return err
 		}
 		before := sumOf(ctx, bed, fromStore, fromBoth)
@@ -184,7 +194,7 @@ func (b *bench) broadcast(ctx context.Context, part *cache.Part) error {
 			took *[]float64
 		}{{bed.Platform.Nodes()[0].Name, &one}, {"", &all}}, n) {
 			again := object{key: fmt.Sprintf("all.%d.%s", n, c.node), size: o.size}
-			if err := bed.S3.Copy(ctx, o.key, again.key); err != nil {
+			if err := errors.Join(oneSite(ctx, bed), bed.S3.Copy(ctx, o.key, again.key)); err != nil {
 				return err
 			}
 			busy, passed, err := cpuTime()
