@@ -27,13 +27,14 @@ type fetch struct {
 	from  Object
 	begin func(source.Object) (io.WriterAt, error)
 	group *errgroup.Group
+	ctx   context.Context // of the group
 
 	// Set by the first part, before there are others.
 	known  *source.Object
 	whole  bool
 	writer io.WriterAt
 
-	next    atomic.Int64    // where the next part to claim begins
+	parts   parts
 	claimed context.Context // over when no part is left to claim
 	all     context.CancelFunc
 }
@@ -41,62 +42,78 @@ type fetch struct {
 // first reads the first part, which finds out how many there are, and then its share
 // of the others.
 func (f *fetch) first(ctx context.Context) error {
-	if err := f.read(ctx, 0, f.places.Wait); err != nil || f.whole {
+	p := f.parts.first(ctx)
+	if err := f.read(p, f.places.Wait); err != nil || f.whole {
 		return err
 	}
-	return f.others(ctx)
+	return f.others(ctx, p.rate())
 }
 
-// others claims parts in order, so that the prefix grows early, until none is left.
-func (f *fetch) others(ctx context.Context) error {
+// others reads one part after the other until none is left. rate is that of the part before.
+func (f *fetch) others(ctx context.Context, rate float64) error {
 	for {
-		at, ok := f.claim()
-		if !ok {
+		p := f.claim(ctx, rate)
+		if p == nil {
 			return nil
 		}
-		if err := f.read(ctx, at, f.places.Wait); err != nil {
+		if err := f.read(p, f.places.Wait); err != nil {
 			return err
 		}
+		rate = p.rate()
 	}
 }
 
-// claim returns where the next part begins, if one is left.
-func (f *fetch) claim() (at int64, ok bool) {
-	if at = f.next.Add(f.part) - f.part; at < f.known.Size {
-		return at, true
+// claim returns nil if no part is left.
+func (f *fetch) claim(ctx context.Context, rate float64) *part {
+	if f.known.Version == "" {
+		rate = 0 // nobody could tell whether the rest is of the same object
 	}
-	f.all()
-	return 0, false
+	p := f.parts.claim(ctx, rate, f.known.Size)
+	if p == nil {
+		f.all()
+	}
+	return p
 }
 
 // help is others by a connection besides the object's own, for a part at a time. It claims a part when it has its
 // place, and keeps that until the part is there: what has been claimed does not wait behind other objects.
 func (f *fetch) help(ctx context.Context) error {
+	rate := 0.0
 	for {
 		leave, err := f.places.WaitExtra(f.claimed)
 		if err != nil { // nothing is left to claim
 			return nil
 		}
-		more, err := f.helpOnce(ctx)
+		p := f.claim(ctx, rate)
+		if p != nil {
+			err = f.read(p, func(context.Context) (leave func(), err error) { return func() {}, nil })
+			rate = p.rate()
+		}
 		leave()
-		if !more || err != nil {
+		if p == nil || err != nil {
 			return err
 		}
 	}
 }
 
-func (f *fetch) helpOnce(ctx context.Context) (more bool, err error) {
-	at, ok := f.claim()
-	if !ok {
-		return false, nil
+// read reads a part, unless another connection takes it over. When an attempt breaks off, the next one goes
+// on where it ended. Each attempt waits for a place.
+func (f *fetch) read(p *part, wait func(context.Context) (leave func(), err error)) error {
+	err := f.readPart(p, wait)
+	taken := context.Cause(p.ctx) == errTaken
+	f.parts.leave(p)
+	if !taken {
+		return err
 	}
-	return true, f.read(ctx, at, func(context.Context) (leave func(), err error) { return func() {}, nil })
+	select {
+	case <-p.resumed:
+	case <-f.ctx.Done():
+	}
+	return nil
 }
 
-// read reads the part that begins at at. When an attempt breaks off, the next one goes
-// on where it ended. Each attempt waits for a place.
-func (f *fetch) read(ctx context.Context, at int64, wait func(context.Context) (leave func(), err error)) error {
-	from, end := at, at+f.part
+func (f *fetch) readPart(p *part, wait func(context.Context) (leave func(), err error)) error {
+	ctx := p.ctx
 	var tried vain
 	breaks := 0
 	pause := backoff.NewExponentialBackOff()
@@ -106,16 +123,15 @@ func (f *fetch) read(ctx context.Context, at int64, wait func(context.Context) (
 		if err != nil {
 			return source.Ended(ctx, f.store, f.ref)
 		}
-		asked := time.Now()
-		n, err := f.attempt(ctx, at, end)
+		asked, at := time.Now(), p.at.Load()
+		err = f.attempt(p)
 		leave()
-		at += n
 		var again *againError
 		if !errors.As(err, &again) {
 			return err
 		}
 		switch took := time.Since(asked); {
-		case n > 0:
+		case p.at.Load() > at:
 			tried = vain{}
 			breaks++
 			pause.Reset()
@@ -124,7 +140,7 @@ func (f *fetch) read(ctx context.Context, at int64, wait func(context.Context) (
 		default:
 			tried.away += took
 		}
-		if breaks > Breaks || tried.stalls == Stalls || tried.away >= Away || !f.worthwhile(at > from) {
+		if breaks > Breaks || tried.stalls == Stalls || tried.away >= Away || !f.worthwhile(p.at.Load() > p.from) {
 			return again.final
 		}
 		// The last try is when the time is over, and not before.
@@ -148,9 +164,10 @@ type vain struct {
 // nobody can tell whether what comes next is of the same object.
 func (f *fetch) worthwhile(some bool) bool { return !some || f.known.Version != "" }
 
-// attempt reads from at up to the end of the part or of the object, and returns how
-// many bytes it has written. One of Again's errors is worth another attempt.
-func (f *fetch) attempt(ctx context.Context, at, end int64) (int64, error) {
+// attempt reads what is left of a part, or of the object if that ends before. One of Again's errors is worth another
+// attempt.
+func (f *fetch) attempt(p *part) error {
+	ctx, at, end := p.ctx, p.at.Load(), p.end
 	watched, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(Stall, func() { cancel(errStalled) })
@@ -160,28 +177,29 @@ func (f *fetch) attempt(ctx context.Context, at, end int64) (int64, error) {
 		end = f.until(end)
 	}
 	answer, err := f.from.Open(watched, at, end, f.known)
+	p.answered()
 	if err != nil {
-		return 0, f.failure(ctx, watched, f.ref, err)
+		return f.failure(ctx, watched, f.ref, err)
 	}
 	defer answer.Body.Close() // What was needed of it has been read.
 	watchdog.Stop()
 	if f.writer == nil {
 		if err := f.start(ctx, answer); err != nil {
-			return 0, err
+			return err
 		}
 	} else if answer.Object.Version != f.known.Version || answer.Object.Size != f.known.Size {
-		return 0, source.Changed(f.store, f.ref)
+		return source.Changed(f.store, f.ref)
 	}
 	body := &watchedBody{answer.Body, watchdog}
 	if err := skip(body, at-answer.From); err != nil {
-		return 0, f.failure(ctx, watched, f.ref, err)
+		return f.failure(ctx, watched, f.ref, err)
 	}
-	written, err := f.copy(body, at, f.until(end))
+	err = f.copy(body, &p.at, f.until(end))
 	var broken *bodyError
 	if errors.As(err, &broken) {
-		return written, f.failure(ctx, watched, f.ref, broken.error)
+		return f.failure(ctx, watched, f.ref, broken.error)
 	}
-	return written, err
+	return err
 }
 
 // until is where an attempt ends that was to end at end.
@@ -198,27 +216,26 @@ func (f *fetch) until(end int64) int64 {
 // bodyError is an error of the store's and not of the writer's.
 type bodyError struct{ error }
 
-// copy writes what the body has from at up to end.
-func (f *fetch) copy(body io.Reader, at, end int64) (int64, error) {
-	var written int64
-	want := end - at
-	buf := make([]byte, min(block, want))
-	for written < want {
-		n, err := body.Read(buf[:min(int64(len(buf)), want-written)])
+// copy writes what the body has from at up to end, and moves at.
+func (f *fetch) copy(body io.Reader, at *atomic.Int64, end int64) error {
+	began := at.Load()
+	buf := make([]byte, min(block, end-began))
+	for at.Load() < end {
+		n, err := body.Read(buf[:min(int64(len(buf)), end-at.Load())])
 		if n > 0 {
-			if _, err := f.writer.WriteAt(buf[:n], at+written); err != nil {
-				return written, err
+			if _, err := f.writer.WriteAt(buf[:n], at.Load()); err != nil {
+				return err
 			}
-			written += int64(n)
+			at.Add(int64(n))
 		}
 		switch {
 		case err == io.EOF && f.known.Size < 0:
-			return written, nil
-		case err != nil && written < want:
-			return written, &bodyError{fmt.Errorf("after %d bytes: %w", written, err)}
+			return nil
+		case err != nil && at.Load() < end:
+			return &bodyError{fmt.Errorf("after %d bytes: %w", at.Load()-began, err)}
 		}
 	}
-	return written, nil
+	return nil
 }
 
 // skip reads what comes before the bytes that are needed.
@@ -253,10 +270,9 @@ func (f *fetch) start(ctx context.Context, answer Answer) error {
 	if f.whole {
 		return nil
 	}
-	f.next.Store(f.part)
 	parts := (answer.Object.Size + f.part - 1) / f.part
 	for range min(parts, Connections) - 1 {
-		f.group.Go(func() error { return f.help(ctx) })
+		f.group.Go(func() error { return f.help(f.ctx) })
 	}
 	return nil
 }

@@ -162,7 +162,7 @@ func (f *Fetcher) Fetch(ctx context.Context, ref source.Reference, from Object,
 	begin func(source.Object) (io.WriterAt, error)) error {
 	defer f.places.Attend(ctx)()
 	group, ctx := errgroup.WithContext(ctx)
-	one := &fetch{Fetcher: f, ref: ref, from: from, begin: begin, group: group}
+	one := &fetch{Fetcher: f, ref: ref, from: from, begin: begin, group: group, ctx: ctx, parts: parts{size: f.part}}
 	one.claimed, one.all = context.WithCancel(ctx)
 	defer one.all()
 	group.Go(func() error { return one.first(ctx) })

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -424,6 +425,53 @@ func TestASlowPartIsGoneOnWith(t *testing.T) {
 }
 
 // What has waited for others is tried as often as anything else.
+// A connection that a full link starves holds the prefix up no longer than another one takes to read a part. That goes on
+// where the slow one was.
+func TestAFreeConnectionTakesTheOldestPart(t *testing.T) {
+	for name, version := range map[string]string{"with a version": "v", "without": ""} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				text := strings.Repeat("0123456789", 30)
+				starved := func(ctx context.Context) io.Reader {
+					return readerFunc(func([]byte) (int, error) {
+						select {
+						case <-ctx.Done():
+							return 0, ctx.Err()
+						case <-time.After(5 * time.Second):
+							return 0, io.ErrUnexpectedEOF
+						}
+					})
+				}
+				o := &object{}
+				o.open = func(ctx context.Context, at, end int64, _ *source.Object) (ranged.Answer, error) {
+					time.Sleep(100 * time.Millisecond)
+					answer := ranged.Answer{Object: source.Object{Size: 300, Version: version}, Body: body(text[at:end]), From: at}
+					if at == 10 {
+						answer.Body = io.NopCloser(io.MultiReader(strings.NewReader(text[10:13]), starved(ctx)))
+					}
+					return answer, nil
+				}
+				s, began := &sourcetest.Sink{}, time.Now()
+				err := ranged.New("edge", part).Fetch(t.Context(), ref, o, s.Begin)
+				took, gone := time.Since(began), slices.Contains(o.asked, "13-20")
+				if version == "" { // nobody knows whether the rest is of the same object
+					if problem.Of(err).Title != "StoreUnavailable" || gone {
+						t.Errorf("asked for %v, %v", o.asked, err)
+					}
+					return
+				}
+				if err != nil || string(s.Content) != text || !gone || took > time.Second {
+					t.Errorf("%q after %v, asked for %v, %v", s.Content, took, o.asked, err)
+				}
+			})
+		})
+	}
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func TestWaitingForOthersIsNoTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const text = "0123456789"
