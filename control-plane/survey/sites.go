@@ -44,7 +44,7 @@ func (s *Survey) tellSites(connected map[string]*nodeapi.Register, now time.Time
 		}
 	}
 	s.mu.Lock()
-	leader := s.sites.division.Divide(sharing, func(node, leader string) (time.Duration, bool) {
+	leader := s.sites.division.Divide(sharing, now, func(node, leader string) (time.Duration, bool) {
 		return s.topology.Measured(node, leader, now)
 	})
 	s.sites.leader = leader

@@ -13,6 +13,8 @@ import (
 	"github.com/headstart-mesh/headstart/control-plane/topology"
 )
 
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
 // line has nodes at places, in milliseconds.
 type line map[string]float64
 
@@ -26,7 +28,7 @@ func (l line) names() []string { return slices.Collect(maps.Keys(l)) }
 func TestNodesThatAreNearAreASite(t *testing.T) {
 	var s topology.Sites
 	l := line{"a1": 0, "a2": 0.4, "a3": 1, "b1": 30, "b2": 30.2, "c": 80}
-	got := s.Divide(l.names(), l.rtt)
+	got := s.Divide(l.names(), noon, l.rtt)
 	want := map[string]string{"a1": "a1", "a2": "a1", "a3": "a1", "b1": "b1", "b2": "b1", "c": "c"}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v", got)
@@ -37,11 +39,11 @@ func TestNodesThatAreNearAreASite(t *testing.T) {
 func TestNothingIsKnownAtFirst(t *testing.T) {
 	var s topology.Sites
 	l := line{"a": 0, "b": 0.1, "c": 0.2}
-	alone := s.Divide(l.names(), func(string, string) (time.Duration, bool) { return 0, false })
+	alone := s.Divide(l.names(), noon, func(string, string) (time.Duration, bool) { return 0, false })
 	if !maps.Equal(alone, map[string]string{"a": "a", "b": "b", "c": "c"}) {
 		t.Errorf("%v", alone)
 	}
-	if got := s.Divide(l.names(), l.rtt); !maps.Equal(got, map[string]string{"a": "a", "b": "a", "c": "a"}) {
+	if got := s.Divide(l.names(), noon, l.rtt); !maps.Equal(got, map[string]string{"a": "a", "b": "a", "c": "a"}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -59,7 +61,7 @@ func TestSitesAreNearAndStay(t *testing.T) {
 		site := func(node string) int { return int(l[node] / 50) }
 		for range 5 {
 			jitter := rapid.Float64Range(0, 1).Draw(t, "jitter")
-			got := s.Divide(l.names(), func(a, b string) (time.Duration, bool) {
+			got := s.Divide(l.names(), noon, func(a, b string) (time.Duration, bool) {
 				d, _ := l.rtt(a, b)
 				return d + time.Duration(jitter*float64(time.Millisecond)), true
 			})
@@ -88,7 +90,7 @@ func TestSitesHaveALimit(t *testing.T) {
 	}
 	for range 2 {
 		size := map[string]int{}
-		for _, leader := range s.Divide(l.names(), l.rtt) {
+		for _, leader := range s.Divide(l.names(), noon, l.rtt) {
 			size[leader]++
 		}
 		if !maps.Equal(size, map[string]int{"n000": 256, "n256": 256, "n512": 88}) {
@@ -97,11 +99,29 @@ func TestSitesHaveALimit(t *testing.T) {
 	}
 }
 
+// Links that are full for some minutes delay probes too, and divide no site. A node that has moved leaves.
+func TestFullLinksDivideNoSite(t *testing.T) {
+	var s topology.Sites
+	l := line{"a": 0, "b": 0.4, "c": 1}
+	s.Divide(l.names(), noon, l.rtt)
+	full := line{"a": 0, "b": 20, "c": 25}
+	for minute := range 9 {
+		if got := s.Divide(l.names(), noon.Add(time.Duration(minute)*time.Minute), full.rtt); got["b"] != "a" || got["c"] != "a" {
+			t.Fatalf("in minute %d: %v", minute, got)
+		}
+	}
+	s.Divide(l.names(), noon.Add(9*time.Minute), line{"a": 0, "b": 0.4, "c": 25}.rtt)
+	got := s.Divide(l.names(), noon.Add(11*time.Minute), full.rtt)
+	if got["b"] != "a" || got["c"] != "c" {
+		t.Errorf("only one has been far for ten minutes: %v", got)
+	}
+}
+
 // The attacker is a node that says that it is next to all others. It gets into a site, and brings no two together.
 func TestAttackANodeIsEverywhere(t *testing.T) {
 	var s topology.Sites
 	l := line{"a1": 0, "a2": 0.4, "b1": 30, "b2": 30.2, "aa-evil": 15}
-	got := s.Divide(l.names(), func(node, leader string) (time.Duration, bool) {
+	got := s.Divide(l.names(), noon, func(node, leader string) (time.Duration, bool) {
 		if node == "aa-evil" {
 			return time.Microsecond, true // its own word
 		}
@@ -134,10 +154,10 @@ func TestTheLeaderIsDrained(t *testing.T) {
 		}
 		return len(set)
 	}
-	if n := count(s.Divide(nodes, rtt)); n != 1 {
+	if n := count(s.Divide(nodes, noon, rtt)); n != 1 {
 		t.Fatalf("%d sites at first", n)
 	}
-	if n := count(s.Divide(nodes[1:], rtt)); n != 1 {
+	if n := count(s.Divide(nodes[1:], noon, rtt)); n != 1 {
 		t.Errorf("%d sites once the leader has gone", n)
 	}
 }
