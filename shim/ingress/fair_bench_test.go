@@ -53,7 +53,7 @@ func BenchmarkFairColdP99(b *testing.B) {
 		_, _ = io.Copy(w, req.Body)
 	})
 	r.gateway = unixClient(b, serveUnix(b, r.Gateway()))
-	r.source = ranged.Source{Fetcher: ranged.New("edge", 1<<20), Schemes: []string{"s3"}, Buckets: []string{"inputs"},
+	r.source = &ranged.Source{Fetcher: ranged.New("edge", 1<<20), Schemes: []string{"s3"}, Buckets: []string{"inputs"},
 		Object: func(ref source.Reference, _ string) (ranged.Object, error) {
 			return benchObject{drips: strings.HasPrefix(ref.Key, "flood")}, nil
 		}}
