@@ -424,7 +424,6 @@ func TestASlowPartIsGoneOnWith(t *testing.T) {
 	})
 }
 
-// What has waited for others is tried as often as anything else.
 // A connection that a full link starves holds the prefix up no longer than another one takes to read a part. That goes on
 // where the slow one was.
 func TestAFreeConnectionTakesTheOldestPart(t *testing.T) {
@@ -472,6 +471,7 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
+// What has waited for others is tried as often as anything else.
 func TestWaitingForOthersIsNoTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const text = "0123456789"
