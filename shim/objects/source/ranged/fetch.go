@@ -35,28 +35,41 @@ type fetch struct {
 	writer io.WriterAt
 
 	parts   parts
-	claimed context.Context // over when no part is left to claim
+	claimed context.Context // over when no part is left to claim, or to take over
 	all     context.CancelFunc
 }
 
 // first reads the first part, which finds out how many there are, and then its share
 // of the others.
 func (f *fetch) first(ctx context.Context) error {
+	leave, err := f.places.Wait(ctx)
+	if err != nil {
+		return source.Ended(ctx, f.store, f.ref)
+	}
 	p := f.parts.first(ctx)
-	if err := f.read(p, f.places.Wait); err != nil || f.whole {
+	if err := f.read(p, leave, f.places.Wait); err != nil || f.whole {
 		return err
 	}
 	return f.others(ctx, p.rate())
 }
 
-// others reads one part after the other until none is left. rate is that of the part before.
+// others reads one part after the other until none is left. rate is that of the part before. It claims a part when it has
+// a place: what another connection reads does not wait behind other objects when it is taken over.
 func (f *fetch) others(ctx context.Context, rate float64) error {
 	for {
-		p := f.claim(ctx, rate)
-		if p == nil {
+		leave, err := f.places.Wait(f.claimed)
+		switch {
+		case ctx.Err() != nil && err != nil:
+			return source.Ended(ctx, f.store, f.ref)
+		case err != nil:
 			return nil
 		}
-		if err := f.read(p, f.places.Wait); err != nil {
+		p := f.claim(ctx, rate)
+		if p == nil {
+			leave()
+			return nil
+		}
+		if err := f.read(p, leave, f.places.Wait); err != nil {
 			return err
 		}
 		rate = p.rate()
@@ -68,15 +81,15 @@ func (f *fetch) claim(ctx context.Context, rate float64) *part {
 	if f.known.Version == "" {
 		rate = 0 // nobody could tell whether the rest is of the same object
 	}
-	p := f.parts.claim(ctx, rate, f.known.Size)
+	p := f.parts.claim(ctx, rate)
 	if p == nil {
 		f.all()
 	}
 	return p
 }
 
-// help is others by a connection besides the object's own, for a part at a time. It claims a part when it has its
-// place, and keeps that until the part is there: what has been claimed does not wait behind other objects.
+// help is others by a connection besides the object's own. It keeps its place until a part is there: what has been claimed
+// does not wait behind other objects.
 func (f *fetch) help(ctx context.Context) error {
 	rate := 0.0
 	for {
@@ -86,7 +99,8 @@ func (f *fetch) help(ctx context.Context) error {
 		}
 		p := f.claim(ctx, rate)
 		if p != nil {
-			err = f.read(p, func(context.Context) (leave func(), err error) { return func() {}, nil })
+			stay := func() {}
+			err = f.read(p, stay, func(context.Context) (leave func(), err error) { return stay, nil })
 			rate = p.rate()
 		}
 		leave()
@@ -97,11 +111,13 @@ func (f *fetch) help(ctx context.Context) error {
 }
 
 // read reads a part, unless another connection takes it over. When an attempt breaks off, the next one goes
-// on where it ended. Each attempt waits for a place.
-func (f *fetch) read(p *part, wait func(context.Context) (leave func(), err error)) error {
-	err := f.readPart(p, wait)
+// on where it ended. The first one has a place, which leave gives back; each other one waits for one.
+func (f *fetch) read(p *part, leave func(), wait func(context.Context) (leave func(), err error)) error {
+	err := f.readPart(p, leave, wait)
 	taken := context.Cause(p.ctx) == errTaken
-	f.parts.leave(p)
+	if f.parts.leave(p) {
+		f.all()
+	}
 	if !taken {
 		return err
 	}
@@ -112,19 +128,15 @@ func (f *fetch) read(p *part, wait func(context.Context) (leave func(), err erro
 	return nil
 }
 
-func (f *fetch) readPart(p *part, wait func(context.Context) (leave func(), err error)) error {
+func (f *fetch) readPart(p *part, leave func(), wait func(context.Context) (leave func(), err error)) error {
 	ctx := p.ctx
 	var tried vain
 	breaks := 0
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = firstPause, longestPause
 	for {
-		leave, err := wait(ctx)
-		if err != nil {
-			return source.Ended(ctx, f.store, f.ref)
-		}
 		asked, at := time.Now(), p.at.Load()
-		err = f.attempt(p)
+		err := f.attempt(p)
 		leave()
 		var again *againError
 		if !errors.As(err, &again) {
@@ -150,6 +162,9 @@ func (f *fetch) readPart(p *part, wait func(context.Context) (leave func(), err 
 		case <-ctx.Done():
 			return source.Ended(ctx, f.store, f.ref)
 		case <-time.After(rest):
+		}
+		if leave, err = wait(ctx); err != nil {
+			return source.Ended(ctx, f.store, f.ref)
 		}
 	}
 }
@@ -270,6 +285,7 @@ func (f *fetch) start(ctx context.Context, answer Answer) error {
 	if f.whole {
 		return nil
 	}
+	f.parts.until = answer.Object.Size
 	parts := (answer.Object.Size + f.part - 1) / f.part
 	for range min(parts, Connections) - 1 {
 		f.group.Go(func() error { return f.help(f.ctx) })

@@ -34,7 +34,8 @@ type part struct {
 
 // parts hands an object's parts out, in order, so that the prefix grows early.
 type parts struct {
-	size int64 // of one
+	size  int64 // of one
+	until int64 // where the object ends, 0 before that is known
 
 	mu    sync.Mutex
 	next  int64 // where the next one begins
@@ -60,23 +61,23 @@ func (s *parts) first(ctx context.Context) *part {
 // claim returns what a connection reads next that has read so many bytes in a second, 0 if that is not known; nil if
 // nothing is left. It is the next part, or what is left of the oldest one if its connection is slower: one that a full
 // link starves would hold up the prefix for seconds.
-func (s *parts) claim(ctx context.Context, rate float64, until int64) *part {
+func (s *parts) claim(ctx context.Context, rate float64) *part {
 	for {
 		s.mu.Lock()
 		old := s.oldest()
 		if old == nil || !old.slow(rate, s.size) {
 			defer s.mu.Unlock()
-			if s.next >= until {
+			if s.next >= s.until {
 				return nil
 			}
 			s.next += s.size
-			return s.add(ctx, s.next-s.size, min(s.next, until))
+			return s.add(ctx, s.next-s.size, min(s.next, s.until))
 		}
 		delete(s.under, old)
 		s.mu.Unlock()
 		old.take(errTaken)
 		<-old.left
-		if at := old.at.Load(); at < min(old.end, until) { // else it was there just then
+		if at := old.at.Load(); at < min(old.end, s.until) { // else it was there just then
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			p := s.add(ctx, at, old.end)
@@ -96,14 +97,15 @@ func (p *part) answered() {
 	})
 }
 
-// leave says that a connection has done with a part.
-func (s *parts) leave(p *part) {
+// leave says that a connection has done with a part, and tells whether it was the last one.
+func (s *parts) leave(p *part) (last bool) {
 	p.take(nil)
 	p.answered()
 	close(p.left)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.under, p)
+	return s.next >= s.until && len(s.under) == 0
 }
 
 func (s *parts) oldest() (old *part) {

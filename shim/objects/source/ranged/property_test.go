@@ -14,8 +14,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/ranged"
+	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
@@ -187,3 +189,64 @@ func TestAFetchIsWholeOrFails(t *testing.T) {
 		}
 	})
 }
+
+// A connection takes a part over when it has its place. Otherwise the part would wait behind other objects, and would be
+// there later than by the slower connection.
+func TestAPartThatIsTakenOverDoesNotWait(t *testing.T) {
+	const answers = 100 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		f := ranged.New("edge", part)
+		var group sync.WaitGroup
+		fetch := func(function string, o ranged.Object, begin func(source.Object) (io.WriterAt, error)) {
+			group.Go(func() {
+				if err := f.Fetch(fair.For(t.Context(), function), ref, o, begin); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		others := func(n int, function string) {
+			for range n {
+				one := &moody{text: "x", object: source.Object{Size: 1, Version: "v"}, manners: []manner{{answers: ranged.Stall - time.Second, breaks: -1}}}
+				fetch(function, one, (&sourcetest.Sink{}).Begin)
+			}
+		}
+		others(1, "b/f") // so that a has as many places as one object needs
+		text := strings.Repeat("0123456789", 30)
+		o := &object{open: func(ctx context.Context, at, end int64, _ *source.Object) (ranged.Answer, error) {
+			time.Sleep(answers)
+			m := manner{breaks: -1}
+			switch at {
+			case 0:
+				m.byteIn = answers / 2 / part // the others have begun when it is there
+			case part:
+				m.byteIn = 5 * answers
+			}
+			return ranged.Answer{Object: source.Object{Size: 300, Version: "v"}, From: at,
+				Body: &moodyBody{o: &moody{}, ctx: ctx, manner: m, rest: text[at:end]}}, nil
+		}}
+		began, s := time.Now(), &sourcetest.Sink{}
+		var second time.Duration
+		begin := func(o source.Object) (io.WriterAt, error) {
+			w, err := s.Begin(o)
+			return writerFunc(func(p []byte, at int64) (int, error) {
+				if at+int64(len(p)) == 2*part {
+					second = time.Since(began)
+				}
+				return w.WriteAt(p, at)
+			}), err
+		}
+		fetch("a/f", o, begin)
+		time.Sleep(answers * 6 / 5)
+		others(6, "a/f") // have all places but those of the object's own connection and of the slow one
+		time.Sleep(answers * 13 / 10)
+		others(7, "a/f")
+		group.Wait()
+		if most := answers*2 + 5*answers*part; second > most || string(s.Content) != text {
+			t.Errorf("it was there after %v, and by one connection would have been after %v", second, most)
+		}
+	})
+}
+
+type writerFunc func(p []byte, at int64) (int, error)
+
+func (f writerFunc) WriteAt(p []byte, at int64) (int, error) { return f(p, at) }
