@@ -53,8 +53,8 @@ func (f *fetch) first(ctx context.Context) error {
 	return f.others(ctx, p.rate())
 }
 
-// others reads one part after the other until none is left. rate is that of the part before. It claims a part when it has
-// a place: what another connection reads does not wait behind other objects when it is taken over.
+// others reads one part after the other until none is left. rate is that of the part before. It claims a part when it
+// has a place: what another connection reads does not wait behind other objects when it is taken over.
 func (f *fetch) others(ctx context.Context, rate float64) error {
 	for {
 		leave, err := f.places.Wait(f.claimed)
@@ -88,8 +88,8 @@ func (f *fetch) claim(ctx context.Context, rate float64) *part {
 	return p
 }
 
-// help is others by a connection besides the object's own. It keeps its place until a part is there: what has been claimed
-// does not wait behind other objects.
+// help is others by a connection besides the object's own. It keeps its place until a part is there: what has been
+// claimed does not wait behind other objects.
 func (f *fetch) help(ctx context.Context) error {
 	rate := 0.0
 	for {

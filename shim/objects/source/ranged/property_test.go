@@ -35,7 +35,7 @@ func manners(t *rapid.T) []manner {
 		return manner{
 			refuses: rapid.IntRange(0, 9).Draw(t, "refuses") == 9,
 			answers: time.Duration(rapid.IntRange(0, 300).Draw(t, "answers")) * time.Millisecond,
-			byteIn:  rapid.SampledFrom([]time.Duration{0, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, 4 * time.Second}).Draw(t, "byte"),
+			byteIn:  time.Duration(rapid.SampledFrom([]int{0, 1, 10, 100, 4000}).Draw(t, "byte")) * time.Millisecond,
 			breaks:  rapid.SampledFrom([]int{-1, -1, -1, -1, 0, 1, 5, 9}).Draw(t, "breaks"),
 			deaf:    rapid.IntRange(0, 9).Draw(t, "deaf") == 9,
 		}
@@ -190,8 +190,8 @@ func TestAFetchIsWholeOrFails(t *testing.T) {
 	})
 }
 
-// A connection takes a part over when it has its place. Otherwise the part would wait behind other objects, and would be
-// there later than by the slower connection.
+// A connection takes a part over when it has its place. Otherwise the part would wait behind other objects, and would
+// be there later than by the slower connection.
 func TestAPartThatIsTakenOverDoesNotWait(t *testing.T) {
 	const answers = 100 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -206,7 +206,8 @@ func TestAPartThatIsTakenOverDoesNotWait(t *testing.T) {
 		}
 		others := func(n int, function string) {
 			for range n {
-				one := &moody{text: "x", object: source.Object{Size: 1, Version: "v"}, manners: []manner{{answers: ranged.Stall - time.Second, breaks: -1}}}
+				one := &moody{text: "x", object: source.Object{Size: 1, Version: "v"},
+					manners: []manner{{answers: ranged.Stall - time.Second, breaks: -1}}}
 				fetch(function, one, (&sourcetest.Sink{}).Begin)
 			}
 		}
