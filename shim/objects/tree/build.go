@@ -53,6 +53,8 @@ func (s *Set) version(ctx context.Context, of Prefix, pod, volume string) (at st
 	}
 	at = s.at(of.Namespace, p.id)
 	take := func() error {
+		s.mu.Lock() // none is marked as damaged in between
+		defer s.mu.Unlock()
 		if s.isDamaged(at) { // since a moment ago
 			return ErrChanged
 		}
