@@ -126,6 +126,9 @@ func (v verdict) with(r *run, f facts) verdict {
 	if f.flooded && r.Input.Stored() {
 		v.fails = append(v.fails, "BufferFull", "BufferQuota")
 	}
+	if f.flooded && f.restarted && r.Input.Stored() { // only the tier that is away had room
+		v.fails = append(v.fails, "BufferUnavailable")
+	}
 	if f.flooded && r.Fault == plan.TooLarge && r.Input == plan.Body { // the limit bounds what a node keeps
 		v.right = true
 	}
