@@ -156,7 +156,7 @@ func (c *Cache) verify(ctx context.Context, o *object, rest time.Duration) (dama
 	return !same
 }
 
-// damaged lets go of an object that is not what it was: whoever comes has it fetched. The caller holds the lock.
+// damaged lets go of an object that is not what it was: the next request has it fetched. The caller holds the lock.
 func (c *Cache) damaged(o *object) {
 	c.Metrics.Evicted(EvictedDamage)
 	o.damaged = true

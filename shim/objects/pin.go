@@ -120,7 +120,7 @@ func (c *Cache) unwait(i *Input) {
 	if len(o.waiting) == 0 {
 		o.cancel()
 		if s := c.slots[o.key]; s != nil && s.next == o {
-			s.next = nil // whoever comes now asks for himself
+			s.next = nil // the next one asks anew
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (s *Source) List(ctx context.Context, prefix source.Reference, each func(st
 		switch {
 		case !aws.ToBool(out.IsTruncated):
 			return nil
-		case next == "" || len(out.Contents) == 0: // it would go on for ever
+		case next == "" || len(out.Contents) == 0: // it would never end
 			return source.Unavailable(s.store, "its list breaks off")
 		}
 		in.ContinuationToken = &next
