@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
@@ -229,12 +230,26 @@ func (r *rig) atZero(ctx context.Context, function string) bool {
 	return err == nil && *d.Spec.Replicas == 0
 }
 
-// again waits until a cold request is answered well and returns how long that took. What is
+// takesPods tells whether Kubernetes lets pods onto any node. Where that cannot be read they may.
+func (r *rig) takesPods(ctx context.Context) bool {
+	nodes, err := r.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	return err != nil || slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool {
+		return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule })
+	})
+}
+
+// again waits until a cold request is answered well and notes how long that took since the cluster
+// takes pods: after its API server was away Kubernetes may taint all nodes once more, late. What is
 // refused until then may be.
 func (r *rig) again(ctx context.Context, function string, o *Outcome, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutTimeout)
+	defer cancel()
 	began := time.Now()
 	for {
 		a := r.ask(ctx, function)
+		if !a.ok() && !r.takesPods(ctx) {
+			began = time.Now()
+		}
 		o.Recovery = time.Since(began)
 		switch {
 		case a.ok():
