@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -68,27 +67,6 @@ func daemonOn(t *testing.T, dirs ...string) *node {
 		}
 	})
 	return n
-}
-
-// gets is what a request reads, or why not. Other bytes than the object's fail the test.
-func (n *node) gets(t *testing.T, ref source.Reference, want []byte) (*objects.Input, error) {
-	t.Helper()
-	r := request(buffer.NewID())
-	r.Reference = ref.String()
-	i := n.Fetch(t.Context(), r)
-	err := i.Wait(t.Context())
-	if err != nil {
-		return i, err
-	}
-	from, err := i.NewReader(t.Context())
-	if err != nil {
-		return i, err
-	}
-	got, err := io.ReadAll(from)
-	if err = errors.Join(err, from.Close()); err == nil && !bytes.Equal(got, want) {
-		t.Errorf("%s is corrupt", ref)
-	}
-	return i, err
 }
 
 // larges are objects of 2 MiB.
@@ -188,25 +166,13 @@ func TestADiskThatFails(t *testing.T) {
 				if err := os.WriteFile(at+"/probe", nil, 0o600); err == nil {
 					t.Fatal("the disk does not fail")
 				}
-				for range 2 {
+				for round := range 2 {
 					for k := range refs {
 						i, err := n.gets(t, refs[k], content[k])
 						t.Logf("object %d: %v", k, err)
 						if p := problem.Of(err); k == 2 && dirs == 0 && (p.Title != "BufferUnavailable" || !strings.Contains(p.Detail, "the disk of the node's input buffer fails")) ||
-							k == 2 && dirs == 1 && err != nil {
+							dirs == 1 && (k == 2 || round == 1) && err != nil {
 							t.Errorf("object %d: %v", k, err)
-						}
-						i.Release()
-					}
-					if _, err := n.Verify(t.Context(), func(objects.Key) bool { return true }); err != nil {
-						t.Error(err)
-					}
-				}
-				if dirs == 1 {
-					for k := range refs {
-						i, err := n.gets(t, refs[k], content[k])
-						if err != nil {
-							t.Errorf("object %d, after a check: %v", k, err)
 						}
 						i.Release()
 					}

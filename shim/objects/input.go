@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
+	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -106,12 +108,27 @@ func (i *Input) Wait(ctx context.Context) error {
 
 // NewReader waits for the object, as Object does, and returns a reader that follows its
 // bytes as they arrive: see buffer.Entry. A reader is no owner: when the last one
-// releases an input that is not complete, its readers fail.
+// releases an input that is not complete, its readers fail. It implements io.Seeker.
 func (i *Input) NewReader(ctx context.Context) (io.ReadCloser, error) {
 	if _, err := i.Object(ctx); err != nil {
 		return nil, err
 	}
-	return i.object.entry.NewReader(ctx), nil
+	return &reader{i.object.entry.NewReader(ctx), ctx, i.object}, nil
+}
+
+// reader has nobody else find an object whose bytes it cannot read.
+type reader struct {
+	*buffer.Reader
+	ctx    context.Context
+	object *object
+}
+
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && err != io.EOF && r.ctx.Err() == nil && !errors.Is(err, fs.ErrClosed) {
+		r.object.cache.unreadable(r.object)
+	}
+	return n, err
 }
 
 // Await waits until the object, which the caller knows to be there, has bytes at an offset: how many from there on. At

@@ -169,6 +169,15 @@ func (c *Cache) damaged(o *object) {
 	}
 }
 
+// unreadable lets go of an object that has arrived and cannot be read any more: its disk may fail.
+func (c *Cache) unreadable(o *object) {
+	c.mu.Lock()
+	defer c.unlock()
+	if !c.closed && o.complete() && o.err == nil && c.held(o.key) == o {
+		c.damaged(o)
+	}
+}
+
 // note has an object outlive the daemon. ended: nothing changes any more.
 func (c *Cache) note(o *object, ended bool) error {
 	c.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -80,6 +81,27 @@ func (h *host) daemon(t *testing.T, dir string, succeeds string) (n *node, end f
 	}
 	t.Cleanup(end)
 	return n, end
+}
+
+// gets is what a request reads, or why not. Other bytes than the object's fail the test.
+func (n *node) gets(t *testing.T, ref source.Reference, want []byte) (*objects.Input, error) {
+	t.Helper()
+	r := request(buffer.NewID())
+	r.Reference = ref.String()
+	i := n.Fetch(t.Context(), r)
+	err := i.Wait(t.Context())
+	if err != nil {
+		return i, err
+	}
+	from, err := i.NewReader(t.Context())
+	if err != nil {
+		return i, err
+	}
+	got, err := io.ReadAll(from)
+	if err = errors.Join(err, from.Close()); err == nil && !bytes.Equal(got, want) {
+		t.Errorf("%s is corrupt", ref)
+	}
+	return i, err
 }
 
 func (n *node) damage() int {
@@ -442,6 +464,31 @@ func TestScrub(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	})
+}
+
+// What cannot be read any more fails one request.
+func TestWhatCannotBeReadIsFetchedAgain(t *testing.T) {
+	h := newHost(t)
+	h.fresh = time.Hour
+	n, end := h.daemon(t, h.dir, "")
+	defer end()
+	n.once(t, "default/f", object, content)
+	for _, file := range h.files(t, "") {
+		if err := os.Truncate(file, size/2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i, err := n.gets(t, object, content)
+	i.Release()
+	if o := n.outcome(t); o.Way != objects.WayHit || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("half of the file is read with %v: %+v", err, o)
+	}
+	if n.damage() != 1 {
+		t.Errorf("%d were damaged", n.damage())
+	}
+	if o := n.once(t, "default/f", object, content); o.Way != objects.WayStore {
+		t.Errorf("%+v", o)
+	}
 }
 
 // What nobody shall find any more does not come back with the next daemon, though somebody reads it to the end.

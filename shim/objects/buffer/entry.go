@@ -171,12 +171,12 @@ func (e *Entry) drop() {
 // NewReader returns a reader of the whole entry. It delivers what is there, waits for
 // more, and ends with io.EOF when the entry is complete, or at once with the error it
 // failed with, or with ctx's. Its Close may be called at any time, and must be.
-func (e *Entry) NewReader(ctx context.Context) io.ReadCloser { return e.NewReaderFrom(ctx, 0) }
+func (e *Entry) NewReader(ctx context.Context) *Reader { return e.NewReaderFrom(ctx, 0) }
 
 // NewReaderFrom is a NewReader that leaves out the bytes before from.
-func (e *Entry) NewReaderFrom(ctx context.Context, from int64) io.ReadCloser {
+func (e *Entry) NewReaderFrom(ctx context.Context, from int64) *Reader {
 	ctx, cancel := context.WithCancelCause(ctx)
-	r := &reader{entry: e, ctx: ctx, cancel: cancel, at: max(from, 0)}
+	r := &Reader{entry: e, ctx: ctx, cancel: cancel, at: max(from, 0)}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.owners == 0 {

@@ -14,8 +14,8 @@ import (
 // the function, less than 1 MiB of an entry is in memory.
 const aheadSize = 256 << 10
 
-// reader follows an entry's prefix. One goroutine reads; any may close.
-type reader struct {
+// Reader follows an entry's prefix. One goroutine reads; any may close.
+type Reader struct {
 	entry  *Entry
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -32,7 +32,7 @@ type reader struct {
 
 var errReaderClosed = fmt.Errorf("reading a buffer entry: %w", fs.ErrClosed)
 
-func (r *reader) Read(p []byte) (int, error) {
+func (r *Reader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -59,7 +59,7 @@ func (r *reader) Read(p []byte) (int, error) {
 }
 
 // Seek implements io.Seeker, for offsets from the start that need not have arrived yet.
-func (r *reader) Seek(offset int64, whence int) (int64, error) {
+func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	if whence != io.SeekStart || offset < 0 {
 		return r.at, fmt.Errorf("reading a buffer entry: %w", fs.ErrInvalid)
 	}
@@ -74,7 +74,7 @@ func (r *reader) Seek(offset int64, whence int) (int64, error) {
 }
 
 // fill reads ahead, if all that was read is delivered. The source has n bytes.
-func (r *reader) fill(source io.Reader, n int64) error {
+func (r *Reader) fill(source io.Reader, n int64) error {
 	if len(r.ahead) > 0 {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (r *reader) fill(source io.Reader, n int64) error {
 
 // open returns a reader that stands at the next byte, and how many of the n bytes that are
 // there it has.
-func (r *reader) open(n int64) (io.Reader, int64, error) {
+func (r *Reader) open(n int64) (io.Reader, int64, error) {
 	p, has, err := r.entry.at(r.at)
 	if err != nil {
 		return nil, 0, err
@@ -113,14 +113,14 @@ func (r *reader) open(n int64) (io.Reader, int64, error) {
 }
 
 // shut closes the source. The caller holds the lock.
-func (r *reader) shut() {
+func (r *Reader) shut() {
 	if r.source != nil {
 		_ = r.source.Close() // it was only read from
 	}
 	r.content, r.source, r.ahead = nil, nil, nil
 }
 
-func (r *reader) await() (int64, error) {
+func (r *Reader) await() (int64, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
 	}
@@ -129,7 +129,7 @@ func (r *reader) await() (int64, error) {
 
 // explain tells a reader that was closed while it read, and bytes that are missing from
 // the end of the entry.
-func (r *reader) explain(err error) error {
+func (r *Reader) explain(err error) error {
 	switch {
 	case err != nil && context.Cause(r.ctx) == errReaderClosed:
 		return errReaderClosed
@@ -139,7 +139,7 @@ func (r *reader) explain(err error) error {
 	return err
 }
 
-func (r *reader) Close() error {
+func (r *Reader) Close() error {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
