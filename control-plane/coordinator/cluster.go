@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
 	"github.com/headstart-mesh/headstart/control-plane/istio"
+	"github.com/headstart-mesh/headstart/control-plane/nodelabel"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/platform/kube"
 	"github.com/headstart-mesh/headstart/control-plane/xds"
@@ -38,12 +40,15 @@ type ClusterConfig struct {
 	Mesh *istio.Writer
 	// FunctionsPerNamespace is how many functions a namespace may have; 0: catalog.DefaultFunctionsMost.
 	FunctionsPerNamespace int
+	// LabelNodes: nodes have labels for the volumes that they keep.
+	LabelNodes bool
 }
 
 // Cluster is the coordinator of a Kubernetes cluster, with Istio's gateways.
 type Cluster struct {
 	*common
 	config   ClusterConfig
+	labels   *nodelabel.Labels
 	Platform *kube.Platform
 
 	// Of mu.
@@ -61,6 +66,7 @@ func NewCluster(clients kube.Clients, config ClusterConfig, parts Parts) *Cluste
 		FunctionsPerNamespace: config.FunctionsPerNamespace, InCharge: config.InCharge}, c.events, parts.Log)
 	c.tenants = c.Platform.Tenants
 	c.begin(c.Platform, c, parts)
+	c.labels = &nodelabel.Labels{Nodes: clients.Kubernetes.CoreV1().Nodes(), Keeps: c.Nodes.Keeps, Log: parts.Log}
 	return c
 }
 
@@ -102,6 +108,11 @@ func (c *Cluster) Run(ctx context.Context) { c.keepPublished(ctx) }
 func (c *Cluster) Lead(ctx context.Context) {
 	c.Nodes.SetInCharge(true)
 	defer c.Nodes.SetInCharge(false)
+	var labels sync.WaitGroup
+	defer labels.Wait()
+	if c.config.LabelNodes {
+		labels.Go(func() { c.labels.Run(ctx) })
+	}
 	c.config.Mesh.Run(ctx)
 }
 

@@ -90,8 +90,8 @@ func runKubernetes(ctx context.Context, c config) (err error) {
 	turn := lease.New(clients.Kubernetes, c.namespace, name, log)
 	registry.MustRegister(inCharge(turn))
 	cp := coordinator.NewCluster(clients, coordinator.ClusterConfig{InCharge: turn.Held, Namespaces: c.functionNamespaces,
-		FunctionsPerNamespace: c.functionsPerNamespace,
-		Mesh:                  istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)},
+		FunctionsPerNamespace: c.functionsPerNamespace, LabelNodes: c.labelNodes,
+		Mesh: istio.NewWriter(meshObjects, istio.Config{RootNamespace: c.istioRoot, Revision: c.istioRevision}, log)},
 		coordinator.Parts{Stores: allowed, Traces: traces, Key: key, Metrics: registry, Log: log})
 
 	// A state that is not known yet is told to nobody: hot functions would look cold.

@@ -35,6 +35,7 @@ type config struct {
 	istioRoot, istioRevision                string
 	functionNamespaces                      []string
 	functionsPerNamespace                   int
+	labelNodes                              bool
 }
 
 // The platforms.
@@ -125,6 +126,7 @@ writes the mesh's EnvoyFilters, and has TCP ports in place of the sockets.`,
 	cmd.PersistentFlags().StringVar(&c.istioRoot, "istio-root-namespace", "istio-system", "Istio's root namespace (kubernetes)")
 	f.StringVar(&c.istioRevision, "istio-revision", "", "mesh revision that sees the EnvoyFilters; empty: all (kubernetes)")
 	f.StringSliceVar(&c.functionNamespaces, "function-namespaces", nil, "namespaces that may have functions, with commas between; empty: all (kubernetes)")
+	f.BoolVar(&c.labelNodes, "label-nodes", false, "label nodes with the volumes that they keep, for the scheduler (kubernetes)")
 	_ = cmd.MarkFlagRequired("listen") // fails only for a flag that is not defined above
 	cmd.AddCommand(uninstallCommand(&c))
 	if err := cmd.ExecuteContext(context.Background()); err != nil {

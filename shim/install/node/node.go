@@ -13,7 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 const (
@@ -38,7 +41,8 @@ type Node struct {
 	Log    *slog.Logger
 }
 
-// SetReady is install.Node's. A node that is not there any more is not ready.
+// SetReady is install.Node's. A node that is not there any more is not ready; one that is not ready has no labels of
+// volumes either.
 func (n *Node) SetReady(ctx context.Context, is bool) error {
 	var value any
 	if is {
@@ -52,6 +56,9 @@ func (n *Node) SetReady(ctx context.Context, is bool) error {
 	defer cancel()
 	for {
 		_, err := n.Client.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: component})
+		if err == nil && !is {
+			_, err = n.Client.Nodes().Apply(ctx, corev1ac.Node(n.Name), metav1.ApplyOptions{FieldManager: nodeapi.VolumeLabels, Force: true})
+		}
 		switch {
 		case err == nil, apierrors.IsNotFound(err) && !is:
 			return nil

@@ -12,10 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/headstart-mesh/headstart/shim/install/node"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,6 +30,13 @@ func nodeObject(name string, ready corev1.ConditionStatus, labels map[string]str
 func TestTheLabelSaysWhetherTheNodeIsReady(t *testing.T) {
 	client := fake.NewClientset(nodeObject("node-1", corev1.ConditionTrue, map[string]string{"keep": "me"}))
 	n := &node.Node{Name: "node-1", Client: client.CoreV1(), Log: slog.New(slog.DiscardHandler)}
+	const volume = "ml.volumes.headstart.dev/s3_models_llama"
+	_, err := client.CoreV1().Nodes().Apply(t.Context(), corev1ac.Node("node-1").WithLabels(map[string]string{volume: "kept"}),
+		metav1.ApplyOptions{FieldManager: nodeapi.VolumeLabels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	volumes := true
 	for _, ready := range []bool{true, true, false, false} {
 		if err := n.SetReady(t.Context(), ready); err != nil {
 			t.Fatal(err)
@@ -36,7 +45,8 @@ func TestTheLabelSaysWhetherTheNodeIsReady(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has := got.Labels[node.Label] == "ready"; has != ready || got.Labels["keep"] != "me" {
+		volumes = volumes && ready
+		if has := got.Labels[node.Label] == "ready"; has != ready || got.Labels["keep"] != "me" || (got.Labels[volume] != "") != volumes {
 			t.Errorf("after %v the labels are %v", ready, got.Labels)
 		}
 	}
