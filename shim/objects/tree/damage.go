@@ -19,26 +19,37 @@ const damagedName = "damaged"
 func (s *Set) Damaged(file os.FileInfo) (all []Held, err error) {
 	s.mu.Lock() // no version gets its name meanwhile
 	defer s.mu.Unlock()
+	var failed []error
 	err = s.each(func(at string) error {
-		if s.isDamaged(at) {
-			return nil
+		h, err := s.mark(at, file)
+		if h != nil {
+			all = append(all, *h)
 		}
-		has, err := s.has(at, file)
-		if !has || err != nil {
-			return err
-		}
-		if err := s.root.WriteFile(filepath.Join(at, damagedName), nil, 0o600); err != nil {
-			return fmt.Errorf("marking a volume as damaged: %w", err)
-		}
-		pods, _ := s.pods(at) // none: it is being made
-		all = append(all, s.about(at, pods))
-		if strings.HasPrefix(filepath.Base(at), hidden) {
-			return nil // make looks
-		}
-		_, err = s.DropOne(at)
-		return err
+		failed = append(failed, err)
+		return nil // the others are looked at all the same
 	})
-	return all, err
+	return all, errors.Join(append(failed, err)...)
+}
+
+// mark has nobody else get a version, if the file is one of its; nil: it is not, or nobody would have got it. The caller
+// holds the lock.
+func (s *Set) mark(at string, file os.FileInfo) (*Held, error) {
+	if s.isDamaged(at) {
+		return nil, nil
+	}
+	has, err := s.has(at, file)
+	if !has || err != nil {
+		return nil, err
+	}
+	if err := s.root.WriteFile(filepath.Join(at, damagedName), nil, 0o600); err != nil {
+		return nil, fmt.Errorf("marking a volume as damaged: %w", err)
+	}
+	pods, _ := s.pods(at) // none: it is being made
+	h := s.about(at, pods)
+	if !strings.HasPrefix(filepath.Base(at), hidden) { // else make looks
+		_, err = s.DropOne(at)
+	}
+	return &h, err
 }
 
 // has tells whether a file is one of a version's. One that is being removed has none.

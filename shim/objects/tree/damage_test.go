@@ -104,3 +104,32 @@ func TestAVersionThatIsDamagedWhileItIsMade(t *testing.T) {
 		t.Errorf("left %q", left)
 	}
 }
+
+// A version that cannot be marked keeps no other one from being.
+func TestAVersionThatCannotBeMarked(t *testing.T) {
+	s, dir := newStore(), t.TempDir()
+	set := open(t, dir, s)
+	var paths []string
+	for _, pod := range []string{"one", "two", "three"} {
+		path, _, err := set.Version(t.Context(), llama, pod, "models")
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+		s.put("config.json", pod)
+	}
+	for _, path := range paths[1:] {
+		if err := os.Link(paths[0]+"/7b/a", path+"/shared"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range paths[:2] {
+		if err := os.Symlink("/outside", filepath.Join(filepath.Dir(path), "damaged")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := set.Damaged(stat(t, paths[0]+"/7b/a"))
+	if err == nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
