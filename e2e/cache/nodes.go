@@ -9,6 +9,7 @@ import (
 // The parts that are measured on nodes.
 const (
 	Hits      = "hits"
+	Links     = "links"
 	Misses    = "misses"
 	Volumes   = "volumes"
 	Peers     = "peers"
@@ -26,6 +27,9 @@ const (
 	Floor             = "store at hand ms"    // without the link, and without a cache
 	Reduction         = "less %"              // Asked than Without
 	CopyingReduction  = "less with copying %" // Copying than Without
+	LinkRate          = "link MB/s"
+	Speedup           = "speedup"              // Without over Asked
+	CopyingSpeedup    = "speedup with copying" // Without over Copying
 	ColdStart         = "cold start ms"
 	millisecondsInOne = 1000
 )
@@ -54,4 +58,18 @@ func drawVolumes(points []Point) map[string][]chart.Panel {
 		bars.Bars = append(bars.Bars, chart.Bar{Label: label, Values: []float64{p.Of(ColdStart) / millisecondsInOne}})
 	}
 	return map[string][]chart.Panel{"cache-volumes.svg": {bars}}
+}
+
+// drawLinks draws how much faster an object is there than without a cache, over the link's rate, as the paper's figure 8
+// does over the ratio of the disk's and the network's.
+func drawLinks(points []Point) map[string][]chart.Panel {
+	panel := chart.Lines{Title: "To have 100 MB, times faster than without", XLabel: "MB/s of the link", YLabel: "times"}
+	for _, s := range []struct{ name, column string }{{"ours", Speedup}, {"copying LRU", CopyingSpeedup}} {
+		line := chart.Series{Name: s.name, Dashed: s.column == CopyingSpeedup}
+		for _, p := range points {
+			line.X, line.Y = append(line.X, p.Of(LinkRate)), append(line.Y, p.Of(s.column))
+		}
+		panel.Series = append(panel.Series, line)
+	}
+	return map[string][]chart.Panel{"cache-links.svg": {panel}}
 }

@@ -33,6 +33,7 @@ var Limits = []result.Limit{
 var figures = map[string]func([]Point) map[string][]chart.Panel{
 	Eviction: drawEviction,
 	Hits:     drawHits,
+	Links:    drawLinks,
 	Volumes:  drawVolumes,
 	Flows:    drawFlows,
 }

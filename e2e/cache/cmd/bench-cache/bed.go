@@ -35,11 +35,14 @@ const (
 	without = "without"
 	ours    = "ours"
 	sharing = "sharing"
+	// otherLinks is without, with other rates of the link.
+	otherLinks = "other-links"
 )
 
 var sides = map[string]testbed.Config{
 	without:    {Name: "hscach0", Subnet: netip.MustParsePrefix("10.231.0.0/16"), Delay: linkDelay, Rate: linkRate},
 	ours:       {Name: "hscach1", Subnet: netip.MustParsePrefix("10.233.0.0/16"), Delay: linkDelay, Rate: linkRate, CacheAge: cacheAge},
+	otherLinks: {Name: "hscach7", Subnet: netip.MustParsePrefix("10.245.0.0/16"), Delay: linkDelay},
 	manyCaches: {Name: "hscach3", Subnet: netip.MustParsePrefix("10.237.0.0/16"), Delay: linkDelay, Rate: linkRate, CacheAge: cacheAge, Share: true},
 	slowNodes:  {Name: "hscach4", Subnet: netip.MustParsePrefix("10.239.0.0/16"), Delay: linkDelay, Rate: linkRate, CacheAge: cacheAge, Share: true},
 	flowsPlain: {Name: "hscach5", Subnet: netip.MustParsePrefix("10.241.0.0/16"), Delay: linkDelay, Rate: linkRate},

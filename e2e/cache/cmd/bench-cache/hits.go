@@ -81,14 +81,7 @@ func (b *bench) asked(ctx context.Context, part *cache.Part, callers map[string]
 	var columns []column
 	for _, name := range []string{cache.Without, cache.Asked, cache.Fresh, cache.Floor} {
 		c := callers[name]
-		columns = append(columns, column{name, func(ctx context.Context, o object) (time.Duration, error) {
-			id, err := c.reads(ctx, o)
-			if err != nil {
-				return 0, err
-			}
-			got, err := c.brought(ctx, id)
-			return got.Moved, err
-		}})
+		columns = append(columns, column{name, c.moved})
 	}
 	columns = append(columns, column{cache.Copying, b.copied})
 	took := map[string]map[string][]float64{}

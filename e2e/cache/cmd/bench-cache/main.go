@@ -62,6 +62,7 @@ var benchmark = result.Bench[*bench, cache.Point, cache.Results]{
 		{Name: cache.Eviction, Run: (*bench).eviction},
 		{Name: "trace", Run: (*bench).published},
 		{Name: cache.Hits, Run: (*bench).hits},
+		{Name: cache.Links, Run: (*bench).links},
 		{Name: cache.Misses, Run: (*bench).misses},
 		{Name: cache.Volumes, Run: (*bench).volumes},
 		{Name: cache.Peers, Run: (*bench).peers},

@@ -75,6 +75,16 @@ func (c caller) reads(ctx context.Context, o object) (id string, err error) {
 	return a.Header.Get(filterapi.HeaderRequest), nil
 }
 
+// moved is how long an object is on its way to a function that reads all of it.
+func (c caller) moved(ctx context.Context, o object) (time.Duration, error) {
+	id, err := c.reads(ctx, o)
+	if err != nil {
+		return 0, err
+	}
+	got, err := c.brought(ctx, id)
+	return got.Moved, err
+}
+
 // opens has the function answer without a look at its input.
 func (c caller) opens(ctx context.Context, o object) (id string, err error) {
 	a, err := c.send(ctx, http.MethodGet, "/healthz", o.key)
