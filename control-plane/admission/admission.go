@@ -25,6 +25,8 @@ type kind struct {
 	name string
 	rule admissionv1.Rule
 	when string // what of an object has to change to be looked at
+	// unless: what else keeps it from being looked at; empty: nothing.
+	unless string
 	// on says which annotations it may have.
 	on    policy.Objects
 	extra []variable
@@ -35,9 +37,10 @@ type kind struct {
 // The kinds. Knative's may not exist in a cluster; a rule for it then matches nothing.
 var kinds = []kind{
 	{
-		name: "headstart-services",
-		when: changed,
-		rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
+		name:   "headstart-services",
+		when:   changed,
+		unless: ofKnative,
+		rule:   admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
 
 		on:       policy.Functions,
 		extra:    slices.Concat(pathMatches, triggerGranted),
@@ -84,8 +87,12 @@ func Policies(stores Stores) []Policy {
 
 func (k kind) policy(stores Stores) Policy {
 	// What Headstart cannot judge goes on as without it: the control plane looks again.
+	conditions := []admissionv1.MatchCondition{{Name: "an-annotation-of-headstart-changes", Expression: k.when}}
+	if k.unless != "" {
+		conditions = append(conditions, admissionv1.MatchCondition{Name: "it-asks-for-itself", Expression: "!(" + k.unless + ")"})
+	}
 	return newPolicy(k.name, admissionv1.Ignore, []admissionv1.Rule{k.rule}, admissionv1.ValidatingAdmissionPolicySpec{
-		MatchConditions: []admissionv1.MatchCondition{{Name: "an-annotation-of-headstart-changes", Expression: k.when}},
+		MatchConditions: conditions,
 		Variables:       k.variables(stores),
 		Validations: []admissionv1.Validation{{
 			Expression:        "variables.problems.size() == 0",

@@ -53,6 +53,29 @@ func agree(t fataler, e *evaluator, annotations map[string]string) {
 	}
 }
 
+// Knative gives its Services the annotations of a revision, which mean nothing there.
+func TestServicesOfKnative(t *testing.T) {
+	e := services(t)
+	for name, in := range map[string]struct {
+		owner   map[string]any
+		refused bool
+	}{
+		"a ServerlessService": {map[string]any{"apiVersion": "networking.internal.knative.dev/v1alpha1", "controller": true}, false},
+		"a Route":             {map[string]any{"apiVersion": "serving.knative.dev/v1", "controller": true}, false},
+		"no controller":       {map[string]any{"apiVersion": "serving.knative.dev/v1"}, true},
+		"somebody else":       {map[string]any{"apiVersion": "apps/v1", "controller": true}, true},
+	} {
+		o := object(map[string]string{policy.KeyVolumes: "models=s3://videos/llama/"})
+		if message, err := e.admit(nil, o, "default"); err != nil || message == "" {
+			t.Fatalf("%q, %v", message, err)
+		}
+		o["metadata"].(map[string]any)["ownerReferences"] = []any{in.owner}
+		if message, err := e.admit(nil, o, "default"); err != nil || (message != "") != in.refused {
+			t.Errorf("%s: %q, %v", name, message, err)
+		}
+	}
+}
+
 func TestGoAndCELAgreeOnTheTable(t *testing.T) {
 	e := services(t)
 	for key, values := range seeds() {

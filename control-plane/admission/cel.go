@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headstart-mesh/headstart/control-plane/platform/kube/object"
 	"github.com/headstart-mesh/headstart/control-plane/policy"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/field"
 )
@@ -30,6 +31,10 @@ const changedTemplate = "(" + changed + ") ||\n" +
 	"has(object.spec) && has(object.spec.template) && has(object.spec.template.metadata) && has(object.spec.template.metadata.annotations) &&\n" +
 	"  object.spec.template.metadata.annotations.exists(k, " + own + " && !(oldObject != null && has(oldObject.spec) && has(oldObject.spec.template) &&\n" +
 	"    has(oldObject.spec.template.metadata) && has(oldObject.spec.template.metadata.annotations) && k in oldObject.spec.template.metadata.annotations))"
+
+// ofKnative says of a Service that Knative has made it, as object.ServiceOf does.
+var ofKnative = "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o,\n" +
+	"  has(o.controller) && o.controller && " + list(object.KnativeGroups) + ".exists(group, o.apiVersion.startsWith(group)))"
 
 // maxShown is how many characters of a value a message repeats, as in package field.
 const maxShown = 64

@@ -3,11 +3,13 @@
 package knative_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -120,6 +122,7 @@ func TestKnative(t *testing.T) {
 		{"NobodyElseTouchesItsScale", (*bed).scaleIsItsOwn},
 		{"AMissingInputStartsNothing", (*bed).missingInput},
 		{"ANewRevisionLosesNoRequest", (*bed).newRevision},
+		{"ItsPodHasItsVolume", (*bed).volume},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			of := *b
@@ -258,6 +261,32 @@ func (b *bed) newRevision() {
 		default:
 		}
 	}
+}
+
+// volume deploys a function with one, which Knative starts once.
+func (b *bed) volume() {
+	const key, seen = "knative/volume/a/weights", "SEEN_BY"
+	want := bytes.Repeat([]byte("a model's weights "), 100_000)
+	b.must(b.Cloud.S3.Put(b.Context(), key, bytes.NewReader(want)))
+	f := world.KnativeFunction{Name: "kn-test-volume", Env: map[string]string{seen: b.Name()}, Pod: map[string]string{
+		"headstart.dev/volumes": "models=s3://" + testbed.Bucket + "/knative/volume/", "headstart.dev/store": world.StoreName}}
+	b.must(b.DeployKnative(b.Context(), f))
+	defer func() { b.must(b.RemoveKnative(context.WithoutCancel(b.Context()), f)) }()
+	pids, err := world.Processes("fire")
+	b.must(err)
+	for _, pid := range pids {
+		// One that has ended meanwhile has neither.
+		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if !strings.Contains(string(environ), seen+"="+b.Name()+"\x00") {
+			continue
+		}
+		got, err := os.ReadFile(fmt.Sprintf("/proc/%d/root/headstart/volumes/models/a/weights", pid))
+		if err != nil || !bytes.Equal(got, want) {
+			b.Errorf("the pod has %d bytes of %d: %v", len(got), len(want), err)
+		}
+		return
+	}
+	b.Errorf("none of the %d processes is the function's", len(pids))
 }
 
 // post sends a request with the object as its input; ours tells whether Headstart had it.

@@ -183,7 +183,9 @@ type KnativeFunction struct {
 	Name string
 	// Annotations are the Knative Service's.
 	Annotations map[string]string
-	Env         map[string]string
+	// Pod are the annotations of its pods.
+	Pod map[string]string
+	Env map[string]string
 	// Node is the only one it may run on; empty: any.
 	Node string
 	// Namespace is Functions if it is empty.
@@ -208,6 +210,9 @@ spec:
     metadata:
       annotations:
         autoscaling.knative.dev/window: 6s
+{{- range $k, $v := .Pod}}
+        {{$k}}: {{printf "%q" $v}}
+{{- end}}
     spec:
       runtimeClassName: headstart
 {{- with .Node}}

@@ -48,8 +48,9 @@ type Service struct {
 	Ports     []corev1.ServicePort
 }
 
-// knativeGroups are the API groups of the objects that Knative makes Services for.
-var knativeGroups = []string{"serving.knative.dev/", "networking.internal.knative.dev/"}
+// KnativeGroups begin the API versions of the objects that Knative makes Services for. These Services have the annotations of
+// revisions, and are no functions of their own.
+var KnativeGroups = []string{"serving.knative.dev/", "networking.internal.knative.dev/"}
 
 // ServiceOf reads a *corev1.Service.
 func ServiceOf(o any) (*Service, error) {
@@ -60,7 +61,7 @@ func ServiceOf(o any) (*Service, error) {
 		kept := &Service{ObjectMeta: identity(s), ClusterIP: s.Spec.ClusterIP, External: s.Spec.Type == corev1.ServiceTypeExternalName}
 		kept.Annotations = annotations(s.Annotations)
 		if owner := metav1.GetControllerOf(s); owner != nil {
-			for _, group := range knativeGroups {
+			for _, group := range KnativeGroups {
 				kept.Knative = kept.Knative || strings.HasPrefix(owner.APIVersion, group)
 			}
 		}
