@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/staging"
@@ -135,6 +136,18 @@ func (r *reader) Read(p []byte) (int, error) {
 // its end it is io.EOF. What is there already it tells even if ctx has ended.
 func (i *Input) Await(ctx context.Context, at int64) (int64, error) {
 	return i.object.entry.Await(ctx, at)
+}
+
+// Sum is the digest of a block as it was when the object came, if that was computed. The caller knows the object to be
+// there.
+func (i *Input) Sum(block int64) (sum digest.Sum, known bool) {
+	i.cache.mu.Lock()
+	defer i.cache.mu.Unlock()
+	all := i.object.sums
+	if known = int64(len(all)) >= (block+1)*int64(len(sum)); known {
+		copy(sum[:], all[block*int64(len(sum)):])
+	}
+	return sum, known
 }
 
 // Fresh is how much longer the answer holds that the node has of the store: 0: not any more, below 0: the object is

@@ -325,6 +325,37 @@ func TestAttackANeighbourAsksForABucketOfBefore(t *testing.T) {
 	}
 }
 
+// A neighbour hears what a block's digest was when the object came, and so finds out what has changed since.
+func TestNeighboursHearTheDigestOfBefore(t *testing.T) {
+	h := newHost(t)
+	n, end := h.daemon(t, h.dir, "")
+	defer end()
+	n.once(t, "default/f", object, content)
+	h.noted(t, 1)
+	h.flip(t)
+	own := site.Own{Cache: n.Cache}
+	k, err := own.Name("default", "edge", object.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, got := own.Held(t.Context(), "default", k, n.List(func(objects.Key) bool { return true })[0].Version)
+	if !got {
+		t.Fatal("the node does not have it")
+	}
+	defer c.Close()
+	sum, whole, err := c.Block(t.Context(), 0)
+	if sum != digest.OfBlock(content) || whole != size || err != nil {
+		t.Errorf("%d bytes, %x, %v", whole, sum, err)
+	}
+	block := make([]byte, whole)
+	if _, err := c.ReadAt(block, 0); err != nil || digest.OfBlock(block) == sum {
+		t.Errorf("it has not changed: %v", err)
+	}
+	if _, _, err := c.Block(t.Context(), 1); err != io.EOF {
+		t.Errorf("after the last block: %v", err)
+	}
+}
+
 // Two that come at once while content is checked get it, or what is fetched in its place, by one fetch.
 func TestOneCheckForAll(t *testing.T) {
 	h := newHost(t)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/objects"
@@ -80,20 +81,56 @@ func (a *answer) send(c Copy) (said string, err error) {
 		names, _ := json.Marshal(from) // texts
 		said, err = answerReferral, errors.Join(err, a.frame(frameReferral, names))
 	}
+	next, end := blocks(a.ctx, c, a.q.From)
+	defer end()
 	for i := a.q.From; err == nil; i++ {
-		sum, n, none := c.Block(a.ctx, i)
+		b := next()
 		switch {
-		case errors.Is(none, io.EOF):
+		case errors.Is(b.err, io.EOF):
 			return said, nil
-		case none != nil:
-			return "", none
+		case b.err != nil:
+			return "", b.err
 		case len(from) > 0:
-			err = a.frame(frameDigest, sum[:])
+			err = a.frame(frameDigest, b.sum[:])
 		default:
-			err = a.block(io.NewSectionReader(c, i*digest.Block, int64(n)), sum)
+			err = a.block(io.NewSectionReader(c, i*digest.Block, int64(b.size)), b.sum)
 		}
 	}
 	return said, nil
+}
+
+// block is what Copy.Block says of one.
+type block struct {
+	sum  digest.Sum
+	size int
+	err  error
+}
+
+// blocks returns what waits for one block after the other: a digest is computed while the block before is sent, so that
+// the network does not wait for that. end comes after the last of them.
+func blocks(ctx context.Context, c Copy, from int64) (next func() block, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	asked, found := make(chan int64, 1), make(chan block, 1)
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for i := range asked {
+			var b block
+			b.sum, b.size, b.err = c.Block(ctx, i)
+			found <- b
+		}
+	})
+	asked <- from
+	return func() block {
+			b := <-found
+			from++
+			asked <- from
+			return b
+		}, func() {
+			cancel()
+			close(asked)
+			<-found
+			looking.Wait()
+		}
 }
 
 // block sends a block.

@@ -16,7 +16,7 @@ import (
 // fetchesMost is how many objects come from peers at a time, which namespaces share. Each has at most one block in
 // memory until it is checked, and windowMost of the next ones: 96 MiB in all. All have room in a connection, so those
 // that go slowly hold up no others.
-const fetchesMost = 32
+const fetchesMost = 24
 
 // rooms are for blocks until they are checked.
 var rooms = sync.Pool{New: func() any { return new([frameBlockMost]byte) }}

@@ -49,7 +49,7 @@ type Objects interface {
 type Copy interface {
 	Object() source.Object
 	// Block waits until a block is whole, and returns its digest and how many bytes it has. After the last one
-	// it is io.EOF.
+	// it is io.EOF. It may be called beside ReadAt, but neither of them beside itself.
 	Block(ctx context.Context, i int64) (digest.Sum, int, error)
 	io.ReaderAt
 	io.Closer
