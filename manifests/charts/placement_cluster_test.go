@@ -82,8 +82,11 @@ func TestPodsPreferNodesThatKeepTheirVolumes(t *testing.T) {
 			tries++
 			return patch(`{}`) == nil && refused(patch(fmt.Sprintf(`{"metadata": {"annotations": {"try": "%d"}}}`, tries))), nil
 		})
-		for _, p := range []string{`{"metadata": {"labels": {"zone": "b"}}}`, `{"metadata": {"labels": {"zone": null}}}`, `{"metadata": {"annotations": {"a": "b"}}}`,
-			`{"metadata": {"labels": {"headstart.dev/node": "ready"}}}`, `{"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}`} {
+		for _, p := range []string{
+			`{"metadata": {"labels": {"zone": "b"}}}`, `{"metadata": {"labels": {"zone": null}}}`,
+			`{"metadata": {"labels": {"headstart.dev/node": "ready"}}}`, `{"metadata": {"annotations": {"a": "b"}}}`,
+			`{"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}`,
+		} {
 			if err := patch(p); !refused(err) {
 				t.Errorf("patch %s: %v", p, err)
 			}
@@ -122,20 +125,23 @@ func TestPodsPreferNodesThatKeepTheirVolumes(t *testing.T) {
 	soon(t, "the affinity", func(context.Context) (bool, error) { return created(nil, with) != nil, nil })
 	own := term(7, "own")
 	required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{own.Preference}}
+	prefers := func(required *corev1.NodeSelector, terms ...corev1.PreferredSchedulingTerm) *corev1.Affinity {
+		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: required, PreferredDuringSchedulingIgnoredDuringExecution: terms}}
+	}
+	avoids, both := &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}, prefers(nil, terms...)
+	both.PodAntiAffinity = avoids.PodAntiAffinity
 	for name, in := range map[string]struct {
 		annotations map[string]string
 		given, want *corev1.Affinity
 	}{
-		"nothing of its own":    {with, nil, &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}},
-		"one volume":            {map[string]string{"headstart.dev/volumes": "m=" + prefixes[0]}, nil, &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms[:1]}}},
-		"no volumes":            {nil, nil, nil},
-		"an annotation of none": {map[string]string{"headstart.dev/input": "s3://models/x"}, nil, nil},
-		"a preference": {with, &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{own}}},
-			&corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: slices.Concat([]corev1.PreferredSchedulingTerm{own}, terms)}}},
-		"a requirement": {with, &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}},
-			&corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required, PreferredDuringSchedulingIgnoredDuringExecution: terms}}},
-		"pods that it avoids": {with, &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}},
-			&corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}, NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}},
+		"nothing of its own":  {with, nil, prefers(nil, terms...)},
+		"one volume":          {map[string]string{"headstart.dev/volumes": "m=" + prefixes[0]}, nil, prefers(nil, terms[0])},
+		"no volumes":          {nil, nil, nil},
+		"another annotation":  {map[string]string{"headstart.dev/input": "s3://models/x"}, nil, nil},
+		"a preference":        {with, prefers(nil, own), prefers(nil, slices.Concat([]corev1.PreferredSchedulingTerm{own}, terms)...)},
+		"a requirement":       {with, prefers(required), prefers(required, terms...)},
+		"pods that it avoids": {with, avoids, both},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(in.want, created(in.given, in.annotations)); diff != "" {

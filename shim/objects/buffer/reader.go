@@ -32,6 +32,7 @@ type Reader struct {
 
 var errReaderClosed = fmt.Errorf("reading a buffer entry: %w", fs.ErrClosed)
 
+// Read implements io.Reader.
 func (r *Reader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -139,6 +140,7 @@ func (r *Reader) explain(err error) error {
 	return err
 }
 
+// Close implements io.Closer: a Read under way ends.
 func (r *Reader) Close() error {
 	r.mu.Lock()
 	if r.closed {
