@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -19,6 +18,7 @@ var installed = []struct {
 	{objects.Namespaces, everywhere}, {objects.RuntimeClasses, everywhere},
 	{objects.ClusterRoles, everywhere}, {objects.ClusterRoleBindings, everywhere},
 	{objects.AdmissionPolicies, everywhere}, {objects.AdmissionBindings, everywhere},
+	{objects.MutatingPolicies, everywhere}, {objects.MutatingBindings, everywhere},
 	{objects.Accounts, ours}, {objects.Roles, ours}, {objects.RoleBindings, ours},
 	{objects.ConfigMaps, ours}, {objects.Secrets, ours}, {objects.Services, ours},
 	{objects.Deployments, ours}, {objects.DaemonSets, ours}, {objects.Jobs, ours}, {objects.Leases, ours}, {objects.Budgets, ours},
@@ -63,10 +63,8 @@ func lookRights(ctx context.Context, l *look) Outcome {
 	var lacking []Problem
 	asked := 0
 	for _, r := range l.rights(ctx) {
-		if strings.HasSuffix(r.resource.Group, ".istio.io") {
-			if served, err := l.Objects.Serves(ctx, r.resource); err == nil && !served {
-				continue // another check's
-			}
+		if served, err := l.Objects.Serves(ctx, r.resource); err == nil && !served {
+			continue // another check's, or of a part that this cluster cannot have
 		}
 		for _, verb := range []string{"create", "patch", "delete"} {
 			may, err := l.Objects.May(ctx, verb, r.resource, r.namespace)
