@@ -37,7 +37,8 @@ func (w *World) Install(ctx context.Context, values string, more ...string) (tim
 	}
 	stores := w.path("stores.yaml")
 	// The nodes are on this machine's disk, of which a fifth need not be free.
-	list := fmt.Sprintf("node: {cacheSpare: 0}\nplacement: {enabled: true}\nstores:\n- name: %s\n  namespaces: [%s]\n  s3: {endpoint: %q, pathStyle: true, buckets: [%s], credentialsSecret: %s}\n",
+	list := fmt.Sprintf("node: {cacheSpare: 0}\nplacement: {enabled: true}\nstores:\n- name: %s\n  namespaces: [%s]\n"+
+		"  s3: {endpoint: %q, pathStyle: true, buckets: [%s], credentialsSecret: %s}\n",
 		StoreName, Functions, w.Cloud.S3.Endpoint, testbed.Bucket, storeSecret)
 	if err := os.WriteFile(stores, []byte(list), 0o600); err != nil {
 		return 0, err
