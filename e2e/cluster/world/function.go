@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,14 +149,18 @@ const daemonEndpoint = "/run/headstart/gateway/ingress.sock"
 // routesTimeout is many times what istiod takes for a hundred functions.
 const routesTimeout = time.Minute
 
-// awaitRoutes waits until the gateway knows the functions. No request asks for them, which
-// would start them.
+// awaitRoutes waits until the gateway knows the functions, and listens: with its first route it has the filter pulled
+// before. No request asks for them, which would start them.
 func (w *World) awaitRoutes(ctx context.Context, functions []Function) error {
 	envoy, err := w.GatewayEnvoy(ctx)
 	if err != nil {
 		return err
 	}
 	defer envoy.Close()
+	gateway, err := w.Gateway(ctx)
+	if err != nil {
+		return err
+	}
 	return testbed.Poll(ctx, routesTimeout, func(ctx context.Context) error {
 		routes, err := envoy.Get(ctx, "/config_dump?resource=dynamic_route_configs")
 		if err != nil {
@@ -173,7 +178,11 @@ func (w *World) awaitRoutes(ctx context.Context, functions []Function) error {
 				return fmt.Errorf("the gateway has no endpoints of function %s", f.Name)
 			}
 		}
-		return nil
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", gateway.String())
+		if err != nil {
+			return fmt.Errorf("the gateway does not listen: %w", err)
+		}
+		return conn.Close()
 	})
 }
 
