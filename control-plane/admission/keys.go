@@ -24,9 +24,9 @@ func unknownKeys(on policy.Objects, known []string) string {
 	return "variables.annotations.map(k, k).filter(k, " + unknown + ")"
 }
 
-// runtimeClass refuses a pod whose containers another runtime would start, without its input or volumes.
+// runtimeClass refuses a pod whose containers another runtime would start, without what its annotations ask for.
 var runtimeClass = []variable{
-	{"runtimeClassNeeds", list([]string{policy.KeyInput, policy.KeyVolumes}) + ".filter(k, k in variables.annotations)"},
+	{"runtimeClassNeeds", list([]string{policy.KeyInput, policy.KeyVolumes, policy.KeyS3}) + ".filter(k, k in variables.annotations)"},
 	{"runtimeClassProblem", "variables.runtimeClassNeeds.size() == 0 || has(object.spec) && has(object.spec.runtimeClassName) && object.spec.runtimeClassName == 'headstart' ? ''\n" +
 		": 'spec.runtimeClassName: is not headstart, which ' + variables.runtimeClassNeeds[0] + ' needs; set it to headstart'"},
 }

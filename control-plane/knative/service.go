@@ -38,7 +38,8 @@ func (d *document) service(v value, st stores.Stores) platform.Function {
 	meta.close()
 	spec := o.must("spec", "describe the function").object()
 	template := spec.must("template", "describe the function").object()
-	f.Policy.Volumes = d.templateMetadata(template.take("metadata").object(), st.For(namespace)).Volumes
+	pods := d.templateMetadata(template.take("metadata").object(), st.For(namespace))
+	f.Policy.Volumes, f.Policy.S3 = pods.Volumes, pods.S3
 	podSpec(template.must("spec", "describe the function's container").object(), &f)
 	template.close()
 	spec.close()

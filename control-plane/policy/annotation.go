@@ -34,6 +34,7 @@ const (
 	KeyVolumes      = filterapi.AnnotationVolumes
 	KeyVolumesWait  = filterapi.AnnotationVolumesWait
 	KeyVolumesLate  = filterapi.AnnotationVolumesLate
+	KeyS3           = filterapi.AnnotationS3
 )
 
 // The values of KeyRouting.
@@ -232,6 +233,10 @@ var table = []Annotation{
 		Meaning: volumesLateMeaning,
 		Choices: []string{LateFail, LateStart}, Not: "is not what follows when volumes are late",
 		set: func(p *Policy, v value) { p.Volumes.StartLate = v.text == LateStart },
+	},
+	{
+		Key: KeyS3, On: Jobs | Templates, Kind: Name, Not: notStore, Absent: "none", Example: "archive", Meaning: s3Meaning,
+		set: func(p *Policy, v value) { p.S3 = v.text },
 	},
 }
 

@@ -179,6 +179,12 @@ the kubelet waits less.`
 	volumesLateMeaning = `says what follows then. With ` + "`fail`" + ` the container fails to start, and the kubelet tries
 again. With ` + "`start`" + ` it starts without the volumes that are not there, and does not get them later.`
 
+	s3Meaning = `names the store whose S3 API the programs of the pod find on their loopback, by the variables that the
+SDKs know: boto3, the AWS SDKs and ` + "`aws s3 cp`" + ` need no change. What they read the node keeps, as it keeps inputs, and
+what they write goes on to the store. See [S3 on the node](s3.md).
+
+The annotation is one of pods, as ` + "`headstart.dev/volumes`" + ` is. Only stores of the kind ` + "`s3`" + ` have the API.`
+
 	readByMeaning = `says how a job's program reads its input. With ` + "`file`" + ` it starts when the file is there, complete.
 With ` + "`socket`" + ` it starts at once, finds no file, and reads the input by its [socket](socket.md#reading-an-input) while that arrives.`
 )

@@ -48,6 +48,8 @@ type Policy struct {
 	ReadBySocket bool `json:",omitempty"`
 	// Volumes are those of the pods.
 	Volumes Volumes `json:",omitzero"`
+	// S3 is the operator's store whose S3 API the pods' programs find on their loopback; empty: none.
+	S3 string `json:",omitempty"`
 }
 
 // Tell says of a function what nodes must know of its policy.
@@ -55,7 +57,7 @@ func (p Policy) Tell(m *nodeapi.Function) {
 	m.ReadyTimeout, m.Store, m.InputLimit = durationpb.New(p.ReadyTimeout), p.Store, p.InputLimit
 	m.HasInput, m.BodyInput = p.Input != "", p.BodyInput
 	m.InputTemplate, m.InputTemplates = p.Templates()[""], p.Templates().Named()
-	m.Callers = p.CallerNamespaces()
+	m.Callers, m.S3 = p.CallerNamespaces(), p.S3
 }
 
 // CallerNamespaces are the names in Callers.

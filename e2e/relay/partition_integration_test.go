@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
-	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/platform"
 	"github.com/headstart-mesh/headstart/control-plane/routing"
 	"github.com/headstart-mesh/headstart/e2e/linkemu"

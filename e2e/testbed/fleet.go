@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
-	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 )
 

@@ -29,6 +29,8 @@ const (
 	AnnotationVolumesWait = AnnotationPrefix + "volumes-wait"
 	AnnotationVolumesLate = AnnotationPrefix + "volumes-late"
 	LateStart             = "start"
+	// AnnotationS3 is of pods only.
+	AnnotationS3 = AnnotationPrefix + "s3"
 )
 
 // InputKey is the key of the input with that name; the unnamed one's is AnnotationInput.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headstart-mesh/headstart/shim/byterange"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
@@ -21,7 +22,7 @@ type part struct {
 }
 
 // choose finds out what a read asks for. It waits for as much of the input as is needed to
-// say where a range of it ends; on errUnsatisfiable the part has the object.
+// say where a range of it ends; on byterange.ErrUnsatisfiable the part has the object.
 func choose(ctx context.Context, input sandboxes.Input, r *http.Request) (part, error) {
 	object, err := input.Object(ctx)
 	p := part{input: input, object: object, length: object.Size}
@@ -43,7 +44,7 @@ func choose(ctx context.Context, input sandboxes.Input, r *http.Request) (part, 
 	if p.object.Size <= 0 {
 		return p, nil
 	}
-	first, length, err := asked.of(p.object.Size)
+	first, length, err := asked.Of(p.object.Size)
 	if err != nil {
 		return p, err
 	}
@@ -53,29 +54,29 @@ func choose(ctx context.Context, input sandboxes.Input, r *http.Request) (part, 
 
 // asked is the one range that the request is for. Ranges mean something for GET only (RFC
 // 9110, section 14.2), and with If-Range for the version that it names (section 13.1.5).
-func (p part) asked(r *http.Request) (byteRange, bool) {
+func (p part) asked(r *http.Request) (byterange.Range, bool) {
 	header := r.Header.Get("Range")
 	if r.Method != http.MethodGet || header == "" {
-		return byteRange{}, false
+		return byterange.Range{}, false
 	}
 	if v := r.Header.Get("If-Range"); v != "" && (v != etag(p.object.Version) || strings.HasPrefix(v, "W/")) {
-		return byteRange{}, false
+		return byterange.Range{}, false
 	}
-	return parseRange(header)
+	return byterange.Parse(header)
 }
 
 // await waits, of an input whose size is not known yet, until the range's bytes are there,
 // or the size is. There tells that it is the bytes.
-func (p *part) await(ctx context.Context, asked byteRange) (there bool, err error) {
-	if asked.closed() {
-		last, err := open(ctx, p.input, asked.last)
+func (p *part) await(ctx context.Context, asked byterange.Range) (there bool, err error) {
+	if start, end, closed := asked.Closed(); closed {
+		last, err := open(ctx, p.input, end)
 		if err != nil {
 			return false, err
 		}
 		defer last.Close()
 		switch _, err := io.ReadFull(last, make([]byte, 1)); err {
 		case nil:
-			p.partial, p.first, p.length = true, asked.first, asked.last-asked.first+1
+			p.partial, p.first, p.length = true, start, end-start+1
 			return true, nil
 		case io.EOF: // the input ends before it
 		default:
@@ -108,7 +109,7 @@ func (p part) head(w http.ResponseWriter) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	h.Set("Content-Range", contentRange(p.first, p.length, p.object.Size))
+	h.Set("Content-Range", byterange.ContentRange(p.first, p.length, p.object.Size))
 	w.WriteHeader(http.StatusPartialContent)
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/shim/byterange"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -160,9 +161,9 @@ func (h *handler) serveInput(w http.ResponseWriter, r *http.Request, own *delive
 	if _, began := errors.AsType[midway](err); err != nil && !began && own.ctx.Err() != nil {
 		err = errUnknown // by now
 	}
-	if errors.Is(err, errUnsatisfiable) {
+	if errors.Is(err, byterange.ErrUnsatisfiable) {
 		w.Header().Set("Content-Range", "bytes */"+strconv.FormatInt(part.object.Size, 10))
-		err = problem.New(http.StatusRequestedRangeNotSatisfiable, "RangeNotSatisfiable", "header range", errUnsatisfiable.Error())
+		err = problem.New(http.StatusRequestedRangeNotSatisfiable, "RangeNotSatisfiable", "header range", byterange.ErrUnsatisfiable.Error())
 	}
 	return n, err
 }

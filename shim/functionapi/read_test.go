@@ -411,18 +411,3 @@ func TestAttackReadsOfANamespaceLeaveOthersTheirs(t *testing.T) {
 	wantProblem(t, full, http.StatusServiceUnavailable, "TooManyReads", "")
 	served("web-1", functionapi.RoomLarge)
 }
-
-func FuzzParseRange(f *testing.F) {
-	for _, s := range []string{"bytes=0-1", "bytes=-5", "bytes=5-", "bytes=-", "bytes=1-0", "bytes=99999999999999999999-", "x=0-1", "bytes=0-1,2-3", "", "bytes=--1"} {
-		f.Add(s, int64(10))
-	}
-	f.Fuzz(func(t *testing.T, header string, size int64) {
-		if size < 0 {
-			return
-		}
-		first, length, ok := functionapi.ParseRange(header, size)
-		if ok && (first < 0 || length < 1 || length > size || first > size-length) {
-			t.Errorf("%q of %d bytes is %d bytes from %d", header, size, length, first)
-		}
-	})
-}

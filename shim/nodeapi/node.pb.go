@@ -3288,8 +3288,10 @@ type Function struct {
 	// Templates of the references of the inputs with names, by these. They are read from the same
 	// store, within the same limit.
 	InputTemplates map[string]string `protobuf:"bytes,31,rep,name=input_templates,json=inputTemplates,proto3" json:"input_templates,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The store whose S3 API its programs find on their loopback, where the node runs them itself; empty: none.
+	S3            string `protobuf:"bytes,240,opt,name=s3,proto3" json:"s3,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Function) Reset() {
@@ -3476,6 +3478,13 @@ func (x *Function) GetInputTemplates() map[string]string {
 	return nil
 }
 
+func (x *Function) GetS3() string {
+	if x != nil {
+		return x.S3
+	}
+	return ""
+}
+
 // Store is one store that the operator allows. It names a secret and never
 // holds one.
 type Store struct {
@@ -3499,7 +3508,10 @@ type Store struct {
 	Namespaces []string `protobuf:"bytes,170,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	// How long the answers hold of those of the buckets of which the operator says it: 0: the store is asked for each
 	// request. An older daemon asks.
-	Fresh         map[string]*durationpb.Duration `protobuf:"bytes,180,rep,name=fresh,proto3" json:"fresh,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Fresh map[string]*durationpb.Duration `protobuf:"bytes,180,rep,name=fresh,proto3" json:"fresh,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How functions may write into those of the buckets of which the operator says it: through. An older daemon has no way
+	// to write.
+	Write         map[string]string `protobuf:"bytes,240,rep,name=write,proto3" json:"write,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3621,6 +3633,13 @@ func (x *Store) GetNamespaces() []string {
 func (x *Store) GetFresh() map[string]*durationpb.Duration {
 	if x != nil {
 		return x.Fresh
+	}
+	return nil
+}
+
+func (x *Store) GetWrite() map[string]string {
+	if x != nil {
+		return x.Write
 	}
 	return nil
 }
@@ -4235,7 +4254,9 @@ type DescribeRequest struct {
 	Pod     *Pod                   `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`
 	// True when the container's annotations name an input: it is a job's, of which the control
 	// plane may not have told the node yet.
-	Job           bool `protobuf:"varint,3,opt,name=job,proto3" json:"job,omitempty"`
+	Job bool `protobuf:"varint,3,opt,name=job,proto3" json:"job,omitempty"`
+	// The store whose S3 API the container's annotations ask for; empty: none.
+	S3            string `protobuf:"bytes,240,opt,name=s3,proto3" json:"s3,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4289,6 +4310,13 @@ func (x *DescribeRequest) GetJob() bool {
 		return x.Job
 	}
 	return false
+}
+
+func (x *DescribeRequest) GetS3() string {
+	if x != nil {
+		return x.S3
+	}
+	return ""
 }
 
 // Pod is the Kubernetes pod that a container belongs to, as its CRI annotations say.
@@ -4643,7 +4671,9 @@ type DescribeResponse struct {
 	OtlpTarget string `protobuf:"bytes,4,opt,name=otlp_target,json=otlpTarget,proto3" json:"otlp_target,omitempty"`
 	// Names of the descriptors that the sandbox's program inherits, which the shim fetches from the
 	// daemon's other socket.
-	Descriptors   []string `protobuf:"bytes,5,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	Descriptors []string `protobuf:"bytes,5,rep,name=descriptors,proto3" json:"descriptors,omitempty"`
+	// What the daemon answers on the sandbox's loopback. An older shim makes none.
+	Endpoints     []*Endpoint `protobuf:"bytes,240,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4713,6 +4743,67 @@ func (x *DescribeResponse) GetDescriptors() []string {
 	return nil
 }
 
+func (x *DescribeResponse) GetEndpoints() []*Endpoint {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+// Endpoint is an address on a sandbox's loopback. The shim listens there, and the daemon takes what connects.
+type Endpoint struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// By what the program finds it; {address} in a value stands for host and port.
+	Env           map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Endpoint) Reset() {
+	*x = Endpoint{}
+	mi := &file_node_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Endpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Endpoint) ProtoMessage() {}
+
+func (x *Endpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
+func (*Endpoint) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *Endpoint) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Endpoint) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
 // Mount is a bind mount.
 type Mount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4725,7 +4816,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4737,7 +4828,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4750,7 +4841,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Mount) GetSource() string {
@@ -5016,7 +5107,7 @@ const file_node_proto_rawDesc = "" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
 	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"\xa2\a\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\xb3\a\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -5045,13 +5136,14 @@ const file_node_proto_rawDesc = "" +
 	"\x0einput_template\x18\x14 \x01(\tR\rinputTemplate\x12\x18\n" +
 	"\acallers\x18\x15 \x03(\tR\acallers\x12\x14\n" +
 	"\x05http2\x18\x1e \x01(\bR\x05http2\x12X\n" +
-	"\x0finput_templates\x18\x1f \x03(\v2/.headstart.node.v1.Function.InputTemplatesEntryR\x0einputTemplates\x1a6\n" +
+	"\x0finput_templates\x18\x1f \x03(\v2/.headstart.node.v1.Function.InputTemplatesEntryR\x0einputTemplates\x12\x0f\n" +
+	"\x02s3\x18\xf0\x01 \x01(\tR\x02s3\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +
 	"\x13InputTemplatesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd9\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcf\x04\n" +
 	"\x05Store\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bendpoint\x18\x02 \x01(\tR\bendpoint\x12\x16\n" +
@@ -5068,11 +5160,16 @@ const file_node_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\xaa\x01 \x03(\tR\n" +
 	"namespaces\x12:\n" +
-	"\x05fresh\x18\xb4\x01 \x03(\v2#.headstart.node.v1.Store.FreshEntryR\x05fresh\x1aS\n" +
+	"\x05fresh\x18\xb4\x01 \x03(\v2#.headstart.node.v1.Store.FreshEntryR\x05fresh\x12:\n" +
+	"\x05write\x18\xf0\x01 \x03(\v2#.headstart.node.v1.Store.WriteEntryR\x05write\x1aS\n" +
 	"\n" +
 	"FreshEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
-	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value:\x028\x01\"W\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value:\x028\x01\x1a8\n" +
+	"\n" +
+	"WriteEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
 	"\bTriggers\x126\n" +
 	"\btriggers\x18\x01 \x03(\v2\x1a.headstart.node.v1.TriggerR\btriggers\x12\x13\n" +
 	"\x04more\x18\x82\x01 \x01(\bR\x04more\"\xfa\x01\n" +
@@ -5129,11 +5226,12 @@ const file_node_proto_rawDesc = "" +
 	"\x06status\x18\x02 \x01(\x05R\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x14\n" +
-	"\x05field\x18\x05 \x01(\tR\x05field\"g\n" +
+	"\x05field\x18\x05 \x01(\tR\x05field\"x\n" +
 	"\x0fDescribeRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\x12\x10\n" +
-	"\x03job\x18\x03 \x01(\bR\x03job\"g\n" +
+	"\x03job\x18\x03 \x01(\bR\x03job\x12\x0f\n" +
+	"\x02s3\x18\xf0\x01 \x01(\tR\x02s3\"g\n" +
 	"\x03Pod\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -5151,14 +5249,21 @@ const file_node_proto_rawDesc = "" +
 	"\fStageRequest\x12\x18\n" +
 	"\asandbox\x18\x01 \x01(\tR\asandbox\x12(\n" +
 	"\x03pod\x18\x02 \x01(\v2\x16.headstart.node.v1.PodR\x03pod\"\x0f\n" +
-	"\rStageResponse\"\xa1\x02\n" +
+	"\rStageResponse\"\xdd\x02\n" +
 	"\x10DescribeResponse\x120\n" +
 	"\x06mounts\x18\x01 \x03(\v2\x18.headstart.node.v1.MountR\x06mounts\x12>\n" +
 	"\x03env\x18\x02 \x03(\v2,.headstart.node.v1.DescribeResponse.EnvEntryR\x03env\x12 \n" +
 	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x12\x1f\n" +
 	"\votlp_target\x18\x04 \x01(\tR\n" +
 	"otlpTarget\x12 \n" +
-	"\vdescriptors\x18\x05 \x03(\tR\vdescriptors\x1a6\n" +
+	"\vdescriptors\x18\x05 \x03(\tR\vdescriptors\x12:\n" +
+	"\tendpoints\x18\xf0\x01 \x03(\v2\x1b.headstart.node.v1.EndpointR\tendpoints\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x01\n" +
+	"\bEndpoint\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x126\n" +
+	"\x03env\x18\x02 \x03(\v2$.headstart.node.v1.Endpoint.EnvEntryR\x03env\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"^\n" +
@@ -5203,7 +5308,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -5265,20 +5370,23 @@ var file_node_proto_goTypes = []any{
 	(*StageRequest)(nil),          // 57: headstart.node.v1.StageRequest
 	(*StageResponse)(nil),         // 58: headstart.node.v1.StageResponse
 	(*DescribeResponse)(nil),      // 59: headstart.node.v1.DescribeResponse
-	(*Mount)(nil),                 // 60: headstart.node.v1.Mount
-	nil,                           // 61: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 62: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 63: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 64: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 65: headstart.node.v1.Function.EnvEntry
-	nil,                           // 66: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 67: headstart.node.v1.Store.FreshEntry
-	nil,                           // 68: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 69: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 70: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 71: headstart.node.v1.DescribeResponse.EnvEntry
-	(*durationpb.Duration)(nil),   // 72: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 73: google.protobuf.Timestamp
+	(*Endpoint)(nil),              // 60: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 61: headstart.node.v1.Mount
+	nil,                           // 62: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 63: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 64: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 65: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 66: headstart.node.v1.Function.EnvEntry
+	nil,                           // 67: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 68: headstart.node.v1.Store.FreshEntry
+	nil,                           // 69: headstart.node.v1.Store.WriteEntry
+	nil,                           // 70: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 71: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 72: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 73: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 74: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 75: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 76: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -5310,18 +5418,18 @@ var file_node_proto_depIdxs = []int32{
 	18, // 26: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
 	20, // 27: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
 	8,  // 28: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	61, // 29: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	62, // 29: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
 	0,  // 30: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	8,  // 31: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
 	12, // 32: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
 	10, // 33: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
 	11, // 34: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	72, // 35: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	75, // 35: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
 	50, // 36: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	72, // 37: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	75, // 37: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
 	50, // 38: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	62, // 39: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	73, // 40: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	63, // 39: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	76, // 40: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
 	16, // 41: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
 	16, // 42: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
 	19, // 43: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
@@ -5331,56 +5439,59 @@ var file_node_proto_depIdxs = []int32{
 	24, // 47: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
 	28, // 48: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
 	30, // 49: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	72, // 50: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	75, // 50: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
 	34, // 51: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
 	32, // 52: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
 	33, // 53: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	63, // 54: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	64, // 55: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	64, // 54: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	65, // 55: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
 	36, // 56: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
 	38, // 57: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
 	41, // 58: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
 	42, // 59: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
 	41, // 60: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
 	42, // 61: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	65, // 62: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	72, // 63: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	72, // 64: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	66, // 65: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	67, // 66: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	44, // 67: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	68, // 68: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	41, // 69: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	12, // 70: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	10, // 71: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	72, // 72: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	69, // 73: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	70, // 74: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	52, // 75: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	52, // 76: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	52, // 77: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	60, // 78: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	52, // 79: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	60, // 80: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	71, // 81: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	72, // 82: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,  // 83: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,  // 84: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	51, // 85: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	53, // 86: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	55, // 87: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	57, // 88: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,  // 89: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,  // 90: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	59, // 91: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	54, // 92: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	56, // 93: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	58, // 94: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	89, // [89:95] is the sub-list for method output_type
-	83, // [83:89] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	66, // 62: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	75, // 63: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	75, // 64: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	67, // 65: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	68, // 66: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	69, // 67: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	44, // 68: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	70, // 69: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	41, // 70: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	12, // 71: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	10, // 72: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	75, // 73: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	71, // 74: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	72, // 75: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	52, // 76: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	52, // 77: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	52, // 78: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	61, // 79: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	52, // 80: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	61, // 81: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	73, // 82: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	60, // 83: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	74, // 84: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	75, // 85: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,  // 86: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,  // 87: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	51, // 88: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	53, // 89: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	55, // 90: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	57, // 91: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,  // 92: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,  // 93: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	59, // 94: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	54, // 95: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	56, // 96: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	58, // 97: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	92, // [92:98] is the sub-list for method output_type
+	86, // [86:92] is the sub-list for method input_type
+	86, // [86:86] is the sub-list for extension type_name
+	86, // [86:86] is the sub-list for extension extendee
+	0,  // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -5426,7 +5537,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   70,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -265,7 +265,7 @@ func (c *Cache) begun(o *object, inputs []*Input) bool {
 	o.says(o.about.Fresh, o.about.From)
 	if o.from != nil {
 		s := c.slot(o.key)
-		if before := s.held; before == nil || !o.asked.Before(before.asked) {
+		if before := s.held; !o.stale && (before == nil || !o.asked.Before(before.asked)) {
 			s.held = o
 			c.superseded(before)
 		}

@@ -8,6 +8,8 @@ type Rule struct {
 	Shared bool
 	// Unlisted: the operator does not list it (any more). Its store refuses questions, and nobody gets what is kept of it.
 	Unlisted bool
+	// Write is how functions may write into it: stores.WriteThrough; empty: they only read.
+	Write string
 	// Fresh is how long a store's answer holds: Ask, ByStore or so long.
 	Fresh time.Duration
 }

@@ -73,6 +73,9 @@ func (i *Input) Ended() time.Time {
 	return i.ended
 }
 
+// Way is how the input came to its object, which the caller knows to be there.
+func (i *Input) Way() string { return i.way }
+
 // Received is how many bytes have arrived.
 func (i *Input) Received() int64 {
 	if !isClosed(i.ready) || i.object == nil {
@@ -93,7 +96,7 @@ func (i *Input) Object(ctx context.Context) (source.Object, error) {
 		return source.Object{}, i.err
 	}
 	about := i.object.about
-	about.Size = i.object.size()
+	about.Size, about.Header = i.object.size(), i.object.headerNow()
 	return about, nil
 }
 

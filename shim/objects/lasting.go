@@ -83,7 +83,7 @@ func (c *Cache) reviveOne(found buffer.Found, r record.Record) bool {
 		return false
 	}
 	o := &object{cache: c, key: k, origin: r.Source, entry: entry, sums: r.Sums, checked: found.Clean && !r.Unchecked, alone: true, measured: true,
-		about: source.Object{Size: r.Size, ContentType: r.ContentType, Version: r.Version},
+		about: source.Object{Size: r.Size, ContentType: r.ContentType, Version: r.Version, Header: r.Header},
 		asked: r.Asked, said: r.Said, since: r.Used, answered: make(chan struct{}), done: make(chan struct{})}
 	now := time.Now()
 	if o.asked.After(now) { // the clock was another: nobody knows how old the answer is
@@ -183,7 +183,7 @@ func (c *Cache) note(o *object, ended bool) error {
 	c.mu.Lock()
 	outside, _ := o.entry.Outside()
 	r := record.Record{Namespace: o.key.Namespace, Store: o.key.Store, Reference: o.key.Reference, Source: o.origin, Size: o.size(),
-		Version: o.about.Version, ContentType: o.about.ContentType, Asked: o.asked, Used: time.Now(), Said: o.said,
+		Version: o.about.Version, ContentType: o.about.ContentType, Header: o.headerNow(), Asked: o.asked, Used: time.Now(), Said: o.said,
 		Outside: outside, Sums: o.sums, Unchecked: ended && o.from == nil && !o.checked}
 	if o.kept {
 		r.Used = o.since

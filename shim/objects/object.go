@@ -45,6 +45,8 @@ type object struct {
 	done     chan struct{} // closed when the fetch has ended
 	noticing sync.WaitGroup
 	received atomic.Int64
+	// header is what was found out about the object after its bytes: see Cache.Describe; nil: nothing.
+	header atomic.Pointer[http.Header]
 
 	// Set before answered is closed, for those who have a pin.
 	about    source.Object
@@ -77,6 +79,8 @@ type object struct {
 	sums              []byte
 	checked, checking bool
 	looked            time.Time
+	// stale: it was asked for before the node has changed it. Only those who have waited for it get it.
+	stale bool
 	// damaged: its content is not what it was. Nobody finds it any more.
 	damaged bool
 	// pinned: the operator has it stay, and the order has a pin for that.
@@ -137,6 +141,14 @@ func (i *Input) admits(size int64) error {
 		return tooLarge(fmt.Sprintf("the input has %d bytes, and the function takes at most %d", size, i.request.Limit))
 	}
 	return nil
+}
+
+// headerNow is what is known of the object's header by now.
+func (o *object) headerNow() http.Header {
+	if later := o.header.Load(); later != nil {
+		return *later
+	}
+	return o.about.Header
 }
 
 // size is how many bytes the object has, below 0 as long as nobody knows.

@@ -14,6 +14,7 @@ const (
 	WayShared      = "shared"      // another request had it fetched at the time
 	WayHit         = "hit"         // the node had it, and knew that it is fresh
 	WayRevalidated = "revalidated" // the node had it, and the store said that it has not changed
+	WayStored      = "stored"      // a function of the node stores it
 )
 
 // way is that of who has the object fetched.

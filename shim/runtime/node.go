@@ -69,6 +69,7 @@ const (
 	bundleUnwritable   = "BundleUnwritable"
 	descriptorsMissing = "DescriptorsMissing"
 	volumesMissing     = "VolumesMissing"
+	endpointFailed     = "EndpointFailed"
 )
 
 // lapse is why a sandbox goes without what belongs in it.
@@ -83,7 +84,7 @@ func (n Node) describe(ctx context.Context, id string, of spec.Facts) (*nodeapi.
 	defer cancel()
 	var d *nodeapi.DescribeResponse
 	err := n.call(func(c nodeapi.SandboxesClient) (err error) {
-		d, err = c.Describe(ctx, &nodeapi.DescribeRequest{Sandbox: id, Pod: of.Pod, Job: of.Job})
+		d, err = c.Describe(ctx, &nodeapi.DescribeRequest{Sandbox: id, Pod: of.Pod, Job: of.Job, S3: of.S3})
 		return err
 	})
 	switch status.Code(err) {

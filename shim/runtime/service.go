@@ -38,6 +38,7 @@ type Service struct {
 	pods   map[string]*container // those that the daemon is to be told the end of
 	jobs   map[string]*waiting   // of those that wait for an input, or for volumes
 	files  map[string][]*os.File // what a container inherits that is being created
+	served map[string]*endpoint  // by the sandbox and the endpoint's name
 
 	background sync.WaitGroup // what the daemon and the collector are told
 }
@@ -59,7 +60,8 @@ const withdrawal = time.Second
 // spans. The caller has to Close it.
 func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
 	return &Service{TTRPCTaskService: inner, node: at, version: version,
-		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting), files: make(map[string][]*os.File)}
+		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting), files: make(map[string][]*os.File),
+		served: make(map[string]*endpoint)}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -163,11 +165,15 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 		}
 		description.Mounts = append(description.Mounts, mounts...)
 	}
+	addresses, missed := s.listen(ctx, r.ID, b.facts, description)
+	if missed != nil {
+		return description, missed
+	}
 	files, missed := s.node.fetch(ctx, r.ID, description)
 	if missed != nil {
 		return description, missed
 	}
-	if missed := b.apply(s.node, r.ID, description); missed != nil {
+	if missed := b.apply(s.node, r.ID, description, addresses); missed != nil {
 		descriptors.CloseAll(files)
 		return description, missed
 	}
@@ -239,6 +245,11 @@ func (s *Service) withdraw(id string) bool {
 // Close waits until spans and ends of sandboxes are told or given up: exportTimeout at the
 // longest. No call may follow.
 func (s *Service) Close(context.Context) error {
+	s.mu.Lock()
+	for _, e := range s.served {
+		e.end()
+	}
+	s.mu.Unlock()
 	s.background.Wait()
 	return nil
 }
@@ -259,6 +270,7 @@ func (s *Service) expectEnd(id string, of spec.Facts) {
 func (s *Service) gone(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.leaveEndpoints(id)
 	c, told := s.pods[id]
 	if !told {
 		return

@@ -271,12 +271,17 @@ func (k *Kubelet) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
 		return nil, "", status.Error(codes.Internal, err.Error())
 	}
 	traceparent, job := k.entered(id)
-	n, err := k.bring(k.podSandbox(id, job || r.GetJob(), false))
+	sb := k.podSandbox(id, job || r.GetJob(), false)
+	sb.S3 = r.GetS3()
+	n, err := k.bring(sb)
 	if err != nil {
 		return nil, "", status.Error(codes.Internal, err.Error())
 	}
 	return n, traceparent, nil
 }
+
+// sandbox is known by its directory.
+func (k *Kubelet) sandbox(id string) (Sandbox, error) { return k.podSandbox(id, k.SaysJob(id), true), nil }
 
 // starting has a pod's container wait for what it needs. Its shim knows that it is a job's: the
 // control plane may not have told of it yet.

@@ -87,12 +87,17 @@ func (l *Local) create(ctx context.Context, in *run, m *nodeapi.StartInstance) (
 		return nil, err
 	}
 	annotations := l.beginVolumes(m)
+	if f.GetS3() != "" {
+		annotations[filterapi.AnnotationS3] = f.GetS3()
+	}
 	if in.job {
 		if err := l.beginJob(whole, m.GetJob(), annotations); err != nil {
 			return nil, err
 		}
 	}
-	n, err := l.bring(sandboxOf(in.id, in.function, in.job, false))
+	sb := sandboxOf(in.id, in.function, in.job, false)
+	sb.S3 = f.GetS3()
+	n, err := l.bring(sb)
 	if err != nil {
 		return nil, err
 	}

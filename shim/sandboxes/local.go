@@ -247,6 +247,11 @@ func (l *Local) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
 	return in.needs, in.traceparent, nil
 }
 
+// sandbox has nothing to adopt: the set knows all that it runs, and no other daemon has any.
+func (l *Local) sandbox(id string) (Sandbox, error) {
+	return Sandbox{}, fmt.Errorf("sandbox %.64q is not one of this node's daemon", id)
+}
+
 func (l *Local) starting(r *nodeapi.StageRequest) (*needs, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/staging"
 )
@@ -28,6 +30,8 @@ type Need struct {
 	Env    map[string]string
 	// Descriptors are what each of its containers inherits.
 	Descriptors []Descriptor
+	// Endpoints are what its shim listens for on its loopback, and hands to the daemon.
+	Endpoints []*nodeapi.Endpoint
 	// Traceparent is the trace that the sandbox's making belongs to, if the runtime knows none.
 	Traceparent string
 	Wait        Wait
@@ -76,6 +80,9 @@ type Sandbox struct {
 	Function string
 	// Job: its program runs once, with an input of its own.
 	Job bool
+	// S3 is the store whose S3 API its containers ask for; empty: none. It is not known of one that runs when the daemon
+	// starts.
+	S3 string
 	// Inputs is where it sees inputs.
 	Inputs *staging.Dir
 
@@ -90,6 +97,9 @@ type Sandbox struct {
 func (sb Sandbox) Directory(name string) (*os.Root, string, error) {
 	return sb.tree.directory(sb.ID, name, !sb.runs)
 }
+
+// Runs tells whether it was made before: what is new can be mounted no more.
+func (sb Sandbox) Runs() bool { return sb.runs }
 
 // needs is the list of what one sandbox needs.
 type needs struct {
@@ -149,6 +159,9 @@ func (n *needs) describe(traceparent, otlp string) *nodeapi.DescribeResponse {
 	for _, need := range n.all {
 		d.Mounts = append(d.Mounts, need.Mounts...)
 		maps.Copy(d.Env, need.Env)
+		for _, e := range need.Endpoints {
+			d.Endpoints = append(d.Endpoints, proto.CloneOf(e))
+		}
 	}
 	for _, own := range n.descriptors() {
 		d.Descriptors = append(d.Descriptors, own.Name)

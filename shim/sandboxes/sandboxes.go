@@ -61,6 +61,8 @@ type runtime interface {
 	starting(*nodeapi.StageRequest) (*needs, error)
 	// making is asked what a container needs that is being made and has been described, and for its trace.
 	making(*nodeapi.MountsRequest) (n *needs, traceparent string, err error)
+	// sandbox is what is known of a sandbox that was described: by this daemon, or by another one of the node.
+	sandbox(id string) (Sandbox, error)
 	// left is told of a container that is gone.
 	left(*nodeapi.GoneRequest) error
 	// awaited is told that a request waits for an instance, until done is called.
@@ -135,6 +137,15 @@ func (s *Set) Close() {
 	s.mu.Unlock()
 	s.wg.Wait()
 	s.tree.close()
+}
+
+// Adopt brings again what a sandbox needs that has been described: another daemon of the node may have done that.
+func (s *Set) Adopt(id string) error {
+	sb, err := s.runtime.sandbox(id)
+	if err == nil {
+		_, err = s.bring(sb)
+	}
+	return err
 }
 
 // bring has everything brought that a sandbox needs.

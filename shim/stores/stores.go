@@ -124,7 +124,8 @@ func (s *Stores) Rule(name, bucket string) objects.Rule {
 	if !ok || !slices.Contains(st.config.GetBuckets(), bucket) {
 		return objects.Rule{Fresh: objects.Ask, Unlisted: true}
 	}
-	r := objects.Rule{Shared: slices.Contains(st.config.GetShared(), bucket), Fresh: objects.ByStore}
+	r := objects.Rule{Shared: slices.Contains(st.config.GetShared(), bucket), Fresh: objects.ByStore,
+		Write: st.config.GetWrite()[bucket]}
 	if fresh, said := st.config.GetFresh()[bucket]; said {
 		r.Fresh = max(0, fresh.AsDuration())
 	}
@@ -189,6 +190,20 @@ func (s *Stores) Source(function, name string) (source.Source, error) {
 		return nil, fmt.Errorf("store %q: %w", name, st.err)
 	}
 	return st.source, nil
+}
+
+// S3 is a store whose S3 API the functions of a namespace may use.
+func (s *Stores) S3(function, name string) (*s3.Source, error) {
+	from, err := s.Source(function, name)
+	if err != nil {
+		return nil, err
+	}
+	api, is := from.(*observed).opened.(*s3.Source)
+	if !is {
+		return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationS3,
+			fmt.Sprintf("store %q does not have the S3 API", name))
+	}
+	return api, nil
 }
 
 // grants tells whether a function may use the store. Functions have the names namespace/name.

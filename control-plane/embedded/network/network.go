@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 )
 

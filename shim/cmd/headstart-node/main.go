@@ -50,6 +50,8 @@ the common name of its certificate) and serves, in --run-dir, unix sockets of mo
   node.sock     questions of the containerd shims (HEADSTART_NODE_SOCKET)
   descriptors.sock
                 open files for sandboxes, beside node.sock
+  endpoints.sock
+                listeners on the loopbacks of sandboxes, from their shims
   gateway.sock  the configuration of this node's Envoys (xDS), and their access logs
 
 With --platform local it starts the sandboxes itself, by containerd, and writes envoy.json,

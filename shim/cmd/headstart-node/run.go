@@ -24,6 +24,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/node"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/objects"
@@ -33,6 +34,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/peers"
 	"github.com/headstart-mesh/headstart/shim/probe"
 	"github.com/headstart-mesh/headstart/shim/proxy"
+	"github.com/headstart-mesh/headstart/shim/s3proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/stores"
 	"github.com/headstart-mesh/headstart/shim/trigger"
@@ -132,12 +134,19 @@ func run(ctx context.Context, c config) (err error) {
 		Metrics: functionapi.NewMetrics(registry), Log: log})
 	volumes := volume.New(versions, registry, log)
 	defer volumes.Close()
+	s3 := s3proxy.New(s3proxy.Config{
+		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
+		Rule:  allowed.Rule, Objects: fetches, Event: up.Event,
+		Function: func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
+		Adopt:    func(sandbox string) error { return platform.sandboxes.Adopt(sandbox) },
+		Metrics:  s3proxy.NewMetrics(registry), Log: log})
+	defer s3.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
 	platform, err = c.open(ctx, below{node: me.name, otlp: c.otlpCredentials(me), functions: functions,
 		uplink: up, jobs: jobs, registry: registry,
 		sandboxes: sandboxes.Config{Dir: c.state("instances"), Memory: kept.Memory, Succeeds: kept.Succeeds,
-			Providers: []sandboxes.Provider{sockets}, Jobs: jobs, Volumes: volumes,
+			Providers: []sandboxes.Provider{sockets, s3}, Jobs: jobs, Volumes: volumes,
 			OTLP: c.shimsOTLP(), Log: log}, log: log})
 	if err != nil {
 		return err
@@ -186,6 +195,7 @@ func run(ctx context.Context, c config) (err error) {
 	serve.Go(g, serve.Unix(c.socket("node.sock")), serve.GRPC(ctx, shims))
 	serve.Go(g, serve.Unix(descriptors.Path(c.socket("node.sock"))),
 		descriptors.Serve(ctx, platform.sandboxes.Descriptors, log))
+	serve.Go(g, serve.Unix(endpoints.Path(c.socket("node.sock"))), endpoints.Serve(ctx, s3, log))
 	serve.Go(g, serve.TLS(c.peerListen, probe.Offer(me.server, peers.Protocol)),
 		overHTTP(me.admit(near.Beside(requests.Peers())), probe.NewResponder(prober.Plan.Point).Register, peers.Register))
 	if c.metricsListen != "" {

@@ -32,7 +32,7 @@ const podAnnotations = "pod_annotations"
 func withOurs(inherited any) any {
 	list, _ := inherited.([]any)
 	return append(slices.Clone(list), filterapi.AnnotationInput, filterapi.AnnotationReadBy,
-		filterapi.AnnotationVolumes, filterapi.AnnotationVolumesLate)
+		filterapi.AnnotationVolumes, filterapi.AnnotationVolumesLate, filterapi.AnnotationS3)
 }
 
 // model returns the runtime that ours is modelled on: the default one if it is runc's,

@@ -2,6 +2,9 @@ package stores
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -67,16 +70,17 @@ func (e entry) store() Store {
 }
 
 type s3Entry struct {
-	Endpoint          string   `json:"endpoint"`
-	Region            string   `json:"region"`
-	PathStyle         bool     `json:"pathStyle"`
-	Buckets           []string `json:"buckets"`
-	CredentialsSecret string   `json:"credentialsSecret"`
+	Endpoint          string            `json:"endpoint"`
+	Region            string            `json:"region"`
+	PathStyle         bool              `json:"pathStyle"`
+	Buckets           []string          `json:"buckets"`
+	CredentialsSecret string            `json:"credentialsSecret"`
+	Write             map[string]string `json:"write"`
 }
 
 func (e *s3Entry) fill(s *Store) {
 	s.Kind, s.Endpoint, s.Region, s.PathStyle = KindS3, e.Endpoint, cmp.Or(e.Region, DefaultRegion), e.PathStyle
-	s.Buckets, s.Secret = e.Buckets, e.CredentialsSecret
+	s.Buckets, s.Secret, s.Write = e.Buckets, e.CredentialsSecret, e.Write
 }
 
 func (e *s3Entry) validate(check checker) {
@@ -87,6 +91,15 @@ func (e *s3Entry) validate(check checker) {
 	}
 	check(".s3.credentialsSecret", e.CredentialsSecret, labelProblem(e.CredentialsSecret), secretFix)
 	check.buckets(".s3.buckets", e.Buckets, reference.S3Buckets)
+	for _, bucket := range slices.Sorted(maps.Keys(e.Write)) {
+		at := fmt.Sprintf(".s3.write[%q]", bucket)
+		if !slices.Contains(e.Buckets, bucket) {
+			check(at, bucket, "is of no bucket of the store", "name one of the store's buckets")
+		}
+		if how := e.Write[bucket]; how != WriteThrough {
+			check(at, how, "is not how functions write", "use "+WriteThrough+", or leave the bucket out if they only read")
+		}
+	}
 }
 
 // maxDatabase is far above the databases that a server of Redis has; the default is 16.

@@ -24,6 +24,9 @@ const maxFile = 1 << 20
 // DefaultRegion signs the requests to stores that know no regions, which take any.
 const DefaultRegion = "us-east-1"
 
+// WriteThrough has a write acknowledged when the store has it.
+const WriteThrough = "through"
+
 // Store is one store that the operator allows.
 type Store struct {
 	Name string
@@ -48,6 +51,8 @@ type Store struct {
 	Shared []string
 	// Fresh is how long the answers of buckets hold; 0: the store is asked for each request.
 	Fresh map[string]time.Duration
+	// Write says of buckets of S3 how functions may write into them; those that are not there they only read.
+	Write map[string]string
 	// Secret is the name of the secret that holds the credentials; empty: none are needed.
 	Secret string
 	// Namespaces are those whose functions may use the store; empty: all.
@@ -80,7 +85,7 @@ func (s Store) Message() *nodeapi.Store {
 	}
 	return &nodeapi.Store{Name: s.Name, Kind: s.Kind, Endpoint: s.Endpoint, Region: s.Region, PathStyle: s.PathStyle,
 		Tls: s.TLS, Database: int32(s.Database), PublicAddresses: s.Public, Buckets: s.Buckets, Shared: s.Shared, Secret: s.Secret,
-		Namespaces: s.Namespaces, Fresh: fresh}
+		Namespaces: s.Namespaces, Fresh: fresh, Write: s.Write}
 }
 
 // Grants reports whether the functions of the namespace may use the store.

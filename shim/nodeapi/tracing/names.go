@@ -62,6 +62,8 @@ const (
 	Call = "call"
 	// Read is a function's reading of an input by its socket.
 	Read = "read"
+	// S3 is a function's request to S3 on its node.
+	S3 = "s3"
 	// Volume is the way of a volume to the node, as far as a container waited for it.
 	Volume = "volume"
 )

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 	"unicode/utf8"
 
@@ -19,6 +20,7 @@ type Record struct {
 	// Size is in bytes. The others are as in source.Object.
 	Size                 int64
 	Version, ContentType string
+	Header               http.Header `json:",omitempty"`
 	// Asked is when the store was asked, Said how long its answer holds, and Used when the object was used last.
 	Asked, Used time.Time
 	Said        time.Duration

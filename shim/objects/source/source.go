@@ -5,6 +5,7 @@ package source
 import (
 	"context"
 	"io"
+	"net/http"
 	"time"
 )
 
@@ -43,6 +44,8 @@ type Object struct {
 	// Fresh is how long the answer holds as the store says it: 0: until the store is asked again, below 0:
 	// the object is not to be kept.
 	Fresh time.Duration `json:"fresh,omitempty"`
+	// Header is what a store with the S3 API says of the object besides: see s3.Header. nil: it is not known.
+	Header http.Header `json:"header,omitempty"`
 	// From is the node that has answered in place of the store; empty: the store itself.
 	From string `json:"-"`
 }

@@ -27,7 +27,7 @@ const MaxConfig = 16 << 20
 // not a specification, it returns an error and no specification. Applying the same d again changes nothing; with an
 // empty d, config is returned as it is.
 //
-// An environment variable replaces one of the same name. A volume also replaces the pod's own emptyDir of its name. A
+// An environment variable replaces one of the same name, unless an endpoint only offers it. A volume also replaces the pod's own emptyDir of its name. A
 // mount is refused where the specification has another one, or one that it would hide: that mount is its owner's.
 func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, error) {
 	if err := sb.Check(d); err != nil {
@@ -41,11 +41,14 @@ func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, erro
 		}
 		env[descriptorsVariable] = strings.Join(names, ":")
 	}
-	if len(d.GetMounts()) == 0 && len(env) == 0 {
+	if len(d.GetMounts())+len(d.GetEndpoints()) == 0 && len(env) == 0 {
 		return config, nil
 	}
 	spec, err := parse(config)
 	if err != nil {
+		return nil, err
+	}
+	if env, err = sb.withEndpoints(spec, env, d.GetEndpoints()); err != nil {
 		return nil, err
 	}
 	if err := addMounts(spec, sb, d.GetMounts()); err != nil {

@@ -53,6 +53,8 @@ type Sandbox struct {
 	Roots []string
 	// Volumes are those of its container; nil: it has none.
 	Volumes *Volumes
+	// Endpoints are where the shim listens on its loopback, host and port, by the endpoints' names.
+	Endpoints map[string]string
 	// UID is its pod's, empty outside Kubernetes.
 	UID string
 	// Pins is the directory in which runc finds the mounts' sources, by the last names of their
@@ -104,6 +106,14 @@ func (sb Sandbox) Check(d *nodeapi.DescribeResponse) error {
 		}
 	}
 	total := 0
+	for _, e := range d.GetEndpoints() {
+		if err := sb.checkEndpoint(e); err != nil {
+			return fmt.Errorf("endpoint %.100q: %w", e.GetName(), err)
+		}
+		for name, value := range e.GetEnv() {
+			total += len(name) + len(value)
+		}
+	}
 	for name, value := range d.GetEnv() {
 		if err := checkVariable(name, value); err != nil {
 			return fmt.Errorf("environment variable %.100q: %w", name, err)
@@ -165,6 +175,12 @@ func checkVariable(name, value string) error {
 		return fmt.Errorf("name of %d bytes, more than %d", len(name), maxName)
 	case !envName.MatchString(name):
 		return fmt.Errorf("name does not match %s", envName)
+	}
+	return checkValue(value)
+}
+
+func checkValue(value string) error {
+	switch {
 	case len(value) > maxValue:
 		return fmt.Errorf("value of %d bytes, more than %d", len(value), maxValue)
 	case strings.ContainsRune(value, 0):

@@ -41,6 +41,21 @@ type Facts struct {
 	AwaitsInput bool
 	// Volumes are those that the container has, nil for none.
 	Volumes *Volumes
+	// S3 is the store whose S3 API the container's program is to find, empty for none.
+	S3 string
+	// Network is the path of the container's network namespace, empty if it has none of its own that another process can
+	// enter.
+	Network string
+	// Left says by the name of an endpoint why the container goes without it: it has what the endpoint would tell.
+	Left map[string]string
+}
+
+// SandboxID is the id of the sandbox of a container.
+func (f Facts) SandboxID(container string) string {
+	if f.Pod == nil {
+		return container
+	}
+	return f.Pod.SandboxID()
 }
 
 // Demands is what the container is not to be made without, in words; empty: nothing.
@@ -78,9 +93,10 @@ func Read(config []byte) (Facts, error) {
 	}
 	var linux struct {
 		CgroupsPath string `json:"cgroupsPath"`
+		Namespaces  []struct{ Type, Path string }
 	}
 	if err := member(spec, "linux", &linux); err != nil {
-		return f, fmt.Errorf("looking for the container's cgroup: %w", err)
+		return f, fmt.Errorf("looking for the container's cgroup and namespaces: %w", err)
 	}
 	for _, name := range containerTypes {
 		f.Pause = f.Pause || annotations[name] == "sandbox"
@@ -98,7 +114,17 @@ func Read(config []byte) (Facts, error) {
 		}
 	}
 	f.SystemdCgroup = systemd(linux.CgroupsPath)
-	return f, nil
+	for _, n := range linux.Namespaces {
+		if n.Type == "network" {
+			f.Network = n.Path
+		}
+	}
+	if f.S3 = annotations[filterapi.AnnotationS3]; f.S3 == "" || f.Pause {
+		f.S3 = ""
+		return f, nil
+	}
+	f.Left, err = left(spec, f.Network)
+	return f, err
 }
 
 // pod returns nil unless the annotations name one.

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/e2e/cache/copying"
 	"github.com/headstart-mesh/headstart/e2e/functions/media/order"
 	"github.com/headstart-mesh/headstart/e2e/testbed"

@@ -7,8 +7,11 @@ import (
 	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/ranged"
@@ -56,6 +59,9 @@ func (o *object) open(ctx context.Context, at, end int64, known *source.Object) 
 		return ranged.Answer{}, &uselessError{err}
 	}
 	object := source.Object{Size: size, ContentType: aws.ToString(out.ContentType), Version: *out.ETag}
+	if known == nil {
+		object.Header = headerOf(out.ResultMetadata)
+	}
 	return ranged.Answer{Object: object, Body: out.Body, From: at}, nil
 }
 
@@ -91,7 +97,16 @@ func (o *object) head(ctx context.Context) (source.Object, error) {
 	if err != nil {
 		return source.Object{}, err
 	}
-	return source.Object{Size: aws.ToInt64(out.ContentLength), ContentType: aws.ToString(out.ContentType), Version: aws.ToString(out.ETag)}, nil
+	return source.Object{Size: aws.ToInt64(out.ContentLength), ContentType: aws.ToString(out.ContentType), Version: aws.ToString(out.ETag),
+		Header: headerOf(out.ResultMetadata)}, nil
+}
+
+// headerOf is what an answer says of the object.
+func headerOf(answer middleware.Metadata) http.Header {
+	if raw, is := awsmiddleware.GetRawResponse(answer).(*smithyhttp.Response); is {
+		return Header(raw.Header)
+	}
+	return nil
 }
 
 // sizeOf returns the whole object's size, if the answer is the range that was asked for.

@@ -51,6 +51,7 @@ type Source struct {
 	ranged.Source
 	store     string
 	client    *sdk.Client
+	options   sdk.Options
 	transport *http.Transport
 }
 
@@ -92,7 +93,7 @@ func New(cfg Config) (*Source, error) {
 		// A redirect leads away from the endpoint that the operator allows.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	s.client = sdk.New(options)
+	s.client, s.options = sdk.New(options), options
 	return s, nil
 }
 

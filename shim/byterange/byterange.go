@@ -1,4 +1,5 @@
-package functionapi
+// Package byterange reads ranges of bytes as HTTP asks for them.
+package byterange
 
 import (
 	"errors"
@@ -7,18 +8,19 @@ import (
 	"strings"
 )
 
-// byteRange is a single range of a Range header (RFC 9110, section 14.1.2), in bytes: from
+// Range is a single range of a Range header (RFC 9110, section 14.1.2), in bytes: from
 // first to last, or to the end if last is below 0. Of a suffix, first is its length.
-type byteRange struct {
+type Range struct {
 	first, last int64
 	suffix      bool
 }
 
-var errUnsatisfiable = errors.New("the range has no byte of the input")
+// ErrUnsatisfiable is that of a range beyond an object.
+var ErrUnsatisfiable = errors.New("the range has no byte of the input")
 
-// parseRange reads a Range header. ok is false for one that is to be ignored (section
+// Parse reads a Range header. ok is false for one that is to be ignored (section
 // 14.2): in another unit, malformed, or of several ranges.
-func parseRange(header string) (r byteRange, ok bool) {
+func Parse(header string) (r Range, ok bool) {
 	unit, set, ok := strings.Cut(header, "=")
 	if !ok || !strings.EqualFold(unit, "bytes") {
 		return r, false
@@ -29,7 +31,7 @@ func parseRange(header string) (r byteRange, ok bool) {
 	}
 	if first == "" {
 		n, ok := position(last)
-		return byteRange{first: n, suffix: true}, ok
+		return Range{first: n, suffix: true}, ok
 	}
 	if r.first, ok = position(first); !ok {
 		return r, false
@@ -53,11 +55,16 @@ func position(s string) (int64, bool) {
 	return n, true
 }
 
-// closed tells whether the range has a last byte that does not depend on the size.
-func (r byteRange) closed() bool { return !r.suffix && r.last >= 0 }
+// Start is the first byte, if that does not depend on the size.
+func (r Range) Start() (at int64, known bool) { return r.first, !r.suffix }
 
-// of returns the range's bytes of an input of that size.
-func (r byteRange) of(size int64) (first, length int64, err error) {
+// Closed returns the first and the last byte, if neither depends on the size.
+func (r Range) Closed() (first, last int64, closed bool) {
+	return r.first, r.last, !r.suffix && r.last >= 0
+}
+
+// Of returns the range's bytes of an input of that size.
+func (r Range) Of(size int64) (first, length int64, err error) {
 	switch {
 	case r.suffix:
 		length = min(r.first, size)
@@ -69,13 +76,13 @@ func (r byteRange) of(size int64) (first, length int64, err error) {
 		length = min(r.last, size-1) - first + 1
 	}
 	if length <= 0 {
-		return 0, 0, errUnsatisfiable
+		return 0, 0, ErrUnsatisfiable
 	}
 	return first, length, nil
 }
 
-// contentRange is the header Content-Range (section 14.4); a size below 0 is not known.
-func contentRange(first, length, size int64) string {
+// ContentRange is the header Content-Range (section 14.4); a size below 0 is not known.
+func ContentRange(first, length, size int64) string {
 	complete := "*"
 	if size >= 0 {
 		complete = strconv.FormatInt(size, 10)

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

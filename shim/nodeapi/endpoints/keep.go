@@ -1,0 +1,107 @@
+package endpoints
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// retry paces the search for a daemon: one that is replaced is away for less than a second.
+	retry = 200 * time.Millisecond
+	// patience is how long connections wait for a daemon that is away, longer than its restart takes. Later ones are
+	// closed at once: the program hears that, and its SDK tries again.
+	patience = 10 * time.Second
+)
+
+// Keep has the daemon at a socket serve a listener, and the one after that, until ctx ends. Connections wait meanwhile.
+func Keep(ctx context.Context, socket string, o Offer, l *net.TCPListener) {
+	for lost := time.Now(); ctx.Err() == nil; {
+		conn, err := hand(ctx, socket, o, l)
+		if err == nil {
+			await(ctx, conn)
+			lost = time.Now()
+		}
+		next := time.Now().Add(retry)
+		if time.Since(lost) > patience {
+			refuse(ctx, l, next)
+		}
+		select {
+		case <-time.After(time.Until(next)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Tell has the daemon hear of a container that goes without an endpoint.
+func Tell(ctx context.Context, socket string, o Offer) error {
+	conn, err := hand(ctx, socket, o, nil)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// hand hands the offer over. The daemon serves the listener as long as the connection that is returned stays.
+func hand(ctx context.Context, socket string, o Offer, l *net.TCPListener) (_ *net.UnixConn, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the daemon: %w", err)
+	}
+	c := conn.(*net.UnixConn)
+	defer func() {
+		if err != nil {
+			_ = c.Close()
+		}
+	}()
+	said, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("offering an endpoint: %w", err)
+	}
+	if l == nil {
+		_, err = c.Write(said)
+		return c, err
+	}
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("offering an endpoint: %w", err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		_, _, failed = c.WriteMsgUnix(said, unix.UnixRights(int(fd)), nil)
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return nil, fmt.Errorf("offering an endpoint: %w", err)
+	}
+	return c, nil
+}
+
+// await waits until the daemon has ended the connection, or ctx has.
+func await(ctx context.Context, c *net.UnixConn) {
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	_, _ = c.Read(make([]byte, 1)) // the daemon says nothing
+}
+
+// refuse closes the connections that wait, and come, for a while.
+func refuse(ctx context.Context, l *net.TCPListener, until time.Time) {
+	defer context.AfterFunc(ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })()
+	if l.SetDeadline(until) != nil {
+		return // it is closed
+	}
+	for {
+		c, err := l.AcceptTCP()
+		if err != nil {
+			return
+		}
+		_ = c.SetLinger(0) // what the program has sent is lost, and it hears so
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,70 @@
+package s3
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
+)
+
+// service is what S3 is called in signatures.
+const service = "s3"
+
+// Region is what requests to the store are signed for.
+func (s *Source) Region() string { return s.options.Region }
+
+// Buckets are those that functions may use.
+func (s *Source) Buckets() []string { return slices.Clone(s.Source.Buckets) }
+
+// Forward sends a request to the store, signed for it. The request's URL has the path /bucket or /bucket/key and a query,
+// and its header says what the payload is (X-Amz-Content-Sha256). The store's answer is returned as it is, whatever its
+// status.
+func (s *Source) Forward(r *http.Request) (*http.Response, error) {
+	path := r.URL.EscapedPath()
+	bucket, key, object := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	at, err := s.endpoint(r.Context(), bucket)
+	if err != nil {
+		return nil, err
+	}
+	if object {
+		at.RawPath = at.EscapedPath() + "/" + key
+		if at.Path, err = url.PathUnescape(at.RawPath); err != nil {
+			return nil, fmt.Errorf("store %q: the path cannot be decoded", s.store)
+		}
+	}
+	at.RawQuery = r.URL.RawQuery
+	out := r.Clone(r.Context())
+	out.URL, out.Host = at, at.Host
+	credentials, err := s.options.Credentials.Retrieve(r.Context())
+	if err != nil {
+		return nil, fmt.Errorf("store %q: %w", s.store, err)
+	}
+	if err := (signer{}).SignHTTP(r.Context(), credentials, out, out.Header.Get("X-Amz-Content-Sha256"), service,
+		s.options.Region, time.Now()); err != nil {
+		return nil, fmt.Errorf("store %q: signing a request: %w", s.store, err)
+	}
+	res, err := s.transport.RoundTrip(out)
+	if err != nil {
+		return nil, fmt.Errorf("store %q: %w", s.store, err)
+	}
+	return res, nil
+}
+
+// endpoint is the URL of a bucket.
+func (s *Source) endpoint(ctx context.Context, bucket string) (*url.URL, error) {
+	at, err := sdk.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, sdk.EndpointParameters{
+		Bucket: &bucket, Region: &s.options.Region, Endpoint: s.options.BaseEndpoint,
+		ForcePathStyle:                 aws.Bool(s.options.UsePathStyle),
+		DisableMultiRegionAccessPoints: aws.Bool(true), DisableS3ExpressSessionAuth: aws.Bool(true),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store %q: %w", s.store, err)
+	}
+	return &at.URI, nil
+}

@@ -1,0 +1,174 @@
+package s3proxy
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/s3proxy/sigv4"
+)
+
+// handler answers on one sandbox's endpoint.
+type handler struct {
+	server  *Server
+	sandbox *sandbox
+}
+
+// request is one of a sandbox's.
+type request struct {
+	*http.Request
+	Operation
+	signed   *sigv4.Signed
+	function string
+	store    Store
+	rule     objects.Rule
+	// query is without the parameters of a signature.
+	query url.Values
+}
+
+// resultPassed is the result of a request that the store has answered.
+const resultPassed = "passed"
+
+// answer is how a request was answered, for metrics and its span.
+type answer struct {
+	result string
+	bytes  int64
+}
+
+// midway is an error after the answer's head.
+type midway struct{ error }
+
+func (e midway) Unwrap() error { return e.error }
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == credentialsPath {
+		h.answerCredentials(w, r)
+		return
+	}
+	m := h.server.config.Metrics
+	m.inFlight.Inc()
+	defer m.inFlight.Dec()
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := tracer.Start(ctx, tracing.S3, trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
+	req, err := h.admit(r.WithContext(ctx))
+	var a answer
+	if err == nil {
+		a, err = h.answer(w, req)
+	}
+	_, broke := errors.AsType[midway](err)
+	if err != nil {
+		e := refusalOf(err)
+		a.result = e.code
+		h.server.config.Log.Debug("a function's request to S3 fails", "instance", h.sandbox.id, "operation", req.Name,
+			"code", e.code, "error", err)
+		span.SetStatus(codes.Error, e.code)
+		if !broke {
+			e.write(w, r)
+		}
+	}
+	span.SetAttributes(attribute.String("rpc.system.name", "aws-api"), attribute.String("rpc.method", "S3/"+req.Name),
+		attribute.String("aws.s3.bucket", req.Bucket), attribute.String("aws.s3.key", req.Key),
+		tracing.Instance.String(h.sandbox.id), tracing.InputWay.String(a.result), tracing.InputBytes.Int64(a.bytes))
+	m.requests.WithLabelValues(h.sandbox.Store, req.Name, a.result).Inc()
+	direction := "read"
+	if req.Writes {
+		direction = "written"
+	}
+	m.bytes.WithLabelValues(h.sandbox.Store, direction).Add(float64(a.bytes))
+	if broke {
+		panic(http.ErrAbortHandler) // the only way to tell that the answer is not whole
+	}
+}
+
+// admit finds out who asks for what, and whether it may.
+func (h *handler) admit(r *http.Request) (req *request, err error) {
+	req = &request{Request: r, function: h.server.function(h.sandbox)}
+	expired := false
+	req.signed, err = sigv4.Verify(r, time.Now(), func(id string) (secret, token string, known bool) {
+		secret, token, known, expired = h.sandbox.secret(id, time.Now())
+		return secret, token, known && !expired
+	})
+	switch {
+	case expired:
+		return req, refuse(http.StatusBadRequest, "ExpiredToken", "the credentials have ended; have the SDK find them again")
+	case err != nil:
+		return req, err
+	}
+	req.query = r.URL.Query()
+	for name := range req.query {
+		if strings.HasPrefix(name, "X-Amz-") {
+			delete(req.query, name) // a signature's
+		}
+	}
+	if req.Operation, err = parse(r, req.query); err != nil {
+		return req, err
+	}
+	if req.store, err = h.server.config.Store(req.function, h.sandbox.Store); err != nil {
+		return req, err
+	}
+	if req.Bucket == "" {
+		return req, nil
+	}
+	for _, bucket := range []string{req.Bucket, req.From} {
+		if bucket != "" && !slices.Contains(req.store.Buckets(), bucket) {
+			return req, refuse(http.StatusForbidden, "AccessDenied", "the operator does not list bucket "+bucket+
+				" in store "+h.sandbox.Store+"; ask the operator to add it to the store's buckets")
+		}
+	}
+	req.rule = h.server.config.Rule(h.sandbox.Store, req.Bucket)
+	if req.Writes && req.rule.Write == "" {
+		return req, refuse(http.StatusForbidden, "AccessDenied", "functions only read bucket "+req.Bucket+" of store "+
+			h.sandbox.Store+"; ask the operator to name it in the store's write")
+	}
+	return req, nil
+}
+
+// answer answers what the node can, and passes on all else.
+func (h *handler) answer(w http.ResponseWriter, r *request) (answer, error) {
+	switch r.Name {
+	case "ListBuckets":
+		return answer{result: resultPassed}, h.listBuckets(w, r)
+	case "GetObject":
+		return h.get(w, r)
+	case "HeadObject":
+		return h.head(w, r)
+	case "PutObject":
+		return h.put(w, r)
+	case "UploadPart":
+		return h.part(w, r)
+	case "CopyObject", "CompleteMultipartUpload", "DeleteObject":
+		return h.pass(w, r, func(*http.Response, bool) { h.changed(r, r.Key) })
+	case "DeleteObjects":
+		return h.deleteMany(w, r)
+	}
+	return h.pass(w, r, func(*http.Response, bool) {})
+}
+
+// reference is how the node names an object, empty if it cannot.
+func (r *request) reference(key string) string {
+	ref := source.SchemeS3 + "://" + r.Bucket + "/" + key
+	if _, err := source.ParseReference(ref); err != nil {
+		return ""
+	}
+	return ref
+}
+
+// changed has nobody find what the node has of an object that has been changed, or may have been.
+func (h *handler) changed(r *request, key string) {
+	if ref := r.reference(key); ref != "" {
+		h.server.config.Objects.Changed(r.function, h.sandbox.Store, r.Bucket, ref)
+	}
+}

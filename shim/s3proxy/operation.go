@@ -1,0 +1,140 @@
+package s3proxy
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Operation is what a request asks for, in the words of S3's API.
+type Operation struct {
+	Name        string
+	Bucket, Key string
+	// Writes: it changes the bucket.
+	Writes bool
+	// From is the bucket that it copies from, empty for none.
+	From string
+}
+
+// operation is a row of the API.
+type operation struct {
+	name   string
+	method string
+	object bool // it has a key
+	// needs are the query's parameters by which it is told from others, and may those that it can have besides.
+	needs, may []string
+	// copies: it has the header x-amz-copy-source.
+	copies, writes bool
+}
+
+// operations are all that functions can do. Those that have more needs come before those that have fewer. What is not here
+// is the operator's: making and removing buckets, their policies and configurations, access lists, locks.
+var operations = []operation{
+	{name: "GetObject", method: http.MethodGet, object: true, may: []string{"versionId", "partNumber", "response-cache-control",
+		"response-content-disposition", "response-content-encoding", "response-content-language", "response-content-type", "response-expires"}},
+	{name: "GetObjectAttributes", method: http.MethodGet, object: true, needs: []string{"attributes"}, may: []string{"versionId"}},
+	{name: "GetObjectTagging", method: http.MethodGet, object: true, needs: []string{"tagging"}, may: []string{"versionId"}},
+	{name: "ListParts", method: http.MethodGet, object: true, needs: []string{"uploadId"}, may: []string{"max-parts", "part-number-marker", "encoding-type"}},
+	{name: "HeadObject", method: http.MethodHead, object: true, may: []string{"versionId", "partNumber", "response-cache-control",
+		"response-content-disposition", "response-content-encoding", "response-content-language", "response-content-type", "response-expires"}},
+	{name: "CopyObject", method: http.MethodPut, object: true, copies: true, writes: true},
+	{name: "PutObject", method: http.MethodPut, object: true, writes: true},
+	{name: "UploadPartCopy", method: http.MethodPut, object: true, needs: []string{"partNumber", "uploadId"}, copies: true, writes: true},
+	{name: "UploadPart", method: http.MethodPut, object: true, needs: []string{"partNumber", "uploadId"}, writes: true},
+	{name: "PutObjectTagging", method: http.MethodPut, object: true, needs: []string{"tagging"}, may: []string{"versionId"}, writes: true},
+	{name: "CreateMultipartUpload", method: http.MethodPost, object: true, needs: []string{"uploads"}, writes: true},
+	{name: "CompleteMultipartUpload", method: http.MethodPost, object: true, needs: []string{"uploadId"}, writes: true},
+	{name: "AbortMultipartUpload", method: http.MethodDelete, object: true, needs: []string{"uploadId"}, writes: true},
+	{name: "DeleteObjectTagging", method: http.MethodDelete, object: true, needs: []string{"tagging"}, may: []string{"versionId"}, writes: true},
+	{name: "DeleteObject", method: http.MethodDelete, object: true, may: []string{"versionId"}, writes: true},
+	{name: "ListObjectsV2", method: http.MethodGet, needs: []string{"list-type"}, may: []string{"prefix", "delimiter", "max-keys",
+		"continuation-token", "start-after", "fetch-owner", "encoding-type"}},
+	{name: "ListObjectVersions", method: http.MethodGet, needs: []string{"versions"}, may: []string{"prefix", "delimiter", "max-keys",
+		"key-marker", "version-id-marker", "encoding-type"}},
+	{name: "ListMultipartUploads", method: http.MethodGet, needs: []string{"uploads"}, may: []string{"prefix", "delimiter", "max-uploads",
+		"key-marker", "upload-id-marker", "encoding-type"}},
+	{name: "GetBucketLocation", method: http.MethodGet, needs: []string{"location"}},
+	{name: "GetBucketVersioning", method: http.MethodGet, needs: []string{"versioning"}},
+	{name: "ListObjects", method: http.MethodGet, may: []string{"prefix", "delimiter", "max-keys", "marker", "encoding-type"}},
+	{name: "HeadBucket", method: http.MethodHead},
+	{name: "DeleteObjects", method: http.MethodPost, needs: []string{"delete"}, writes: true},
+}
+
+// common are parameters that say nothing about what is asked for.
+var common = []string{"x-id"}
+
+// privileges are headers that give others access, or take what the bucket's owner protects.
+var privileges = []string{"X-Amz-Grant-Full-Control", "X-Amz-Grant-Read", "X-Amz-Grant-Read-Acp", "X-Amz-Grant-Write",
+	"X-Amz-Grant-Write-Acp", "X-Amz-Bypass-Governance-Retention", "X-Amz-Object-Lock-Mode",
+	"X-Amz-Object-Lock-Retain-Until-Date", "X-Amz-Object-Lock-Legal-Hold"}
+
+// parse returns what a request asks for, or a *refusal. query is without the parameters of a signature.
+func parse(r *http.Request, query url.Values) (op Operation, _ error) {
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	op.Bucket, op.Key = bucket, key
+	switch {
+	case bucket == "" && r.Method == http.MethodGet:
+		op.Name = "ListBuckets"
+		return op, nil
+	case bucket == "":
+		return op, notImplemented(r)
+	}
+	copied := r.Header.Get("X-Amz-Copy-Source")
+	i := slices.IndexFunc(operations, func(o operation) bool {
+		return o.method == r.Method && o.object == (key != "") && o.copies == (copied != "") && o.takes(query)
+	})
+	if i < 0 {
+		return op, notImplemented(r)
+	}
+	op.Name, op.Writes = operations[i].name, operations[i].writes
+	if copied != "" {
+		from, ok := copiedFrom(copied)
+		if !ok {
+			return op, refuse(http.StatusBadRequest, "InvalidArgument", "the header x-amz-copy-source is not <bucket>/<key>")
+		}
+		op.From = from
+	}
+	for _, name := range privileges {
+		if r.Header.Get(name) != "" {
+			return op, refuse(http.StatusForbidden, "AccessDenied", "the header "+strings.ToLower(name)+
+				" is for the bucket's owner; functions cannot use it")
+		}
+	}
+	if acl := r.Header.Get("X-Amz-Acl"); acl != "" && acl != "private" && acl != "bucket-owner-full-control" {
+		return op, refuse(http.StatusForbidden, "AccessDenied",
+			"the header x-amz-acl would give others access; functions can use private and bucket-owner-full-control only")
+	}
+	return op, nil
+}
+
+// takes tells whether the operation is what a query asks for.
+func (o operation) takes(query url.Values) bool {
+	for _, need := range o.needs {
+		if !query.Has(need) {
+			return false
+		}
+	}
+	for name := range query {
+		if !slices.Contains(o.needs, name) && !slices.Contains(o.may, name) && !slices.Contains(common, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// copiedFrom is the bucket in a value of x-amz-copy-source. An access point's ARN is none.
+func copiedFrom(value string) (bucket string, ok bool) {
+	path, _, _ := strings.Cut(strings.TrimPrefix(value, "/"), "?")
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return "", false
+	}
+	bucket, key, ok := strings.Cut(plain, "/")
+	return bucket, ok && bucket != "" && key != "" && !strings.Contains(bucket, ":")
+}
+
+func notImplemented(r *http.Request) error {
+	return refuse(http.StatusNotImplemented, "NotImplemented",
+		"functions cannot do this by S3 on the node ("+r.Method+" with these parameters); ask the operator")
+}

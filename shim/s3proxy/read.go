@@ -1,0 +1,230 @@
+package s3proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headstart-mesh/headstart/shim/byterange"
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/s3"
+)
+
+const (
+	// limit is the largest object that the node takes part in, in bytes, as the largest input (policy.MaxInputLimit). What
+	// is larger than the buffer takes goes from and to the store alone, too.
+	limit = 5 << 30
+
+	// roomLarge and roomSmall are how much of an object is passed on at a time, in bytes. More than the large one is no
+	// faster on a loopback. roomsLarge is how many answers of a node have the large one, which are 16 MiB.
+	roomLarge, roomSmall = 256 << 10, 16 << 10
+	roomsLarge           = 64
+
+	// wholeFrom is the least length of a range at an object's beginning that has the node fetch the object whole, in bytes.
+	// SDKs that read objects in parts begin so, with parts of 5 MiB and more; who asks for less looks at a file's head.
+	wholeFrom = 1 << 20
+)
+
+// elsewhere are headers of reads that the store has to answer: keys for objects that the node must not see, and conditions
+// that are rare.
+var elsewhere = []string{"X-Amz-Server-Side-Encryption-Customer-Algorithm", "X-Amz-Expected-Bucket-Owner",
+	"If-Modified-Since", "If-Unmodified-Since", "X-Amz-Object-Attributes"}
+
+// plain tells whether a read is of an object as it is, which the node can answer.
+func (r *request) plain() bool {
+	for _, name := range elsewhere {
+		if r.Header.Get(name) != "" {
+			return false
+		}
+	}
+	for name := range r.query {
+		if name != "x-id" {
+			return false
+		}
+	}
+	return r.reference(r.Key) != ""
+}
+
+// get answers with an object that the node has, or fetches. What it cannot answer it asks the store, whose words are
+// right in each case.
+func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
+	asked, part := byterange.Parse(r.Header.Get("Range"))
+	if !r.plain() || r.Header.Get("Range") != "" && !part || part && !h.holds(r) && !begins(asked) {
+		return h.pass(w, r, func(*http.Response, bool) {})
+	}
+	input := h.server.config.Objects.Fetch(r.Context(), objects.Request{
+		ID: "s3:" + nodeapi.NewRequestID(), Function: r.function, Store: h.sandbox.Store, Reference: r.reference(r.Key),
+		Limit: limit,
+	})
+	defer input.Release()
+	about, err := h.describe(r, input)
+	first, length := int64(0), about.Size
+	if err == nil && part && about.Size > 0 {
+		first, length, err = asked.Of(about.Size)
+	}
+	if err != nil || about.Size < 0 || !r.matches(about) {
+		h.server.config.Log.Debug("the store answers a function's request", "instance", h.sandbox.id, "error", err)
+		return h.pass(w, r, func(*http.Response, bool) {})
+	}
+	a := answer{result: input.Way()}
+	objectHeader(w, about)
+	if r.unchanged(about) {
+		w.WriteHeader(http.StatusNotModified)
+		return a, nil
+	}
+	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
+	status := http.StatusOK
+	if part && about.Size > 0 {
+		status = http.StatusPartialContent
+		w.Header().Set("Content-Range", byterange.ContentRange(first, length, about.Size))
+	}
+	a.bytes, err = h.send(w, r, input, status, first, length)
+	return a, err
+}
+
+// begins tells whether a range is how an SDK begins to read a whole object in parts.
+func begins(r byterange.Range) bool {
+	start, known := r.Start()
+	_, last, closed := r.Closed()
+	return known && start == 0 && (!closed || last+1 >= wholeFrom)
+}
+
+// holds tells whether the node has the object of a request, or is getting it.
+func (h *handler) holds(r *request) bool {
+	return h.server.config.Objects.Has(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
+}
+
+// describe returns what is known of an input's object, with its header: the store is asked for that if the node has never
+// heard it.
+func (h *handler) describe(r *request, input *objects.Input) (source.Object, error) {
+	about, err := input.Object(r.Context())
+	if err != nil || about.Header != nil {
+		return about, err
+	}
+	header, err := h.headOf(r.Context(), r)
+	if err != nil {
+		return about, err
+	}
+	if tag := header.Get("Etag"); tag != about.Version {
+		return about, fmt.Errorf("the object has changed: it is of version %s now, and not %s", tag, about.Version)
+	}
+	if about.Header = s3.Header(header); about.Header == nil {
+		return about, errors.New("the object has a header that is too large to be kept")
+	}
+	h.server.config.Objects.Describe(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key), about.Version, about.Header)
+	return about, nil
+}
+
+// headOf asks the store for the header of the object of a request.
+func (h *handler) headOf(ctx context.Context, r *request) (http.Header, error) {
+	head := &request{Request: &http.Request{Method: http.MethodHead, URL: r.URL, Header: http.Header{}}, store: r.store}
+	head.Request = head.WithContext(ctx)
+	out, err := head.out(http.NoBody, 0)
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.store.Forward(out)
+	if err != nil {
+		return nil, fmt.Errorf("asking for an object's header: %w", err)
+	}
+	defer res.Body.Close() // it has none
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("asking for an object's header: %s", res.Status)
+	}
+	return res.Header, nil
+}
+
+// head answers with what is known of an object, as long as the store's last answer about it holds.
+func (h *handler) head(w http.ResponseWriter, r *request) (answer, error) {
+	if r.plain() && r.Header.Get("Range") == "" {
+		about, known := h.server.config.Objects.Known(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
+		if known && about.Header != nil && r.matches(about) {
+			objectHeader(w, about)
+			if r.unchanged(about) {
+				w.WriteHeader(http.StatusNotModified)
+			} else {
+				w.Header().Set("Content-Length", strconv.FormatInt(about.Size, 10))
+			}
+			return answer{result: objects.WayHit}, nil
+		}
+	}
+	return h.pass(w, r, func(*http.Response, bool) {})
+}
+
+// matches tells whether the object is what If-Match wants. If it is not, the store says so.
+func (r *request) matches(about source.Object) bool {
+	want := r.Header.Get("If-Match")
+	return want == "" || want == "*" || tagIn(want, about.Version)
+}
+
+// unchanged tells whether the client has the object already.
+func (r *request) unchanged(about source.Object) bool {
+	has := r.Header.Get("If-None-Match")
+	return has == "*" || has != "" && tagIn(has, about.Version)
+}
+
+// tagIn tells whether a list of entity tags has one. Clients of S3 leave out the quotes.
+func tagIn(list, tag string) bool {
+	for _, t := range strings.Split(list, ",") {
+		if strings.Trim(t, ` "`) == strings.Trim(tag, `"`) {
+			return true
+		}
+	}
+	return false
+}
+
+// objectHeader says what the store says of an object.
+func objectHeader(w http.ResponseWriter, about source.Object) {
+	maps.Copy(w.Header(), s3.Header(about.Header)) // also what a neighbour has said
+	w.Header().Set("Accept-Ranges", "bytes")
+	w.Header().Set("X-Amz-Request-Id", requestID())
+}
+
+// send answers with a part of an input as it arrives.
+func (h *handler) send(w http.ResponseWriter, r *request, input *objects.Input, status int, first, length int64) (int64, error) {
+	from, err := input.NewReader(r.Context())
+	if err != nil {
+		return 0, err
+	}
+	defer from.Close() // it is only read from
+	if s, can := from.(io.Seeker); can && first > 0 {
+		if _, err := s.Seek(first, io.SeekStart); err != nil {
+			return 0, fmt.Errorf("reading a range: %w", err)
+		}
+	}
+	w.WriteHeader(status)
+	room, leave := h.server.room(r.function)
+	defer leave()
+	n, err := copyBody(w, io.LimitReader(from, length), room)
+	if err == nil && n < length {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return n, midway{err}
+	}
+	return n, nil
+}
+
+// room is for what an answer passes on, until leave is called.
+func (s *Server) room(function string) (room []byte, leave func()) {
+	if leave, _ := s.rooms.Try(function, "answers"); leave != nil {
+		return make([]byte, roomLarge), leave
+	}
+	return make([]byte, roomSmall), func() {}
+}
+
+// copyBody is io.CopyBuffer, which would leave the buffer to others that have smaller ones.
+func copyBody(w http.ResponseWriter, from io.Reader, room []byte) (int64, error) {
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, room)
+}
+
+// describeTimeout bounds the question for the header of an object that was stored.
+const describeTimeout = 10 * time.Second
