@@ -23,7 +23,7 @@ func TestAJobsAnnotations(t *testing.T) {
 
 func TestAJobsMistakes(t *testing.T) {
 	const known = "headstart.dev/input, headstart.dev/store, headstart.dev/input-limit, headstart.dev/ready-timeout, headstart.dev/read-by, " +
-		"headstart.dev/volumes, headstart.dev/volumes-wait, headstart.dev/volumes-late"
+		"headstart.dev/volumes, headstart.dev/volumes-wait, headstart.dev/volumes-late, headstart.dev/s3"
 	for _, tt := range []struct{ key, value, want string }{
 		{policy.KeyInput, "s3://videos/{header.x-key}", `headstart.dev/input: "s3://videos/{header.x-key}" has a placeholder, and a job has no request whose headers could fill it; write it like s3://videos/camera-7/1.mjpeg`},
 		{policy.KeyInput, "body", `headstart.dev/input: "body" is not an input reference: must start with s3://, redis://, http:// or https://: no other store is supported; write it like s3://videos/camera-7/1.mjpeg`},

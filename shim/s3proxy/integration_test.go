@@ -124,4 +124,3 @@ func TestWhatIsWrittenIsThere(t *testing.T) {
 		t.Error("what was removed is read")
 	}
 }
-

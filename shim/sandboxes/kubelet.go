@@ -281,7 +281,9 @@ func (k *Kubelet) enter(r *nodeapi.DescribeRequest) (*needs, string, error) {
 }
 
 // sandbox is known by its directory.
-func (k *Kubelet) sandbox(id string) (Sandbox, error) { return k.podSandbox(id, k.SaysJob(id), true), nil }
+func (k *Kubelet) sandbox(id string) (Sandbox, error) {
+	return k.podSandbox(id, k.SaysJob(id), true), nil
+}
 
 // starting has a pod's container wait for what it needs. Its shim knows that it is a job's: the
 // control plane may not have told of it yet.

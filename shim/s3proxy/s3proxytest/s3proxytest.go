@@ -188,8 +188,8 @@ func StartNode(t testing.TB, s *Store, o Options) *Node {
 	n := &Node{t: t, socket: filepath.Join(dir, "endpoints.sock"), events: make(chan *nodeapi.Event, 16)}
 	n.Cache = objects.New(objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: held, Age: time.Hour})
 	n.Server = s3proxy.New(s3proxy.Config{
-		Store:   func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
-		Rule:    allowed.Rule, Objects: n.Cache,
+		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
+		Rule:  allowed.Rule, Objects: n.Cache,
 		Function: func(sandbox string) string { return n.pods.Function(sandbox) },
 		Adopt:    func(sandbox string) error { return n.pods.Adopt(sandbox) },
 		Event:    func(e *nodeapi.Event) { n.events <- e },

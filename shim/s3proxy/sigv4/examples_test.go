@@ -24,7 +24,9 @@ const (
 
 var exampleTime = time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
 
-func exampleKeys(id string) (secret, token string, ok bool) { return exampleSecret, "", id == exampleID }
+func exampleKeys(id string) (secret, token string, ok bool) {
+	return exampleSecret, "", id == exampleID
+}
 
 // parse reads a request as a server does.
 func parse(raw string) (*http.Request, error) {
