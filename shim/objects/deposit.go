@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -70,6 +71,9 @@ func (d *Deposit) follow(ctx context.Context, i *Input) error {
 
 // WriteAt takes bytes of the content, each once.
 func (d *Deposit) WriteAt(p []byte, at int64) (int, error) { return d.object.WriteAt(p, at) }
+
+// NewReader reads bytes that were written, and waits for those that were not.
+func (d *Deposit) NewReader(ctx context.Context) io.ReadCloser { return d.object.entry.NewReader(ctx) }
 
 // Commit has the node hold the object as the store has it now. All bytes are there. What the store was asked before
 // counts for those alone who have waited for it.

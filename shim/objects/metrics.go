@@ -39,6 +39,9 @@ func NewMetrics(r prometheus.Registerer) Metrics {
 }
 
 func (m *metrics) Ended(o Outcome) {
+	if o.Way == WayStored && o.Reason != "" {
+		return // there was none
+	}
 	if o.Way != "" {
 		m.ways.WithLabelValues(o.Store, o.Way).Inc()
 	}

@@ -149,7 +149,11 @@ func (h *handler) answer(w http.ResponseWriter, r *request) (answer, error) {
 		return h.put(w, r)
 	case "UploadPart":
 		return h.part(w, r)
-	case "CopyObject", "CompleteMultipartUpload", "DeleteObject":
+	case "UploadPartCopy", "AbortMultipartUpload":
+		return h.pass(w, r, func(*http.Response, bool) { h.server.uploads.forget(h.upload(r)) })
+	case "CompleteMultipartUpload":
+		return h.complete(w, r)
+	case "CopyObject", "DeleteObject":
 		return h.pass(w, r, func(*http.Response, bool) { h.changed(r, r.Key) })
 	case "DeleteObjects":
 		return h.deleteMany(w, r)

@@ -15,9 +15,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/s3proxy/s3proxytest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // client is an SDK's as its environment says.
 func client(t *testing.T, env []string) *sdk.Client {
@@ -122,5 +128,146 @@ func TestWhatIsWrittenIsThere(t *testing.T) {
 	}
 	if _, err := c.GetObject(t.Context(), &sdk.GetObjectInput{Bucket: aws.String(s3proxytest.Bucket), Key: aws.String("out/1")}); err == nil {
 		t.Error("what was removed is read")
+	}
+}
+
+// What is stored in parts is there as a whole, too.
+func TestWhatIsWrittenInPartsIsThere(t *testing.T) {
+	store := s3proxytest.StartStore(t)
+	node := s3proxytest.StartNode(t, store, s3proxytest.Options{})
+	c := client(t, node.Pod("default", "a", ""))
+	bucket, key, want := aws.String(s3proxytest.Bucket), aws.String("out/parts"), content(12<<20)
+	begun, err := c.CreateMultipartUpload(t.Context(), &sdk.CreateMultipartUploadInput{Bucket: bucket, Key: key,
+		Metadata: map[string]string{"camera": "7"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []types.CompletedPart
+	for i, b := range [][]byte{want[:5<<20], want[5<<20 : 10<<20], want[10<<20:]} {
+		number := aws.Int32(int32(i + 1))
+		for _, content := range [][]byte{b[:100], b} { // a part may be sent again
+			p, err := c.UploadPart(t.Context(), &sdk.UploadPartInput{Bucket: bucket, Key: key, UploadId: begun.UploadId, PartNumber: number, Body: bytes.NewReader(content)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(content) == len(b) {
+				parts = append(parts, types.CompletedPart{PartNumber: number, ETag: p.ETag})
+			}
+		}
+	}
+	_, err = c.CompleteMultipartUpload(t.Context(), &sdk.CompleteMultipartUploadInput{Bucket: bucket, Key: key, UploadId: begun.UploadId,
+		MultipartUpload: &types.CompletedMultipartUpload{Parts: parts}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Asked()
+	out, got := get(t, c, s3proxytest.Bucket, "out/parts")
+	if !bytes.Equal(got, want) || out.Metadata["camera"] != "7" {
+		t.Errorf("%d bytes, %v", len(got), out.Metadata)
+	}
+	asked := methods(store.Asked())
+	if way := node.Ways(); way[objects.WayRevalidated] != 1 || way[objects.WayStore] != 0 {
+		t.Errorf("ways %v, asked %q", way, asked)
+	}
+}
+
+// Nobody but the program gets anything by the endpoint, and the program nothing that the operator has not said.
+func TestAttacksOnS3(t *testing.T) {
+	store := s3proxytest.StartStore(t)
+	node := s3proxytest.StartNode(t, store, s3proxytest.Options{})
+	env, others := node.Pod("default", "a", ""), node.Pod("media", "b", "")
+	direct, c := client(t, store.Env()), client(t, env)
+	put(t, direct, s3proxytest.Bucket, "in", []byte("secret"))
+	put(t, direct, s3proxytest.Hidden, "in", []byte("secret"))
+	base, token := s3proxytest.Get(env, "AWS_ENDPOINT_URL_S3"), s3proxytest.Get(env, "AWS_CONTAINER_AUTHORIZATION_TOKEN")
+	plain := func(path, authorization string) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if authorization != "" {
+			r.Header.Set("Authorization", authorization)
+		}
+		res, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if b, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK && bytes.Contains(b, []byte("secret")) {
+			t.Errorf("%s: %s", path, b)
+		}
+		return res.StatusCode
+	}
+	store.Asked()
+	for path, want := range map[string]int{"/data/in": 403, "/": 403, "/data?list-type=2": 403, "/_headstart/credentials": 401, "/data/../data/in": 403} {
+		if got := plain(path, ""); got != want {
+			t.Errorf("%s without a signature: %d", path, got)
+		}
+	}
+	if got := plain("/_headstart/credentials", token); got != http.StatusOK {
+		t.Errorf("credentials for the program: %d", got)
+	}
+	if got := plain("/_headstart/credentials", s3proxytest.Get(others, "AWS_CONTAINER_AUTHORIZATION_TOKEN")); got != http.StatusUnauthorized {
+		t.Errorf("credentials for another sandbox: %d", got)
+	}
+	if asked := store.Asked(); len(asked) > 0 {
+		t.Errorf("the store was asked for %q", asked)
+	}
+	mixed := slices.Clone(others) // another sandbox's credentials
+	for i, v := range mixed {
+		if strings.HasPrefix(v, "AWS_ENDPOINT_URL_S3=") {
+			mixed[i] = "AWS_ENDPOINT_URL_S3=" + base
+		}
+	}
+	forged := client(t, append(store.Env()[1:], "AWS_ENDPOINT_URL_S3="+base))
+	bucket, key := aws.String(s3proxytest.Bucket), aws.String("in")
+	for what, do := range map[string]func() error{
+		"SignatureDoesNotMatch": func() error {
+			_, err := client(t, mixed).GetObject(t.Context(), &sdk.GetObjectInput{Bucket: bucket, Key: aws.String("x")})
+			return err
+		},
+		"InvalidAccessKeyId": func() error {
+			_, err := forged.GetObject(t.Context(), &sdk.GetObjectInput{Bucket: bucket, Key: key})
+			return err
+		},
+		"does not list bucket operator": func() error {
+			_, err := c.GetObject(t.Context(), &sdk.GetObjectInput{Bucket: aws.String(s3proxytest.Hidden), Key: key})
+			return err
+		},
+		"does not list bucket": func() error {
+			_, err := c.CopyObject(t.Context(), &sdk.CopyObjectInput{Bucket: bucket, Key: aws.String("copy"), CopySource: aws.String(s3proxytest.Hidden + "/in")})
+			return err
+		},
+		"only read bucket archive": func() error {
+			_, err := c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: aws.String(s3proxytest.ReadOnly), Key: key, Body: strings.NewReader("x")})
+			return err
+		},
+		"NotImplemented": func() error {
+			_, err := c.GetBucketPolicy(t.Context(), &sdk.GetBucketPolicyInput{Bucket: bucket})
+			return err
+		},
+		"NotImplemented: ": func() error {
+			_, err := c.DeleteBucket(t.Context(), &sdk.DeleteBucketInput{Bucket: bucket})
+			return err
+		},
+		"x-amz-acl": func() error {
+			_, err := c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: bucket, Key: aws.String("public"), Body: strings.NewReader("x"), ACL: types.ObjectCannedACLPublicRead})
+			return err
+		},
+		"x-amz-grant-read": func() error {
+			_, err := c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: bucket, Key: aws.String("public"), Body: strings.NewReader("x"), GrantRead: aws.String("id=1")})
+			return err
+		},
+	} {
+		if err := do(); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(what, ": ")) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	list, err := c.ListBuckets(t.Context(), &sdk.ListBucketsInput{})
+	if err != nil || len(list.Buckets) != 2 {
+		t.Errorf("buckets: %+v, %v", list, err)
+	}
+	if asked := store.Asked(); len(asked) > 0 {
+		t.Errorf("the store was asked for %q", asked)
 	}
 }

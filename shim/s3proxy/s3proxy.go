@@ -80,6 +80,8 @@ type Server struct {
 	config Config
 	rooms  *fair.Places // has one for each answer that has a large room
 
+	uploads uploads
+
 	describing sync.WaitGroup
 
 	mu        sync.Mutex
@@ -91,8 +93,11 @@ func New(c Config) *Server {
 	return &Server{config: c, rooms: fair.NewPlaces(roomsLarge), sandboxes: map[string]*sandbox{}}
 }
 
-// Close waits for what the server does besides answering. All endpoints are closed.
-func (s *Server) Close() { s.describing.Wait() }
+// Close ends what the server does besides answering. All endpoints are closed.
+func (s *Server) Close() {
+	s.describing.Wait()
+	s.uploads.forgetAll(func(uploadKey, *upload) bool { return true })
+}
 
 // sandbox is one that has an endpoint.
 type sandbox struct {
@@ -170,8 +175,9 @@ func noteOf(sb sandboxes.Sandbox) (*note, error) {
 // Release implements sandboxes.Provider. The sandbox's shim ends the endpoint.
 func (s *Server) Release(id string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.sandboxes, id)
+	s.mu.Unlock()
+	s.uploads.forgetAll(func(k uploadKey, _ *upload) bool { return k.sandbox == id })
 }
 
 // Serve implements endpoints.Server.

@@ -18,7 +18,7 @@ var ownKeys = []string{"X-Amz-Server-Side-Encryption-Customer-Algorithm", "X-Amz
 // put passes an object on to the store while the node takes it in as well: who reads it next on this node needs no
 // transfer.
 func (h *handler) put(w http.ResponseWriter, r *request) (answer, error) {
-	body := &payload{Payload: r.signed.Body(r.Body), deposit: h.deposit(r)}
+	body := &payload{Payload: r.signed.Body(r.Body), deposit: h.deposit(r, r.signed.DecodedLength)}
 	return h.passPayload(w, r, body, func(res *http.Response, ok bool) {
 		if ok && body.commit(res.Header.Get("Etag"), r) {
 			h.describeLater(r, res.Header.Get("Etag"))
@@ -27,11 +27,6 @@ func (h *handler) put(w http.ResponseWriter, r *request) (answer, error) {
 		body.abort()
 		h.changed(r, r.Key)
 	})
-}
-
-// part passes on a part of an object.
-func (h *handler) part(w http.ResponseWriter, r *request) (answer, error) {
-	return h.passPayload(w, r, &payload{Payload: r.signed.Body(r.Body)}, func(*http.Response, bool) {})
 }
 
 // passPayload passes on a request whose body is content. It goes on as it comes; the last bytes come once all is
@@ -91,25 +86,30 @@ func (p *payload) commit(tag string, r *request) bool {
 	if p.deposit == nil || tag == "" || p.at != r.signed.DecodedLength {
 		return false
 	}
-	deposit := p.deposit
-	p.deposit = nil // Commit ends it
-	return deposit.Commit(source.Object{Version: tag, ContentType: r.Header.Get("Content-Type")}) == nil
+	return p.take().Commit(source.Object{Version: tag, ContentType: r.Header.Get("Content-Type")}) == nil
 }
 
-// deposit makes room for a copy of what a request stores; nil: the node takes none.
-func (h *handler) deposit(r *request) *objects.Deposit {
+// take takes the copy over: who has it ends it.
+func (p *payload) take() *objects.Deposit {
+	d := p.deposit
+	p.deposit = nil
+	return d
+}
+
+// deposit makes room for a copy of size bytes of what a request stores; nil: the node takes none.
+func (h *handler) deposit(r *request, size int64) *objects.Deposit {
 	for _, name := range ownKeys {
 		if r.Header.Get(name) != "" {
 			return nil
 		}
 	}
 	ref := r.reference(r.Key)
-	if ref == "" || r.signed.DecodedLength > limit {
+	if ref == "" || size > limit {
 		return nil
 	}
 	d, err := h.server.config.Objects.Deposit(r.Context(), objects.Request{
 		ID: "s3:" + nodeapi.NewRequestID(), Function: r.function, Store: h.sandbox.Store, Reference: ref, Limit: limit,
-	}, r.signed.DecodedLength)
+	}, size)
 	if err != nil {
 		h.server.config.Log.Debug("the node takes no copy of an object", "instance", h.sandbox.id, "error", err)
 		return nil

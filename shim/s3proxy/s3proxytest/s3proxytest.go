@@ -154,6 +154,28 @@ type Node struct {
 	socket string
 	pods   *sandboxes.Kubelet
 	events chan *nodeapi.Event
+
+	mu   sync.Mutex
+	ways map[string]int
+}
+
+// Ended implements objects.Metrics.
+func (n *Node) Ended(o objects.Outcome) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ways[o.Way]++
+}
+
+// Evicted implements objects.Metrics.
+func (n *Node) Evicted(string) {}
+
+// Ways are the ways by which inputs came to their objects, since it was asked last.
+func (n *Node) Ways() map[string]int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.ways
+	n.ways = map[string]int{}
+	return all
 }
 
 // Options say what a node has.
@@ -185,8 +207,8 @@ func StartNode(t testing.TB, s *Store, o Options) *Node {
 	must(t, err)
 	held, err := buffer.Open(filepath.Join(dir, "buffer"), room)
 	must(t, err)
-	n := &Node{t: t, socket: filepath.Join(dir, "endpoints.sock"), events: make(chan *nodeapi.Event, 16)}
-	n.Cache = objects.New(objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: held, Age: time.Hour})
+	n := &Node{t: t, socket: filepath.Join(dir, "endpoints.sock"), events: make(chan *nodeapi.Event, 16), ways: map[string]int{}}
+	n.Cache = objects.New(objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: held, Age: time.Hour, Metrics: n})
 	n.Server = s3proxy.New(s3proxy.Config{
 		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
 		Rule:  allowed.Rule, Objects: n.Cache,
