@@ -28,6 +28,10 @@ const (
 	roomLarge, roomSmall = 256 << 10, 16 << 10
 	roomsLarge           = 64
 
+	// lingerMost is how long an object goes on coming after its last range was read: longer than a program computes between
+	// two, and short for one that has only looked at the beginning.
+	lingerMost = 10 * time.Second
+
 	// wholeFrom is the least length of a range at an object's beginning that has the node fetch the object whole, in bytes.
 	// SDKs that read objects in parts begin so, with parts of 5 MiB and more; who asks for less looks at a file's head.
 	wholeFrom = 1 << 20
@@ -64,7 +68,8 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 		ID: "s3:" + nodeapi.NewRequestID(), Function: r.function, Store: h.sandbox.Store, Reference: r.reference(r.Key),
 		Limit: limit,
 	})
-	defer input.Release()
+	sent := false
+	defer func() { h.server.leave(input, sent) }()
 	about, err := h.describe(r, input)
 	first, length := int64(0), about.Size
 	if err == nil && part && about.Size > 0 {
@@ -87,7 +92,22 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 		w.Header().Set("Content-Range", byterange.ContentRange(first, length, about.Size))
 	}
 	a.bytes, err = h.send(w, r, input, status, first, length)
+	sent = err == nil
 	return a, err
+}
+
+// leave releases an input. Who has had all that it wanted may want the next range: the object goes on coming for a while.
+func (s *Server) leave(input *objects.Input, sent bool) {
+	if !sent || !input.Ended().IsZero() {
+		input.Release()
+		return
+	}
+	s.background.Go(func() {
+		defer input.Release()
+		ctx, cancel := context.WithTimeout(s.ctx, lingerMost)
+		defer cancel()
+		_ = input.Wait(ctx) // how it ends is for those who still read it
+	})
 }
 
 // begins tells whether a range is how an SDK begins to read a whole object in parts.

@@ -82,7 +82,9 @@ type Server struct {
 
 	uploads uploads
 
-	describing sync.WaitGroup
+	ctx        context.Context // ends the background
+	cancel     context.CancelFunc
+	background sync.WaitGroup
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
@@ -90,12 +92,15 @@ type Server struct {
 
 // New returns a server without endpoints.
 func New(c Config) *Server {
-	return &Server{config: c, rooms: fair.NewPlaces(roomsLarge), sandboxes: map[string]*sandbox{}}
+	s := &Server{config: c, rooms: fair.NewPlaces(roomsLarge), sandboxes: map[string]*sandbox{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
 }
 
 // Close ends what the server does besides answering. All endpoints are closed.
 func (s *Server) Close() {
-	s.describing.Wait()
+	s.cancel()
+	s.background.Wait()
 	s.uploads.forgetAll(func(uploadKey, *upload) bool { return true })
 }
 

@@ -120,9 +120,8 @@ func (h *handler) deposit(r *request, size int64) *objects.Deposit {
 // describeLater asks the store for the header of an object that was stored, which the answer to a PUT does not have, so
 // that the next read need not wait for it.
 func (h *handler) describeLater(r *request, tag string) {
-	ctx := context.WithoutCancel(r.Context())
-	h.server.describing.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	h.server.background.Go(func() {
+		ctx, cancel := context.WithTimeout(h.server.ctx, describeTimeout)
 		defer cancel()
 		header, err := h.headOf(ctx, r)
 		if err == nil && header.Get("Etag") == tag {
