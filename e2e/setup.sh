@@ -62,11 +62,22 @@ envoy() { wheel envoy "$1"; }
 envoy_oldest() { wheel envoy-oldest "$1"; }
 envoy_without_wasm() { wheel envoy-without-wasm "$1"; }
 versitygw() { GOBIN=$1 GOFLAGS= go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; }
+# python DIR: what images of functions in Python have. Their files have no times, by which compiled code is known to be
+# that of its source otherwise.
+python() {
+	/usr/bin/python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps \
+		--require-hashes --no-compile --target "$1/site" --requirement "$here/boto-requirements.txt"
+	cp -r /usr/lib/python3.11 "$1/lib"
+	rm -rf "$1/lib/test" "$1/lib/idlelib" "$1/lib/lib2to3" "$1/lib/ensurepip" "$1/lib/sitecustomize.py" "$1"/lib/config-*
+	/usr/bin/python3 -m compileall -q -f --invalidation-mode unchecked-hash "$1/lib" "$1/site"
+}
 keep envoy-1.40.0 envoy
 keep envoy-1.36.2 envoy_oldest
 keep envoy-1.38.3 envoy_without_wasm
 keep versitygw-1.8.0 versitygw
+keep python-boto3-1.43.11 python
 ln -sf "$cache/envoy-1.40.0/envoy/_bin/envoy" "$bin/envoy"
 ln -sf "$cache/envoy-1.36.2/envoy/_bin/envoy" "$bin/envoy-oldest"
 ln -sf "$cache/envoy-1.38.3/envoy/_bin/envoy" "$bin/envoy-without-wasm"
 ln -sf "$cache/versitygw-1.8.0/versitygw" "$bin/versitygw"
+ln -sfn "$cache/python-boto3-1.43.11" "$bin/python"

@@ -39,6 +39,9 @@ const (
 	bufferLimit = 48 << 20
 )
 
+// binaries is the directory of the built programs.
+var binaries = os.Getenv("HEADSTART_BIN")
+
 // bed is what all tests of this package share; each has functions of its own.
 var bed *testbed.Bed
 
@@ -52,8 +55,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	bin := os.Getenv("HEADSTART_BIN")
-	if bin == "" {
+	if binaries == "" {
 		return 1, errors.New("HEADSTART_BIN must name the directory of the built programs; `make test` sets it")
 	}
 	work, err := os.MkdirTemp("", "hs-local-")
@@ -63,7 +65,7 @@ func run(m *testing.M) (code int, err error) {
 	defer os.RemoveAll(work)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	bed, err = testbed.Open(ctx, testbed.Config{Name: "hslocal", BinDir: bin, WorkDir: filepath.Join(work, "bed"), BufferLimit: bufferLimit,
+	bed, err = testbed.Open(ctx, testbed.Config{Name: "hslocal", BinDir: binaries, WorkDir: filepath.Join(work, "bed"), BufferLimit: bufferLimit,
 		Subnet: netip.MustParsePrefix("10.213.0.0/16"), Delay: linkDelay, Rate: linkRate, Progress: func(string) {}})
 	if err != nil {
 		return 1, err

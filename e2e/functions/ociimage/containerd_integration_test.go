@@ -83,7 +83,7 @@ func TestContainerdRunsTheImage(t *testing.T) {
 	var archive bytes.Buffer
 	err := Build(&archive, Image{
 		Ref:        ref,
-		Files:      map[string]File{"/bin/mjpeggen": {binary, 0o755}},
+		Files:      map[string]File{"/bin/mjpeggen": {Source: binary, Mode: 0o755}},
 		Entrypoint: []string{"/bin/mjpeggen", "-bytes", "1"},
 	})
 	if err != nil {

@@ -47,8 +47,9 @@ type Image struct {
 
 // File is a file to copy into an image. It belongs to root there.
 type File struct {
-	// Source is the path to copy from.
-	Source string
+	// Source is the path to copy from; empty: the file has Content.
+	Source  string
+	Content []byte
 	// Mode is the permission bits in the image.
 	Mode fs.FileMode
 }
@@ -148,9 +149,12 @@ func parents(file string) []string {
 }
 
 func add(archive *tar.Writer, name string, file File) error {
-	content, err := os.ReadFile(file.Source)
-	if err != nil {
-		return err
+	content := file.Content
+	if file.Source != "" {
+		var err error
+		if content, err = os.ReadFile(file.Source); err != nil {
+			return err
+		}
 	}
 	header := &tar.Header{
 		Typeflag: tar.TypeReg,
@@ -162,7 +166,7 @@ func add(archive *tar.Writer, name string, file File) error {
 	if err := archive.WriteHeader(header); err != nil {
 		return err
 	}
-	_, err = archive.Write(content)
+	_, err := archive.Write(content)
 	return err
 }
 

@@ -55,7 +55,7 @@ func testImage(t *testing.T) Image {
 	}
 	return Image{
 		Ref:        "example.test/fire:v1",
-		Files:      map[string]File{"/fire": {binary, 0o755}, "/etc/app/config": {binary, 0o644}},
+		Files:      map[string]File{"/fire": {Source: binary, Mode: 0o755}, "/etc/app/config": {Source: binary, Mode: 0o644}},
 		Entrypoint: []string{"/fire", "-v"},
 		Env:        []string{"PORT=8080"},
 	}

@@ -1,0 +1,74 @@
+// Package boto is a sample function in Python that reads and stores by boto3, unmodified.
+package boto
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/e2e/functions/ociimage"
+)
+
+// Ref is the image's.
+const Ref = "headstart.local/boto:1"
+
+// Answer is what the function says of a request.
+type Answer struct {
+	SHA256       string  `json:"sha256"`
+	Bytes        int64   `json:"bytes"`
+	ReadSeconds  float64 `json:"read_seconds"`
+	WriteSeconds float64 `json:"write_seconds"`
+	Error        string  `json:"error"`
+}
+
+//go:embed function.py
+var program []byte
+
+// interpreter is Debian's, whose library e2e/setup.sh has compiled for images, as their files have no times.
+const interpreter = "/usr/bin/python3.11"
+
+// Image returns the function's image. bin is where `make setup` has put what images of Python have.
+func Image(bin string) ([]byte, error) {
+	files := map[string]ociimage.File{interpreter: {Source: interpreter, Mode: 0o755},
+		"/function.py": {Content: program, Mode: 0o644}}
+	var modules []string
+	for in, from := range map[string]string{"/usr/lib/python3.11": "lib", "/site": "site"} {
+		root := filepath.Join(bin, "python", from)
+		err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			below, err := filepath.Rel(root, p)
+			files[path.Join(in, below)] = ociimage.File{Source: p, Mode: 0o644}
+			if strings.HasSuffix(p, ".so") {
+				modules = append(modules, p)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("looking for what Python needs; `make setup` brings it: %w", err)
+		}
+	}
+	out, err := exec.Command("ldd", append(modules, interpreter)...).Output()
+	if failed, is := errors.AsType[*exec.ExitError](err); is {
+		err = fmt.Errorf("%w: %s", err, failed.Stderr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for the libraries of Python: %w", err)
+	}
+	for word := range strings.FieldsSeq(string(out)) {
+		if filepath.IsAbs(word) && !strings.HasSuffix(word, ":") {
+			files[word] = ociimage.File{Source: word, Mode: 0o755}
+		}
+	}
+	var b bytes.Buffer
+	err = ociimage.Build(&b, ociimage.Image{Ref: Ref, Entrypoint: []string{interpreter, "/function.py"}, Files: files,
+		Env: []string{"PYTHONPATH=/site", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"}})
+	return b.Bytes(), err
+}

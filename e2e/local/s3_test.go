@@ -1,0 +1,60 @@
+//go:build integration
+
+package local
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/headstart-mesh/headstart/e2e/functions/boto"
+	"github.com/headstart-mesh/headstart/e2e/testbed"
+)
+
+// sdk has the function answer that reads and stores by boto3.
+func sdk(t *testing.T, function, key, output string) (said boto.Answer) {
+	t.Helper()
+	a := call{node: testbed.Edge, function: function,
+		header: map[string]string{"x-bucket": testbed.Bucket, "x-key": key, "x-output": output}}.ok(t)
+	if err := json.Unmarshal(a.body, &said); err != nil || said.Error != "" {
+		t.Fatalf("%s: %v %s", key, err, a.body)
+	}
+	return said
+}
+
+// An unmodified program in Python finds its store, reads from it, and what it stores is there.
+func TestAProgramFindsS3(t *testing.T) {
+	image, err := boto.Image(binaries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.Import(t.Context(), image); err != nil {
+		t.Fatal(err)
+	}
+	deploy(t, testbed.Function{Name: "sdk", Image: boto.Ref, Node: testbed.Edge,
+		Template: map[string]string{"headstart.dev/s3": testbed.Store}})
+	want := put(t, "sdk/in", 8<<20)
+	for range 2 {
+		if said := sdk(t, "sdk", "sdk/in", "sdk/out"); said.SHA256 != want {
+			t.Errorf("%+v", said)
+		}
+	}
+	if got, err := bed.S3.Get(t.Context(), "sdk/out"); err != nil || len(got) != 8<<20 {
+		t.Errorf("stored: %d bytes, %v", len(got), err)
+	}
+	if said := sdk(t, "sdk", "sdk/out", ""); said.SHA256 != want {
+		t.Errorf("what was stored: %+v", said)
+	}
+}
+
+// A program with credentials of its own uses these.
+func TestAProgramWithCredentialsIsLeftAlone(t *testing.T) {
+	deploy(t, testbed.Function{Name: "own", Image: boto.Ref, Node: testbed.Edge,
+		Template: map[string]string{"headstart.dev/s3": testbed.Store},
+		Env:      map[string]string{"AWS_ENDPOINT_URL": bed.S3.Endpoint, "AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing", "AWS_REGION": testbed.Region}})
+	a, err := call{node: testbed.Edge, function: "own", header: map[string]string{"x-bucket": testbed.Bucket, "x-key": "in"}}.do(t.Context())
+	if err != nil || a.status != http.StatusBadGateway || !bytes.Contains(a.body, []byte("InvalidAccessKeyId")) {
+		t.Errorf("%d %s, %v", a.status, a.body, err)
+	}
+}
