@@ -35,6 +35,7 @@ const (
 	KeyVolumesWait  = filterapi.AnnotationVolumesWait
 	KeyVolumesLate  = filterapi.AnnotationVolumesLate
 	KeyS3           = filterapi.AnnotationS3
+	KeyS3Learn      = filterapi.AnnotationS3Learn
 )
 
 // The values of KeyRouting.
@@ -48,6 +49,14 @@ const (
 const (
 	ReadByFile   = "file"
 	ReadBySocket = filterapi.ReadBySocket
+	ReadByBody   = "body"
+	ReadByS3     = "s3"
+)
+
+// The values of KeyS3Learn.
+const (
+	LearnOff = "off"
+	LearnOn  = "on"
 )
 
 // The values of KeyVolumesLate.
@@ -213,7 +222,18 @@ var table = []Annotation{
 		Meaning: routingMeaning,
 		Choices: []string{RoutingBalanced, RoutingInverse, RoutingEven}, Not: "is not how requests are routed",
 		set: func(p *Policy, v value) { p.Routing = v.text },
-	}, {
+	},
+	{
+		Key: KeyReadBy, On: Functions, Kind: Choice, Default: ReadByBody, Example: ReadByS3, Meaning: functionReadByMeaning,
+		Choices: []string{ReadByBody, ReadByS3}, Not: "is not how a function reads its inputs",
+		set: func(p *Policy, v value) { p.ReadByS3 = v.text == ReadByS3 },
+	},
+	{
+		Key: KeyS3Learn, On: Functions, Kind: Choice, Default: LearnOff, Example: LearnOn, Meaning: s3LearnMeaning,
+		Choices: []string{LearnOff, LearnOn}, Not: "is neither of the two",
+		set: func(p *Policy, v value) { p.S3Learn = v.text == LearnOn },
+	},
+	{
 		Key: KeyReadBy, On: Jobs, Kind: Choice, Default: ReadByFile, Example: ReadBySocket, Meaning: readByMeaning,
 		Choices: []string{ReadByFile, ReadBySocket}, Not: "is not how a job reads its input",
 		set: func(p *Policy, v value) { p.ReadBySocket = v.text == ReadBySocket },

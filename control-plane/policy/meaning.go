@@ -185,6 +185,13 @@ what they write goes on to the store. See [S3 on the node](s3.md).
 
 The annotation is one of pods, as ` + "`headstart.dev/volumes`" + ` is. Only stores of the kind ` + "`s3`" + ` have the API.`
 
+	functionReadByMeaning = `says how the function's program reads its inputs. With ` + "`body`" + ` a request waits for them and
+has one as its body. With ` + "`s3`" + ` the program reads them itself by [S3 on the node](s3.md): they are fetched meanwhile, and the
+request does not wait. The pods have ` + "`headstart.dev/s3`" + ` then, with the store of ` + "`headstart.dev/store`" + `.`
+
+	s3LearnMeaning = `has nodes learn which objects the function's programs read by [S3 on the node](s3.md#what-nodes-learn) for
+which requests, and fetch them when the next one starts an instance. For functions without an input.`
+
 	readByMeaning = `says how a job's program reads its input. With ` + "`file`" + ` it starts when the file is there, complete.
 With ` + "`socket`" + ` it starts at once, finds no file, and reads the input by its [socket](socket.md#reading-an-input) while that arrives.`
 )

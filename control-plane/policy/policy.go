@@ -46,6 +46,10 @@ type Policy struct {
 	// ReadBySocket tells of a job that its program reads the input by its socket, and needs no
 	// file.
 	ReadBySocket bool `json:",omitempty"`
+	// ReadByS3 tells of a function that its programs read the inputs by S3 on the node, which are fetched for that alone.
+	ReadByS3 bool `json:",omitempty"`
+	// S3Learn tells of a function that nodes are to learn which objects its programs read by S3.
+	S3Learn bool `json:",omitempty"`
 	// Volumes are those of the pods.
 	Volumes Volumes `json:",omitzero"`
 	// S3 is the operator's store whose S3 API the pods' programs find on their loopback; empty: none.
@@ -57,7 +61,7 @@ func (p Policy) Tell(m *nodeapi.Function) {
 	m.ReadyTimeout, m.Store, m.InputLimit = durationpb.New(p.ReadyTimeout), p.Store, p.InputLimit
 	m.HasInput, m.BodyInput = p.Input != "", p.BodyInput
 	m.InputTemplate, m.InputTemplates = p.Templates()[""], p.Templates().Named()
-	m.Callers, m.S3 = p.CallerNamespaces(), p.S3
+	m.Callers, m.S3, m.ReadByS3, m.S3Learn = p.CallerNamespaces(), p.S3, p.ReadByS3, p.S3Learn
 }
 
 // CallerNamespaces are the names in Callers.

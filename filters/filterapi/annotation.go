@@ -19,8 +19,7 @@ const (
 	AnnotationTriggerTries = AnnotationPrefix + "trigger-tries"
 	AnnotationCallers      = AnnotationPrefix + "callers"
 	AnnotationRouting      = AnnotationPrefix + "routing"
-	// AnnotationReadBy is of jobs only, and ReadBySocket its value of a program that needs no
-	// file.
+	// ReadBySocket is the value of AnnotationReadBy of a job whose program needs no file.
 	AnnotationReadBy = AnnotationPrefix + "read-by"
 	ReadBySocket     = "socket"
 	// AnnotationVolumes and those after it are of pods only. LateStart is the value of a pod whose containers
@@ -30,7 +29,8 @@ const (
 	AnnotationVolumesLate = AnnotationPrefix + "volumes-late"
 	LateStart             = "start"
 	// AnnotationS3 is of pods only.
-	AnnotationS3 = AnnotationPrefix + "s3"
+	AnnotationS3      = AnnotationPrefix + "s3"
+	AnnotationS3Learn = AnnotationPrefix + "s3-learn"
 )
 
 // InputKey is the key of the input with that name; the unnamed one's is AnnotationInput.

@@ -30,7 +30,7 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 	var bound *nodeapi.Bound
 	g.Go(func() (err error) {
 		defer seen()
-		refs := p.stored.references()
+		refs := p.references()
 		bound, err = in.config.ControlPlane.Activate(ctx, &nodeapi.Activate{Request: p.id,
 			Function:    p.function.GetName(),
 			Traceparent: tracing.Traceparent(ctx), Input: refs[""], Inputs: refs.Named(),
@@ -43,6 +43,9 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 
 // deliver waits for instance and input, and hands the request to the function.
 func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string) (err error) {
+	if in.config.Foresee != nil && p.function.GetS3Learn() {
+		defer in.config.Foresee(p.function.GetName(), instance, r.URL.RequestURI(), r.Header)()
+	}
 	at, err := in.ready(ctx, p, instance)
 	if err != nil {
 		return err

@@ -68,8 +68,11 @@ type Config struct {
 	Mesh Mesh
 	// Deliveries may be nil: nobody wants to know.
 	Deliveries sandboxes.Deliveries
-	Metrics    *Metrics
-	Log        *slog.Logger
+	// Foresee hears of requests of functions that learn what their programs read, before their instance is ready; nil:
+	// nobody wants to know.
+	Foresee func(function, instance, target string, header http.Header) (end func())
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Ingress parks and delivers requests.

@@ -39,10 +39,20 @@ func newStored(references reference.Inputs) (s stored) {
 }
 
 // references are those of all inputs.
-func (s stored) references() reference.Inputs {
+func (p *parked) references() reference.Inputs {
 	all := reference.Inputs{}
-	for _, one := range s {
+	for _, one := range p.fetched() {
 		all[one.name] = one.reference
+	}
+	return all
+}
+
+// fetched are all inputs that the request has in the store.
+func (p *parked) fetched() (all []*storedInput) {
+	for _, list := range []stored{p.stored, p.ahead} {
+		for i := range list {
+			all = append(all, &list[i])
+		}
 	}
 	return all
 }
@@ -67,9 +77,9 @@ func (s stored) late() string {
 
 // fetch has the request's stored inputs brought here, if it has any.
 func (in *Ingress) fetch(ctx context.Context, p *parked) {
-	for i, one := range p.stored {
+	for _, one := range p.fetched() {
 		if one.input == nil {
-			p.stored[i].input = in.config.Objects.Fetch(ctx, fetchRequest(p.id, p.function, one.name, one.reference))
+			one.input = in.config.Objects.Fetch(ctx, fetchRequest(p.id, p.function, one.name, one.reference))
 		}
 	}
 	in.hints.drop(p.id)
@@ -83,13 +93,13 @@ func fetchRequest(id string, f *nodeapi.Function, name, reference string) object
 // release lets go of the inputs, once their spans are told.
 func (in *Ingress) release(ctx context.Context, p *parked) {
 	in.hints.drop(p.id) // one that came after the request
-	for i, one := range p.stored {
+	for _, one := range p.fetched() {
 		if one.input == nil {
 			continue
 		}
 		one.input.Tell(ctx, tracer, tracing.Fetch, trace.SpanKindClient, one.reference, named(one.name)...)
 		one.input.Release()
-		p.stored[i].input = nil
+		one.input = nil
 	}
 }
 

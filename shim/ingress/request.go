@@ -42,6 +42,8 @@ type parked struct {
 	id       string            // empty when it was malformed
 	function *nodeapi.Function // nil until it is known to be deployed
 	stored   stored
+	// ahead are the inputs that the function reads by S3: they are fetched, and nothing waits for them.
+	ahead    stored
 	body     *proxy.Body
 	received *objects.Input // the body on its way into the buffer; nil: it does not go there
 	depth    int            // of calls of functions by functions
@@ -164,7 +166,9 @@ func (in *Ingress) park(ctx context.Context, r *http.Request, p *parked, began t
 	if err := in.held.take(id, f.GetName()); err != nil {
 		return err
 	}
-	p.stored = newStored(refs)
+	if p.stored = newStored(refs); f.GetReadByS3() {
+		p.stored, p.ahead = nil, p.stored
+	}
 	in.fetch(ctx, p)
 	return nil
 }

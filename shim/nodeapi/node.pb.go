@@ -3289,7 +3289,11 @@ type Function struct {
 	// store, within the same limit.
 	InputTemplates map[string]string `protobuf:"bytes,31,rep,name=input_templates,json=inputTemplates,proto3" json:"input_templates,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The store whose S3 API its programs find on their loopback, where the node runs them itself; empty: none.
-	S3            string `protobuf:"bytes,240,opt,name=s3,proto3" json:"s3,omitempty"`
+	S3 string `protobuf:"bytes,240,opt,name=s3,proto3" json:"s3,omitempty"`
+	// True when its programs read the inputs by S3 on the node: they are fetched, and no request waits for them.
+	ReadByS3 bool `protobuf:"varint,241,opt,name=read_by_s3,json=readByS3,proto3" json:"read_by_s3,omitempty"`
+	// True when nodes are to learn what its programs read by S3.
+	S3Learn       bool `protobuf:"varint,242,opt,name=s3_learn,json=s3Learn,proto3" json:"s3_learn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3483,6 +3487,20 @@ func (x *Function) GetS3() string {
 		return x.S3
 	}
 	return ""
+}
+
+func (x *Function) GetReadByS3() bool {
+	if x != nil {
+		return x.ReadByS3
+	}
+	return false
+}
+
+func (x *Function) GetS3Learn() bool {
+	if x != nil {
+		return x.S3Learn
+	}
+	return false
 }
 
 // Store is one store that the operator allows. It names a secret and never
@@ -5107,7 +5125,7 @@ const file_node_proto_rawDesc = "" +
 	"\tfunctions\x18\x01 \x03(\v2\x1b.headstart.node.v1.FunctionR\tfunctions\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\tR\aremoved\x120\n" +
 	"\x06stores\x18\x03 \x03(\v2\x18.headstart.node.v1.StoreR\x06stores\x12\x12\n" +
-	"\x04more\x18\x04 \x01(\bR\x04more\"\xb3\a\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\xee\a\n" +
 	"\bFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
 	"\n" +
@@ -5137,7 +5155,10 @@ const file_node_proto_rawDesc = "" +
 	"\acallers\x18\x15 \x03(\tR\acallers\x12\x14\n" +
 	"\x05http2\x18\x1e \x01(\bR\x05http2\x12X\n" +
 	"\x0finput_templates\x18\x1f \x03(\v2/.headstart.node.v1.Function.InputTemplatesEntryR\x0einputTemplates\x12\x0f\n" +
-	"\x02s3\x18\xf0\x01 \x01(\tR\x02s3\x1a6\n" +
+	"\x02s3\x18\xf0\x01 \x01(\tR\x02s3\x12\x1d\n" +
+	"\n" +
+	"read_by_s3\x18\xf1\x01 \x01(\bR\breadByS3\x12\x1a\n" +
+	"\bs3_learn\x18\xf2\x01 \x01(\bR\as3Learn\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aA\n" +

@@ -95,6 +95,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // admit finds out who asks for what, and whether it may.
 func (h *handler) admit(r *http.Request) (req *request, err error) {
+	h.sandbox.asked.Store(true)
 	req = &request{Request: r, function: h.server.function(h.sandbox)}
 	expired := false
 	req.signed, err = sigv4.Verify(r, time.Now(), func(id string) (secret, token string, known bool) {

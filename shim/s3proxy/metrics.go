@@ -1,6 +1,12 @@
 package s3proxy
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headstart-mesh/headstart/shim/s3proxy/learn"
+)
 
 // Metrics of S3 on the node; docs/reference/metrics.md describes them.
 type Metrics struct {
@@ -8,6 +14,20 @@ type Metrics struct {
 	requests  *prometheus.CounterVec
 	bytes     *prometheus.CounterVec
 	inFlight  prometheus.Gauge
+	predicted *prometheus.CounterVec
+	wasted    prometheus.Counter
+}
+
+// foreseen counts what came of predictions.
+func (m *Metrics) foreseen(o learn.Observation) {
+	for _, f := range o.Fetched {
+		if slices.ContainsFunc(o.Read, func(r learn.Object) bool { return r.Reference == f.Reference }) {
+			m.predicted.WithLabelValues("read").Inc()
+			continue
+		}
+		m.predicted.WithLabelValues("wasted").Inc()
+		m.wasted.Add(float64(f.Bytes))
+	}
 }
 
 // NewMetrics registers them.
@@ -23,7 +43,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			[]string{"store", "direction"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "headstart_s3_requests_in_flight", Help: "Requests of functions to S3 on the node that are under way."}),
+		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_s3_predictions_total", Help: "Objects that were fetched for a cold start because of what was learned, by whether the program has read them (read) or not (wasted)."},
+			[]string{"result"}),
+		wasted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "headstart_s3_wasted_bytes_total", Help: "Bytes of objects that were fetched because of what was learned, and that the program has not read."}),
 	}
-	r.MustRegister(m.endpoints, m.requests, m.bytes, m.inFlight)
+	r.MustRegister(m.endpoints, m.requests, m.bytes, m.inFlight, m.predicted, m.wasted)
 	return m
 }

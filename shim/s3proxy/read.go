@@ -79,6 +79,7 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 		h.server.config.Log.Debug("the store answers a function's request", "instance", h.sandbox.id, "error", err)
 		return h.pass(w, r, func(*http.Response, bool) {})
 	}
+	h.server.foresight.read(r.function, h.sandbox.id, h.sandbox.Store, r.reference(r.Key), about.Size)
 	a := answer{result: input.Way()}
 	objectHeader(w, about)
 	if r.unchanged(about) {

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -72,6 +73,8 @@ type Config struct {
 	// Event is told what an operator should see.
 	Event   func(*nodeapi.Event)
 	Metrics *Metrics
+	// Learned is the file where what is learned of functions outlives the daemon; empty: nowhere.
+	Learned string
 	Log     *slog.Logger
 }
 
@@ -80,7 +83,8 @@ type Server struct {
 	config Config
 	rooms  *fair.Places // has one for each answer that has a large room
 
-	uploads uploads
+	uploads   uploads
+	foresight *foresight
 
 	ctx        context.Context // ends the background
 	cancel     context.CancelFunc
@@ -94,6 +98,7 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{config: c, rooms: fair.NewPlaces(roomsLarge), sandboxes: map[string]*sandbox{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.foresight = newForesight(s, c.Learned)
 	return s
 }
 
@@ -101,6 +106,9 @@ func New(c Config) *Server {
 func (s *Server) Close() {
 	s.cancel()
 	s.background.Wait()
+	if err := s.foresight.save(); err != nil {
+		s.config.Log.Warn("what was learned of functions is lost", "error", err)
+	}
 	s.uploads.forgetAll(func(uploadKey, *upload) bool { return true })
 }
 
@@ -108,6 +116,7 @@ func (s *Server) Close() {
 type sandbox struct {
 	id, namespace string
 	note
+	asked atomic.Bool // it has sent a request
 }
 
 // note is what outlives the daemon.
@@ -183,6 +192,15 @@ func (s *Server) Release(id string) {
 	delete(s.sandboxes, id)
 	s.mu.Unlock()
 	s.uploads.forgetAll(func(k uploadKey, _ *upload) bool { return k.sandbox == id })
+	s.foresight.forget(id)
+}
+
+// starts tells whether nothing has come from a sandbox yet: it starts.
+func (s *Server) starts(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sb := s.sandboxes[id]
+	return sb == nil || !sb.asked.Load()
 }
 
 // Serve implements endpoints.Server.

@@ -139,7 +139,7 @@ func run(ctx context.Context, c config) (err error) {
 		Rule:  allowed.Rule, Objects: fetches, Event: up.Event,
 		Function: func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
 		Adopt:    func(sandbox string) error { return platform.sandboxes.Adopt(sandbox) },
-		Metrics:  s3proxy.NewMetrics(registry), Log: log})
+		Learned:  c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})
 	defer s3.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
@@ -159,6 +159,7 @@ func run(ctx context.Context, c config) (err error) {
 	defer handOver.CloseIdleConnections()
 	requests := ingress.New(ingress.Config{Node: me.name, Functions: functions, ControlPlane: up,
 		Instances: platform.sandboxes, Objects: fetches, Peers: handOver, Mesh: platform.mesh, Deliveries: sockets,
+		Foresee: s3.Foresee,
 		Metrics: ingress.NewMetrics(registry), Log: log})
 	process := rand.Text() // no other daemon of the node has this name
 	var gone func(consumer string) bool
