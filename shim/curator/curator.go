@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"regexp"
@@ -22,6 +23,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/tree"
 	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/s3proxy/learn"
 )
 
 const (
@@ -48,10 +50,14 @@ type Volumes interface {
 	Version(ctx context.Context, of tree.Prefix, pod, volume string) (path string, made bool, err error)
 }
 
+// Learned is what the node has learned of functions, by their names; empty: of all.
+type Learned func(function string) map[string][]learn.Template
+
 // Curator answers calls. Its methods may be called at the same time.
 type Curator struct {
 	objects *objects.Cache
 	volumes Volumes
+	learned Learned
 	log     *slog.Logger
 
 	ctx    context.Context
@@ -61,8 +67,8 @@ type Curator struct {
 }
 
 // New returns a curator, which has to be closed.
-func New(o *objects.Cache, v Volumes, log *slog.Logger) *Curator {
-	c := &Curator{objects: o, volumes: v, log: log}
+func New(o *objects.Cache, v Volumes, l Learned, log *slog.Logger) *Curator {
+	c := &Curator{objects: o, volumes: v, learned: l, log: log}
 	c.calls.SetLimit(callsMost)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
@@ -87,7 +93,7 @@ func (c *Curator) Call(m *nodeapi.CacheCall, answer func(*nodeapi.CacheAnswer)) 
 		ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
 		defer cancel()
 		entries, err := c.do(ctx, m)
-		if m.GetVerb() != nodeapi.CacheVerb_CACHE_VERB_LIST {
+		if m.GetVerb() != nodeapi.CacheVerb_CACHE_VERB_LIST && m.GetVerb() != nodeapi.CacheVerb_CACHE_VERB_ADVISE {
 			c.log.Info("the operator has called for what the node keeps", "verb", m.GetVerb(), "namespace", m.GetNamespace(),
 				"store", m.GetStore(), "reference", m.GetReference(), "entries", len(entries), "error", err)
 		}
@@ -117,8 +123,11 @@ func text(s string) string {
 
 // do does a call.
 func (c *Curator) do(ctx context.Context, m *nodeapi.CacheCall) ([]*nodeapi.CacheEntry, error) {
-	if m.GetVerb() == nodeapi.CacheVerb_CACHE_VERB_WARM {
+	switch m.GetVerb() {
+	case nodeapi.CacheVerb_CACHE_VERB_WARM:
 		return nil, c.warm(ctx, m)
+	case nodeapi.CacheVerb_CACHE_VERB_ADVISE:
+		return c.advise(m), nil
 	}
 	var held []objects.Held
 	var err error
@@ -186,6 +195,22 @@ func (c *Curator) versions(m *nodeapi.CacheCall) (entries []*nodeapi.CacheEntry,
 		entries = append(entries, e)
 	}
 	return entries, nil
+}
+
+// advise says what the node has learned of the functions of a namespace.
+func (c *Curator) advise(m *nodeapi.CacheCall) (entries []*nodeapi.CacheEntry) {
+	all := c.learned("")
+	for _, function := range slices.Sorted(maps.Keys(all)) {
+		namespace, _, _ := strings.Cut(function, "/")
+		if m.GetNamespace() != "" && m.GetNamespace() != namespace {
+			continue
+		}
+		for _, t := range all[function] {
+			entries = append(entries, &nodeapi.CacheEntry{Namespace: text(namespace), Reference: text(t.Text), Bytes: t.Bytes,
+				Advice: &nodeapi.Advice{Function: text(function), Right: t.Right, Tested: t.Tested, Waste: t.Waste, Proven: t.Proven}})
+		}
+	}
+	return entries
 }
 
 // fits tells whether a call means an object or a volume.

@@ -97,6 +97,8 @@ const (
 	CacheVerb_CACHE_VERB_VERIFY CacheVerb = 5
 	// Fetch one that is missing.
 	CacheVerb_CACHE_VERB_WARM CacheVerb = 6
+	// Say what has been learned of functions.
+	CacheVerb_CACHE_VERB_ADVISE CacheVerb = 7
 )
 
 // Enum value maps for CacheVerb.
@@ -109,6 +111,7 @@ var (
 		4: "CACHE_VERB_DROP",
 		5: "CACHE_VERB_VERIFY",
 		6: "CACHE_VERB_WARM",
+		7: "CACHE_VERB_ADVISE",
 	}
 	CacheVerb_value = map[string]int32{
 		"CACHE_VERB_UNSPECIFIED": 0,
@@ -118,6 +121,7 @@ var (
 		"CACHE_VERB_DROP":        4,
 		"CACHE_VERB_VERIFY":      5,
 		"CACHE_VERB_WARM":        6,
+		"CACHE_VERB_ADVISE":      7,
 	}
 )
 
@@ -2050,7 +2054,9 @@ type CacheEntry struct {
 	// Objects of a volume; 0: it is an object itself.
 	Objects int32 `protobuf:"varint,9,opt,name=objects,proto3" json:"objects,omitempty"`
 	// What is wrong with it, or why it is not there.
-	Problem       string `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"`
+	// With CACHE_VERB_ADVISE: reference is a template of headstart.dev/input.
+	Advice        *Advice `protobuf:"bytes,240,opt,name=advice,proto3" json:"advice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2155,6 +2161,94 @@ func (x *CacheEntry) GetProblem() string {
 	return ""
 }
 
+func (x *CacheEntry) GetAdvice() *Advice {
+	if x != nil {
+		return x.Advice
+	}
+	return nil
+}
+
+// Advice is what a node has learned of a function's reads.
+type Advice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// namespace/name
+	Function string `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
+	// How often the template has named an object that was read, and how often it could have.
+	Right  int64 `protobuf:"varint,2,opt,name=right,proto3" json:"right,omitempty"`
+	Tested int64 `protobuf:"varint,3,opt,name=tested,proto3" json:"tested,omitempty"`
+	// Share of wasted bytes in the last trials, 0 to 1.
+	Waste float64 `protobuf:"fixed64,4,opt,name=waste,proto3" json:"waste,omitempty"`
+	// True when the node fetches what it names.
+	Proven        bool `protobuf:"varint,5,opt,name=proven,proto3" json:"proven,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Advice) Reset() {
+	*x = Advice{}
+	mi := &file_node_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Advice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Advice) ProtoMessage() {}
+
+func (x *Advice) ProtoReflect() protoreflect.Message {
+	mi := &file_node_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Advice.ProtoReflect.Descriptor instead.
+func (*Advice) Descriptor() ([]byte, []int) {
+	return file_node_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Advice) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *Advice) GetRight() int64 {
+	if x != nil {
+		return x.Right
+	}
+	return 0
+}
+
+func (x *Advice) GetTested() int64 {
+	if x != nil {
+		return x.Tested
+	}
+	return 0
+}
+
+func (x *Advice) GetWaste() float64 {
+	if x != nil {
+		return x.Waste
+	}
+	return 0
+}
+
+func (x *Advice) GetProven() bool {
+	if x != nil {
+		return x.Proven
+	}
+	return false
+}
+
 // Keeps is what the node keeps of what it has fetched. It replaces the word before.
 type Keeps struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2173,7 +2267,7 @@ type Keeps struct {
 
 func (x *Keeps) Reset() {
 	*x = Keeps{}
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2279,7 @@ func (x *Keeps) String() string {
 func (*Keeps) ProtoMessage() {}
 
 func (x *Keeps) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[21]
+	mi := &file_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2292,7 @@ func (x *Keeps) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keeps.ProtoReflect.Descriptor instead.
 func (*Keeps) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{21}
+	return file_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Keeps) GetVolumes() []*KeptVolume {
@@ -2248,7 +2342,7 @@ type KeptVolume struct {
 
 func (x *KeptVolume) Reset() {
 	*x = KeptVolume{}
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2354,7 @@ func (x *KeptVolume) String() string {
 func (*KeptVolume) ProtoMessage() {}
 
 func (x *KeptVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[22]
+	mi := &file_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2367,7 @@ func (x *KeptVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptVolume.ProtoReflect.Descriptor instead.
 func (*KeptVolume) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{22}
+	return file_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *KeptVolume) GetNamespace() string {
@@ -2315,7 +2409,7 @@ type InCharge struct {
 
 func (x *InCharge) Reset() {
 	*x = InCharge{}
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2421,7 @@ func (x *InCharge) String() string {
 func (*InCharge) ProtoMessage() {}
 
 func (x *InCharge) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[23]
+	mi := &file_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2434,7 @@ func (x *InCharge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InCharge.ProtoReflect.Descriptor instead.
 func (*InCharge) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{23}
+	return file_node_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *InCharge) GetHeld() bool {
@@ -2361,7 +2455,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2467,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[24]
+	mi := &file_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2480,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{24}
+	return file_node_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Confirm) GetId() int64 {
@@ -2407,7 +2501,7 @@ type Confirmed struct {
 
 func (x *Confirmed) Reset() {
 	*x = Confirmed{}
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2513,7 @@ func (x *Confirmed) String() string {
 func (*Confirmed) ProtoMessage() {}
 
 func (x *Confirmed) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[25]
+	mi := &file_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2526,7 @@ func (x *Confirmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirmed.ProtoReflect.Descriptor instead.
 func (*Confirmed) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{25}
+	return file_node_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Confirmed) GetId() int64 {
@@ -2458,7 +2552,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2564,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[26]
+	mi := &file_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2577,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{26}
+	return file_node_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -2527,7 +2621,7 @@ type RoundTrips struct {
 
 func (x *RoundTrips) Reset() {
 	*x = RoundTrips{}
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2633,7 @@ func (x *RoundTrips) String() string {
 func (*RoundTrips) ProtoMessage() {}
 
 func (x *RoundTrips) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[27]
+	mi := &file_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2646,7 @@ func (x *RoundTrips) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrips.ProtoReflect.Descriptor instead.
 func (*RoundTrips) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{27}
+	return file_node_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RoundTrips) GetCoordinate() *Coordinate {
@@ -2582,7 +2676,7 @@ type RoundTrip struct {
 
 func (x *RoundTrip) Reset() {
 	*x = RoundTrip{}
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2594,7 +2688,7 @@ func (x *RoundTrip) String() string {
 func (*RoundTrip) ProtoMessage() {}
 
 func (x *RoundTrip) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[28]
+	mi := &file_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2607,7 +2701,7 @@ func (x *RoundTrip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundTrip.ProtoReflect.Descriptor instead.
 func (*RoundTrip) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{28}
+	return file_node_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RoundTrip) GetNode() string {
@@ -2645,7 +2739,7 @@ type Signals struct {
 
 func (x *Signals) Reset() {
 	*x = Signals{}
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2657,7 +2751,7 @@ func (x *Signals) String() string {
 func (*Signals) ProtoMessage() {}
 
 func (x *Signals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[29]
+	mi := &file_node_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2670,7 +2764,7 @@ func (x *Signals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signals.ProtoReflect.Descriptor instead.
 func (*Signals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{29}
+	return file_node_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Signals) GetFunctions() []*FunctionSignals {
@@ -2699,7 +2793,7 @@ type RoutedSignals struct {
 
 func (x *RoutedSignals) Reset() {
 	*x = RoutedSignals{}
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2805,7 @@ func (x *RoutedSignals) String() string {
 func (*RoutedSignals) ProtoMessage() {}
 
 func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[30]
+	mi := &file_node_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2818,7 @@ func (x *RoutedSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoutedSignals.ProtoReflect.Descriptor instead.
 func (*RoutedSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{30}
+	return file_node_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RoutedSignals) GetFunction() string {
@@ -2757,7 +2851,7 @@ type EndpointSignals struct {
 
 func (x *EndpointSignals) Reset() {
 	*x = EndpointSignals{}
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2863,7 @@ func (x *EndpointSignals) String() string {
 func (*EndpointSignals) ProtoMessage() {}
 
 func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[31]
+	mi := &file_node_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2876,7 @@ func (x *EndpointSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointSignals.ProtoReflect.Descriptor instead.
 func (*EndpointSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{31}
+	return file_node_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EndpointSignals) GetAddress() string {
@@ -2833,7 +2927,7 @@ type FunctionSignals struct {
 
 func (x *FunctionSignals) Reset() {
 	*x = FunctionSignals{}
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2845,7 +2939,7 @@ func (x *FunctionSignals) String() string {
 func (*FunctionSignals) ProtoMessage() {}
 
 func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[32]
+	mi := &file_node_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2858,7 +2952,7 @@ func (x *FunctionSignals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionSignals.ProtoReflect.Descriptor instead.
 func (*FunctionSignals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{32}
+	return file_node_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FunctionSignals) GetFunction() string {
@@ -2910,7 +3004,7 @@ type GatewayRefusals struct {
 
 func (x *GatewayRefusals) Reset() {
 	*x = GatewayRefusals{}
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3016,7 @@ func (x *GatewayRefusals) String() string {
 func (*GatewayRefusals) ProtoMessage() {}
 
 func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[33]
+	mi := &file_node_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3029,7 @@ func (x *GatewayRefusals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusals.ProtoReflect.Descriptor instead.
 func (*GatewayRefusals) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{33}
+	return file_node_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GatewayRefusals) GetRefusals() []*GatewayRefusal {
@@ -2967,7 +3061,7 @@ type GatewayRefusal struct {
 
 func (x *GatewayRefusal) Reset() {
 	*x = GatewayRefusal{}
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3073,7 @@ func (x *GatewayRefusal) String() string {
 func (*GatewayRefusal) ProtoMessage() {}
 
 func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[34]
+	mi := &file_node_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3086,7 @@ func (x *GatewayRefusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GatewayRefusal.ProtoReflect.Descriptor instead.
 func (*GatewayRefusal) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{34}
+	return file_node_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GatewayRefusal) GetTypeUrl() string {
@@ -3028,7 +3122,7 @@ type StoreProblems struct {
 
 func (x *StoreProblems) Reset() {
 	*x = StoreProblems{}
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3134,7 @@ func (x *StoreProblems) String() string {
 func (*StoreProblems) ProtoMessage() {}
 
 func (x *StoreProblems) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[35]
+	mi := &file_node_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3147,7 @@ func (x *StoreProblems) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblems.ProtoReflect.Descriptor instead.
 func (*StoreProblems) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{35}
+	return file_node_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StoreProblems) GetProblems() []*StoreProblem {
@@ -3075,7 +3169,7 @@ type StoreProblem struct {
 
 func (x *StoreProblem) Reset() {
 	*x = StoreProblem{}
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3181,7 @@ func (x *StoreProblem) String() string {
 func (*StoreProblem) ProtoMessage() {}
 
 func (x *StoreProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[36]
+	mi := &file_node_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3194,7 @@ func (x *StoreProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreProblem.ProtoReflect.Descriptor instead.
 func (*StoreProblem) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{36}
+	return file_node_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StoreProblem) GetStore() string {
@@ -3128,7 +3222,7 @@ type Functions struct {
 
 func (x *Functions) Reset() {
 	*x = Functions{}
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3234,7 @@ func (x *Functions) String() string {
 func (*Functions) ProtoMessage() {}
 
 func (x *Functions) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[37]
+	mi := &file_node_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3247,7 @@ func (x *Functions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Functions.ProtoReflect.Descriptor instead.
 func (*Functions) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{37}
+	return file_node_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Functions) GetFunctions() []*Function {
@@ -3188,7 +3282,7 @@ type FunctionChanges struct {
 
 func (x *FunctionChanges) Reset() {
 	*x = FunctionChanges{}
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3294,7 @@ func (x *FunctionChanges) String() string {
 func (*FunctionChanges) ProtoMessage() {}
 
 func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[38]
+	mi := &file_node_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3307,7 @@ func (x *FunctionChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionChanges.ProtoReflect.Descriptor instead.
 func (*FunctionChanges) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{38}
+	return file_node_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FunctionChanges) GetFunctions() []*Function {
@@ -3300,7 +3394,7 @@ type Function struct {
 
 func (x *Function) Reset() {
 	*x = Function{}
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3312,7 +3406,7 @@ func (x *Function) String() string {
 func (*Function) ProtoMessage() {}
 
 func (x *Function) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[39]
+	mi := &file_node_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3325,7 +3419,7 @@ func (x *Function) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Function.ProtoReflect.Descriptor instead.
 func (*Function) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{39}
+	return file_node_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Function) GetName() string {
@@ -3536,7 +3630,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3642,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[40]
+	mi := &file_node_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3655,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{40}
+	return file_node_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Store) GetName() string {
@@ -3675,7 +3769,7 @@ type Triggers struct {
 
 func (x *Triggers) Reset() {
 	*x = Triggers{}
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3781,7 @@ func (x *Triggers) String() string {
 func (*Triggers) ProtoMessage() {}
 
 func (x *Triggers) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[41]
+	mi := &file_node_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3794,7 @@ func (x *Triggers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Triggers.ProtoReflect.Descriptor instead.
 func (*Triggers) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{41}
+	return file_node_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Triggers) GetTriggers() []*Trigger {
@@ -3739,7 +3833,7 @@ type Trigger struct {
 
 func (x *Trigger) Reset() {
 	*x = Trigger{}
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3845,7 @@ func (x *Trigger) String() string {
 func (*Trigger) ProtoMessage() {}
 
 func (x *Trigger) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[42]
+	mi := &file_node_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +3858,7 @@ func (x *Trigger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trigger.ProtoReflect.Descriptor instead.
 func (*Trigger) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{42}
+	return file_node_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Trigger) GetFunction() string {
@@ -3824,7 +3918,7 @@ type StartInstance struct {
 
 func (x *StartInstance) Reset() {
 	*x = StartInstance{}
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +3930,7 @@ func (x *StartInstance) String() string {
 func (*StartInstance) ProtoMessage() {}
 
 func (x *StartInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[43]
+	mi := &file_node_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +3943,7 @@ func (x *StartInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartInstance.ProtoReflect.Descriptor instead.
 func (*StartInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{43}
+	return file_node_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StartInstance) GetId() string {
@@ -3897,7 +3991,7 @@ type StopInstance struct {
 
 func (x *StopInstance) Reset() {
 	*x = StopInstance{}
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3909,7 +4003,7 @@ func (x *StopInstance) String() string {
 func (*StopInstance) ProtoMessage() {}
 
 func (x *StopInstance) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[44]
+	mi := &file_node_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3922,7 +4016,7 @@ func (x *StopInstance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopInstance.ProtoReflect.Descriptor instead.
 func (*StopInstance) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{44}
+	return file_node_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StopInstance) GetId() string {
@@ -3957,7 +4051,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4063,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[45]
+	mi := &file_node_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4076,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{45}
+	return file_node_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Expect) GetRequest() string {
@@ -4059,7 +4153,7 @@ type Bound struct {
 
 func (x *Bound) Reset() {
 	*x = Bound{}
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4071,7 +4165,7 @@ func (x *Bound) String() string {
 func (*Bound) ProtoMessage() {}
 
 func (x *Bound) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[46]
+	mi := &file_node_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4084,7 +4178,7 @@ func (x *Bound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bound.ProtoReflect.Descriptor instead.
 func (*Bound) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{46}
+	return file_node_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Bound) GetRequest() string {
@@ -4154,7 +4248,7 @@ type Keys struct {
 
 func (x *Keys) Reset() {
 	*x = Keys{}
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4260,7 @@ func (x *Keys) String() string {
 func (*Keys) ProtoMessage() {}
 
 func (x *Keys) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[47]
+	mi := &file_node_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4273,7 @@ func (x *Keys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keys.ProtoReflect.Descriptor instead.
 func (*Keys) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{47}
+	return file_node_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Keys) GetKeys() [][]byte {
@@ -4203,7 +4297,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4215,7 +4309,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[48]
+	mi := &file_node_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4322,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{48}
+	return file_node_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Refused) GetRequest() string {
@@ -4281,7 +4375,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4293,7 +4387,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[49]
+	mi := &file_node_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4306,7 +4400,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{49}
+	return file_node_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DescribeRequest) GetSandbox() string {
@@ -4351,7 +4445,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4363,7 +4457,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[50]
+	mi := &file_node_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4376,7 +4470,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{50}
+	return file_node_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -4417,7 +4511,7 @@ type GoneRequest struct {
 
 func (x *GoneRequest) Reset() {
 	*x = GoneRequest{}
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4429,7 +4523,7 @@ func (x *GoneRequest) String() string {
 func (*GoneRequest) ProtoMessage() {}
 
 func (x *GoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[51]
+	mi := &file_node_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4442,7 +4536,7 @@ func (x *GoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneRequest.ProtoReflect.Descriptor instead.
 func (*GoneRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{51}
+	return file_node_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GoneRequest) GetSandbox() string {
@@ -4467,7 +4561,7 @@ type GoneResponse struct {
 
 func (x *GoneResponse) Reset() {
 	*x = GoneResponse{}
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4479,7 +4573,7 @@ func (x *GoneResponse) String() string {
 func (*GoneResponse) ProtoMessage() {}
 
 func (x *GoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[52]
+	mi := &file_node_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4492,7 +4586,7 @@ func (x *GoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoneResponse.ProtoReflect.Descriptor instead.
 func (*GoneResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{52}
+	return file_node_proto_rawDescGZIP(), []int{53}
 }
 
 type MountsRequest struct {
@@ -4505,7 +4599,7 @@ type MountsRequest struct {
 
 func (x *MountsRequest) Reset() {
 	*x = MountsRequest{}
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4517,7 +4611,7 @@ func (x *MountsRequest) String() string {
 func (*MountsRequest) ProtoMessage() {}
 
 func (x *MountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[53]
+	mi := &file_node_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4530,7 +4624,7 @@ func (x *MountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsRequest.ProtoReflect.Descriptor instead.
 func (*MountsRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{53}
+	return file_node_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MountsRequest) GetSandbox() string {
@@ -4557,7 +4651,7 @@ type MountsResponse struct {
 
 func (x *MountsResponse) Reset() {
 	*x = MountsResponse{}
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4569,7 +4663,7 @@ func (x *MountsResponse) String() string {
 func (*MountsResponse) ProtoMessage() {}
 
 func (x *MountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[54]
+	mi := &file_node_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4582,7 +4676,7 @@ func (x *MountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountsResponse.ProtoReflect.Descriptor instead.
 func (*MountsResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{54}
+	return file_node_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MountsResponse) GetMounts() []*Mount {
@@ -4602,7 +4696,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4614,7 +4708,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[55]
+	mi := &file_node_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4627,7 +4721,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{55}
+	return file_node_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StageRequest) GetSandbox() string {
@@ -4652,7 +4746,7 @@ type StageResponse struct {
 
 func (x *StageResponse) Reset() {
 	*x = StageResponse{}
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4664,7 +4758,7 @@ func (x *StageResponse) String() string {
 func (*StageResponse) ProtoMessage() {}
 
 func (x *StageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[56]
+	mi := &file_node_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4677,7 +4771,7 @@ func (x *StageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageResponse.ProtoReflect.Descriptor instead.
 func (*StageResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{56}
+	return file_node_proto_rawDescGZIP(), []int{57}
 }
 
 type DescribeResponse struct {
@@ -4698,7 +4792,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4804,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[57]
+	mi := &file_node_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4817,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{57}
+	return file_node_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DescribeResponse) GetMounts() []*Mount {
@@ -4780,7 +4874,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4792,7 +4886,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[58]
+	mi := &file_node_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4805,7 +4899,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{58}
+	return file_node_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Endpoint) GetName() string {
@@ -4834,7 +4928,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4846,7 +4940,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_proto_msgTypes[59]
+	mi := &file_node_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4859,7 +4953,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_node_proto_rawDescGZIP(), []int{59}
+	return file_node_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Mount) GetSource() string {
@@ -5033,7 +5127,7 @@ const file_node_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x127\n" +
 	"\aentries\x18\x02 \x03(\v2\x1d.headstart.node.v1.CacheEntryR\aentries\x12\x12\n" +
 	"\x04more\x18\x03 \x01(\bR\x04more\x124\n" +
-	"\arefused\x18\x04 \x01(\v2\x1a.headstart.node.v1.RefusedR\arefused\"\x84\x02\n" +
+	"\arefused\x18\x04 \x01(\v2\x1a.headstart.node.v1.RefusedR\arefused\"\xb8\x02\n" +
 	"\n" +
 	"CacheEntry\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x14\n" +
@@ -5046,7 +5140,14 @@ const file_node_proto_rawDesc = "" +
 	"\x06pinned\x18\b \x01(\bR\x06pinned\x12\x18\n" +
 	"\aobjects\x18\t \x01(\x05R\aobjects\x12\x18\n" +
 	"\aproblem\x18\n" +
-	" \x01(\tR\aproblem\"\x9c\x01\n" +
+	" \x01(\tR\aproblem\x122\n" +
+	"\x06advice\x18\xf0\x01 \x01(\v2\x19.headstart.node.v1.AdviceR\x06advice\"\x80\x01\n" +
+	"\x06Advice\x12\x1a\n" +
+	"\bfunction\x18\x01 \x01(\tR\bfunction\x12\x14\n" +
+	"\x05right\x18\x02 \x01(\x03R\x05right\x12\x16\n" +
+	"\x06tested\x18\x03 \x01(\x03R\x06tested\x12\x14\n" +
+	"\x05waste\x18\x04 \x01(\x01R\x05waste\x12\x16\n" +
+	"\x06proven\x18\x05 \x01(\bR\x06proven\"\x9c\x01\n" +
 	"\x05Keeps\x127\n" +
 	"\avolumes\x18\x01 \x03(\v2\x1d.headstart.node.v1.KeptVolumeR\avolumes\x12\x12\n" +
 	"\x04room\x18\x02 \x01(\x03R\x04room\x12\x14\n" +
@@ -5297,7 +5398,7 @@ const file_node_proto_rawDesc = "" +
 	"\x0ePHASE_STARTING\x10\x01\x12\x0f\n" +
 	"\vPHASE_READY\x10\x02\x12\x10\n" +
 	"\fPHASE_FAILED\x10\x03\x12\x11\n" +
-	"\rPHASE_STOPPED\x10\x04*\xa7\x01\n" +
+	"\rPHASE_STOPPED\x10\x04*\xbe\x01\n" +
 	"\tCacheVerb\x12\x1a\n" +
 	"\x16CACHE_VERB_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fCACHE_VERB_LIST\x10\x01\x12\x12\n" +
@@ -5305,7 +5406,8 @@ const file_node_proto_rawDesc = "" +
 	"\x10CACHE_VERB_UNPIN\x10\x03\x12\x13\n" +
 	"\x0fCACHE_VERB_DROP\x10\x04\x12\x15\n" +
 	"\x11CACHE_VERB_VERIFY\x10\x05\x12\x13\n" +
-	"\x0fCACHE_VERB_WARM\x10\x062`\n" +
+	"\x0fCACHE_VERB_WARM\x10\x06\x12\x15\n" +
+	"\x11CACHE_VERB_ADVISE\x10\a2`\n" +
 	"\fControlPlane\x12P\n" +
 	"\aConnect\x12\x1e.headstart.node.v1.NodeMessage\x1a!.headstart.node.v1.ControlMessage(\x010\x012V\n" +
 	"\bIdentity\x12J\n" +
@@ -5329,7 +5431,7 @@ func file_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_node_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_node_proto_goTypes = []any{
 	(Phase)(0),                    // 0: headstart.node.v1.Phase
 	(CacheVerb)(0),                // 1: headstart.node.v1.CacheVerb
@@ -5354,60 +5456,61 @@ var file_node_proto_goTypes = []any{
 	(*CacheCall)(nil),             // 20: headstart.node.v1.CacheCall
 	(*CacheAnswer)(nil),           // 21: headstart.node.v1.CacheAnswer
 	(*CacheEntry)(nil),            // 22: headstart.node.v1.CacheEntry
-	(*Keeps)(nil),                 // 23: headstart.node.v1.Keeps
-	(*KeptVolume)(nil),            // 24: headstart.node.v1.KeptVolume
-	(*InCharge)(nil),              // 25: headstart.node.v1.InCharge
-	(*Confirm)(nil),               // 26: headstart.node.v1.Confirm
-	(*Confirmed)(nil),             // 27: headstart.node.v1.Confirmed
-	(*Coordinate)(nil),            // 28: headstart.node.v1.Coordinate
-	(*RoundTrips)(nil),            // 29: headstart.node.v1.RoundTrips
-	(*RoundTrip)(nil),             // 30: headstart.node.v1.RoundTrip
-	(*Signals)(nil),               // 31: headstart.node.v1.Signals
-	(*RoutedSignals)(nil),         // 32: headstart.node.v1.RoutedSignals
-	(*EndpointSignals)(nil),       // 33: headstart.node.v1.EndpointSignals
-	(*FunctionSignals)(nil),       // 34: headstart.node.v1.FunctionSignals
-	(*GatewayRefusals)(nil),       // 35: headstart.node.v1.GatewayRefusals
-	(*GatewayRefusal)(nil),        // 36: headstart.node.v1.GatewayRefusal
-	(*StoreProblems)(nil),         // 37: headstart.node.v1.StoreProblems
-	(*StoreProblem)(nil),          // 38: headstart.node.v1.StoreProblem
-	(*Functions)(nil),             // 39: headstart.node.v1.Functions
-	(*FunctionChanges)(nil),       // 40: headstart.node.v1.FunctionChanges
-	(*Function)(nil),              // 41: headstart.node.v1.Function
-	(*Store)(nil),                 // 42: headstart.node.v1.Store
-	(*Triggers)(nil),              // 43: headstart.node.v1.Triggers
-	(*Trigger)(nil),               // 44: headstart.node.v1.Trigger
-	(*StartInstance)(nil),         // 45: headstart.node.v1.StartInstance
-	(*StopInstance)(nil),          // 46: headstart.node.v1.StopInstance
-	(*Expect)(nil),                // 47: headstart.node.v1.Expect
-	(*Bound)(nil),                 // 48: headstart.node.v1.Bound
-	(*Keys)(nil),                  // 49: headstart.node.v1.Keys
-	(*Refused)(nil),               // 50: headstart.node.v1.Refused
-	(*DescribeRequest)(nil),       // 51: headstart.node.v1.DescribeRequest
-	(*Pod)(nil),                   // 52: headstart.node.v1.Pod
-	(*GoneRequest)(nil),           // 53: headstart.node.v1.GoneRequest
-	(*GoneResponse)(nil),          // 54: headstart.node.v1.GoneResponse
-	(*MountsRequest)(nil),         // 55: headstart.node.v1.MountsRequest
-	(*MountsResponse)(nil),        // 56: headstart.node.v1.MountsResponse
-	(*StageRequest)(nil),          // 57: headstart.node.v1.StageRequest
-	(*StageResponse)(nil),         // 58: headstart.node.v1.StageResponse
-	(*DescribeResponse)(nil),      // 59: headstart.node.v1.DescribeResponse
-	(*Endpoint)(nil),              // 60: headstart.node.v1.Endpoint
-	(*Mount)(nil),                 // 61: headstart.node.v1.Mount
-	nil,                           // 62: headstart.node.v1.Activate.InputsEntry
-	nil,                           // 63: headstart.node.v1.Load.InFlightEntry
-	nil,                           // 64: headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	nil,                           // 65: headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	nil,                           // 66: headstart.node.v1.Function.EnvEntry
-	nil,                           // 67: headstart.node.v1.Function.InputTemplatesEntry
-	nil,                           // 68: headstart.node.v1.Store.FreshEntry
-	nil,                           // 69: headstart.node.v1.Store.WriteEntry
-	nil,                           // 70: headstart.node.v1.Trigger.InputsEntry
-	nil,                           // 71: headstart.node.v1.Expect.InputsEntry
-	nil,                           // 72: headstart.node.v1.Bound.RelayHeadersEntry
-	nil,                           // 73: headstart.node.v1.DescribeResponse.EnvEntry
-	nil,                           // 74: headstart.node.v1.Endpoint.EnvEntry
-	(*durationpb.Duration)(nil),   // 75: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 76: google.protobuf.Timestamp
+	(*Advice)(nil),                // 23: headstart.node.v1.Advice
+	(*Keeps)(nil),                 // 24: headstart.node.v1.Keeps
+	(*KeptVolume)(nil),            // 25: headstart.node.v1.KeptVolume
+	(*InCharge)(nil),              // 26: headstart.node.v1.InCharge
+	(*Confirm)(nil),               // 27: headstart.node.v1.Confirm
+	(*Confirmed)(nil),             // 28: headstart.node.v1.Confirmed
+	(*Coordinate)(nil),            // 29: headstart.node.v1.Coordinate
+	(*RoundTrips)(nil),            // 30: headstart.node.v1.RoundTrips
+	(*RoundTrip)(nil),             // 31: headstart.node.v1.RoundTrip
+	(*Signals)(nil),               // 32: headstart.node.v1.Signals
+	(*RoutedSignals)(nil),         // 33: headstart.node.v1.RoutedSignals
+	(*EndpointSignals)(nil),       // 34: headstart.node.v1.EndpointSignals
+	(*FunctionSignals)(nil),       // 35: headstart.node.v1.FunctionSignals
+	(*GatewayRefusals)(nil),       // 36: headstart.node.v1.GatewayRefusals
+	(*GatewayRefusal)(nil),        // 37: headstart.node.v1.GatewayRefusal
+	(*StoreProblems)(nil),         // 38: headstart.node.v1.StoreProblems
+	(*StoreProblem)(nil),          // 39: headstart.node.v1.StoreProblem
+	(*Functions)(nil),             // 40: headstart.node.v1.Functions
+	(*FunctionChanges)(nil),       // 41: headstart.node.v1.FunctionChanges
+	(*Function)(nil),              // 42: headstart.node.v1.Function
+	(*Store)(nil),                 // 43: headstart.node.v1.Store
+	(*Triggers)(nil),              // 44: headstart.node.v1.Triggers
+	(*Trigger)(nil),               // 45: headstart.node.v1.Trigger
+	(*StartInstance)(nil),         // 46: headstart.node.v1.StartInstance
+	(*StopInstance)(nil),          // 47: headstart.node.v1.StopInstance
+	(*Expect)(nil),                // 48: headstart.node.v1.Expect
+	(*Bound)(nil),                 // 49: headstart.node.v1.Bound
+	(*Keys)(nil),                  // 50: headstart.node.v1.Keys
+	(*Refused)(nil),               // 51: headstart.node.v1.Refused
+	(*DescribeRequest)(nil),       // 52: headstart.node.v1.DescribeRequest
+	(*Pod)(nil),                   // 53: headstart.node.v1.Pod
+	(*GoneRequest)(nil),           // 54: headstart.node.v1.GoneRequest
+	(*GoneResponse)(nil),          // 55: headstart.node.v1.GoneResponse
+	(*MountsRequest)(nil),         // 56: headstart.node.v1.MountsRequest
+	(*MountsResponse)(nil),        // 57: headstart.node.v1.MountsResponse
+	(*StageRequest)(nil),          // 58: headstart.node.v1.StageRequest
+	(*StageResponse)(nil),         // 59: headstart.node.v1.StageResponse
+	(*DescribeResponse)(nil),      // 60: headstart.node.v1.DescribeResponse
+	(*Endpoint)(nil),              // 61: headstart.node.v1.Endpoint
+	(*Mount)(nil),                 // 62: headstart.node.v1.Mount
+	nil,                           // 63: headstart.node.v1.Activate.InputsEntry
+	nil,                           // 64: headstart.node.v1.Load.InFlightEntry
+	nil,                           // 65: headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	nil,                           // 66: headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	nil,                           // 67: headstart.node.v1.Function.EnvEntry
+	nil,                           // 68: headstart.node.v1.Function.InputTemplatesEntry
+	nil,                           // 69: headstart.node.v1.Store.FreshEntry
+	nil,                           // 70: headstart.node.v1.Store.WriteEntry
+	nil,                           // 71: headstart.node.v1.Trigger.InputsEntry
+	nil,                           // 72: headstart.node.v1.Expect.InputsEntry
+	nil,                           // 73: headstart.node.v1.Bound.RelayHeadersEntry
+	nil,                           // 74: headstart.node.v1.DescribeResponse.EnvEntry
+	nil,                           // 75: headstart.node.v1.Endpoint.EnvEntry
+	(*durationpb.Duration)(nil),   // 76: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 77: google.protobuf.Timestamp
 }
 var file_node_proto_depIdxs = []int32{
 	6,  // 0: headstart.node.v1.NodeMessage.register:type_name -> headstart.node.v1.Register
@@ -5415,104 +5518,105 @@ var file_node_proto_depIdxs = []int32{
 	8,  // 2: headstart.node.v1.NodeMessage.instance:type_name -> headstart.node.v1.InstanceStatus
 	13, // 3: headstart.node.v1.NodeMessage.load:type_name -> headstart.node.v1.Load
 	14, // 4: headstart.node.v1.NodeMessage.event:type_name -> headstart.node.v1.Event
-	29, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
-	31, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
-	35, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
-	37, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
-	27, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
+	30, // 5: headstart.node.v1.NodeMessage.round_trips:type_name -> headstart.node.v1.RoundTrips
+	32, // 6: headstart.node.v1.NodeMessage.signals:type_name -> headstart.node.v1.Signals
+	36, // 7: headstart.node.v1.NodeMessage.gateway_refusals:type_name -> headstart.node.v1.GatewayRefusals
+	38, // 8: headstart.node.v1.NodeMessage.store_problems:type_name -> headstart.node.v1.StoreProblems
+	28, // 9: headstart.node.v1.NodeMessage.confirmed:type_name -> headstart.node.v1.Confirmed
 	21, // 10: headstart.node.v1.NodeMessage.cache_answer:type_name -> headstart.node.v1.CacheAnswer
-	23, // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
-	39, // 12: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
-	45, // 13: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
-	46, // 14: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
-	47, // 15: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
-	48, // 16: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
-	50, // 17: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
+	24, // 11: headstart.node.v1.NodeMessage.keeps:type_name -> headstart.node.v1.Keeps
+	40, // 12: headstart.node.v1.ControlMessage.functions:type_name -> headstart.node.v1.Functions
+	46, // 13: headstart.node.v1.ControlMessage.start:type_name -> headstart.node.v1.StartInstance
+	47, // 14: headstart.node.v1.ControlMessage.stop:type_name -> headstart.node.v1.StopInstance
+	48, // 15: headstart.node.v1.ControlMessage.expect:type_name -> headstart.node.v1.Expect
+	49, // 16: headstart.node.v1.ControlMessage.bound:type_name -> headstart.node.v1.Bound
+	51, // 17: headstart.node.v1.ControlMessage.refused:type_name -> headstart.node.v1.Refused
 	9,  // 18: headstart.node.v1.ControlMessage.instances:type_name -> headstart.node.v1.Instances
-	43, // 19: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
+	44, // 19: headstart.node.v1.ControlMessage.triggers:type_name -> headstart.node.v1.Triggers
 	15, // 20: headstart.node.v1.ControlMessage.neighbours:type_name -> headstart.node.v1.Neighbours
-	25, // 21: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
-	26, // 22: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
-	49, // 23: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
-	40, // 24: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
+	26, // 21: headstart.node.v1.ControlMessage.in_charge:type_name -> headstart.node.v1.InCharge
+	27, // 22: headstart.node.v1.ControlMessage.confirm:type_name -> headstart.node.v1.Confirm
+	50, // 23: headstart.node.v1.ControlMessage.keys:type_name -> headstart.node.v1.Keys
+	41, // 24: headstart.node.v1.ControlMessage.function_changes:type_name -> headstart.node.v1.FunctionChanges
 	17, // 25: headstart.node.v1.ControlMessage.site:type_name -> headstart.node.v1.Site
 	18, // 26: headstart.node.v1.ControlMessage.passes:type_name -> headstart.node.v1.Passes
 	20, // 27: headstart.node.v1.ControlMessage.cache_call:type_name -> headstart.node.v1.CacheCall
 	8,  // 28: headstart.node.v1.Register.instances:type_name -> headstart.node.v1.InstanceStatus
-	62, // 29: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
+	63, // 29: headstart.node.v1.Activate.inputs:type_name -> headstart.node.v1.Activate.InputsEntry
 	0,  // 30: headstart.node.v1.InstanceStatus.phase:type_name -> headstart.node.v1.Phase
 	8,  // 31: headstart.node.v1.Instances.instances:type_name -> headstart.node.v1.InstanceStatus
 	12, // 32: headstart.node.v1.Instances.jobs:type_name -> headstart.node.v1.Job
 	10, // 33: headstart.node.v1.Instances.volumes:type_name -> headstart.node.v1.Volumes
 	11, // 34: headstart.node.v1.Volumes.volumes:type_name -> headstart.node.v1.Volume
-	75, // 35: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
-	50, // 36: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
-	75, // 37: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
-	50, // 38: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
-	63, // 39: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
-	76, // 40: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
+	76, // 35: headstart.node.v1.Volumes.wait:type_name -> google.protobuf.Duration
+	51, // 36: headstart.node.v1.Volumes.refused:type_name -> headstart.node.v1.Refused
+	76, // 37: headstart.node.v1.Job.ready_timeout:type_name -> google.protobuf.Duration
+	51, // 38: headstart.node.v1.Job.refused:type_name -> headstart.node.v1.Refused
+	64, // 39: headstart.node.v1.Load.in_flight:type_name -> headstart.node.v1.Load.InFlightEntry
+	77, // 40: headstart.node.v1.Event.at:type_name -> google.protobuf.Timestamp
 	16, // 41: headstart.node.v1.Neighbours.neighbours:type_name -> headstart.node.v1.Neighbour
 	16, // 42: headstart.node.v1.Site.members:type_name -> headstart.node.v1.Neighbour
 	19, // 43: headstart.node.v1.Passes.passes:type_name -> headstart.node.v1.Pass
 	1,  // 44: headstart.node.v1.CacheCall.verb:type_name -> headstart.node.v1.CacheVerb
 	22, // 45: headstart.node.v1.CacheAnswer.entries:type_name -> headstart.node.v1.CacheEntry
-	50, // 46: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
-	24, // 47: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
-	28, // 48: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
-	30, // 49: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
-	75, // 50: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
-	34, // 51: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
-	32, // 52: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
-	33, // 53: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
-	64, // 54: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
-	65, // 55: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
-	36, // 56: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
-	38, // 57: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
-	41, // 58: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
-	42, // 59: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
-	41, // 60: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
-	42, // 61: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
-	66, // 62: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
-	75, // 63: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
-	75, // 64: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
-	67, // 65: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
-	68, // 66: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
-	69, // 67: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
-	44, // 68: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
-	70, // 69: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
-	41, // 70: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
-	12, // 71: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
-	10, // 72: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
-	75, // 73: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
-	71, // 74: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
-	72, // 75: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
-	52, // 76: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
-	52, // 77: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
-	52, // 78: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
-	61, // 79: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
-	52, // 80: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
-	61, // 81: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
-	73, // 82: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
-	60, // 83: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
-	74, // 84: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
-	75, // 85: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
-	4,  // 86: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
-	2,  // 87: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
-	51, // 88: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
-	53, // 89: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
-	55, // 90: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
-	57, // 91: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
-	5,  // 92: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
-	3,  // 93: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
-	59, // 94: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
-	54, // 95: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
-	56, // 96: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
-	58, // 97: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
-	92, // [92:98] is the sub-list for method output_type
-	86, // [86:92] is the sub-list for method input_type
-	86, // [86:86] is the sub-list for extension type_name
-	86, // [86:86] is the sub-list for extension extendee
-	0,  // [0:86] is the sub-list for field type_name
+	51, // 46: headstart.node.v1.CacheAnswer.refused:type_name -> headstart.node.v1.Refused
+	23, // 47: headstart.node.v1.CacheEntry.advice:type_name -> headstart.node.v1.Advice
+	25, // 48: headstart.node.v1.Keeps.volumes:type_name -> headstart.node.v1.KeptVolume
+	29, // 49: headstart.node.v1.RoundTrips.coordinate:type_name -> headstart.node.v1.Coordinate
+	31, // 50: headstart.node.v1.RoundTrips.measured:type_name -> headstart.node.v1.RoundTrip
+	76, // 51: headstart.node.v1.RoundTrip.age:type_name -> google.protobuf.Duration
+	35, // 52: headstart.node.v1.Signals.functions:type_name -> headstart.node.v1.FunctionSignals
+	33, // 53: headstart.node.v1.Signals.routed:type_name -> headstart.node.v1.RoutedSignals
+	34, // 54: headstart.node.v1.RoutedSignals.endpoints:type_name -> headstart.node.v1.EndpointSignals
+	65, // 55: headstart.node.v1.EndpointSignals.named_metrics:type_name -> headstart.node.v1.EndpointSignals.NamedMetricsEntry
+	66, // 56: headstart.node.v1.FunctionSignals.named_metrics:type_name -> headstart.node.v1.FunctionSignals.NamedMetricsEntry
+	37, // 57: headstart.node.v1.GatewayRefusals.refusals:type_name -> headstart.node.v1.GatewayRefusal
+	39, // 58: headstart.node.v1.StoreProblems.problems:type_name -> headstart.node.v1.StoreProblem
+	42, // 59: headstart.node.v1.Functions.functions:type_name -> headstart.node.v1.Function
+	43, // 60: headstart.node.v1.Functions.stores:type_name -> headstart.node.v1.Store
+	42, // 61: headstart.node.v1.FunctionChanges.functions:type_name -> headstart.node.v1.Function
+	43, // 62: headstart.node.v1.FunctionChanges.stores:type_name -> headstart.node.v1.Store
+	67, // 63: headstart.node.v1.Function.env:type_name -> headstart.node.v1.Function.EnvEntry
+	76, // 64: headstart.node.v1.Function.ready_timeout:type_name -> google.protobuf.Duration
+	76, // 65: headstart.node.v1.Function.request_timeout:type_name -> google.protobuf.Duration
+	68, // 66: headstart.node.v1.Function.input_templates:type_name -> headstart.node.v1.Function.InputTemplatesEntry
+	69, // 67: headstart.node.v1.Store.fresh:type_name -> headstart.node.v1.Store.FreshEntry
+	70, // 68: headstart.node.v1.Store.write:type_name -> headstart.node.v1.Store.WriteEntry
+	45, // 69: headstart.node.v1.Triggers.triggers:type_name -> headstart.node.v1.Trigger
+	71, // 70: headstart.node.v1.Trigger.inputs:type_name -> headstart.node.v1.Trigger.InputsEntry
+	42, // 71: headstart.node.v1.StartInstance.function:type_name -> headstart.node.v1.Function
+	12, // 72: headstart.node.v1.StartInstance.job:type_name -> headstart.node.v1.Job
+	10, // 73: headstart.node.v1.StartInstance.volumes:type_name -> headstart.node.v1.Volumes
+	76, // 74: headstart.node.v1.StopInstance.grace:type_name -> google.protobuf.Duration
+	72, // 75: headstart.node.v1.Expect.inputs:type_name -> headstart.node.v1.Expect.InputsEntry
+	73, // 76: headstart.node.v1.Bound.relay_headers:type_name -> headstart.node.v1.Bound.RelayHeadersEntry
+	53, // 77: headstart.node.v1.DescribeRequest.pod:type_name -> headstart.node.v1.Pod
+	53, // 78: headstart.node.v1.GoneRequest.pod:type_name -> headstart.node.v1.Pod
+	53, // 79: headstart.node.v1.MountsRequest.pod:type_name -> headstart.node.v1.Pod
+	62, // 80: headstart.node.v1.MountsResponse.mounts:type_name -> headstart.node.v1.Mount
+	53, // 81: headstart.node.v1.StageRequest.pod:type_name -> headstart.node.v1.Pod
+	62, // 82: headstart.node.v1.DescribeResponse.mounts:type_name -> headstart.node.v1.Mount
+	74, // 83: headstart.node.v1.DescribeResponse.env:type_name -> headstart.node.v1.DescribeResponse.EnvEntry
+	61, // 84: headstart.node.v1.DescribeResponse.endpoints:type_name -> headstart.node.v1.Endpoint
+	75, // 85: headstart.node.v1.Endpoint.env:type_name -> headstart.node.v1.Endpoint.EnvEntry
+	76, // 86: headstart.node.v1.Store.FreshEntry.value:type_name -> google.protobuf.Duration
+	4,  // 87: headstart.node.v1.ControlPlane.Connect:input_type -> headstart.node.v1.NodeMessage
+	2,  // 88: headstart.node.v1.Identity.Issue:input_type -> headstart.node.v1.IssueRequest
+	52, // 89: headstart.node.v1.Sandboxes.Describe:input_type -> headstart.node.v1.DescribeRequest
+	54, // 90: headstart.node.v1.Sandboxes.Gone:input_type -> headstart.node.v1.GoneRequest
+	56, // 91: headstart.node.v1.Sandboxes.Mounts:input_type -> headstart.node.v1.MountsRequest
+	58, // 92: headstart.node.v1.Sandboxes.Stage:input_type -> headstart.node.v1.StageRequest
+	5,  // 93: headstart.node.v1.ControlPlane.Connect:output_type -> headstart.node.v1.ControlMessage
+	3,  // 94: headstart.node.v1.Identity.Issue:output_type -> headstart.node.v1.IssueResponse
+	60, // 95: headstart.node.v1.Sandboxes.Describe:output_type -> headstart.node.v1.DescribeResponse
+	55, // 96: headstart.node.v1.Sandboxes.Gone:output_type -> headstart.node.v1.GoneResponse
+	57, // 97: headstart.node.v1.Sandboxes.Mounts:output_type -> headstart.node.v1.MountsResponse
+	59, // 98: headstart.node.v1.Sandboxes.Stage:output_type -> headstart.node.v1.StageResponse
+	93, // [93:99] is the sub-list for method output_type
+	87, // [87:93] is the sub-list for method input_type
+	87, // [87:87] is the sub-list for extension type_name
+	87, // [87:87] is the sub-list for extension extendee
+	0,  // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_node_proto_init() }
@@ -5558,7 +5662,7 @@ func file_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_proto_rawDesc), len(file_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   73,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

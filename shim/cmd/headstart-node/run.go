@@ -118,9 +118,6 @@ func run(ctx context.Context, c config) (err error) {
 	own.Cache, placed.Cache = fetches, fetches
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
-	curated := curator.New(fetches, versions, log)
-	defer curated.Close()
-
 	// The control planes. They are told of the instances from their adoption on.
 	up := uplink.New(uplink.NewNames(c.controlPlane, c.controlPlaneAny, me.controlPlane), log)
 	registry.MustRegister(uplink.NewCollector(up))
@@ -141,6 +138,8 @@ func run(ctx context.Context, c config) (err error) {
 		Adopt:    func(sandbox string) error { return platform.sandboxes.Adopt(sandbox) },
 		Learned:  c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})
 	defer s3.Close()
+	curated := curator.New(fetches, versions, s3.Learned, log)
+	defer curated.Close()
 	jobs := job.New(job.Config{Objects: fetches, Deliveries: sockets, Log: log})
 	defer jobs.Close()
 	platform, err = c.open(ctx, below{node: me.name, otlp: c.otlpCredentials(me), functions: functions,
