@@ -93,7 +93,7 @@ var (
 		"a=s3://models/,b=s3://models/,c=s3://models/,d=s3://models/,e=s3://models/,f=s3://models/,g=s3://models/,h=s3://models/,i=s3://models/",
 		strings.Repeat("a", 4096), strings.Repeat("a", 4097),
 	}
-	words      = []string{"balanced", "inverse", "even", "Even", "even ", "", "even,inverse", "even\n", "odd"}
+	words      = []string{"balanced", "inverse", "even", "Even", "even ", "", "even,inverse", "even\n", "odd", "body", "s3", "on", "off"}
 	counts     = []string{"1", "5", "100", "101", "0", "01", "-1", "+1", "1.0", "1e1", "", " 1", "1\n", "999999999", "9999999999", "99999999999999999999", "ten", "１"}
 	namespaces = append([]string{"media,web", "media, web", ",", "a,", ",a", "a,,b", "a,a", "a,B", "*", strings.Repeat("a,", 31) + "a", strings.Repeat("a,", 32) + "a",
 		strings.Repeat("a", 63) + "," + strings.Repeat("b", 63), "a," + strings.Repeat("b", 64), "a\n,b", "a,b\n", "a;b"}, names...)
@@ -120,6 +120,6 @@ func seeds() map[string][]string {
 		policy.KeyInputLimit:  quantities,
 		policy.KeyScaleToZero: durations, policy.KeyReadyTimeout: durations, policy.KeyCallers: namespaces,
 		policy.KeyTrigger: streams, policy.KeyTriggerStore: names, policy.KeyTriggerTries: counts,
-		policy.KeyRouting: words, policy.KeyVolumes: volumes, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
+		policy.KeyRouting: words, policy.KeyReadBy: words, policy.KeyS3Learn: words, policy.KeyVolumes: volumes, policy.KeyVolumesWait: append(durations, "0s", "-1ns"),
 	}
 }

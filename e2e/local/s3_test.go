@@ -23,8 +23,9 @@ func sdk(t *testing.T, function, key, output string) (said boto.Answer) {
 	return said
 }
 
-// An unmodified program in Python finds its store, reads from it, and what it stores is there.
-func TestAProgramFindsS3(t *testing.T) {
+// python brings the image of the program in Python.
+func python(t *testing.T) {
+	t.Helper()
 	image, err := boto.Image(binaries)
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +33,11 @@ func TestAProgramFindsS3(t *testing.T) {
 	if err := bed.Import(t.Context(), image); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// An unmodified program in Python finds its store, reads from it, and what it stores is there.
+func TestAProgramFindsS3(t *testing.T) {
+	python(t)
 	deploy(t, testbed.Function{Name: "sdk", Image: boto.Ref, Node: testbed.Edge,
 		Template: map[string]string{"headstart.dev/s3": testbed.Store}})
 	want := put(t, "sdk/in", 8<<20)
@@ -50,11 +56,28 @@ func TestAProgramFindsS3(t *testing.T) {
 
 // A program with credentials of its own uses these.
 func TestAProgramWithCredentialsIsLeftAlone(t *testing.T) {
+	python(t)
 	deploy(t, testbed.Function{Name: "own", Image: boto.Ref, Node: testbed.Edge,
 		Template: map[string]string{"headstart.dev/s3": testbed.Store},
 		Env:      map[string]string{"AWS_ENDPOINT_URL": bed.S3.Endpoint, "AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing", "AWS_REGION": testbed.Region}})
 	a, err := call{node: testbed.Edge, function: "own", header: map[string]string{"x-bucket": testbed.Bucket, "x-key": "in"}}.do(t.Context())
 	if err != nil || a.status != http.StatusBadGateway || !bytes.Contains(bytes.ToLower(a.body), []byte("access key")) {
 		t.Errorf("%d %s, %v", a.status, a.body, err)
+	}
+}
+
+// With an input that the program reads by S3, the object is fetched while the program starts, and the request has no body.
+func TestAnInputIsFetchedForS3(t *testing.T) {
+	python(t)
+	deploy(t, testbed.Function{Name: "ahead", Image: boto.Ref, Node: testbed.Edge, Annotations: withInput("headstart.dev/read-by", "s3"),
+		Template: map[string]string{"headstart.dev/s3": testbed.Store}, Env: map[string]string{"START_SECONDS": "1.5"}})
+	want := put(t, "ahead/in", 16<<20)
+	said := sdk(t, "ahead", "ahead/in", "")
+	if said.SHA256 != want {
+		t.Fatalf("%+v", said)
+	}
+	// By the link it takes 0.34 s.
+	if said.ReadSeconds > 0.2 {
+		t.Errorf("reading took %.3f s: the object was not there", said.ReadSeconds)
 	}
 }

@@ -17,12 +17,12 @@ func adviseCommand(c *cli) *cobra.Command {
 	q := admin.CacheQuery{Verb: "advise"}
 	cmd := &cobra.Command{
 		Use: "advise", Short: "Propose inputs for functions that read by S3",
-		Long: `Propose values of headstart.dev/input for functions whose programs read their objects by S3 on
-the node, and whose annotation headstart.dev/s3-learn is on.
+		Long: `Propose values of headstart.dev/input for functions whose programs read their
+objects by S3 on the node, and whose annotation headstart.dev/s3-learn is on.
 
-With such an input, all nodes fetch what a request is going to read, from the first request on.
-RIGHT is how often an object that the template names was read, of all times it could have been.
-A node fetches by itself what templates name that have proven right.`,
+With such an input, all nodes fetch what a request is going to read, from the first
+request on. RIGHT is how often an object that the template names was read, of all times
+it could have been. A node fetches by itself what templates name that have proven right.`,
 		Example: "  headstart advise -n media",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
