@@ -10,6 +10,9 @@ import (
 
 	"github.com/headstart-mesh/headstart/e2e/functions/boto"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/objects"
 )
 
 // sdk has the function answer that reads and stores by boto3.
@@ -72,12 +75,14 @@ func TestAnInputIsFetchedForS3(t *testing.T) {
 	deploy(t, testbed.Function{Name: "ahead", Image: boto.Ref, Node: testbed.Edge, Annotations: withInput("headstart.dev/read-by", "s3"),
 		Template: map[string]string{"headstart.dev/s3": testbed.Store}, Env: map[string]string{"START_SECONDS": "1.5"}})
 	want := put(t, "ahead/in", 16<<20)
-	said := sdk(t, "ahead", "ahead/in", "")
-	if said.SHA256 != want {
-		t.Fatalf("%+v", said)
+	a := call{node: testbed.Edge, function: "ahead", header: forInput("ahead/in")}.ok(t)
+	var said boto.Answer
+	if err := json.Unmarshal(a.body, &said); err != nil || said.SHA256 != want {
+		t.Fatalf("%v %s", err, a.body)
 	}
-	// By the link it takes 0.34 s.
-	if said.ReadSeconds > 0.2 {
-		t.Errorf("reading took %.3f s: the object was not there", said.ReadSeconds)
+	for _, s := range traceWith(t, a.header.Get(filterapi.HeaderRequest), tracing.S3, 1).Spans {
+		if way := s.Attributes[string(tracing.InputWay)]; s.Name == tracing.S3 && way != objects.WayRevalidated {
+			t.Errorf("the program's read: %v", s.Attributes)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
@@ -95,6 +96,11 @@ func New(c Config) *Server {
 // Begin implements sandboxes.Deliveries.
 func (s *Server) Begin(instance string, d sandboxes.Delivery) (end func()) {
 	return s.deliveries.begin(instance, d)
+}
+
+// Traceparent is the trace of the request that an instance works on; empty: of none, or of several.
+func (s *Server) Traceparent(instance string) string {
+	return s.deliveries.origin(instance, "", trace.TraceID{}).traceparent
 }
 
 // Open makes the socket of a sandbox in dir, which is the server's to close, and serves it

@@ -61,6 +61,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.inFlight.Inc()
 	defer m.inFlight.Dec()
 	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	if !trace.SpanContextFromContext(ctx).IsValid() { // few SDKs say it
+		ctx = tracing.Continue(ctx, h.server.config.Traceparent(h.sandbox.id))
+	}
 	ctx, span := tracer.Start(ctx, tracing.S3, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
 	req, err := h.admit(r.WithContext(ctx))
@@ -80,7 +83,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	span.SetAttributes(attribute.String("rpc.system.name", "aws-api"), attribute.String("rpc.method", "S3/"+req.Name),
-		attribute.String("aws.s3.bucket", req.Bucket), attribute.String("aws.s3.key", req.Key),
+		attribute.String("aws.s3.bucket", req.Bucket),
 		tracing.Instance.String(h.sandbox.id), tracing.InputWay.String(a.result), tracing.InputBytes.Int64(a.bytes))
 	m.requests.WithLabelValues(h.sandbox.Store, req.Name, a.result).Inc()
 	direction := "read"

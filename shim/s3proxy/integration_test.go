@@ -4,6 +4,7 @@ package s3proxy_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -269,5 +270,42 @@ func TestAttacksOnS3(t *testing.T) {
 	}
 	if asked := store.Asked(); len(asked) > 0 {
 		t.Errorf("the store was asked for %q", asked)
+	}
+}
+
+// What a function reads for which requests is learned, and then there before the program asks.
+func TestWhatIsLearnedIsThere(t *testing.T) {
+	const function = "media/thumbs"
+	store := s3proxytest.StartStore(t)
+	node := s3proxytest.StartNode(t, store, s3proxytest.Options{})
+	direct := client(t, store.Env())
+	put(t, direct, s3proxytest.Bucket, "model", content(1<<20))
+	hits, requests := 0, 0
+	for i := range 30 {
+		key, pod := fmt.Sprintf("camera-%d/%d.jpg", i%3, i), fmt.Sprint("thumbs-", i)
+		put(t, direct, s3proxytest.Bucket, key, content(100_000+i))
+		end := node.Server.Foresee(function, s3proxytest.ID("media", pod), "/frames", http.Header{"X-Frame": {key}, "Authorization": {"Bearer x"}})
+		c := client(t, node.Instance(function, pod))
+		for _, key := range []string{"model", key} {
+			get(t, c, s3proxytest.Bucket, key)
+		}
+		end() // and so the ways of what was fetched ahead are known
+		ways := node.Ways()
+		if i < 20 {
+			continue
+		}
+		requests++
+		if ways[objects.WayStore] == 1 && ways[objects.WayHit]+ways[objects.WayShared]+ways[objects.WayRevalidated] >= 2 {
+			hits++
+		} else {
+			t.Logf("request %d: %v", i, ways)
+		}
+	}
+	if hits < requests*9/10 {
+		t.Errorf("%d of %d requests found their objects", hits, requests)
+	}
+	learned := node.Server.Learned(function)[function]
+	if len(learned) == 0 || !learned[0].Proven {
+		t.Errorf("learned: %+v", learned)
 	}
 }

@@ -70,6 +70,8 @@ type Config struct {
 	Function func(sandbox string) string
 	// Adopt has a sandbox bring its needs that another daemon of the node has described.
 	Adopt func(sandbox string) error
+	// Traceparent is the trace of the request that a sandbox works on, if it is known (W3C trace context).
+	Traceparent func(sandbox string) string
 	// Event is told what an operator should see.
 	Event   func(*nodeapi.Event)
 	Metrics *Metrics

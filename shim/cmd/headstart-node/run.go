@@ -135,8 +135,8 @@ func run(ctx context.Context, c config) (err error) {
 		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
 		Rule:  allowed.Rule, Objects: fetches, Event: up.Event,
 		Function: func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
-		Adopt:    func(sandbox string) error { return platform.sandboxes.Adopt(sandbox) },
-		Learned:  c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})
+		Adopt:    func(sandbox string) error { return platform.sandboxes.Adopt(sandbox) }, Traceparent: sockets.Traceparent,
+		Learned: c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})
 	defer s3.Close()
 	curated := curator.New(fetches, versions, s3.Learned, log)
 	defer curated.Close()

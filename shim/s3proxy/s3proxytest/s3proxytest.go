@@ -155,8 +155,9 @@ type Node struct {
 	pods   *sandboxes.Kubelet
 	events chan *nodeapi.Event
 
-	mu   sync.Mutex
-	ways map[string]int
+	mu        sync.Mutex
+	ways      map[string]int
+	functions map[string]string // by the sandbox
 }
 
 // Ended implements objects.Metrics.
@@ -207,15 +208,16 @@ func StartNode(t testing.TB, s *Store, o Options) *Node {
 	must(t, err)
 	held, err := buffer.Open(filepath.Join(dir, "buffer"), room)
 	must(t, err)
-	n := &Node{t: t, socket: filepath.Join(dir, "endpoints.sock"), events: make(chan *nodeapi.Event, 16), ways: map[string]int{}}
+	n := &Node{t: t, socket: filepath.Join(dir, "endpoints.sock"), events: make(chan *nodeapi.Event, 16), ways: map[string]int{}, functions: map[string]string{}}
 	n.Cache = objects.New(objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: held, Age: time.Hour, Metrics: n})
 	n.Server = s3proxy.New(s3proxy.Config{
 		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
 		Rule:  allowed.Rule, Objects: n.Cache,
-		Function: func(sandbox string) string { return n.pods.Function(sandbox) },
-		Adopt:    func(sandbox string) error { return n.pods.Adopt(sandbox) },
-		Event:    func(e *nodeapi.Event) { n.events <- e },
-		Metrics:  s3proxy.NewMetrics(prometheus.NewRegistry()), Log: log})
+		Function:    func(sandbox string) string { n.mu.Lock(); defer n.mu.Unlock(); return n.functions[sandbox] },
+		Adopt:       func(sandbox string) error { return n.pods.Adopt(sandbox) },
+		Traceparent: func(string) string { return "" },
+		Event:       func(e *nodeapi.Event) { n.events <- e },
+		Metrics:     s3proxy.NewMetrics(prometheus.NewRegistry()), Log: log})
 	n.pods, err = sandboxes.OpenKubelet(sandboxes.Config{Dir: filepath.Join(dir, "instances"),
 		Providers: []sandboxes.Provider{n.Server}, Log: log}, nil)
 	must(t, err)
@@ -261,6 +263,21 @@ func (n *Node) Pod(namespace, name, network string) []string {
 		env = append(env, name+"="+strings.ReplaceAll(value, "{address}", l.Addr().String()))
 	}
 	return env
+}
+
+// Instance makes a sandbox of a function, and returns its programs' environment.
+func (n *Node) Instance(function, name string) []string {
+	n.t.Helper()
+	namespace, _, _ := strings.Cut(function, "/")
+	n.mu.Lock()
+	n.functions[ID(namespace, name)] = function
+	n.mu.Unlock()
+	return n.Pod(namespace, name, "")
+}
+
+// ID is that of a pod's sandbox.
+func ID(namespace, name string) string {
+	return (&nodeapi.Pod{Namespace: namespace, Name: name, Uid: "uid-" + name}).SandboxID()
 }
 
 // Get returns a variable of an environment.
