@@ -16,6 +16,7 @@ const (
 	Flows     = "flows"
 	Origin    = "origin"
 	Broadcast = "broadcast"
+	S3        = "s3"
 )
 
 // Their columns.

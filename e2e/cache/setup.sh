@@ -9,5 +9,6 @@ need fuse3 fusermount3
 need ffmpeg ffmpeg
 need tesseract-ocr tesseract
 need tesseract-ocr-eng /usr/share/tesseract-ocr/5/tessdata/eng.traineddata
+need nginx-light nginx
 need fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 install_missing setup

@@ -17,6 +17,11 @@ const (
 	PeerLinkFraction = "peer_link_fraction"
 	OriginFetches    = "origin_fetches"
 	BroadcastRatio   = "broadcast_ratio"
+	SDKGetVsFloor    = "sdk_get_vs_floor"
+	S3HitVsNginx     = "s3_hit_vs_nginx"
+	SDKTotalVsBound  = "sdk_total_vs_bound"
+	LearnedHitRatio  = "learned_hit_ratio"
+	WastedBytesRatio = "wasted_bytes_ratio"
 )
 
 // Limits are those of all figures of the summary, in their order. A part that is added has its figures here, and its
@@ -27,6 +32,8 @@ var Limits = []result.Limit{
 	{Name: PrestagedStart, Limit: 1.05}, {Name: VolumeVsBound, Limit: 1.1},
 	{Name: PeerLinkFraction, Limit: 0.9, AtLeast: true},
 	{Name: OriginFetches, Limit: 1}, {Name: BroadcastRatio, Limit: 2.5},
+	{Name: SDKGetVsFloor, Limit: 0.9}, {Name: S3HitVsNginx, Limit: 1, AtLeast: true}, {Name: SDKTotalVsBound, Limit: 1.1},
+	{Name: LearnedHitRatio, Limit: 0.9, AtLeast: true}, {Name: WastedBytesRatio, Limit: 0.2},
 }
 
 // figures draw the points of parts, by their names in Results: panels by file name.

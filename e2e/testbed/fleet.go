@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 const (

@@ -16,9 +16,9 @@ import (
 	"github.com/vishvananda/netns"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 	"github.com/headstart-mesh/headstart/e2e/linkemu"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 // The ports of the S3 server and of Redis.

@@ -15,18 +15,18 @@ type Metrics struct {
 	bytes     *prometheus.CounterVec
 	inFlight  prometheus.Gauge
 	predicted *prometheus.CounterVec
-	wasted    prometheus.Counter
+	fetched   *prometheus.CounterVec
 }
 
 // foreseen counts what came of predictions.
 func (m *Metrics) foreseen(o learn.Observation) {
 	for _, f := range o.Fetched {
+		result := "wasted"
 		if slices.ContainsFunc(o.Read, func(r learn.Object) bool { return r.Reference == f.Reference }) {
-			m.predicted.WithLabelValues("read").Inc()
-			continue
+			result = "read"
 		}
-		m.predicted.WithLabelValues("wasted").Inc()
-		m.wasted.Add(float64(f.Bytes))
+		m.predicted.WithLabelValues(result).Inc()
+		m.fetched.WithLabelValues(result).Add(float64(f.Bytes))
 	}
 }
 
@@ -46,9 +46,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "headstart_s3_predictions_total", Help: "Objects that were fetched for a cold start because of what was learned, by whether the program has read them (read) or not (wasted)."},
 			[]string{"result"}),
-		wasted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "headstart_s3_wasted_bytes_total", Help: "Bytes of objects that were fetched because of what was learned, and that the program has not read."}),
+		fetched: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_s3_predicted_bytes_total", Help: "Their bytes."}, []string{"result"}),
 	}
-	r.MustRegister(m.endpoints, m.requests, m.bytes, m.inFlight, m.predicted, m.wasted)
+	r.MustRegister(m.endpoints, m.requests, m.bytes, m.inFlight, m.predicted, m.fetched)
 	return m
 }

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/e2e/cluster/world"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 func TestAFunctionBehindASidecarUnderStrictMutualTLS(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/e2e/cluster"
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 // Processes returns the ids of a program's processes in the cluster's pods, which are this

@@ -9,6 +9,7 @@ import hashlib
 import http.server
 import json
 import os
+import signal
 import time
 
 import boto3
@@ -52,4 +53,6 @@ class Function(http.server.BaseHTTPRequestHandler):
         pass
 
 
+# Of the first process of a container the kernel ignores signals that it has no handler for.
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Function).serve_forever()

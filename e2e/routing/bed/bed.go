@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/network"
-	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 const (

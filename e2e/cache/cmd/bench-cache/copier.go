@@ -14,10 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/e2e/cache/copying"
 	"github.com/headstart-mesh/headstart/e2e/functions/media/order"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 const (

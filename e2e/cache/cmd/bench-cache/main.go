@@ -69,6 +69,7 @@ var benchmark = result.Bench[*bench, cache.Point, cache.Results]{
 		{Name: cache.Flows, Run: (*bench).flows},
 		{Name: cache.Origin, Run: (*bench).origin},
 		{Name: cache.Broadcast, Run: (*bench).broadcast},
+		{Name: cache.S3, Run: (*bench).sdk},
 	},
 	Limits: cache.Limits,
 	Table:  cache.Table,
