@@ -187,7 +187,7 @@ func TestAnnotationsAreDocumented(t *testing.T) {
 		}
 	}, "filters/filterapi", "control-plane/policy")
 	const page = "reference/annotations.md"
-	same(t, page, source, found(t, page, "(?m)^\\| `("+prefix+"[a-z-]+)` \\|"))
+	same(t, page, source, found(t, page, "(?m)^\\| `("+prefix+"[a-z0-9-]+)` \\|"))
 }
 
 func TestHeadersAndVariablesAreDocumented(t *testing.T) {
@@ -246,7 +246,7 @@ func TestSpansAreDocumented(t *testing.T) {
 			spans.add(text(v.Values[0]))
 		}
 	}, "shim/nodeapi/tracing")
-	same(t, page, spans, found(t, page, "(?m)^\\| `([a-z.]+)` \\| [^|]* \\| (?:gateway|node|controlplane|shim) \\|"))
+	same(t, page, spans, found(t, page, "(?m)^\\| `([a-z0-9.]+)` \\| [^|]* \\| (?:gateway|node|controlplane|shim) \\|"))
 	same(t, page, attributes, found(t, page, "(?m)^\\| `((?:faas|headstart)\\.[a-z_.]+|upstream_address)` \\|"))
 }
 

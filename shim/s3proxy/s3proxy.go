@@ -43,7 +43,7 @@ const (
 	// grace is what requests under way get at the daemon's end, as at its other sockets.
 	grace = 5 * time.Second
 
-	reasonLeft = "S3LeftAlone"
+	reasonLeft = "EndpointLeftAlone"
 )
 
 var tracer = otel.Tracer("github.com/headstart-mesh/headstart/shim/s3proxy")
