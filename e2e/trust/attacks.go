@@ -153,6 +153,12 @@ var Attacks = []Attack{
 	{Function, Room, "shim/functionapi", "TestAttackReadsOfANamespaceLeaveOthersTheirs", ""},
 	{Function, Room, "shim/objects/source/ranged", "TestAttackFetchesOfANamespaceLeaveOthersConnections", ""},
 	{Function, Room, "shim/objects/source/ranged", "TestAttackFetchesOfANamespaceLeaveOthersTheLink", ""},
+	{Function, Objects, "shim/s3proxy", "TestAttackATrickedProgramAsksForAnObject", Integration},
+	{Function, Credentials, "shim/s3proxy", "TestAttackASandboxUsesAnothersCredentials", Integration},
+	{Function, Objects, "shim/s3proxy", "TestAttackAFunctionReachesAnotherBucket", Integration},
+	{Function, Objects, "shim/s3proxy", "TestAttackAFunctionChangesABucket", Integration},
+	{Function, Inputs, "shim/s3proxy", "TestAttackAnotherNamespaceSeesNoRead", Integration},
+	{Function, Room, "shim/s3proxy", "TestAttackASandboxAsksForVeryMuch", Integration},
 
 	{Gateway, Objects, "shim/ingress", "TestAHintOfWhatNoTemplateMakes", ""},
 	{Gateway, Objects, "shim/ingress", "TestAHintMustBeWellFormed", ""},

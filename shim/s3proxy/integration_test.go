@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -19,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/s3proxy/s3proxytest"
@@ -172,104 +174,205 @@ func TestWhatIsWrittenInPartsIsThere(t *testing.T) {
 	}
 }
 
-// Nobody but the program gets anything by the endpoint, and the program nothing that the operator has not said.
-func TestAttacksOnS3(t *testing.T) {
-	store := s3proxytest.StartStore(t)
-	node := s3proxytest.StartNode(t, store, s3proxytest.Options{})
-	env, others := node.Pod("default", "a", ""), node.Pod("media", "b", "")
-	direct, c := client(t, store.Env()), client(t, env)
-	put(t, direct, s3proxytest.Bucket, "in", []byte("secret"))
-	put(t, direct, s3proxytest.Hidden, "in", []byte("secret"))
-	base, token := s3proxytest.Get(env, "AWS_ENDPOINT_URL_S3"), s3proxytest.Get(env, "AWS_CONTAINER_AUTHORIZATION_TOKEN")
-	plain := func(path, authorization string) int {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if authorization != "" {
-			r.Header.Set("Authorization", authorization)
-		}
-		res, err := http.DefaultTransport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		if b, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK && bytes.Contains(b, []byte("secret")) {
-			t.Errorf("%s: %s", path, b)
-		}
-		return res.StatusCode
+// attacked is a node with two sandboxes, and a store with secrets.
+type attacked struct {
+	t           *testing.T
+	store       *s3proxytest.Store
+	env, others []string
+	c           *sdk.Client
+}
+
+func attack(t *testing.T) attacked {
+	t.Helper()
+	a := attacked{t: t, store: s3proxytest.StartStore(t)}
+	node := s3proxytest.StartNode(t, a.store, s3proxytest.Options{})
+	a.env, a.others = node.Pod("default", "a", ""), node.Pod("media", "b", "")
+	a.c = client(t, a.env)
+	direct := client(t, a.store.Env())
+	for _, bucket := range []string{s3proxytest.Bucket, s3proxytest.ReadOnly, s3proxytest.Hidden} {
+		put(t, direct, bucket, "in", []byte("secret"))
 	}
-	store.Asked()
-	for path, want := range map[string]int{"/data/in": 403, "/": 403, "/data?list-type=2": 403, "/_headstart/credentials": 401, "/data/../data/in": 403} {
-		if got := plain(path, ""); got != want {
-			t.Errorf("%s without a signature: %d", path, got)
+	a.store.Asked()
+	return a
+}
+
+// fails holds an attack against what the attacker is to be told, and against the store, which hears of none.
+func (a attacked) fails(want string, err error) {
+	a.t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		a.t.Errorf("%v; want %s", err, want)
+	}
+	if asked := a.store.Asked(); len(asked) > 0 {
+		a.t.Errorf("%s: the store was asked for %q", want, asked)
+	}
+}
+
+// at returns an environment with the sandbox's endpoint.
+func (a attacked) at(env []string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "AWS_ENDPOINT_URL_S3=") })
+	return append(env, "AWS_ENDPOINT_URL_S3="+s3proxytest.Get(a.env, "AWS_ENDPOINT_URL_S3"))
+}
+
+// get is a request of a program that was told a URL.
+func (a attacked) get(path, authorization string) (status int, body []byte) {
+	a.t.Helper()
+	r, err := http.NewRequestWithContext(a.t.Context(), http.MethodGet, s3proxytest.Get(a.env, "AWS_ENDPOINT_URL_S3")+path, nil)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	res, err := transport.RoundTrip(r)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body, err = io.ReadAll(res.Body); err != nil {
+		a.t.Fatal(err)
+	}
+	return res.StatusCode, body
+}
+
+// A program is tricked into a request (SSRF): it gets neither objects nor credentials.
+func TestAttackATrickedProgramAsksForAnObject(t *testing.T) {
+	a := attack(t)
+	for path, want := range map[string]int{
+		"/data/in": 403, "/": 403, "/data?list-type=2": 403, "/data/../data/in": 403, "//data/in": 403, "/data/in?X-Amz-Signature=0": 400,
+		"/_headstart/credentials": 401, "/_headstart/credentials/": 403, "/%5Fheadstart/credentials": 401,
+	} {
+		status, body := a.get(path, "")
+		if status != want || bytes.Contains(body, []byte("secret")) {
+			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	if got := plain("/_headstart/credentials", token); got != http.StatusOK {
-		t.Errorf("credentials for the program: %d", got)
+	if status, _ := a.get("/_headstart/credentials", s3proxytest.Get(a.others, "AWS_CONTAINER_AUTHORIZATION_TOKEN")); status != http.StatusUnauthorized {
+		t.Errorf("with the token of another sandbox: %d", status)
 	}
-	if got := plain("/_headstart/credentials", s3proxytest.Get(others, "AWS_CONTAINER_AUTHORIZATION_TOKEN")); got != http.StatusUnauthorized {
-		t.Errorf("credentials for another sandbox: %d", got)
+	if status, _ := a.get("/_headstart/credentials", s3proxytest.Get(a.env, "AWS_CONTAINER_AUTHORIZATION_TOKEN")); status != http.StatusOK {
+		t.Errorf("with its own: %d", status)
 	}
-	if asked := store.Asked(); len(asked) > 0 {
+	if asked := a.store.Asked(); len(asked) > 0 {
 		t.Errorf("the store was asked for %q", asked)
 	}
-	mixed := slices.Clone(others) // another sandbox's credentials
-	for i, v := range mixed {
-		if strings.HasPrefix(v, "AWS_ENDPOINT_URL_S3=") {
-			mixed[i] = "AWS_ENDPOINT_URL_S3=" + base
-		}
+}
+
+// Credentials are good at their own sandbox's endpoint, and the store's keys at none.
+func TestAttackASandboxUsesAnothersCredentials(t *testing.T) {
+	a := attack(t)
+	for want, env := range map[string][]string{"SignatureDoesNotMatch": a.others, "InvalidAccessKeyId": a.store.Env()} {
+		_, err := client(t, a.at(env)).GetObject(t.Context(), &sdk.GetObjectInput{Bucket: aws.String(s3proxytest.Bucket), Key: aws.String("in")})
+		a.fails(want, err)
 	}
-	forged := client(t, append(store.Env()[1:], "AWS_ENDPOINT_URL_S3="+base))
-	bucket, key := aws.String(s3proxytest.Bucket), aws.String("in")
-	for what, do := range map[string]func() error{
-		"SignatureDoesNotMatch": func() error {
-			_, err := client(t, mixed).GetObject(t.Context(), &sdk.GetObjectInput{Bucket: bucket, Key: aws.String("x")})
-			return err
-		},
-		"InvalidAccessKeyId": func() error {
-			_, err := forged.GetObject(t.Context(), &sdk.GetObjectInput{Bucket: bucket, Key: key})
-			return err
-		},
-		"does not list bucket operator": func() error {
-			_, err := c.GetObject(t.Context(), &sdk.GetObjectInput{Bucket: aws.String(s3proxytest.Hidden), Key: key})
-			return err
-		},
-		"does not list bucket": func() error {
-			_, err := c.CopyObject(t.Context(), &sdk.CopyObjectInput{Bucket: bucket, Key: aws.String("copy"), CopySource: aws.String(s3proxytest.Hidden + "/in")})
-			return err
-		},
-		"only read bucket archive": func() error {
-			_, err := c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: aws.String(s3proxytest.ReadOnly), Key: key, Body: strings.NewReader("x")})
-			return err
-		},
-		"NotImplemented": func() error {
-			_, err := c.GetBucketPolicy(t.Context(), &sdk.GetBucketPolicyInput{Bucket: bucket})
-			return err
-		},
-		"NotImplemented: ": func() error {
-			_, err := c.DeleteBucket(t.Context(), &sdk.DeleteBucketInput{Bucket: bucket})
-			return err
-		},
-		"x-amz-acl": func() error {
-			_, err := c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: bucket, Key: aws.String("public"), Body: strings.NewReader("x"), ACL: types.ObjectCannedACLPublicRead})
-			return err
-		},
-		"x-amz-grant-read": func() error {
-			_, err := c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: bucket, Key: aws.String("public"), Body: strings.NewReader("x"), GrantRead: aws.String("id=1")})
-			return err
-		},
-	} {
-		if err := do(); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(what, ": ")) {
-			t.Errorf("%s: %v", what, err)
-		}
+}
+
+// A function reaches no bucket that the operator does not list, by a copy neither, nor learns its name.
+func TestAttackAFunctionReachesAnotherBucket(t *testing.T) {
+	a := attack(t)
+	_, err := a.c.GetObject(t.Context(), &sdk.GetObjectInput{Bucket: aws.String(s3proxytest.Hidden), Key: aws.String("in")})
+	a.fails("does not list bucket operator", err)
+	for _, from := range []string{s3proxytest.Hidden + "/in", "/" + s3proxytest.Hidden + "/in", "%6fperator/in", s3proxytest.Hidden + "%2Fin?versionId=1"} {
+		_, err := a.c.CopyObject(t.Context(), &sdk.CopyObjectInput{Bucket: aws.String(s3proxytest.Bucket), Key: aws.String("copy"), CopySource: &from})
+		a.fails("does not list bucket operator", err)
 	}
-	list, err := c.ListBuckets(t.Context(), &sdk.ListBucketsInput{})
+	list, err := a.c.ListBuckets(t.Context(), &sdk.ListBucketsInput{})
 	if err != nil || len(list.Buckets) != 2 {
 		t.Errorf("buckets: %+v, %v", list, err)
 	}
-	if asked := store.Asked(); len(asked) > 0 {
+}
+
+// A function changes no bucket that it only reads, and opens none to others.
+func TestAttackAFunctionChangesABucket(t *testing.T) {
+	a := attack(t)
+	bucket, archive, key := aws.String(s3proxytest.Bucket), aws.String(s3proxytest.ReadOnly), aws.String("in")
+	_, err := a.c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: archive, Key: key, Body: strings.NewReader("x")})
+	a.fails("only read bucket archive", err)
+	_, err = a.c.DeleteObject(t.Context(), &sdk.DeleteObjectInput{Bucket: archive, Key: key})
+	a.fails("only read bucket archive", err)
+	_, err = a.c.CreateMultipartUpload(t.Context(), &sdk.CreateMultipartUploadInput{Bucket: archive, Key: key})
+	a.fails("only read bucket archive", err)
+	_, err = a.c.GetBucketPolicy(t.Context(), &sdk.GetBucketPolicyInput{Bucket: bucket})
+	a.fails("NotImplemented", err)
+	_, err = a.c.PutBucketPolicy(t.Context(), &sdk.PutBucketPolicyInput{Bucket: bucket, Policy: aws.String("{}")})
+	a.fails("NotImplemented", err)
+	_, err = a.c.DeleteBucket(t.Context(), &sdk.DeleteBucketInput{Bucket: bucket})
+	a.fails("NotImplemented", err)
+	_, err = a.c.PutObjectAcl(t.Context(), &sdk.PutObjectAclInput{Bucket: bucket, Key: key, ACL: types.ObjectCannedACLPublicRead})
+	a.fails("NotImplemented", err)
+	_, err = a.c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: bucket, Key: key, Body: strings.NewReader("x"), ACL: types.ObjectCannedACLPublicRead})
+	a.fails("x-amz-acl", err)
+	_, err = a.c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: bucket, Key: key, Body: strings.NewReader("x"), GrantRead: aws.String("id=1")})
+	a.fails("x-amz-grant-read", err)
+}
+
+// A namespace does not see by the time of a read what another one has.
+func TestAttackAnotherNamespaceSeesNoRead(t *testing.T) {
+	a := attack(t)
+	get(t, a.c, s3proxytest.Bucket, "in")
+	a.store.Asked()
+	get(t, client(t, a.others), s3proxytest.Bucket, "in")
+	if asked := a.store.Asked(); len(asked) != 1 || !strings.HasPrefix(asked[0], "GET") {
 		t.Errorf("the store was asked for %q", asked)
+	}
+}
+
+// A sandbox that asks for very much, by very many connections, has all of it answered, and another one is answered
+// meanwhile.
+func TestAttackASandboxAsksForVeryMuch(t *testing.T) {
+	const all, atOnce = 10_000, 1000
+	a := attack(t)
+	get(t, a.c, s3proxytest.Bucket, "in")
+	g, ctx := errgroup.WithContext(t.Context())
+	g.SetLimit(atOnce)
+	began := make(chan struct{})
+	var once sync.Once
+	for range all {
+		g.Go(func() error {
+			once.Do(func() { close(began) })
+			out, err := a.c.GetObject(ctx, &sdk.GetObjectInput{Bucket: aws.String(s3proxytest.Bucket), Key: aws.String("in")})
+			if err != nil {
+				return err
+			}
+			defer out.Body.Close()
+			if b, err := io.ReadAll(out.Body); err != nil || string(b) != "secret" {
+				return fmt.Errorf("%q, %w", b, err)
+			}
+			return nil
+		})
+	}
+	<-began
+	get(t, client(t, a.others), s3proxytest.Bucket, "in")
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A store that fails an upload, or breaks it off: nobody reads what it does not have.
+func TestAFailedWriteIsNotThere(t *testing.T) {
+	store := s3proxytest.StartStore(t)
+	node := s3proxytest.StartNode(t, store, s3proxytest.Options{Fresh: "1h"})
+	c := client(t, node.Pod("default", "a", ""))
+	put(t, c, s3proxytest.Bucket, "out", []byte("first"))
+	get(t, c, s3proxytest.Bucket, "out")
+	failed := 0
+	fail := func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut {
+			return false
+		}
+		if failed++; failed%2 == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	}
+	store.Before.Store(&fail)
+	if _, err := c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: aws.String(s3proxytest.Bucket), Key: aws.String("out"), Body: strings.NewReader("second")}); err == nil || failed < 2 {
+		t.Errorf("the failure was not told, after %d tries", failed)
+	}
+	store.Before.Store(nil)
+	if _, got := get(t, c, s3proxytest.Bucket, "out"); string(got) != "first" {
+		t.Errorf("%q is read", got)
 	}
 }
 
