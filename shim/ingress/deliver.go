@@ -43,13 +43,16 @@ func (in *Ingress) activate(ctx context.Context, p *parked, until time.Time) (*n
 
 // deliver waits for instance and input, and hands the request to the function.
 func (in *Ingress) deliver(ctx context.Context, w http.ResponseWriter, r *http.Request, p *parked, instance string) (err error) {
+	ready := false
 	if in.config.Foresee != nil && p.function.GetS3Learn() {
-		defer in.config.Foresee(p.function.GetName(), instance, r.URL.RequestURI(), r.Header)()
+		end := in.config.Foresee(p.function.GetName(), instance, r.URL.RequestURI(), r.Header)
+		defer func() { end(ready) }()
 	}
 	at, err := in.ready(ctx, p, instance)
 	if err != nil {
 		return err
 	}
+	ready = true
 	files, remove, err := in.publish(ctx, p, instance)
 	if err != nil {
 		return err

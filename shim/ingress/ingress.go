@@ -70,7 +70,7 @@ type Config struct {
 	Deliveries sandboxes.Deliveries
 	// Foresee hears of requests of functions that learn what their programs read, before their instance is ready; nil:
 	// nobody wants to know.
-	Foresee func(function, instance, target string, header http.Header) (end func())
+	Foresee func(function, instance, target string, header http.Header) (end func(worked bool))
 	Metrics *Metrics
 	Log     *slog.Logger
 }

@@ -129,9 +129,43 @@ type reader struct {
 
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
+	r.failed(err)
+	return n, err
+}
+
+// failed looks at an error of a read.
+func (r *reader) failed(err error) {
 	if err != nil && err != io.EOF && r.ctx.Err() == nil && !errors.Is(err, fs.ErrClosed) {
 		r.object.cache.unreadable(r.object)
 	}
+}
+
+// CopyTo is buffer.Reader's. Of its errors those of w say nothing about the object.
+func (r *reader) CopyTo(w io.Writer, n int64) (int64, error) {
+	to := &watched{Writer: w}
+	written, err := r.Reader.CopyTo(to, n)
+	if to.err == nil {
+		r.failed(err)
+	}
+	return written, err
+}
+
+// watched keeps what went wrong with a writer.
+type watched struct {
+	io.Writer
+	err error
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.err = err
+	return n, err
+}
+
+// ReadFrom implements io.ReaderFrom, by the writer's own if it has one. Which side an error is of is not known then.
+func (w *watched) ReadFrom(from io.Reader) (int64, error) {
+	n, err := io.Copy(w.Writer, from)
+	w.err = err
 	return n, err
 }
 

@@ -128,12 +128,13 @@ func (f *foresight) learner(function string) *learner {
 }
 
 // Foresee hears of a request that an instance is going to work on, and has what the function is known to read then fetched
-// from now on if the instance starts for it. end is called when the request is over.
-func (s *Server) Foresee(function, instance, target string, header http.Header) (end func()) {
+// from now on if the instance starts for it. end is called when the request is over, and told whether the instance has
+// worked on it.
+func (s *Server) Foresee(function, instance, target string, header http.Header) (end func(worked bool)) {
 	return s.foresight.begin(function, instance, learn.NewRequest(target, header))
 }
 
-func (f *foresight) begin(function, instance string, r learn.Request) (end func()) {
+func (f *foresight) begin(function, instance string, r learn.Request) (end func(worked bool)) {
 	cold := f.server.starts(instance)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,10 +150,14 @@ func (f *foresight) begin(function, instance string, r learn.Request) (end func(
 		expected = l.of.Predict(r)
 	}
 	ahead := f.fetch(function, l.store, expected)
-	return func() {
+	return func(worked bool) {
 		came := ahead.end()
 		f.mu.Lock()
 		defer f.mu.Unlock()
+		if !worked && g.Cold { // it did not start, which says nothing about what it reads
+			delete(l.groups, instance)
+			return
+		}
 		for _, o := range came {
 			g.Fetched(o)
 		}

@@ -111,12 +111,7 @@ func (h *handler) admit(r *http.Request) (req *request, err error) {
 	case err != nil:
 		return req, err
 	}
-	req.query = r.URL.Query()
-	for name := range req.query {
-		if strings.HasPrefix(name, "X-Amz-") {
-			delete(req.query, name) // a signature's
-		}
-	}
+	req.query = unpresigned(r)
 	if req.Operation, err = parse(r, req.query); err != nil {
 		return req, err
 	}
@@ -138,6 +133,26 @@ func (h *handler) admit(r *http.Request) (req *request, err error) {
 			h.sandbox.Store+"; ask the operator to name it in the store's write")
 	}
 	return req, nil
+}
+
+// signatures are the parameters of a presigned URL that are the signature's.
+var signatures = []string{"X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders",
+	"X-Amz-Signature", "X-Amz-Security-Token", "X-Amz-Content-Sha256"}
+
+// unpresigned is a request's query without a signature. Headers that a presigned URL has among its parameters, as some SDKs
+// write them, become headers again, which mean the same.
+func unpresigned(r *http.Request) url.Values {
+	query := r.URL.Query()
+	for name, values := range query {
+		switch {
+		case slices.Contains(signatures, name):
+			delete(query, name)
+		case strings.HasPrefix(strings.ToLower(name), "x-amz-"):
+			delete(query, name)
+			r.Header[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	return query
 }
 
 // answer answers what the node can, and passes on all else.

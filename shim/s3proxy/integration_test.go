@@ -3,10 +3,12 @@
 package s3proxy_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,7 +31,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // client is an SDK's as its environment says.
-func client(t *testing.T, env []string) *sdk.Client {
+func client(t testing.TB, env []string) *sdk.Client {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -51,7 +53,7 @@ func content(n int) []byte {
 	return b
 }
 
-func put(t *testing.T, c *sdk.Client, bucket, key string, b []byte) {
+func put(t testing.TB, c *sdk.Client, bucket, key string, b []byte) {
 	t.Helper()
 	if _, err := c.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(b),
 		Metadata: map[string]string{"camera": "7"}}); err != nil {
@@ -392,7 +394,7 @@ func TestWhatIsLearnedIsThere(t *testing.T) {
 		for _, key := range []string{"model", key} {
 			get(t, c, s3proxytest.Bucket, key)
 		}
-		end() // and so the ways of what was fetched ahead are known
+		end(true) // and so the ways of what was fetched ahead are known
 		ways := node.Ways()
 		if i < 20 {
 			continue
@@ -410,5 +412,46 @@ func TestWhatIsLearnedIsThere(t *testing.T) {
 	learned := node.Server.Learned(function)[function]
 	if len(learned) == 0 || !learned[0].Proven {
 		t.Errorf("learned: %+v", learned)
+	}
+}
+
+// BenchmarkHit reads an object of 256 MB that the node has.
+func BenchmarkHit(b *testing.B) {
+	const size = 256_000_000
+	store := s3proxytest.StartStore(b)
+	node := s3proxytest.StartNode(b, store, s3proxytest.Options{Fresh: "always"})
+	env := node.Pod("default", "a", "")
+	put(b, client(b, store.Env()), s3proxytest.Bucket, "in", content(size))
+	signed, err := sdk.NewPresignClient(client(b, env)).PresignGetObject(b.Context(), &sdk.GetObjectInput{Bucket: aws.String(s3proxytest.Bucket), Key: aws.String("in")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(size)
+	room := make([]byte, 256<<10)
+	for n := -1; n < b.N; n++ {
+		if n == 0 {
+			b.ResetTimer()
+		}
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, signed.URL, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c, err := net.Dial("tcp", r.URL.Host)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := r.Write(c); err != nil {
+			b.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReaderSize(c, len(room)), r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		got, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, res.Body, room)
+		if err != nil || got != size {
+			b.Fatal(got, err)
+		}
+		res.Body.Close()
+		c.Close()
 	}
 }

@@ -59,6 +59,37 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return read, r.explain(err)
 }
 
+// CopyTo writes the next n bytes as they arrive, by the kernel alone where it can (sendfile(2)): from a file to what
+// implements io.ReaderFrom.
+func (r *Reader) CopyTo(w io.Writer, n int64) (written int64, err error) {
+	for written < n {
+		has, err := r.await()
+		if err != nil {
+			return written, r.explain(err)
+		}
+		source, has, err := r.open(has)
+		if err != nil {
+			return written, r.explain(err)
+		}
+		most, some := min(has, n-written), int64(0)
+		if file, ok := source.(*os.File); ok {
+			some, err = io.Copy(w, &io.LimitedReader{R: file, N: most})
+			if err == nil && some < most {
+				err = io.EOF
+			}
+		} else if err = r.fill(source, most); err == nil {
+			var wrote int
+			wrote, err = w.Write(r.ahead[:min(int64(len(r.ahead)), most)])
+			r.ahead, some = r.ahead[wrote:], int64(wrote)
+		}
+		r.at, written = r.at+some, written+some
+		if err != nil {
+			return written, r.explain(err)
+		}
+	}
+	return written, nil
+}
+
 // Seek implements io.Seeker, for offsets from the start that need not have arrived yet.
 func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	if whence != io.SeekStart || offset < 0 {

@@ -45,17 +45,16 @@ func (c *claim) canonical(r *http.Request, query []param) (string, error) {
 		return "", err
 	}
 	return strings.Join([]string{
-		r.Method, canonicalPath(r.URL), c.canonicalQuery(query), headers, c.signedHeaders, c.payload,
+		r.Method, canonicalPath(r.URL.Path), canonicalQuery(query), headers, c.signedHeaders, c.payload,
 	}, "\n"), nil
 }
 
-// canonicalPath encodes a path as S3 does: nothing twice, and all segments stay. An encoded slash stays, too: else the
-// same signature would be right for a path that has its bucket end elsewhere.
-func canonicalPath(u *url.URL) string {
-	segments := strings.Split(cmp.Or(u.EscapedPath(), "/"), "/")
+// canonicalPath encodes a decoded path as S3 does: nothing twice, and all segments stay. An encoded slash is like a
+// slash. The AWS SDK for Java signs a//b, and sends a/%2Fb.
+func canonicalPath(path string) string {
+	segments := strings.Split(cmp.Or(path, "/"), "/")
 	for i, s := range segments {
-		decoded, _ := url.PathUnescape(s) // EscapedPath has no wrong escapes
-		segments[i] = encode(decoded)
+		segments[i] = encode(s)
 	}
 	return strings.Join(segments, "/")
 }
@@ -63,10 +62,11 @@ func canonicalPath(u *url.URL) string {
 // encode is UriEncode of these pages.
 func encode(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 
-func (c *claim) canonicalQuery(query []param) string {
+// canonicalQuery leaves out the signature, which only presigned URLs have.
+func canonicalQuery(query []param) string {
 	var encoded []param
 	for _, p := range query {
-		if !c.presigned || p.name != "X-Amz-Signature" {
+		if p.name != "X-Amz-Signature" {
 			encoded = append(encoded, param{encode(p.name), encode(p.value)})
 		}
 	}

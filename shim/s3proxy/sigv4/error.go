@@ -16,12 +16,12 @@ type Error struct {
 // Error returns the code and the message.
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// bad is a request that nobody could sign like this.
+// bad refuses a request that is malformed.
 func bad(code, format string, args ...any) error {
 	return &Error{Code: code, Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// forbidden is a request whose signer is not believed.
+// forbidden refuses a request whose signer is not the one that it names, or not allowed to send it.
 func forbidden(code, format string, args ...any) error {
 	return &Error{Code: code, Status: http.StatusForbidden, Message: fmt.Sprintf(format, args...)}
 }

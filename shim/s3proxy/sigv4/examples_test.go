@@ -73,14 +73,15 @@ var examplePut = lines(
 // examplePresigned is the example of "Authenticating Requests: Using Query Parameters".
 var examplePresigned = lines("GET /test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential="+
 	strings.ReplaceAll(exampleScope, "/", "%2F")+"&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&"+
-	"X-Amz-SignedHeaders=host&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404 HTTP/1.1",
+	"X-Amz-SignedHeaders=host"+
+	"&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404 HTTP/1.1",
 	exampleHost)
 
 // exampleChunked is "Example: PUT Object" of "Transferring Payload in Multiple Chunks".
 var exampleChunked = lines(
 	"PUT /examplebucket/chunkObject.txt HTTP/1.1", "Host: s3.amazonaws.com", exampleDate,
-	"x-amz-storage-class: REDUCED_REDUNDANCY", authorization(
-		"content-encoding;content-length;host;x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;x-amz-storage-class",
+	"x-amz-storage-class: REDUCED_REDUNDANCY", authorization("content-encoding;content-length;host;"+
+		"x-amz-content-sha256;x-amz-date;x-amz-decoded-content-length;x-amz-storage-class",
 		"4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9"),
 	"x-amz-content-sha256: STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "Content-Encoding: aws-chunked",
 	"x-amz-decoded-content-length: 66560", "Content-Length: 66824",
@@ -111,7 +112,8 @@ var exampleTrailer = lines(
 func TestExamples(t *testing.T) {
 	list := func(query, signature string) string {
 		return lines("GET /?"+query+" HTTP/1.1", exampleHost,
-			authorization("host;x-amz-content-sha256;x-amz-date", signature), exampleDate, "x-amz-content-sha256:"+ofNothing)
+			authorization("host;x-amz-content-sha256;x-amz-date", signature), exampleDate,
+			"x-amz-content-sha256:"+ofNothing)
 	}
 	for name, c := range map[string]struct {
 		request, kind, want string
@@ -124,15 +126,17 @@ func TestExamples(t *testing.T) {
 			kind: "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072",
 		},
 		"GET bucket lifecycle": {
-			request: list("lifecycle", "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"), kind: ofNothing,
+			kind:    ofNothing,
+			request: list("lifecycle", "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"),
 		},
 		"GET bucket (list objects)": {
 			kind:    ofNothing,
 			request: list("max-keys=2&prefix=J", "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
 		},
 		"the same, in another order": {
-			kind:    ofNothing,
-			request: list("&prefix=%4A&&max-keys=2", "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
+			kind: ofNothing,
+			request: list("&prefix=%4A&&max-keys=2",
+				"34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"),
 		},
 		"presigned URL": {request: examplePresigned, kind: "UNSIGNED-PAYLOAD", presigned: true},
 		"multiple chunks": {

@@ -108,14 +108,14 @@ type Payload struct {
 // No byte of a chunk comes before the chunk's signature is verified. The last bytes only come once all is verified, so
 // that a server that is sent DecodedLength bytes has a payload that is right.
 func (p *Payload) Read(b []byte) (n int, _ error) {
-	if p.err != nil || len(b) == 0 {
+	if p.err != nil {
 		return 0, p.err
 	}
 	if p.left > 0 {
 		n, p.err = p.some(b[:min(int64(len(b)), p.left)])
 		p.left -= int64(n)
 	}
-	if p.err == nil && p.left == 0 {
+	if p.left == 0 {
 		if p.err = p.finish(); p.err != nil {
 			return 0, p.err
 		}

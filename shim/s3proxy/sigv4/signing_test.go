@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -17,6 +19,7 @@ type signing struct {
 	date, scope                 string
 	scheme, fields              string // of the Authorization header; fields has a verb for each of them
 	body                        string
+	transfer                    bool // with a Transfer-Encoding
 }
 
 // inHeader is a request that is right.
@@ -33,16 +36,10 @@ func inHeader() *signing {
 
 // streaming is a request that is right, of a kind and with a body of so many bytes.
 func streaming(kind string, decoded int, trailers ...string) *signing {
-	s := inHeader()
-	s.method, s.payload = "PUT", kind
-	s.sent = append(s.sent[:2], "X-Amz-Content-Sha256: "+kind, fmt.Sprintf("X-Amz-Decoded-Content-Length: %d", decoded))
-	s.headers = strings.Replace(s.headers, "UNSIGNED-PAYLOAD", kind, 1) +
-		fmt.Sprintf("x-amz-decoded-content-length:%d\n", decoded)
-	s.names += ";x-amz-decoded-content-length"
+	s := inHeader().change("UNSIGNED-PAYLOAD", kind).header("X-Amz-Decoded-Content-Length", strconv.Itoa(decoded))
+	s.method = "PUT"
 	if len(trailers) > 0 {
-		s.sent = append(s.sent, "X-Amz-Trailer: "+strings.Join(trailers, ","))
-		s.headers += "x-amz-trailer:" + strings.Join(trailers, ",") + "\n"
-		s.names += ";x-amz-trailer"
+		s.header("X-Amz-Trailer", strings.Join(trailers, ","))
 	}
 	return s
 }
@@ -52,6 +49,21 @@ func (s *signing) header(name, value string) *signing {
 	s.sent = append(s.sent, name+": "+value)
 	s.headers += strings.ToLower(name) + ":" + value + "\n"
 	s.names += ";" + strings.ToLower(name)
+	return s
+}
+
+// send adds headers that are not signed.
+func (s *signing) send(headers ...string) *signing {
+	s.sent = append(slices.Clone(s.sent), headers...)
+	return s
+}
+
+// change changes what is sent and signed.
+func (s *signing) change(old, by string) *signing {
+	for i := range s.sent {
+		s.sent[i] = strings.Replace(s.sent[i], old, by, 1)
+	}
+	s.headers, s.payload = strings.Replace(s.headers, old, by, 1), strings.Replace(s.payload, old, by, 1)
 	return s
 }
 
@@ -68,6 +80,13 @@ func (s *signing) key() []byte {
 	return key
 }
 
+// pad gives the Authorization header a length.
+func (s *signing) pad(length int) {
+	_, authorization, _ := strings.Cut(s.raw(), "Authorization: ")
+	authorization, _, _ = strings.Cut(authorization, "\r\n")
+	s.fields = strings.Replace(s.fields, " ", strings.Repeat(" ", length-len(authorization)+1), 1)
+}
+
 // raw is the request as it is sent.
 func (s *signing) raw() string {
 	all := append([]string{s.method + " " + s.target + " HTTP/1.1"}, s.sent...)
@@ -75,45 +94,46 @@ func (s *signing) raw() string {
 		fields := fmt.Sprintf(s.fields+"%.0[1]s%.0[2]s%.0[3]s", exampleID+"/"+s.scope, s.names, s.signature())
 		all = append(all, "Authorization: "+s.scheme+" "+fields)
 	}
-	if s.body != "" {
+	switch {
+	case s.transfer:
+		all = append(all, "Transfer-Encoding: chunked")
+		return lines(all...) + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(s.body), s.body)
+	case s.body != "":
 		all = append(all, fmt.Sprintf("Content-Length: %d", len(s.body)))
 	}
 	return lines(all...) + s.body
 }
 
-// presigned is a URL that is right. The parameters are added to those that it needs, or take their place.
+// presigned is a URL that is right but for the parameters: "name=value" replaces one, "name" removes it, and
+// "+name=value" adds one.
 func presigned(params ...string) *signing {
 	s := &signing{
-		method: "GET", path: "/b/k", sent: []string{"Host: h"}, headers: "host:h\n", names: "host", payload: "UNSIGNED-PAYLOAD",
-		date: "20130524T000000Z", scope: "20130524/us-east-1/s3/aws4_request",
+		method: "GET", path: "/b/k", sent: []string{"Host: h"}, headers: "host:h\n", names: "host",
+		payload: "UNSIGNED-PAYLOAD", date: "20130524T000000Z", scope: "20130524/us-east-1/s3/aws4_request",
 	}
 	return s.presign(params...)
 }
 
 func (s *signing) presign(params ...string) *signing {
-	credential := strings.ReplaceAll(exampleID+"/"+s.scope, "/", "%2F")
+	values := map[string]string{
+		"X-Amz-Algorithm":  "AWS4-HMAC-SHA256",
+		"X-Amz-Credential": strings.ReplaceAll(exampleID+"/"+s.scope, "/", "%2F"),
+		"X-Amz-Date":       s.date, "X-Amz-Expires": "60",
+		"X-Amz-SignedHeaders": strings.ReplaceAll(s.names, ";", "%3B"),
+	}
 	var all []string
-	for _, p := range []string{
-		"X-Amz-Algorithm=AWS4-HMAC-SHA256", "X-Amz-Credential=" + credential, "X-Amz-Date=" + s.date, "X-Amz-Expires=60",
-		"X-Amz-SignedHeaders=" + strings.ReplaceAll(s.names, ";", "%3B"),
-	} {
-		name, _, _ := strings.Cut(p, "=")
-		replaced := false
-		for _, other := range params {
-			if strings.HasPrefix(other, name+"=") {
-				replaced = true
-				all = append(all, other)
-			}
-		}
-		if !replaced {
-			all = append(all, p)
-		}
-	}
 	for _, p := range params {
-		if !strings.Contains(strings.Join(all, "&"), p) {
-			all = append(all, p)
+		name, value, whole := strings.Cut(p, "=")
+		if added, ok := strings.CutPrefix(p, "+"); ok {
+			all = append(all, added)
+		} else if values[name] = value; !whole {
+			delete(values, name)
 		}
 	}
+	for name, value := range values {
+		all = append(all, name+"="+value)
+	}
+	slices.Sort(all)
 	s.query = strings.Join(all, "&")
 	s.target = s.path + "?" + s.query + "&X-Amz-Signature=" + s.signature()
 	return s

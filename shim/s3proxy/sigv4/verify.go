@@ -35,7 +35,7 @@ const (
 type Keys func(accessKeyID string) (secret, token string, ok bool)
 
 // Verify checks who signed a request. It neither reads the body, which Signed.Body verifies, nor changes the request.
-// All errors are *Error.
+// What is signed of the path is r.URL.Path: bucket and key have to be taken from that. All errors are *Error.
 func Verify(r *http.Request, now time.Time, keys Keys) (*Signed, error) {
 	query, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -72,7 +72,10 @@ func Verify(r *http.Request, now time.Time, keys Keys) (*Signed, error) {
 	if !equal(c.token, token) {
 		return nil, bad("InvalidToken", "X-Amz-Security-Token is not the session token of these credentials; %s", hint)
 	}
-	return s, s.expect(r)
+	if err := s.expect(r); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // claim is what a request says of its signature.
@@ -141,8 +144,8 @@ func claimOf(r *http.Request, query []param) (_ *claim, err error) {
 		return nil, c.malformed("X-Amz-Date has to be a time such as %s", stamp)
 	}
 	if c.presigned {
-		seconds, err := strconv.Atoi(expires)
-		if err != nil || seconds < 1 || seconds > expiresMost {
+		seconds, _ := strconv.Atoi(expires) // 0, or too large, if it has an error
+		if seconds < 1 || seconds > expiresMost {
 			return nil, c.malformed("X-Amz-Expires has to be 1 to %d seconds", expiresMost)
 		}
 		c.life = time.Duration(seconds) * time.Second
@@ -150,7 +153,7 @@ func claimOf(r *http.Request, query []param) (_ *claim, err error) {
 	return c, c.payloadFrom(r)
 }
 
-// inHeaders returns what the headers say, with the names that it has in a presigned URL.
+// inHeaders returns what the headers say, with the names that presigned URLs have.
 func (c *claim) inHeaders(r *http.Request, authorization string) ([]param, error) {
 	if len(authorization) > authorizationMost {
 		return nil, c.malformed("the Authorization header may have %d bytes", authorizationMost)

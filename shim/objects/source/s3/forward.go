@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/encoding/httpbinding"
 )
 
 // service is what S3 is called in signatures.
@@ -26,17 +27,15 @@ func (s *Source) Buckets() []string { return slices.Clone(s.Source.Buckets) }
 // and its header says what the payload is (X-Amz-Content-Sha256). The store's answer is returned as it is, whatever its
 // status.
 func (s *Source) Forward(r *http.Request) (*http.Response, error) {
-	path := r.URL.EscapedPath()
-	bucket, key, object := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	bucket, key, object := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	at, err := s.endpoint(r.Context(), bucket)
 	if err != nil {
 		return nil, err
 	}
 	if object {
-		at.RawPath = at.EscapedPath() + "/" + key
-		if at.Path, err = url.PathUnescape(at.RawPath); err != nil {
-			return nil, fmt.Errorf("store %q: the path cannot be decoded", s.store)
-		}
+		// As S3 signs it, whatever the client has escaped.
+		at.RawPath = at.EscapedPath() + "/" + httpbinding.EscapePath(key, false)
+		at.Path += "/" + key
 	}
 	at.RawQuery = r.URL.RawQuery
 	out := r.Clone(r.Context())
