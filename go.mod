@@ -72,7 +72,10 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require github.com/pquerna/cachecontrol v0.2.0 // indirect
+require (
+	github.com/pquerna/cachecontrol v0.2.0
+	gotest.tools/v3 v3.5.2 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.3 // indirect
