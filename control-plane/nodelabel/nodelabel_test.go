@@ -91,9 +91,10 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { l.Run(ctx); close(done) }()
+		before := int64(0)
 		labels := func(after time.Duration, want map[string]string, requests int64) {
 			t.Helper()
-			before := writes.Load()
+			defer func() { before = writes.Load() }()
 			time.Sleep(after)
 			synctest.Wait()
 			n, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})

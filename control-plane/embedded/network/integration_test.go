@@ -24,8 +24,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 )
 
 // insideEnv says that the test binary runs in namespaces of its own: what the tests

@@ -33,14 +33,24 @@ var program []byte
 // interpreter is Debian's, whose library e2e/setup.sh has compiled for images, as their files have no times.
 const interpreter = "/usr/bin/python3.11"
 
+// packages are boto3 and what it needs.
+var packages = []string{"boto3", "botocore", "s3transfer", "jmespath", "dateutil", "urllib3"}
+
 // Image returns the function's image. bin is where `make setup` has put what images of Python have.
 func Image(bin string) ([]byte, error) {
 	files := map[string]ociimage.File{interpreter: {Source: interpreter, Mode: 0o755},
 		"/function.py": {Content: program, Mode: 0o644}}
 	var modules []string
-	for in, from := range map[string]string{"/usr/lib/python3.11": "lib", "/site": "site"} {
-		root := filepath.Join(bin, "python", from)
-		err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+	trees := map[string]string{"/usr/lib/python3.11": "python-library", "/site/six.py": "python/six.py"}
+	for _, name := range packages {
+		trees["/site/"+name] = "python/" + name
+	}
+	for in, from := range trees {
+		root, err := filepath.EvalSymlinks(filepath.Join(bin, "sdks", from))
+		if err != nil {
+			return nil, fmt.Errorf("looking for what Python needs; `make setup` brings it: %w", err)
+		}
+		err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return err
 			}
