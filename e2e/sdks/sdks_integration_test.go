@@ -23,9 +23,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"github.com/headstart-mesh/headstart/control-plane/embedded/network/nsthread"
 	"github.com/headstart-mesh/headstart/e2e/sdks"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 )
@@ -100,7 +100,9 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestInANetworkNamespace(t *testing.T) {
+// namespace makes a network namespace with a loopback, and returns its path.
+func namespace(t *testing.T) string {
+	t.Helper()
 	var ns netns.NsHandle
 	if err := nsthread.Run("", func() (err error) {
 		if ns, err = netns.New(); err != nil {
@@ -114,8 +116,12 @@ func TestInANetworkNamespace(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("making a network namespace: %v", err)
 	}
-	defer ns.Close()
-	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
+	t.Cleanup(func() { ns.Close() })
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))
+}
+
+func TestInANetworkNamespace(t *testing.T) {
+	path := namespace(t)
 	_, env := store(t, path, "127.0.0.1:9000")
 	env.Only = []string{"object of 1 KiB", "presigned GET", "overwritten by another client"}
 	for name, result := range run(t, sdks.Go, env) {
