@@ -224,6 +224,8 @@ var Attacks = []Attack{
 	{Daemon, Inputs, "shim/runtime/spec", "TestAttackOfTheDaemonByVolumes", ""},
 	{Daemon, Inputs, "shim/runtime", "TestAttackOfTheDaemonByAnotherNamespacesVolume", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonByDescriptions", ""},
+	{Daemon, Host, "shim/runtime/spec", "TestAttackOfTheDaemonByEndpoints", ""},
+	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonByEndpoints", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonByBytes", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonOnTheNodesNetwork", ""},
 	{Daemon, Host, "shim/runtime", "TestAttackOfTheDaemonByItsSocket", ""},

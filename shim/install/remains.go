@@ -24,6 +24,7 @@ var daemonFiles = []string{
 	daemonState + "/instances", daemonState + "/buffer", daemonState + "/buffer-2", daemonState + "/volumes",
 	daemonState + "/endpoints.pb", daemonState + "/endpoints.pb.new", daemonState + "/gateway-keys.json",
 	daemonRun + "/gateway", daemonRun + "/memory", daemonRun + "/node.sock", daemonRun + "/descriptors.sock",
+	daemonRun + "/endpoints.sock",
 }
 
 // removeRemains removes what the daemon, which has ended, has left on the node, and returns

@@ -27,7 +27,12 @@ func (e *endpoint) end() {
 
 // listen listens for what a container is described with, and returns the addresses by name. What the container has
 // of its own is taken out of the description.
-func (s *Service) listen(ctx context.Context, id string, of spec.Facts, d *nodeapi.DescribeResponse) (map[string]string, *lapse) {
+func (s *Service) listen(ctx context.Context, id string, of spec.Facts, d *nodeapi.DescribeResponse) (
+	map[string]string, *lapse,
+) {
+	if err := of.CheckEndpoints(d.GetEndpoints()); err != nil {
+		return nil, &lapse{descriptionInvalid, err}
+	}
 	d.Endpoints = slices.DeleteFunc(d.Endpoints, func(e *nodeapi.Endpoint) bool {
 		why := of.Left[e.GetName()]
 		if why != "" {
@@ -53,7 +58,7 @@ func (s *Service) endpoint(ctx context.Context, id string, of spec.Facts, name s
 	key := of.SandboxID(id) + "/" + name
 	e := s.served[key]
 	if e == nil {
-		l, err := endpoints.Listen(ctx, of.Network)
+		l, err := s.listens(ctx, of.Network)
 		if err != nil {
 			return "", err
 		}
@@ -71,9 +76,17 @@ func (s *Service) endpoint(ctx context.Context, id string, of spec.Facts, name s
 func (s *Service) tellLeft(o endpoints.Offer) {
 	s.background.Go(func() {
 		if err := endpoints.Tell(context.Background(), endpoints.Path(s.node.Socket), o); err != nil {
-			log.L.WithError(err).WithField("sandbox", o.Sandbox).Debug("the daemon was not told that a container is left alone")
+			log.L.WithError(err).WithField("sandbox", o.Sandbox).
+				Debug("the daemon was not told that a container is left alone")
 		}
 	})
+}
+
+// unlisten ends the endpoints of a container that is told of none.
+func (s *Service) unlisten(container string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaveEndpoints(container)
 }
 
 // leaveEndpoints ends the endpoints whose last container is gone; the caller holds mu.

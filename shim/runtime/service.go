@@ -7,6 +7,7 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/descriptors"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/runtime/spec"
 )
@@ -39,6 +41,9 @@ type Service struct {
 	jobs   map[string]*waiting   // of those that wait for an input, or for volumes
 	files  map[string][]*os.File // what a container inherits that is being created
 	served map[string]*endpoint  // by the sandbox and the endpoint's name
+
+	// listens is endpoints.Listen, which takes root.
+	listens func(ctx context.Context, namespace string) (*net.TCPListener, error)
 
 	background sync.WaitGroup // what the daemon and the collector are told
 }
@@ -60,8 +65,8 @@ const withdrawal = time.Second
 // spans. The caller has to Close it.
 func New(inner taskAPI.TTRPCTaskService, at Node, version string) *Service {
 	return &Service{TTRPCTaskService: inner, node: at, version: version,
-		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting), files: make(map[string][]*os.File),
-		served: make(map[string]*endpoint)}
+		traces: make(map[string]*trace), pods: make(map[string]*container), jobs: make(map[string]*waiting),
+		files: make(map[string][]*os.File), served: make(map[string]*endpoint), listens: endpoints.Listen}
 }
 
 // RegisterTTRPC serves the task API as containerd 2 and as containerd 1 call it.
@@ -108,6 +113,7 @@ func (s *Service) Create(ctx context.Context, r *taskAPI.CreateTaskRequest) (*ta
 	span := t.start(tracing.RuncCreate, arrived)
 	span.AddEvent("prepared")
 	if missed != nil {
+		s.unlisten(r.ID)
 		log.G(ctx).WithError(missed.cause).WithField("sandbox", r.ID).WithField("reason", missed.reason).
 			Warn("the sandbox starts without what Headstart has for it")
 		span.SetAttributes(tracing.Degraded.String(missed.reason))

@@ -1,5 +1,5 @@
-// Package endpoints hands listeners on the loopback of sandboxes from their shims to the node's daemon: by a unix socket
-// beside that of the gRPC. The daemon knows by the listener which sandbox connects.
+// Package endpoints hands listeners on the loopback of sandboxes from their shims to the node's daemon: by a unix
+// socket beside that of the gRPC. The daemon knows by the listener which sandbox connects.
 package endpoints
 
 import (
@@ -55,6 +55,8 @@ func Serve(ctx context.Context, s Server, log *slog.Logger) func(net.Listener) e
 		defer l.Close()
 		var serving sync.WaitGroup
 		defer serving.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // else the wait is for shims, which keep their connections
 		closed := make(chan struct{})
 		defer context.AfterFunc(ctx, func() {
 			defer close(closed)
@@ -71,6 +73,7 @@ func Serve(ctx context.Context, s Server, log *slog.Logger) func(net.Listener) e
 				return fmt.Errorf("taking connections of shims: %w", err)
 			}
 			serving.Go(func() {
+				defer conn.Close() // the listener may count it
 				if err := take(ctx, unixOf(conn), s); err != nil {
 					log.Warn("an endpoint of a sandbox is not served", "error", err)
 				}
@@ -133,12 +136,12 @@ func receive(c *net.UnixConn) (o Offer, _ net.Listener, err error) {
 		}
 	}()
 	if err == nil && flags&unix.MSG_CTRUNC != 0 {
-		err = errors.New("more descriptors than one")
+		err = errors.New("too many descriptors")
 	}
 	if err == nil {
 		err = json.Unmarshal(said[:n], &o)
 	}
-	if err == nil && (len(files) == 0) != (o.Left != "") {
+	if err == nil && (len(files) > 1 || (len(files) == 0) != (o.Left != "")) {
 		err = fmt.Errorf("%d descriptors", len(files))
 	}
 	if err != nil {
@@ -168,6 +171,11 @@ func filesIn(control []byte) (files []*os.File, err error) {
 
 // listenerOf allows listeners on a loopback only: who connects elsewhere is not the sandbox.
 func listenerOf(f *os.File) (net.Listener, error) {
+	// FileListener also takes sockets that do not listen.
+	listens, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil || listens == 0 {
+		return nil, errors.Join(errors.New("the descriptor is no listener"), err)
+	}
 	l, err := net.FileListener(f)
 	if err != nil {
 		return nil, fmt.Errorf("the descriptor is no listener: %w", err)

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
+// Tests shorten both.
+var (
 	// retry paces the search for a daemon: one that is replaced is away for less than a second.
 	retry = 200 * time.Millisecond
 	// patience is how long connections wait for a daemon that is away, longer than its restart takes. Later ones are
@@ -24,8 +25,11 @@ func Keep(ctx context.Context, socket string, o Offer, l *net.TCPListener) {
 	for lost := time.Now(); ctx.Err() == nil; {
 		conn, err := hand(ctx, socket, o, l)
 		if err == nil {
+			found := time.Now()
 			await(ctx, conn)
-			lost = time.Now()
+			if time.Since(found) >= retry { // a daemon that refuses the listener ends the connection at once
+				lost = time.Now()
+			}
 		}
 		next := time.Now().Add(retry)
 		if time.Since(lost) > patience {

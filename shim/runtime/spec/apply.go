@@ -27,8 +27,9 @@ const MaxConfig = 16 << 20
 // not a specification, it returns an error and no specification. Applying the same d again changes nothing; with an
 // empty d, config is returned as it is.
 //
-// An environment variable replaces one of the same name, unless an endpoint only offers it. A volume also replaces the pod's own emptyDir of its name. A
-// mount is refused where the specification has another one, or one that it would hide: that mount is its owner's.
+// An environment variable replaces one of the same name, unless an endpoint only offers it. A volume also replaces the
+// pod's own emptyDir of its name. A mount is refused where the specification has another one, or one that it would
+// hide: that mount is its owner's.
 func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, error) {
 	if err := sb.Check(d); err != nil {
 		return nil, fmt.Errorf("description: %w", err)

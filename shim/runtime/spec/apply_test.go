@@ -188,7 +188,6 @@ func TestApplyRefuses(t *testing.T) {
 }
 
 func TestErrorsHoldNoValues(t *testing.T) {
-	const secret = "s3cret"
 	_, err := Apply([]byte(`{}`), own, &nodeapi.DescribeResponse{
 		Env: map[string]string{"HEADSTART_A": secret + "\x00"},
 	})

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -66,18 +67,36 @@ func left(spec object, network string) (map[string]string, error) {
 // variables are the environment of a specification's process. Of one that is there twice the last one counts, as in
 // programs.
 func variables(spec object) (map[string]string, error) {
-	var process struct {
-		Env []string `json:"env"`
-	}
+	var process object
 	if err := member(spec, "process", &process); err != nil {
 		return nil, err
 	}
-	env := make(map[string]string, len(process.Env))
-	for _, v := range process.Env {
+	var all []string
+	if err := member(process, "env", &all); err != nil {
+		return nil, err
+	}
+	env := make(map[string]string, len(all))
+	for _, v := range all {
 		name, value, _ := strings.Cut(v, "=")
 		env[name] = value
 	}
 	return env, nil
+}
+
+// CheckEndpoints allows the endpoints that the container's annotations ask for, each once. The shim listens for no
+// others.
+func (f Facts) CheckEndpoints(all []*nodeapi.Endpoint) error {
+	seen := map[string]bool{}
+	for _, e := range all {
+		switch name := e.GetName(); {
+		case name != S3 || f.S3 == "":
+			return fmt.Errorf("endpoint %.100q: the container does not ask for it", name)
+		case seen[name]:
+			return fmt.Errorf("endpoint %.100q: named twice", name)
+		}
+		seen[e.GetName()] = true
+	}
+	return nil
 }
 
 // checkEndpoint allows what the kinds say. Its errors do not repeat values: one is a secret.
@@ -101,7 +120,9 @@ func (sb Sandbox) checkEndpoint(e *nodeapi.Endpoint) error {
 }
 
 // withEndpoints adds to env what tells a program of endpoints.
-func (sb Sandbox) withEndpoints(spec object, env map[string]string, all []*nodeapi.Endpoint) (map[string]string, error) {
+func (sb Sandbox) withEndpoints(spec object, env map[string]string, all []*nodeapi.Endpoint) (
+	map[string]string, error,
+) {
 	if len(all) == 0 {
 		return env, nil
 	}
@@ -116,24 +137,27 @@ func (sb Sandbox) withEndpoints(spec object, env map[string]string, all []*nodea
 	for _, e := range all {
 		at := sb.Endpoints[e.GetName()]
 		for name, value := range e.GetEnv() {
-			if has[name] == "" || !slices.Contains(kinds[e.GetName()].offers, name) {
-				env[name] = strings.ReplaceAll(value, address, at)
+			value = strings.ReplaceAll(value, address, at)
+			own := has[name] != "" && has[name] != value
+			if !own || !slices.Contains(kinds[e.GetName()].offers, name) {
+				env[name] = value
 			}
 		}
 		if slices.ContainsFunc(proxies, func(v string) bool { return has[v] != "" }) {
 			host, _, _ := strings.Cut(at, ":")
-			for _, name := range direct {
-				env[name] = withHost(has[name], host)
+			for i, name := range direct {
+				// A program that looks at this one first would not see the other one any more.
+				env[name] = withHost(cmp.Or(has[name], has[direct[1-i]]), host)
 			}
 		}
 	}
 	return env, nil
 }
 
-// withHost adds a host to a list with commas between.
+// withHost adds a host to a list with commas between. Some programs take * for all hosts only if it is alone.
 func withHost(list, host string) string {
 	switch {
-	case slices.Contains(strings.Split(list, ","), host):
+	case list == "*", slices.Contains(strings.Split(list, ","), host):
 		return list
 	case list == "":
 		return host

@@ -43,8 +43,8 @@ type Facts struct {
 	Volumes *Volumes
 	// S3 is the store whose S3 API the container's program is to find, empty for none.
 	S3 string
-	// Network is the path of the container's network namespace, empty if it has none of its own that another process can
-	// enter.
+	// Network is the path of the container's network namespace, empty if it has none of its own that another process
+	// can enter.
 	Network string
 	// Left says by the name of an endpoint why the container goes without it: it has what the endpoint would tell.
 	Left map[string]string
@@ -123,8 +123,10 @@ func Read(config []byte) (Facts, error) {
 		f.S3 = ""
 		return f, nil
 	}
-	f.Left, err = left(spec, f.Network)
-	return f, err
+	if f.Left, err = left(spec, f.Network); err != nil {
+		return Facts{}, fmt.Errorf("looking for what the container has of its own: %w", err)
+	}
+	return f, nil
 }
 
 // pod returns nil unless the annotations name one.
