@@ -137,22 +137,33 @@ func (c *Cache) Has(function, store, bucket, reference string) bool {
 	return c.slots[k] != nil
 }
 
-// Known returns what the node knows of an object without asking anybody, as long as the store's last answer holds.
+// Present returns what the node knows of an object that it has whole, whether the store's answer still holds or not.
+func (c *Cache) Present(function, store, bucket, reference string) (source.Object, bool) {
+	about, _, known := c.present(function, store, bucket, reference)
+	return about, known
+}
+
+// Known is Present, as long as the store's last answer holds.
 func (c *Cache) Known(function, store, bucket, reference string) (source.Object, bool) {
+	about, holds, known := c.present(function, store, bucket, reference)
+	return about, known && holds
+}
+
+func (c *Cache) present(function, store, bucket, reference string) (about source.Object, holds, known bool) {
 	from, err := c.Sources(function, store)
 	if err != nil {
-		return source.Object{}, false
+		return about, false, false
 	}
 	k, rule := c.Key(fair.Namespace(function), store, bucket, reference)
 	c.mu.Lock()
 	defer c.unlock()
 	o := c.held(k)
-	if o == nil || !c.known(o, from, function) || !o.fits(from) || !o.complete() || time.Since(o.asked) >= rule.holds(o.said) {
-		return source.Object{}, false
+	if o == nil || !c.known(o, from, function) || !o.fits(from) || !o.complete() {
+		return about, false, false
 	}
-	about := o.about
+	about = o.about
 	about.Size, about.Header = o.size(), o.headerNow()
-	return about, true
+	return about, time.Since(o.asked) < rule.holds(o.said), true
 }
 
 // Describe notes the header of an object, if the node still has that version of it.

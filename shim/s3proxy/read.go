@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/byterange"
@@ -64,13 +64,14 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 	if !r.plain() || r.Header.Get("Range") != "" && !part || part && !h.holds(r) && !begins(asked) {
 		return h.pass(w, r, func(*http.Response, bool) {})
 	}
+	head := h.asksHead(r)
 	input := h.server.config.Objects.Fetch(r.Context(), objects.Request{
 		ID: "s3:" + nodeapi.NewRequestID(), Function: r.function, Store: h.sandbox.Store, Reference: r.reference(r.Key),
 		Limit: limit,
 	})
 	sent := false
 	defer func() { h.server.leave(input, sent) }()
-	about, err := h.describe(r, input)
+	about, err := h.describe(r, input, head)
 	first, length := int64(0), about.Size
 	if err == nil && part && about.Size > 0 {
 		first, length, err = asked.Of(about.Size)
@@ -81,7 +82,7 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 	}
 	h.server.foresight.read(r.function, h.sandbox.id, h.sandbox.Store, r.reference(r.Key), about.Size)
 	a := answer{result: input.Way()}
-	objectHeader(w, about)
+	objectHeader(w, about, r.checks() && length == about.Size)
 	if r.unchanged(about) {
 		w.WriteHeader(http.StatusNotModified)
 		return a, nil
@@ -123,14 +124,49 @@ func (h *handler) holds(r *request) bool {
 	return h.server.config.Objects.Has(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
 }
 
-// describe returns what is known of an input's object, with its header: the store is asked for that if the node has never
-// heard it.
-func (h *handler) describe(r *request, input *objects.Input) (source.Object, error) {
+// checks tells whether a read asks for checksums.
+func (r *request) checks() bool { return strings.EqualFold(r.Header.Get(s3.Checked), checked) }
+
+// checked is the value of s3.Checked.
+const checked = "ENABLED"
+
+// knows tells whether a header is all that a read asks for.
+func (r *request) knows(header http.Header) bool {
+	return header != nil && (!r.checks() || header.Get(s3.Checked) != "")
+}
+
+// asksHead begins to ask for the header of the object of a request, unless it is known; the answer is there when what is
+// returned is called. So it costs no time beside the question for the object.
+func (h *handler) asksHead(r *request) (answer func() (http.Header, error)) {
+	about, known := h.server.config.Objects.Present(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
+	if !r.checks() || known && r.knows(about.Header) {
+		return nil
+	}
+	var header http.Header
+	var err error
+	var asking sync.WaitGroup
+	ctx, cancel := context.WithCancel(r.Context())
+	asking.Go(func() { header, err = h.headOf(ctx, r) })
+	return func() (http.Header, error) {
+		defer cancel()
+		asking.Wait()
+		return header, err
+	}
+}
+
+// describe returns what is known of an input's object, with its header. The store is asked for that if the node has never
+// heard it; head has the answer, nil if it was not asked yet.
+func (h *handler) describe(r *request, input *objects.Input, head func() (http.Header, error)) (source.Object, error) {
+	if head == nil {
+		head = func() (http.Header, error) { return h.headOf(r.Context(), r) }
+	} else {
+		defer head() // which has a goroutine
+	}
 	about, err := input.Object(r.Context())
-	if err != nil || about.Header != nil {
+	if err != nil || r.knows(about.Header) {
 		return about, err
 	}
-	header, err := h.headOf(r.Context(), r)
+	header, err := head()
 	if err != nil {
 		return about, err
 	}
@@ -146,7 +182,7 @@ func (h *handler) describe(r *request, input *objects.Input) (source.Object, err
 
 // headOf asks the store for the header of the object of a request.
 func (h *handler) headOf(ctx context.Context, r *request) (http.Header, error) {
-	head := &request{Request: &http.Request{Method: http.MethodHead, URL: r.URL, Header: http.Header{}}, store: r.store}
+	head := &request{Request: &http.Request{Method: http.MethodHead, URL: r.URL, Header: http.Header{s3.Checked: {checked}}}, store: r.store}
 	head.Request = head.WithContext(ctx)
 	out, err := head.out(http.NoBody, 0)
 	if err != nil {
@@ -160,6 +196,7 @@ func (h *handler) headOf(ctx context.Context, r *request) (http.Header, error) {
 	if res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("asking for an object's header: %s", res.Status)
 	}
+	res.Header.Set(s3.Checked, checked)
 	return res.Header, nil
 }
 
@@ -167,8 +204,8 @@ func (h *handler) headOf(ctx context.Context, r *request) (http.Header, error) {
 func (h *handler) head(w http.ResponseWriter, r *request) (answer, error) {
 	if r.plain() && r.Header.Get("Range") == "" {
 		about, known := h.server.config.Objects.Known(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
-		if known && about.Header != nil && r.matches(about) {
-			objectHeader(w, about)
+		if known && r.knows(about.Header) && r.matches(about) {
+			objectHeader(w, about, r.checks())
 			if r.unchanged(about) {
 				w.WriteHeader(http.StatusNotModified)
 			} else {
@@ -202,11 +239,18 @@ func tagIn(list, tag string) bool {
 	return false
 }
 
-// objectHeader says what the store says of an object.
-func objectHeader(w http.ResponseWriter, about source.Object) {
-	maps.Copy(w.Header(), s3.Header(about.Header)) // also what a neighbour has said
-	w.Header().Set("Accept-Ranges", "bytes")
-	w.Header().Set("X-Amz-Request-Id", requestID())
+// objectHeader says what the store says of an object, with its checksums if they are asked for. S3 says these of the whole
+// object only.
+func objectHeader(w http.ResponseWriter, about source.Object, checksums bool) {
+	h := w.Header()
+	for name, values := range s3.Header(about.Header) { // also what a neighbour has said
+		if checksums || !strings.HasPrefix(name, "X-Amz-Checksum-") {
+			h[name] = values
+		}
+	}
+	h.Del(s3.Checked)
+	h.Set("Accept-Ranges", "bytes")
+	h.Set("X-Amz-Request-Id", requestID())
 }
 
 // send answers with a part of an input as it arrives.

@@ -10,8 +10,7 @@ import (
 // 8 KiB of an object at most.
 const headerMost = 4 << 10
 
-// said are the headers of GetObject's answer that are of the object, and not of the answer. Checksums are not among them:
-// they come with the whole object only, and objects are read in parts.
+// said are the headers of an answer that are of the object, and not of the answer.
 var said = map[string]bool{
 	"Cache-Control": true, "Content-Disposition": true, "Content-Encoding": true, "Content-Language": true,
 	"Content-Type": true, "Etag": true, "Expires": true, "Last-Modified": true,
@@ -22,15 +21,22 @@ var said = map[string]bool{
 	"X-Amz-Version-Id": true, "X-Amz-Website-Redirect-Location": true,
 }
 
-// metadata begins the headers that the object's owner has given it.
-const metadata = "X-Amz-Meta-"
+const (
+	// metadata begins the headers that the object's owner has given it.
+	metadata = "X-Amz-Meta-"
+	// checksum begins those with its checksums. They come if the question has Checked: with "ENABLED".
+	checksum = "X-Amz-Checksum-"
+	// Checked is noted of an object with the value of the question by which its header is known. An object that was read in
+	// parts has no checksums then, and without it it is not known whether it has any.
+	Checked = "X-Amz-Checksum-Mode"
+)
 
 // Header returns what of an answer's header is of the object; nil if that is too much to be noted, or is no text.
 func Header(answer http.Header) http.Header {
 	of := http.Header{}
 	size := 0
 	for name, values := range answer {
-		if !said[name] && !strings.HasPrefix(name, metadata) {
+		if !said[name] && !strings.HasPrefix(name, metadata) && !strings.HasPrefix(name, checksum) {
 			continue
 		}
 		of[name] = values
