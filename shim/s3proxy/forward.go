@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,12 +121,22 @@ func reason(err error) string {
 
 // header passes on what the store says.
 func header(w http.ResponseWriter, from http.Header) {
-	maps.Copy(w.Header(), from)
-	for _, name := range hops {
-		if name != "Date" { // by which SDKs set their clock
-			w.Header().Del(name)
+	for name, values := range from {
+		if name == "Date" || !slices.Contains(hops, name) { // by the date SDKs set their clock
+			w.Header()[spelled(name)] = values
 		}
 	}
+}
+
+// spelled is a header's name as S3 writes it. Of metadata boto3 makes names of its own, in which the case counts.
+func spelled(name string) string {
+	switch {
+	case name == "Etag":
+		return "ETag"
+	case strings.HasPrefix(name, "X-Amz-"):
+		return strings.ToLower(name)
+	}
+	return name
 }
 
 // unchunk has a header say nothing of aws-chunked any more.

@@ -149,7 +149,10 @@ func unpresigned(r *http.Request) url.Values {
 			delete(query, name)
 		case strings.HasPrefix(strings.ToLower(name), "x-amz-"):
 			delete(query, name)
-			r.Header[http.CanonicalHeaderKey(name)] = values
+			// Whoever opens the URL asks for no checksums, and the body need not be that of the signer's.
+			if name := http.CanonicalHeaderKey(name); !strings.HasPrefix(name, "X-Amz-Checksum-") && name != "X-Amz-Sdk-Checksum-Algorithm" {
+				r.Header[name] = values
+			}
 		}
 	}
 	return query

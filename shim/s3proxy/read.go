@@ -82,7 +82,7 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 	}
 	h.server.foresight.read(r.function, h.sandbox.id, h.sandbox.Store, r.reference(r.Key), about.Size)
 	a := answer{result: input.Way()}
-	objectHeader(w, about, r.checks() && length == about.Size)
+	objectHeader(w, about, r.checks() && length == about.Size && !r.unchanged(about))
 	if r.unchanged(about) {
 		w.WriteHeader(http.StatusNotModified)
 		return a, nil
@@ -205,7 +205,7 @@ func (h *handler) head(w http.ResponseWriter, r *request) (answer, error) {
 	if r.plain() && r.Header.Get("Range") == "" {
 		about, known := h.server.config.Objects.Known(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
 		if known && r.knows(about.Header) && r.matches(about) {
-			objectHeader(w, about, r.checks())
+			objectHeader(w, about, r.checks() && !r.unchanged(about))
 			if r.unchanged(about) {
 				w.WriteHeader(http.StatusNotModified)
 			} else {
@@ -245,10 +245,10 @@ func objectHeader(w http.ResponseWriter, about source.Object, checksums bool) {
 	h := w.Header()
 	for name, values := range s3.Header(about.Header) { // also what a neighbour has said
 		if checksums || !strings.HasPrefix(name, "X-Amz-Checksum-") {
-			h[name] = values
+			h[spelled(name)] = values
 		}
 	}
-	h.Del(s3.Checked)
+	delete(h, spelled(s3.Checked))
 	h.Set("Accept-Ranges", "bytes")
 	h.Set("X-Amz-Request-Id", requestID())
 }

@@ -22,7 +22,8 @@ const address = "{address}"
 
 // kind is what an endpoint can be.
 type kind struct {
-	// sets are variables that only a container without any of own gets, and offers those that it gets if it lacks them.
+	// sets are variables that only a container without any of own gets, and offers those that it gets if it has none of
+	// them: one may be for other services as well.
 	sets, offers []string
 	// own are variables of containers that have their own way to the same: they are left alone.
 	own []string
@@ -135,12 +136,11 @@ func (sb Sandbox) withEndpoints(spec object, env map[string]string, all []*nodea
 		env = map[string]string{}
 	}
 	for _, e := range all {
-		at := sb.Endpoints[e.GetName()]
+		at, offers := sb.Endpoints[e.GetName()], kinds[e.GetName()].offers
+		own := slices.ContainsFunc(offers, func(v string) bool { return has[v] != "" && has[v] != e.GetEnv()[v] })
 		for name, value := range e.GetEnv() {
-			value = strings.ReplaceAll(value, address, at)
-			own := has[name] != "" && has[name] != value
-			if !own || !slices.Contains(kinds[e.GetName()].offers, name) {
-				env[name] = value
+			if !own || !slices.Contains(offers, name) {
+				env[name] = strings.ReplaceAll(value, address, at)
 			}
 		}
 		if slices.ContainsFunc(proxies, func(v string) bool { return has[v] != "" }) {

@@ -213,7 +213,7 @@ func TestApplyEndpoints(t *testing.T) {
 		"a value that is empty": {want: []string{"AWS_REGION="}, d: endpoint("s3", "AWS_REGION", "")},
 		"a region of its own": {
 			env:  []string{"AWS_REGION=us-east-1"},
-			want: slices.Concat([]string{"AWS_REGION=us-east-1"}, told, []string{def, url}),
+			want: slices.Concat([]string{"AWS_REGION=us-east-1"}, told, []string{url}),
 		},
 		"both regions of its own": {
 			env:  []string{"AWS_REGION=a", "AWS_DEFAULT_REGION=b"},
