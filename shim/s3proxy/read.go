@@ -160,7 +160,7 @@ func (h *handler) describe(r *request, input *objects.Input, head func() (http.H
 	if head == nil {
 		head = func() (http.Header, error) { return h.headOf(r.Context(), r) }
 	} else {
-		defer head() // which has a goroutine
+		defer func() { _, _ = head() }() // which has a goroutine
 	}
 	about, err := input.Object(r.Context())
 	if err != nil || r.knows(about.Header) {

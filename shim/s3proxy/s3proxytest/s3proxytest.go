@@ -32,11 +32,20 @@ import (
 	"github.com/headstart-mesh/headstart/shim/stores"
 )
 
-// The store's own keys, and its buckets. Functions only read ReadOnly, and Hidden is not listed.
+// The store's own keys.
 const (
-	KeyID, Secret            = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI-a-secret"
-	Bucket, ReadOnly, Hidden = "data", "archive", "operator"
+	KeyID  = "AKIAIOSFODNN7EXAMPLE"
+	Secret = "wJalrXUtnFEMI-a-secret"
+)
 
+// The store's buckets.
+const (
+	Bucket   = "data"
+	ReadOnly = "archive"  // which functions only read
+	Hidden   = "operator" // which the operator does not list
+)
+
+const (
 	patience = 30 * time.Second
 	room     = 1 << 30
 )
