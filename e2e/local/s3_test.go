@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"syscall"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/e2e/functions/boto"
@@ -84,5 +85,25 @@ func TestAnInputIsFetchedForS3(t *testing.T) {
 		if way := s.Attributes[string(tracing.InputWay)]; s.Name == tracing.S3 && way != objects.WayRevalidated {
 			t.Errorf("the program's read: %v", s.Attributes)
 		}
+	}
+}
+
+// A program that runs goes on when the daemon is another one: the SDK tries again.
+func TestS3OutlivesTheDaemon(t *testing.T) {
+	python(t)
+	deploy(t, testbed.Function{Name: "outlives", Image: boto.Ref, Node: testbed.Edge,
+		Annotations: map[string]string{"headstart.dev/scale-to-zero": "1h"}, Template: map[string]string{"headstart.dev/s3": testbed.Store}})
+	want := put(t, "outlives/in", 1<<20)
+	if said := sdk(t, "outlives", "outlives/in", ""); said.SHA256 != want {
+		t.Fatalf("%+v", said)
+	}
+	if err := syscall.Kill(bed.PID("headstart-node-"+testbed.Edge), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if said := sdk(t, "outlives", "outlives/in", "outlives/out"); said.SHA256 != want {
+		t.Errorf("%+v", said)
+	}
+	if n := len(function(t, "outlives").Instances); n != 1 {
+		t.Errorf("%d instances", n)
 	}
 }

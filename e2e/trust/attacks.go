@@ -155,6 +155,7 @@ var Attacks = []Attack{
 	{Function, Room, "shim/objects/source/ranged", "TestAttackFetchesOfANamespaceLeaveOthersTheLink", ""},
 	{Function, Objects, "shim/s3proxy", "TestAttackATrickedProgramAsksForAnObject", Integration},
 	{Function, Credentials, "shim/s3proxy", "TestAttackASandboxUsesAnothersCredentials", Integration},
+	{Function, Objects, "shim/s3proxy", "TestAttackABodyIsAnother", Integration},
 	{Function, Objects, "shim/s3proxy", "TestAttackAFunctionReachesAnotherBucket", Integration},
 	{Function, Objects, "shim/s3proxy", "TestAttackAFunctionChangesABucket", Integration},
 	{Function, Inputs, "shim/s3proxy", "TestAttackAnotherNamespaceSeesNoRead", Integration},

@@ -32,15 +32,13 @@ func newKey() []byte {
 
 // env is what tells the program's SDK where S3 is and who it is there.
 func (n note) env(region string) map[string]string {
-	env := map[string]string{
+	return map[string]string{
 		"AWS_ENDPOINT_URL_S3":                "http://{address}",
 		"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://{address}" + credentialsPath,
 		"AWS_CONTAINER_AUTHORIZATION_TOKEN":  n.derive("authorization"),
+		"AWS_REGION":                         region,
+		"AWS_DEFAULT_REGION":                 region,
 	}
-	if region != "" {
-		env["AWS_REGION"], env["AWS_DEFAULT_REGION"] = region, region
-	}
-	return env
 }
 
 // derive returns a secret for a purpose, of 40 characters as those of AWS.

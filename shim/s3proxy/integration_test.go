@@ -14,8 +14,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
@@ -375,6 +377,39 @@ func TestAFailedWriteIsNotThere(t *testing.T) {
 	store.Before.Store(nil)
 	if _, got := get(t, c, s3proxytest.Bucket, "out"); string(got) != "first" {
 		t.Errorf("%q is read", got)
+	}
+}
+
+// A body that is not what was signed is nobody's object.
+func TestAttackABodyIsAnother(t *testing.T) {
+	a := attack(t)
+	credentials, err := a.c.Options().Credentials.Retrieve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for hash, want := range map[string]string{strings.Repeat("0", 64): "XAmzContentSHA256Mismatch", "0": "InvalidArgument",
+		"STREAMING-AWS4-HMAC-SHA256-PAYLOAD": "x-amz-decoded-content-length"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s3proxytest.Get(a.env, "AWS_ENDPOINT_URL_S3")+"/data/forged", bytes.NewReader(content(1<<20)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Amz-Content-Sha256", hash)
+		if err := v4.NewSigner().SignHTTP(t.Context(), credentials, r, hash, "s3", "us-east-1", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		transport := &http.Transport{DisableKeepAlives: true}
+		res, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode/100 != 4 || !bytes.Contains(body, []byte(want)) {
+			t.Errorf("%s: %s %s %v", hash, res.Status, body, err)
+		}
+	}
+	if _, err := a.c.HeadObject(t.Context(), &sdk.HeadObjectInput{Bucket: aws.String(s3proxytest.Bucket), Key: aws.String("forged")}); err == nil {
+		t.Error("it is stored")
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	listed "github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
@@ -142,7 +143,7 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 		known = &sandbox{id: sb.ID, namespace: sb.Namespace, note: *n}
 		s.sandboxes[sb.ID] = known
 	}
-	region := "" // a store that the namespace may not use: the program hears of it when it asks
+	region := listed.DefaultRegion // of a store that the namespace may not use: the program hears of that when it asks
 	if store, err := s.config.Store(s.function(known), known.Store); err == nil {
 		region = store.Region()
 	}
