@@ -92,6 +92,9 @@ func (f *foresight) save() error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if len(f.learners) == 0 {
+		return nil
+	}
 	all := map[string]saved{}
 	for function, l := range f.learners {
 		b, err := json.Marshal(l.of)
