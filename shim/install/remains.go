@@ -22,7 +22,8 @@ const (
 // daemonFiles are what the daemon makes. Sockets are there after a kill only.
 var daemonFiles = []string{
 	daemonState + "/instances", daemonState + "/buffer", daemonState + "/buffer-2", daemonState + "/volumes",
-	daemonState + "/endpoints.pb", daemonState + "/endpoints.pb.new", daemonState + "/gateway-keys.json", daemonState + "/s3-learned.json",
+	daemonState + "/endpoints.pb", daemonState + "/endpoints.pb.new", daemonState + "/gateway-keys.json",
+	daemonState + "/s3-learned.json",
 	daemonRun + "/gateway", daemonRun + "/memory", daemonRun + "/node.sock", daemonRun + "/descriptors.sock",
 	daemonRun + "/endpoints.sock",
 }
