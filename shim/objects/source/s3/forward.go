@@ -33,7 +33,7 @@ func (s *Source) Forward(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if object {
-		at.RawPath = at.EscapedPath() + "/" + key
+		at.RawPath = at.EscapedPath() + "/" + escaped(key)
 		if at.Path, err = url.PathUnescape(at.RawPath); err != nil {
 			return nil, fmt.Errorf("store %q: the path cannot be decoded", s.store)
 		}
@@ -41,6 +41,7 @@ func (s *Source) Forward(r *http.Request) (*http.Response, error) {
 	at.RawQuery = r.URL.RawQuery
 	out := r.Clone(r.Context())
 	out.URL, out.Host = at, at.Host
+	out.Header.Del("X-Amz-Security-Token") // the signer sets it if the store's credentials have one
 	credentials, err := s.options.Credentials.Retrieve(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", s.store, err)
@@ -54,6 +55,18 @@ func (s *Source) Forward(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("store %q: %w", s.store, err)
 	}
 	return res, nil
+}
+
+// escaped escapes a key as stores do before they compare signatures: the signer signs the path as it is, and clients
+// escape differently. An escaped slash stays so.
+func escaped(key string) string {
+	segments := strings.Split(key, "/")
+	for i, s := range segments {
+		if plain, err := url.PathUnescape(s); err == nil {
+			segments[i] = strings.ReplaceAll(url.QueryEscape(plain), "+", "%20")
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 // endpoint is the URL of a bucket.
