@@ -2,6 +2,7 @@ package s3proxy
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -75,8 +76,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		e := refusalOf(err)
 		a.result = e.code
-		h.server.config.Log.Debug("a function's request to S3 fails", "instance", h.sandbox.id, "operation", req.Name,
-			"code", e.code, "error", err)
+		level := slog.LevelDebug
+		if (e.code == codeInternal || e.code == codeUnavailable) && !broke && r.Context().Err() == nil {
+			level = slog.LevelWarn // the answer says that the log has more
+		}
+		h.server.config.Log.Log(ctx, level, "a function's request to S3 fails", "instance", h.sandbox.id,
+			"operation", req.Name, "code", e.code, "error", err)
 		span.SetStatus(codes.Error, e.code)
 		if !broke {
 			e.write(w, r)
@@ -111,11 +116,8 @@ func (h *handler) admit(r *http.Request) (req *request, err error) {
 	case err != nil:
 		return req, err
 	}
-	req.query = r.URL.Query()
-	for name := range req.query {
-		if strings.HasPrefix(name, "X-Amz-") {
-			delete(req.query, name) // a signature's
-		}
+	if req.query, err = parameters(r, req.signed.Presigned); err != nil {
+		return req, err
 	}
 	if req.Operation, err = parse(r, req.query); err != nil {
 		return req, err
@@ -140,6 +142,32 @@ func (h *handler) admit(r *http.Request) (req *request, err error) {
 	return req, nil
 }
 
+// notHeaders begin parameters of presigned URLs that S3 does not take for headers, or that are of the signature.
+var notHeaders = []string{"x-amz-checksum-", "x-amz-sdk-", "x-amz-content-sha256"}
+
+// parameters returns a request's query without the parameters of a signature. S3 takes a semicolon as a character like
+// others. Parameters of a presigned URL that stand for headers become headers.
+func parameters(r *http.Request, presigned bool) (url.Values, error) {
+	query, err := url.ParseQuery(strings.ReplaceAll(r.URL.RawQuery, ";", "%3B"))
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "InvalidURI",
+			"the query is not percent-encoded, or has too many parameters")
+	}
+	for name, values := range query {
+		switch header := http.CanonicalHeaderKey(name); {
+		case strings.HasPrefix(name, "X-Amz-"):
+			delete(query, name) // a signature's
+		case presigned && strings.HasPrefix(name, "x-amz-"):
+			delete(query, name)
+			not := slices.ContainsFunc(notHeaders, func(n string) bool { return strings.HasPrefix(name, n) })
+			if !not && r.Header[header] == nil {
+				r.Header[header] = values
+			}
+		}
+	}
+	return query, nil
+}
+
 // answer answers what the node can, and passes on all else.
 func (h *handler) answer(w http.ResponseWriter, r *request) (answer, error) {
 	switch r.Name {
@@ -158,7 +186,9 @@ func (h *handler) answer(w http.ResponseWriter, r *request) (answer, error) {
 	case "CompleteMultipartUpload":
 		return h.complete(w, r)
 	case "CopyObject", "DeleteObject":
-		return h.pass(w, r, func(*http.Response, bool) { h.changed(r, r.Key) })
+		a, err := h.pass(w, r, func(*http.Response, bool) { h.changed(r, r.Key) })
+		h.changed(r, r.Key) // again: S3 begins to answer a copy before it is made
+		return a, err
 	case "DeleteObjects":
 		return h.deleteMany(w, r)
 	}
