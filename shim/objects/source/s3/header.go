@@ -25,6 +25,9 @@ var said = map[string]bool{
 // metadata begins the headers that the object's owner has given it.
 const metadata = "X-Amz-Meta-"
 
+// control tells whether a header's value cannot have a character (RFC 9110, section 5.5).
+func control(c rune) bool { return c < ' ' && c != '\t' || c == '\x7f' }
+
 // Header returns what of an answer's header is of the object; nil if that is too much to be noted, or is no text.
 func Header(answer http.Header) http.Header {
 	of := http.Header{}
@@ -36,7 +39,7 @@ func Header(answer http.Header) http.Header {
 		of[name] = values
 		for _, v := range values {
 			size += len(name) + len(v)
-			if !utf8.ValidString(v) {
+			if !utf8.ValidString(v) || strings.ContainsFunc(v, control) {
 				return nil
 			}
 		}

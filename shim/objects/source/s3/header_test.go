@@ -56,6 +56,9 @@ func TestHeaderHasLimits(t *testing.T) {
 		"not UTF-8":             {http.Header{name: {"\xff"}}, false},
 		"cut off":               {http.Header{name: {"ok", "\xc3"}}, false},
 		"not UTF-8, the answer": {http.Header{name: {"x"}, "Server": {"\xff"}}, true},
+		"a control character":   {http.Header{name: {"a\x00"}}, false},
+		"a line break":          {http.Header{name: {"a\r\nSet-Cookie: b"}}, false},
+		"a tab":                 {http.Header{name: {"a\tb"}}, true},
 		"nothing":               {http.Header{}, true},
 		"none":                  {nil, true},
 	} {
