@@ -24,6 +24,9 @@ type slot struct {
 	held  *object // the newest that has begun: it is under way, or complete; nil: none
 	next  *object // is going to ask the store: inputs that come before it does wait for the answer as well; nil: none
 	asked *object // the last one that was to ask, until its fetch has ended
+
+	under   int // how many are to ask, or have asked and are not fetched yet
+	changes int // how often the node has changed the object since the first of them
 }
 
 // slot returns what the node has of a Key. The caller holds the lock.
@@ -107,6 +110,7 @@ func (c *Cache) question(ctx context.Context, i *Input, ref source.Reference, s 
 	o.late = time.AfterFunc(longest, func() { cancel(context.DeadlineExceeded) })
 	before, lone := s.asked, i.lone
 	s.asked = o
+	s.under++
 	if !lone {
 		s.next = o
 	}
@@ -143,6 +147,7 @@ func (c *Cache) ask(o *object, lone bool) (held *object) {
 	defer c.unlock()
 	o.asked = time.Now()
 	s := c.slot(o.key)
+	o.changes = s.changes
 	if s.next == o {
 		s.next = nil
 	}
@@ -265,7 +270,7 @@ func (c *Cache) begun(o *object, inputs []*Input) bool {
 	o.says(o.about.Fresh, o.about.From)
 	if o.from != nil {
 		s := c.slot(o.key)
-		if before := s.held; !o.stale && (before == nil || !o.asked.Before(before.asked)) {
+		if before := s.held; o.changes == s.changes && (before == nil || !o.asked.Before(before.asked)) {
 			s.held = o
 			c.superseded(before)
 		}
@@ -288,6 +293,9 @@ func (c *Cache) ended(o *object, err error) {
 		return
 	}
 	s := c.slot(o.key)
+	if s.under--; s.under == 0 {
+		s.changes = 0
+	}
 	if s.asked == o {
 		s.asked = nil
 	}

@@ -124,8 +124,8 @@ func (c *Cache) Changed(function, store, bucket, reference string) {
 
 // outdate has later inputs not find what was asked for before now. The caller holds the lock.
 func (s *slot) outdate() {
-	if s.asked != nil && s.asked != s.next {
-		s.asked.stale = true
+	if s.under > 0 {
+		s.changes++
 	}
 }
 

@@ -73,8 +73,13 @@ func (i *Input) Ended() time.Time {
 	return i.ended
 }
 
-// Way is how the input came to its object, which the caller knows to be there.
-func (i *Input) Way() string { return i.way }
+// Way is how the input came to its object, empty as long as it has none.
+func (i *Input) Way() string {
+	if !isClosed(i.ready) {
+		return ""
+	}
+	return i.way
+}
 
 // Received is how many bytes have arrived.
 func (i *Input) Received() int64 {

@@ -79,8 +79,9 @@ type object struct {
 	sums              []byte
 	checked, checking bool
 	looked            time.Time
-	// stale: it was asked for before the node has changed it. Only those who have waited for it get it.
-	stale bool
+	// changes is the slot's when the store was asked. If the node has changed the object since, the answer is only for
+	// those who have waited for it.
+	changes int
 	// damaged: its content is not what it was. Nobody finds it any more.
 	damaged bool
 	// pinned: the operator has it stay, and the order has a pin for that.

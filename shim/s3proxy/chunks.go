@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/headstart-mesh/headstart/shim/s3proxy/sigv4"
 )
 
 const (
@@ -98,8 +100,13 @@ func (c *chunks) Read(b []byte) (int, error) {
 			if _, err := c.from.Read(make([]byte, 1)); err != io.EOF {
 				return 0, err
 			}
+			checksum := c.from.Trailer().Get(c.trailer)
+			if len(checksum) != trailers[c.trailer] { // the length was announced
+				return 0, &sigv4.Error{Code: "InvalidRequest", Status: http.StatusBadRequest,
+					Message: "the trailer " + strings.ToLower(c.trailer) + " is not a checksum of its kind"}
+			}
 			c.ended = true
-			c.text = c.end(c.from.Trailer().Get(c.trailer))
+			c.text = c.end(checksum)
 		default:
 			return 0, io.EOF
 		}

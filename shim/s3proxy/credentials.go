@@ -55,11 +55,11 @@ func (n note) secret(id string, now time.Time) (secret, token string, known, exp
 	if !ok || len(text) != len("1234567890") {
 		return "", "", false, false
 	}
-	seconds, err := strconv.ParseInt(text, 10, 64)
+	seconds, err := strconv.ParseUint(text, 10, 63) // takes no sign
 	if err != nil {
 		return "", "", false, false
 	}
-	end := time.Unix(seconds, 0)
+	end := time.Unix(int64(seconds), 0)
 	return n.derive("secret " + id), n.derive("token " + id), true, !now.Before(end)
 }
 

@@ -113,21 +113,33 @@ func (f *foresight) save() error {
 	return nil
 }
 
-// learner returns a function's, a new one if there is none; the caller holds mu.
+// learner returns a function's, a new one if there is none; nil: there is no room for it. The caller holds mu.
 func (f *foresight) learner(function string) *learner {
 	l := f.learners[function]
 	if l == nil {
-		if len(f.learners) >= learnersMost {
-			oldest := slices.MinFunc(slices.Collect(maps.Keys(f.learners)), func(a, b string) int {
-				return f.learners[a].used.Compare(f.learners[b].used)
-			})
-			delete(f.learners, oldest)
+		if len(f.learners) >= learnersMost && !f.forgetOne() {
+			return nil
 		}
 		l = &learner{of: learn.New(), groups: map[string]*learn.Group{}}
 		f.learners[function] = l
 	}
 	l.used = time.Now()
 	return l
+}
+
+// forgetOne forgets the function that was used least recently, of those without requests: others still learn. It is false
+// if there is none. The caller holds mu.
+func (f *foresight) forgetOne() bool {
+	idle := slices.DeleteFunc(slices.Collect(maps.Keys(f.learners)), func(function string) bool {
+		return len(f.learners[function].groups) > 0
+	})
+	if len(idle) == 0 {
+		return false
+	}
+	delete(f.learners, slices.MinFunc(idle, func(a, b string) int {
+		return f.learners[a].used.Compare(f.learners[b].used)
+	}))
+	return true
 }
 
 // Foresee hears of a request that an instance is going to work on, and has what the function is known to read then fetched
@@ -142,6 +154,9 @@ func (f *foresight) begin(function, instance string, r learn.Request) (end func(
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.learner(function)
+	if l == nil {
+		return func(bool) {}
+	}
 	g := l.groups[instance]
 	if g == nil {
 		g = &learn.Group{Cold: cold}

@@ -88,7 +88,9 @@ func (h *handler) relay(w http.ResponseWriter, r *request, out *http.Request, do
 		if e, is := errors.AsType[*sigv4.Error](err); is { // the body was not what was signed
 			return answer{}, e
 		}
-		return answer{}, refuse(http.StatusServiceUnavailable, "ServiceUnavailable", "the store cannot be reached: "+reason(err))
+		// The cause is for the log: it can name addresses of the operator's, and paths of the node.
+		return answer{}, fmt.Errorf("%w: %s", refuse(http.StatusServiceUnavailable, codeUnavailable,
+			"the store cannot be reached; the node's log says why"), reason(err))
 	}
 	defer res.Body.Close()
 	ok := res.StatusCode < http.StatusMultipleChoices
@@ -168,6 +170,9 @@ func (h *handler) listBuckets(w http.ResponseWriter, r *request) error {
 	}{}
 	list.Owner.ID = h.sandbox.namespace
 	for _, b := range r.store.Buckets() {
+		if !strings.HasPrefix(b, r.query.Get("prefix")) {
+			continue
+		}
 		list.Buckets = append(list.Buckets, bucket{b, time.Unix(0, 0).UTC().Format(time.RFC3339)}) // when is not known
 	}
 	body, err := xml.Marshal(list)
@@ -187,14 +192,22 @@ func (h *handler) deleteMany(w http.ResponseWriter, r *request) (answer, error) 
 		return answer{}, err
 	}
 	var list struct {
-		Object []struct{ Key string }
+		Object []struct{ Key, VersionId []string } // each of which the store may take
 	}
 	if err := xml.Unmarshal(body, &list); err != nil {
 		return answer{}, refuse(http.StatusBadRequest, "MalformedXML", "the request's body is no list of objects to delete")
 	}
+	for _, o := range list.Object {
+		if slices.ContainsFunc(o.Key, leaves) || slices.ContainsFunc(o.VersionId, dotted) {
+			return answer{}, refuse(http.StatusBadRequest, "InvalidArgument",
+				"a key leads out of the bucket by the segment \"..\", or a version is none of the store's ids")
+		}
+	}
 	return h.passBytes(w, r, body, func(*http.Response, bool) {
 		for _, o := range list.Object {
-			h.changed(r, o.Key)
+			for _, key := range o.Key {
+				h.changed(r, key)
+			}
 		}
 	})
 }

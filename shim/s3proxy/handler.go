@@ -2,6 +2,7 @@ package s3proxy
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -75,8 +76,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		e := refusalOf(err)
 		a.result = e.code
-		h.server.config.Log.Debug("a function's request to S3 fails", "instance", h.sandbox.id, "operation", req.Name,
-			"code", e.code, "error", err)
+		level := slog.LevelDebug
+		if (e.code == codeInternal || e.code == codeUnavailable) && !broke && r.Context().Err() == nil {
+			level = slog.LevelWarn // the answer says that the log has more
+		}
+		h.server.config.Log.Log(ctx, level, "a function's request to S3 fails", "instance", h.sandbox.id,
+			"operation", req.Name, "code", e.code, "error", err)
 		span.SetStatus(codes.Error, e.code)
 		if !broke {
 			e.write(w, r)
@@ -111,7 +116,9 @@ func (h *handler) admit(r *http.Request) (req *request, err error) {
 	case err != nil:
 		return req, err
 	}
-	req.query = unpresigned(r)
+	if req.query, err = parameters(r, req.signed.Presigned); err != nil {
+		return req, err
+	}
 	if req.Operation, err = parse(r, req.query); err != nil {
 		return req, err
 	}
@@ -139,23 +146,30 @@ func (h *handler) admit(r *http.Request) (req *request, err error) {
 var signatures = []string{"X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders",
 	"X-Amz-Signature", "X-Amz-Security-Token", "X-Amz-Content-Sha256"}
 
-// unpresigned is a request's query without a signature. Headers that a presigned URL has among its parameters, as some SDKs
-// write them, become headers again, which mean the same.
-func unpresigned(r *http.Request) url.Values {
-	query := r.URL.Query()
+// notHeaders begin parameters of presigned URLs that S3 does not take for headers, or that are of the signature.
+var notHeaders = []string{"x-amz-checksum-", "x-amz-sdk-", "x-amz-content-sha256"}
+
+// parameters returns a request's query without the parameters of a signature. S3 takes a semicolon as a character like
+// others. Parameters of a presigned URL that stand for headers become headers.
+func parameters(r *http.Request, presigned bool) (url.Values, error) {
+	query, err := url.ParseQuery(strings.ReplaceAll(r.URL.RawQuery, ";", "%3B"))
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "InvalidURI",
+			"the query is not percent-encoded, or has too many parameters")
+	}
 	for name, values := range query {
-		switch {
+		switch lower := strings.ToLower(name); {
 		case slices.Contains(signatures, name):
 			delete(query, name)
-		case strings.HasPrefix(strings.ToLower(name), "x-amz-"):
+		case presigned && strings.HasPrefix(lower, "x-amz-"):
 			delete(query, name)
-			// Whoever opens the URL asks for no checksums, and the body need not be that of the signer's.
-			if name := http.CanonicalHeaderKey(name); !strings.HasPrefix(name, "X-Amz-Checksum-") && name != "X-Amz-Sdk-Checksum-Algorithm" {
-				r.Header[name] = values
+			not := slices.ContainsFunc(notHeaders, func(n string) bool { return strings.HasPrefix(lower, n) })
+			if header := http.CanonicalHeaderKey(name); !not && r.Header[header] == nil {
+				r.Header[header] = values
 			}
 		}
 	}
-	return query
+	return query, nil
 }
 
 // answer answers what the node can, and passes on all else.
@@ -176,7 +190,9 @@ func (h *handler) answer(w http.ResponseWriter, r *request) (answer, error) {
 	case "CompleteMultipartUpload":
 		return h.complete(w, r)
 	case "CopyObject", "DeleteObject":
-		return h.pass(w, r, func(*http.Response, bool) { h.changed(r, r.Key) })
+		a, err := h.pass(w, r, func(*http.Response, bool) { h.changed(r, r.Key) })
+		h.changed(r, r.Key) // again: S3 begins to answer a copy before it is made
+		return a, err
 	case "DeleteObjects":
 		return h.deleteMany(w, r)
 	}

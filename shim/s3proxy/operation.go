@@ -1,8 +1,10 @@
 package s3proxy
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 )
@@ -69,69 +71,108 @@ var privileges = []string{"X-Amz-Grant-Full-Control", "X-Amz-Grant-Read", "X-Amz
 	"X-Amz-Grant-Write-Acp", "X-Amz-Bypass-Governance-Retention", "X-Amz-Object-Lock-Mode",
 	"X-Amz-Object-Lock-Retain-Until-Date", "X-Amz-Object-Lock-Legal-Hold"}
 
+// listBuckets is the only operation without a bucket.
+var listBuckets = operation{name: "ListBuckets", method: http.MethodGet, may: []string{"prefix", "max-buckets",
+	"continuation-token", "bucket-region"}}
+
 // parse returns what a request asks for, or a *refusal. query is without the parameters of a signature.
 func parse(r *http.Request, query url.Values) (op Operation, _ error) {
-	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	op.Bucket, op.Key = bucket, key
+	plain := strings.TrimPrefix(r.URL.Path, "/")
+	op.Bucket, op.Key, _ = strings.Cut(plain, "/")
+	// The store takes apart what is escaped.
+	escaped, _, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	copied := r.Header["X-Amz-Copy-Source"]
 	switch {
-	case bucket == "" && r.Method == http.MethodGet:
-		op.Name = "ListBuckets"
+	case plain == "" && r.Method == listBuckets.method && len(copied) == 0 && listBuckets.takes(query):
+		op.Name = listBuckets.name
 		return op, nil
-	case bucket == "":
+	case op.Bucket == "":
 		return op, notImplemented(r)
+	case escaped != op.Bucket:
+		return op, refuse(http.StatusBadRequest, "InvalidURI", "the path is not /<bucket>/<key> with a plain bucket")
+	case leaves(op.Key):
+		return op, refuse(http.StatusBadRequest, "InvalidURI", "the key leads out of the bucket by the segment \"..\"")
 	}
-	copied := r.Header.Get("X-Amz-Copy-Source")
 	i := slices.IndexFunc(operations, func(o operation) bool {
-		return o.method == r.Method && o.object == (key != "") && o.copies == (copied != "") && o.takes(query)
+		return o.method == r.Method && o.object == (op.Key != "") && o.copies == (len(copied) > 0) && o.takes(query)
 	})
 	if i < 0 {
 		return op, notImplemented(r)
 	}
 	op.Name, op.Writes = operations[i].name, operations[i].writes
-	if copied != "" {
-		from, ok := copiedFrom(copied)
-		if !ok {
-			return op, refuse(http.StatusBadRequest, "InvalidArgument", "the header x-amz-copy-source is not <bucket>/<key>")
+	for _, name := range []string{"uploadId", "versionId"} {
+		if dotted(query.Get(name)) {
+			return op, refuse(http.StatusBadRequest, "InvalidArgument", "the parameter "+name+" is no id of the store's")
+		}
+	}
+	if len(copied) > 0 {
+		from, ok := copiedFrom(copied[0])
+		if !ok || len(copied) > 1 {
+			return op, refuse(http.StatusBadRequest, "InvalidArgument",
+				"the header x-amz-copy-source is not <bucket>/<key>, once")
 		}
 		op.From = from
 	}
 	for _, name := range privileges {
-		if r.Header.Get(name) != "" {
+		if strings.Join(r.Header[name], "") != "" {
 			return op, refuse(http.StatusForbidden, "AccessDenied", "the header "+strings.ToLower(name)+
 				" is for the bucket's owner; functions cannot use it")
 		}
 	}
-	if acl := r.Header.Get("X-Amz-Acl"); acl != "" && acl != "private" && acl != "bucket-owner-full-control" {
-		return op, refuse(http.StatusForbidden, "AccessDenied",
-			"the header x-amz-acl would give others access; functions can use private and bucket-owner-full-control only")
+	for _, acl := range r.Header["X-Amz-Acl"] {
+		if acl != "" && acl != "private" && acl != "bucket-owner-full-control" {
+			return op, refuse(http.StatusForbidden, "AccessDenied", "the header x-amz-acl would give others access; "+
+				"functions can use private and bucket-owner-full-control only")
+		}
 	}
 	return op, nil
 }
 
-// takes tells whether the operation is what a query asks for.
+// takes tells whether the operation is what a query asks for. No operation has a parameter twice: the store may take
+// another value than the node.
 func (o operation) takes(query url.Values) bool {
 	for _, need := range o.needs {
 		if !query.Has(need) {
 			return false
 		}
 	}
-	for name := range query {
-		if !slices.Contains(o.needs, name) && !slices.Contains(o.may, name) && !slices.Contains(common, name) {
+	for name, values := range query {
+		known := slices.Contains(o.needs, name) || slices.Contains(o.may, name) || slices.Contains(common, name)
+		if !known || len(values) > 1 {
 			return false
 		}
 	}
 	return true
 }
 
+// leaves tells whether a key would be in another bucket if the store, or something before it, takes it for a path: stores
+// on file systems do so.
+func leaves(key string) bool {
+	clean := path.Clean("./" + key)
+	return clean == ".." || strings.HasPrefix(clean, "../")
+}
+
+// dotted tells whether the id of an upload or a version would lead elsewhere as a path. Ids are the store's, and none is
+// of this kind.
+func dotted(id string) bool {
+	return slices.ContainsFunc(strings.Split(id, "/"), func(s string) bool { return s == "." || s == ".." })
+}
+
 // copiedFrom is the bucket in a value of x-amz-copy-source. An access point's ARN is none.
 func copiedFrom(value string) (bucket string, ok bool) {
-	path, _, _ := strings.Cut(strings.TrimPrefix(value, "/"), "?")
-	plain, err := url.PathUnescape(path)
-	if err != nil {
+	escaped, parameters, _ := strings.Cut(strings.TrimPrefix(value, "/"), "?")
+	plain, err := url.PathUnescape(escaped)
+	versions, err2 := url.ParseQuery(parameters)
+	if cmp.Or(err, err2) != nil {
 		return "", false
 	}
+	for _, ids := range versions {
+		if slices.ContainsFunc(ids, dotted) {
+			return "", false
+		}
+	}
 	bucket, key, ok := strings.Cut(plain, "/")
-	return bucket, ok && bucket != "" && key != "" && !strings.Contains(bucket, ":")
+	return bucket, ok && bucket != "" && key != "" && !strings.Contains(bucket, ":") && !leaves(key)
 }
 
 func notImplemented(r *http.Request) error {

@@ -40,7 +40,7 @@ const (
 // elsewhere are headers of reads that the store has to answer: keys for objects that the node must not see, and conditions
 // that are rare.
 var elsewhere = []string{"X-Amz-Server-Side-Encryption-Customer-Algorithm", "X-Amz-Expected-Bucket-Owner",
-	"If-Modified-Since", "If-Unmodified-Since", "X-Amz-Object-Attributes"}
+	"If-Modified-Since", "If-Unmodified-Since", "If-Range", "X-Amz-Object-Attributes"}
 
 // plain tells whether a read is of an object as it is, which the node can answer.
 func (r *request) plain() bool {
@@ -116,7 +116,7 @@ func (s *Server) leave(input *objects.Input, sent bool) {
 func begins(r byterange.Range) bool {
 	start, known := r.Start()
 	_, last, closed := r.Closed()
-	return known && start == 0 && (!closed || last+1 >= wholeFrom)
+	return known && start == 0 && (!closed || last >= wholeFrom-1)
 }
 
 // holds tells whether the node has the object of a request, or is getting it.

@@ -10,6 +10,9 @@ import (
 	"github.com/headstart-mesh/headstart/shim/s3proxy/sigv4"
 )
 
+// Codes of what is not the program's fault.
+const codeInternal, codeUnavailable = "InternalError", "ServiceUnavailable"
+
 // refusal is an error in the words of S3.
 type refusal struct {
 	status        int
@@ -33,9 +36,9 @@ func refusalOf(err error) *refusal {
 	case http.StatusForbidden:
 		return &refusal{p.Status, "AccessDenied", p.Detail}
 	case http.StatusInternalServerError:
-		return &refusal{http.StatusBadGateway, "InternalError", "the node cannot ask the store; its log says why"}
+		return &refusal{http.StatusBadGateway, codeInternal, "the node cannot ask the store; its log says why"}
 	}
-	return &refusal{http.StatusServiceUnavailable, "ServiceUnavailable", p.Detail} // SDKs try again
+	return &refusal{http.StatusServiceUnavailable, codeUnavailable, p.Detail} // SDKs try again
 }
 
 // write answers with it in the form of S3 (API reference, "Error responses").

@@ -168,6 +168,9 @@ func noteOf(sb sandboxes.Sandbox) (*note, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &n)
 	}
+	if err == nil && (n.Store == "" || len(n.Key) != keySize) { // anybody could derive the credentials of an empty key
+		err = errors.New("it has no store or no key")
+	}
 	switch {
 	case err == nil:
 		return &n, nil

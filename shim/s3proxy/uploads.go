@@ -124,11 +124,15 @@ func (h *handler) part(w http.ResponseWriter, r *request) (answer, error) {
 		if ok {
 			tag = res.Header.Get("Etag")
 		}
-		if body.deposit == nil || tag == "" || body.at != r.signed.DecodedLength {
+		var copied *objects.Deposit
+		if tag != "" {
+			copied = body.take(r.signed.DecodedLength)
+		}
+		if copied == nil {
 			body.abort()
 			return
 		}
-		if p := (part{tag, body.at, body.take()}); !h.server.uploads.add(h.upload(r), number, p) {
+		if p := (part{tag, r.signed.DecodedLength, copied}); !h.server.uploads.add(h.upload(r), number, p) {
 			p.content.Abort()
 		}
 	})

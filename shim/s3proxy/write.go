@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"sync"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/objects"
@@ -52,29 +53,44 @@ func (h *handler) passPayload(w http.ResponseWriter, r *request, body *payload, 
 	}
 	out.Header.Set("X-Amz-Content-Sha256", kind)
 	a, err := h.relay(w, r, out, done)
-	a.bytes = body.at
+	a.bytes = body.read()
 	return a, err
 }
 
-// payload is content on its way to the store, of which the node may have a copy.
+// payload is content on its way to the store, of which the node may have a copy. A store can answer before it has all of
+// it. Then its connection still reads while the answer is passed on.
 type payload struct {
 	*sigv4.Payload
+
+	mu      sync.Mutex
 	deposit *objects.Deposit // nil: the node takes no copy
 	at      int64
 }
 
 func (p *payload) Read(b []byte) (int, error) {
 	n, err := p.Payload.Read(b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if n > 0 && p.deposit != nil {
 		if _, failed := p.deposit.WriteAt(b[:n], p.at); failed != nil {
-			p.abort() // the store has it nonetheless
+			p.deposit.Abort() // the store has it nonetheless
+			p.deposit = nil
 		}
 	}
 	p.at += int64(n)
 	return n, err
 }
 
+// read is how many bytes have been read.
+func (p *payload) read() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at
+}
+
 func (p *payload) abort() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.deposit != nil {
 		p.deposit.Abort()
 		p.deposit = nil
@@ -83,14 +99,20 @@ func (p *payload) abort() {
 
 // commit has the node hold what the store has as version tag. It is false if the node has no copy.
 func (p *payload) commit(tag string, r *request) bool {
-	if p.deposit == nil || tag == "" || p.at != r.signed.DecodedLength {
+	if tag == "" {
 		return false
 	}
-	return p.take().Commit(source.Object{Version: tag, ContentType: r.Header.Get("Content-Type")}) == nil
+	d := p.take(r.signed.DecodedLength)
+	return d != nil && d.Commit(source.Object{Version: tag, ContentType: r.Header.Get("Content-Type")}) == nil
 }
 
-// take takes the copy over: who has it ends it.
-func (p *payload) take() *objects.Deposit {
+// take takes the copy over, if it has all of the size: who has it ends it. nil: there is none.
+func (p *payload) take(size int64) *objects.Deposit {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at != size {
+		return nil
+	}
 	d := p.deposit
 	p.deposit = nil
 	return d

@@ -40,6 +40,7 @@ func (s *Source) Forward(r *http.Request) (*http.Response, error) {
 	at.RawQuery = r.URL.RawQuery
 	out := r.Clone(r.Context())
 	out.URL, out.Host = at, at.Host
+	out.Header.Del("X-Amz-Security-Token") // the signer sets it if the store's credentials have one
 	credentials, err := s.options.Credentials.Retrieve(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", s.store, err)

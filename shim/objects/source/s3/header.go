@@ -31,6 +31,9 @@ const (
 	Checked = "X-Amz-Checksum-Mode"
 )
 
+// control tells whether a header's value cannot have a character (RFC 9110, section 5.5).
+func control(c rune) bool { return c < ' ' && c != '\t' || c == '\x7f' }
+
 // Header returns what of an answer's header is of the object; nil if that is too much to be noted, or is no text.
 func Header(answer http.Header) http.Header {
 	of := http.Header{}
@@ -42,7 +45,7 @@ func Header(answer http.Header) http.Header {
 		of[name] = values
 		for _, v := range values {
 			size += len(name) + len(v)
-			if !utf8.ValidString(v) {
+			if !utf8.ValidString(v) || strings.ContainsFunc(v, control) {
 				return nil
 			}
 		}
