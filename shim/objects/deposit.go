@@ -13,19 +13,27 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
+// errDeposits has what is stored go to the store alone.
+var errDeposits = errors.New("what is being stored has its part of the buffer already")
+
 // errAborted ends a deposit that does not become an object.
 var errAborted = errors.New("what was to be stored is not")
+
+// depositsPart is which part of the buffer deposits may have until they end: one of so many. They only save a later
+// transfer, and must not take the room of inputs that requests wait for.
+const depositsPart = 4
 
 // Deposit is an object that a function stores: the node has its content before anybody asks for it. One of Commit and
 // Abort ends it.
 type Deposit struct {
 	input  *Input
 	object *object
+	size   int64 // that counts
 	over   chan error
 }
 
 // Deposit makes room for an object that the store is being given. size may be buffer.Unknown. Nobody finds it before
-// Commit.
+// Commit. Those of known sizes have a part of the buffer together, and beyond that it is an error.
 func (c *Cache) Deposit(ctx context.Context, r Request, size int64) (*Deposit, error) {
 	ref, err := source.ParseReference(r.Reference)
 	if err != nil || c.Age <= 0 {
@@ -35,17 +43,22 @@ func (c *Cache) Deposit(ctx context.Context, r Request, size int64) (*Deposit, e
 	if err != nil {
 		return nil, err
 	}
+	d := &Deposit{size: max(size, 0), over: make(chan error, 1)}
+	if !c.depositing(d.size) {
+		return nil, errDeposits
+	}
 	entry, err := c.Buffer.Create(buffer.NewID(), r.Function, size)
 	if err != nil {
+		c.depositing(-d.size)
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.room(r.Function); err != nil {
 		entry.Release()
+		c.deposited -= d.size
 		return nil, err
 	}
-	d := &Deposit{over: make(chan error, 1)}
 	i := c.start(ctx, r, d.follow)
 	i.from, i.way = from, WayStored
 	i.key, i.rule = c.Key(fair.Namespace(r.Function), r.Store, ref.Bucket, r.Reference)
@@ -56,6 +69,21 @@ func (c *Cache) Deposit(ctx context.Context, r Request, size int64) (*Deposit, e
 	d.input, d.object = i, o
 	close(i.ready)
 	return d, nil
+}
+
+// depositing counts bytes of deposits, unless they are too many.
+func (c *Cache) depositing(bytes int64) bool {
+	var most int64
+	for _, t := range c.Buffer.Tiers() {
+		most += t.Limit / depositsPart
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if bytes > most-c.deposited && bytes > 0 {
+		return false
+	}
+	c.deposited += bytes
+	return true
 }
 
 // follow waits for the end of a deposit.
@@ -109,6 +137,7 @@ func (d *Deposit) end(err error) {
 	d.over <- err
 	<-d.input.done
 	d.input.Release()
+	d.object.cache.depositing(-d.size)
 }
 
 // Changed says that the object has been changed or removed in the store: nobody finds what the node has of it.

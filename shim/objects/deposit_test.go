@@ -141,8 +141,8 @@ func TestAnAbortedDepositLeavesNothing(t *testing.T) {
 // A deposit that the buffer cannot take is refused, at once or when it shows, and nothing is left of it.
 func TestADepositThatIsTooLarge(t *testing.T) {
 	n := start(t)
-	if _, err := n.Deposit(t.Context(), request("1"), bufferLimit+1); problem.Of(err).Title != "BufferTooSmall" {
-		t.Errorf("of a known size: %v", err)
+	if _, err := n.Deposit(t.Context(), request("1"), bufferLimit/4+1); err == nil {
+		t.Error("one takes the room of inputs")
 	}
 	d, err := n.Deposit(t.Context(), request("2"), buffer.Unknown)
 	if err != nil {
@@ -158,6 +158,28 @@ func TestADepositThatIsTooLarge(t *testing.T) {
 	d.Abort()
 	if n.buffer.Used() != 0 || n.has("default/f") {
 		t.Errorf("%d bytes are left in the buffer", n.buffer.Used())
+	}
+}
+
+// What is being stored leaves most of the buffer to inputs, and what has ended counts no more.
+func TestDepositsLeaveRoom(t *testing.T) {
+	n := start(t)
+	const each = bufferLimit / 16
+	for range 3 {
+		var all []*objects.Deposit
+		for len(all) < 5 {
+			d, err := n.Deposit(t.Context(), request("deposit-"+buffer.NewID()), each)
+			if err != nil {
+				break
+			}
+			all = append(all, d)
+		}
+		if len(all) != 4 {
+			t.Errorf("%d deposits of a sixteenth of the buffer", len(all))
+		}
+		for _, d := range all {
+			d.Abort()
+		}
 	}
 }
 

@@ -115,6 +115,8 @@ type Cache struct {
 	count  map[string]int // how many of them a function has
 	shares *fair.Share    // and namespaces
 
+	deposited int64 // bytes of deposits that have not ended
+
 	slots  map[Key]*slot
 	orders map[place]*order
 	kept   int          // objects that nobody uses

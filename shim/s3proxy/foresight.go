@@ -27,6 +27,8 @@ const (
 	// foreseenMost is how many predicted objects are fetched at a time, of all functions. Of a store's connections (80) and
 	// of a link that its inputs fill with 8 that is a small part, and what is not predicted right costs no more.
 	foreseenMost = 4
+	// saveEvery is how often what was learned is saved: of a killed daemon that much is lost.
+	saveEvery = time.Minute
 	// foreseenTimes and foreseenSpare bound the size of a predicted object, by the mean size of those that its template has
 	// named before, in bytes.
 	foreseenTimes, foreseenSpare = 4, 1 << 20

@@ -369,7 +369,7 @@ func TestSaving(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Server.Close()
-	if !strings.Contains(n.log(), "what was learned of functions is lost") {
+	if !strings.Contains(n.log(), "what was learned of functions is not saved") {
 		t.Errorf("the log is %s", n.log())
 	}
 	nowhere := start(t, nil)

@@ -18,6 +18,11 @@ import (
 // bodyMost bounds the body of a request that is not an object, in bytes: 10,000 parts of an upload, or 1000 keys to delete.
 const bodyMost = 4 << 20
 
+// expectAbove is from how many bytes on a body waits until the store says that it takes it: a store that refuses closes
+// its connection, and with more bytes on their way than a connection's buffers have its answer can be lost. Below that
+// the way to the store and back is saved.
+const expectAbove = 64 << 10
+
 // ended is told how the store has answered, nil if it has not: then nobody knows what it has done.
 type ended func(answer *http.Response, ok bool)
 
@@ -41,8 +46,11 @@ func (r *request) out(body io.Reader, length int64) (*http.Request, error) {
 	for _, name := range hops {
 		out.Header.Del(name)
 	}
-	if length == 0 {
+	switch {
+	case length == 0:
 		out.Body = http.NoBody
+	case length > expectAbove:
+		out.Header.Set("Expect", "100-continue")
 	}
 	if out.Header.Get("X-Amz-Content-Sha256") == "" { // it was signed in its query
 		out.Header.Set("X-Amz-Content-Sha256", unsigned)

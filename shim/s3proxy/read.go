@@ -73,7 +73,7 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 	defer func() { h.server.leave(input, sent) }()
 	about, err := h.describe(r, input, head)
 	first, length := int64(0), about.Size
-	if err == nil && part && about.Size > 0 {
+	if err == nil && part && about.Size >= 0 {
 		first, length, err = asked.Of(about.Size)
 	}
 	if err != nil || about.Size < 0 || !r.matches(about) {
@@ -89,7 +89,7 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 	}
 	w.Header().Set("Content-Length", strconv.FormatInt(length, 10))
 	status := http.StatusOK
-	if part && about.Size > 0 {
+	if part {
 		status = http.StatusPartialContent
 		w.Header().Set("Content-Range", byterange.ContentRange(first, length, about.Size))
 	}

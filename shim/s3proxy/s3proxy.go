@@ -4,6 +4,7 @@
 package s3proxy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,6 +103,9 @@ func New(c Config) *Server {
 	s := &Server{config: c, rooms: fair.NewPlaces(roomsLarge), sandboxes: map[string]*sandbox{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.foresight = newForesight(s, c.Learned)
+	if c.Learned != "" {
+		s.background.Go(s.saveLearned)
+	}
 	return s
 }
 
@@ -109,10 +113,22 @@ func New(c Config) *Server {
 func (s *Server) Close() {
 	s.cancel()
 	s.background.Wait()
-	if err := s.foresight.save(); err != nil {
-		s.config.Log.Warn("what was learned of functions is lost", "error", err)
-	}
 	s.uploads.forgetAll(func(uploadKey, *upload) bool { return true })
+}
+
+// saveLearned notes what is learned now and then, as a daemon can be killed, and at the end.
+func (s *Server) saveLearned() {
+	ticker := time.NewTicker(saveEvery)
+	defer ticker.Stop()
+	for s.ctx.Err() == nil {
+		select {
+		case <-ticker.C:
+		case <-s.ctx.Done():
+		}
+		if err := s.foresight.save(); err != nil {
+			s.config.Log.Warn("what was learned of functions is not saved", "error", err)
+		}
+	}
 }
 
 // sandbox is one that has an endpoint.
@@ -144,7 +160,7 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 		s.sandboxes[sb.ID] = known
 	}
 	region := listed.DefaultRegion // of a store that the namespace may not use: the program hears of that when it asks
-	if store, err := s.config.Store(s.function(known), known.Store); err == nil {
+	if store, err := s.config.Store(cmp.Or(sb.Function, known.own()), known.Store); err == nil {
 		region = store.Region()
 	}
 	return sandboxes.Need{Endpoints: []*nodeapi.Endpoint{{Name: name, Env: known.env(region)}}}, nil
@@ -267,5 +283,8 @@ func (s *Server) function(sb *sandbox) string {
 	if f := s.config.Function(sb.id); f != "" {
 		return f
 	}
-	return sb.namespace + "/" + sb.id
+	return sb.own()
 }
+
+// own is a name that stands for a function's, of a sandbox that is none's.
+func (sb *sandbox) own() string { return sb.namespace + "/" + sb.id }

@@ -70,6 +70,9 @@ const (
 	// Idle is how long an unused connection is kept for the next object: the activations
 	// of one workflow, not those of another hour.
 	Idle = 90 * time.Second
+	// Continue is how long a body that may be refused waits for a store that does not say that it takes it: that of Go's
+	// own transport.
+	Continue = time.Second
 	// MaxHeader bounds an HTTP answer's header, in bytes: the client reads it into memory. S3
 	// allows 2 KB of user metadata.
 	MaxHeader = 64 << 10
@@ -102,6 +105,7 @@ func Transport(allowed address.Rule) *http.Transport {
 			return Dialer(rule).DialContext(ctx, network, to)
 		},
 		TLSHandshakeTimeout:    Stall,
+		ExpectContinueTimeout:  Continue,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		MaxIdleConnsPerHost:    Slots,
 		IdleConnTimeout:        Idle,
