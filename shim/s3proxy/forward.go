@@ -23,6 +23,9 @@ const bodyMost = 4 << 20
 // the way to the store and back is saved.
 const expectAbove = 64 << 10
 
+// errorMost is how much of a refusal is looked at, in bytes: S3 says a few hundred.
+const errorMost = 64 << 10
+
 // ended is told how the store has answered, nil if it has not: then nobody knows what it has done.
 type ended func(answer *http.Response, ok bool)
 
@@ -103,6 +106,10 @@ func (h *handler) relay(w http.ResponseWriter, r *request, out *http.Request, do
 	defer res.Body.Close()
 	ok := res.StatusCode < http.StatusMultipleChoices
 	done(res, ok)
+	if refusesNode(res) {
+		return answer{}, refuse(http.StatusForbidden, "AccessDenied", fmt.Sprintf(
+			"the store refuses the credentials that the node has for %q; ask the operator", h.sandbox.Store))
+	}
 	header(w, res.Header)
 	w.WriteHeader(res.StatusCode)
 	room, leave := h.server.room(r.function)
@@ -119,6 +126,25 @@ func (h *handler) relay(w http.ResponseWriter, r *request, out *http.Request, do
 		return a, midway{err}
 	}
 	return a, nil
+}
+
+// nodeCodes say what is wrong with a request's credentials: those are the operator's, as the node has verified the
+// program's own.
+var nodeCodes = []string{"SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken", "XAdminUserNotFound"}
+
+// refusesNode tells whether the store does not take the node's own credentials. The answer can be read as before.
+func refusesNode(res *http.Response) bool {
+	if res.StatusCode != http.StatusForbidden && res.StatusCode != http.StatusBadRequest && res.StatusCode != http.StatusNotFound {
+		return false
+	}
+	var start bytes.Buffer
+	var said struct{ Code string }
+	err := xml.NewDecoder(io.TeeReader(io.LimitReader(res.Body, errorMost), &start)).Decode(&said)
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(&start, res.Body), res.Body}
+	return err == nil && slices.Contains(nodeCodes, said.Code)
 }
 
 // reason is an error's cause without the URL, which has a signature if the client's had one.

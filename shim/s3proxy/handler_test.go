@@ -3,6 +3,7 @@ package s3proxy
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -328,6 +329,30 @@ func TestSmallBodies(t *testing.T) {
 }
 
 // Requests are counted by the ways of their objects, or by what became of them.
+// Of the operator's credentials programs hear whose they are, and nothing else. All other answers are the store's.
+func TestTheStoreRefusesTheNode(t *testing.T) {
+	for code, want := range map[string]string{
+		"SignatureDoesNotMatch": "the node has for", "InvalidAccessKeyId": "the node has for", "ExpiredToken": "the node has for",
+		"AccessDenied": "<Code>AccessDenied</Code><Message>of the store</Message>", "": "of the store",
+	} {
+		n := start(t, nil)
+		n.store.before = func(*http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			w.WriteHeader(http.StatusForbidden)
+			said := "of the store"
+			if code != "" {
+				said = "<Error><Code>" + code + "</Code><Message>of the store</Message></Error>"
+			}
+			_, err := w.WriteString(said)
+			return w.Result(), err
+		}
+		res, body := n.ask(n.box("a"), "GET", "/data?list-type=2", "", nil)
+		if res.StatusCode != http.StatusForbidden || !strings.Contains(body, want) {
+			t.Errorf("%q: %d %s", code, res.StatusCode, body)
+		}
+	}
+}
+
 func TestRequestsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, nil)
