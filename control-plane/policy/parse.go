@@ -50,7 +50,6 @@ func parse(given map[string]string, st stores.Stores, on Objects) (Policy, error
 	errs = append(errs, p.checkStore(st)...)
 	errs = append(errs, p.checkVolumes(given[KeyVolumes], st)...)
 	errs = append(errs, p.checkS3(st)...)
-	errs = append(errs, p.checkReadBy()...)
 	errs = append(errs, p.checkPath(given)...)
 	if err := p.checkTrigger(given, st); err != nil {
 		errs = append(errs, err)

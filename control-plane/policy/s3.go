@@ -5,15 +5,6 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
-// checkReadBy looks for the input that is to be read by S3.
-func (p *Policy) checkReadBy() field.Errors {
-	if !p.ReadByS3 || len(p.inputs().Names()) > 0 {
-		return nil
-	}
-	return field.Errors{{Field: KeyReadBy, Value: ReadByS3, Problem: "needs an input of a store",
-		Fix: "add " + KeyInput + ", or remove it: programs read by S3 without it, too"}}
-}
-
 // checkS3 holds the store whose S3 API is asked for against the operator's allow-list.
 func (p *Policy) checkS3(st stores.Stores) field.Errors {
 	if p.S3 == "" {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"net"
+	"os"
 	"slices"
 
 	"github.com/containerd/log"
@@ -33,8 +34,12 @@ func (s *Service) listen(ctx context.Context, id string, of spec.Facts, d *nodea
 	if err := of.CheckEndpoints(d.GetEndpoints()); err != nil {
 		return nil, &lapse{descriptionInvalid, err}
 	}
+	shared := onHostNetwork(of.Network)
 	d.Endpoints = slices.DeleteFunc(d.Endpoints, func(e *nodeapi.Endpoint) bool {
 		why := of.Left[e.GetName()]
+		if why == "" && shared {
+			why = spec.HostNetwork
+		}
 		if why != "" {
 			s.tellLeft(endpoints.Offer{Sandbox: of.SandboxID(id), Name: e.GetName(), Left: why})
 		}
@@ -49,6 +54,18 @@ func (s *Service) listen(ctx context.Context, id string, of spec.Facts, d *nodea
 		addresses[e.GetName()] = at
 	}
 	return addresses, nil
+}
+
+// onHostNetwork tells whether a network namespace is the shim's own, which is the node's: containerd gives containers of
+// pods with hostNetwork a path, too, that of the pod's first process. A path that leads nowhere cannot be listened in
+// either.
+func onHostNetwork(path string) bool {
+	own, err := os.Stat("/proc/self/ns/net")
+	if err != nil {
+		return true // then nobody knows
+	}
+	its, err := os.Stat(path)
+	return err == nil && os.SameFile(own, its)
 }
 
 // endpoint returns the address of a sandbox's endpoint, which the containers of a pod share.

@@ -43,6 +43,12 @@ func s3Config(t *testing.T, change func(spec map[string]any), env ...string) str
 }
 
 func onHostNetwork(spec map[string]any) { delete(spec, "linux") }
+
+// onHostNetworkByPath is how containerd says it.
+func onHostNetworkByPath(spec map[string]any) {
+	spec["linux"] = map[string]any{"namespaces": []any{map[string]string{"type": "network", "path": "/proc/self/ns/net"}}}
+}
+
 func withoutS3(spec map[string]any) {
 	delete(spec["annotations"].(map[string]string), "headstart.dev/s3")
 }
@@ -313,6 +319,8 @@ func TestAContainerIsLeftAlone(t *testing.T) {
 	}{
 		"with credentials of its own": {s3Config(t, nil, "AWS_ACCESS_KEY_ID=x"), []string{"AWS_ACCESS_KEY_ID=x"},
 			endpoints.Offer{Sandbox: "default_fire-x_u-1", Name: "s3", Left: "AWS_ACCESS_KEY_ID"}},
+		"on the node's network, by its path": {s3Config(t, onHostNetworkByPath), nil,
+			endpoints.Offer{Sandbox: "default_fire-x_u-1", Name: "s3", Left: "hostNetwork"}},
 		"on the node's network": {s3Config(t, onHostNetwork), nil,
 			endpoints.Offer{Sandbox: "default_fire-x_u-1", Name: "s3", Left: "hostNetwork"}},
 		"of no pod": {s3Config(t, ofNoPod, "AWS_PROFILE=x"), []string{"AWS_PROFILE=x"},

@@ -60,7 +60,7 @@ For a manifest the message includes path, document and line:
   do not matter, so an object from before the installation stays usable.
 - The API server's message ends with that of the first broken rule, and repeats the value as above.
 - Annotations of a Knative Service's ` + "`spec.template.metadata`" + ` are rejected, except for those of [volumes](volumes.md)
-  and their store: they would belong to a revision, not to the function.
+  with their store, and of [S3](s3.md): they would belong to a revision, not to the function.
 - Annotations of volumes are checked when a pod is made, as those of a job.
 - Annotations of a job belong to a pod: the policy rejects the pods that a Job creates, and the Job's events have the
   message. Pods that bypass the policy do not start, with the same message.

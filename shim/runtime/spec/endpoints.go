@@ -14,8 +14,8 @@ import (
 // S3 is the name of the endpoint by which a program finds a store.
 const S3 = "s3"
 
-// hostNetwork is why a container of the node's own network gets no endpoint: all of the node could connect there.
-const hostNetwork = "hostNetwork"
+// HostNetwork is why a container of the node's own network gets no endpoint: all of the node could connect there.
+const HostNetwork = "hostNetwork"
 
 // address stands for host and port in an endpoint's variables.
 const address = "{address}"
@@ -59,7 +59,7 @@ func left(spec object, network string) (map[string]string, error) {
 		case has >= 0:
 			why[name] = k.own[has]
 		case network == "":
-			why[name] = hostNetwork
+			why[name] = HostNetwork
 		}
 	}
 	return why, nil
