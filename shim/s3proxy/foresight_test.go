@@ -151,7 +151,7 @@ func TestForesightEndsWithTheRequest(t *testing.T) {
 	}
 }
 
-// A request that ends while the store answers about a prediction.
+// A request that ends while the store answers about a prediction, sooner or later: nothing is left of it.
 func TestForesightEndsWithAnAnswer(t *testing.T) {
 	n := start(t, nil)
 	n.learned(testFunction, 20)
@@ -159,11 +159,16 @@ func TestForesightEndsWithAnAnswer(t *testing.T) {
 		key := fmt.Sprintf("frames/%d.jpg", i)
 		n.store.put("data/"+key, make([]byte, frame), nil)
 		end := n.foresee(fmt.Sprint("again-", i), key)
-		if i%2 == 0 {
+		if i%2 == 0 { // another moment each time; nothing waits for it
 			time.Sleep(time.Duration(i) * 10 * time.Microsecond)
 		}
 		n.foresight.read(testFunction, fmt.Sprint("again-", i), testStore, "s3://data/"+key, frame)
 		end(true)
+	}
+	n.foresight.mu.Lock()
+	defer n.foresight.mu.Unlock()
+	if left := len(n.foresight.learners[testFunction].groups); left != 0 {
+		t.Errorf("%d requests are left", left)
 	}
 }
 

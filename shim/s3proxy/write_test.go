@@ -146,7 +146,7 @@ func TestPutOfAnotherPayloadByAConnection(t *testing.T) {
 	}
 }
 
-// slowBody comes as its writer writes, and is read by whoever passes it on.
+// slowBody comes as its writer writes, and is read by what passes it on.
 type slowBody struct {
 	*io.PipeReader
 	closed chan struct{}
