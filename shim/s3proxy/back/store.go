@@ -60,6 +60,14 @@ type Marker struct {
 	tag string // the marker's own
 }
 
+// at is the marker's own key. One of no object is a try.
+func (m Marker) at() string {
+	if m.Key == "" {
+		return Own + "probe/" + m.ID
+	}
+	return markers + m.Key
+}
+
 // answer is the store's to a request.
 type answer struct {
 	status int
@@ -257,7 +265,7 @@ func (b bucket) mark(ctx context.Context, m Marker, instead string) (tag string,
 	if instead == "" {
 		header = http.Header{"Content-Type": {"application/json"}, "If-None-Match": {"*"}}
 	}
-	a, err = b.small(ctx, http.MethodPut, markers+m.Key, nil, header, body)
+	a, err = b.small(ctx, http.MethodPut, m.at(), nil, header, body)
 	if err != nil {
 		return "", a, fmt.Errorf("putting a marker: %w", err)
 	}
@@ -288,7 +296,7 @@ func (b bucket) marked(ctx context.Context, key string) (*Marker, error) {
 
 // unmark removes a marker as it was seen.
 func (b bucket) unmark(ctx context.Context, m Marker) (removed bool, err error) {
-	a, err := b.small(ctx, http.MethodDelete, markers+m.Key, nil, http.Header{"If-Match": {m.tag}}, nil)
+	a, err := b.small(ctx, http.MethodDelete, m.at(), nil, http.Header{"If-Match": {m.tag}}, nil)
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("removing a marker: %w", err)
@@ -334,7 +342,7 @@ func (b bucket) list(ctx context.Context, prefix string) (keys []string, err err
 // probe tells whether the store holds to the conditions on which markers rest.
 func (b bucket) probe(ctx context.Context) error {
 	id := rand.Text()
-	m := Marker{ID: id, Key: Own + id} // as no object that is written behind
+	m := Marker{ID: id}
 	tag, _, err := b.mark(ctx, m, "")
 	if err != nil {
 		return err
