@@ -83,6 +83,7 @@ type write struct {
 	marker Marker // once it is known; its upload is empty before
 	done   chan struct{}
 	doubts int
+	stored bool // the store has the object: all that is left is the marker
 }
 
 // Open opens the journal, and goes on with what is in it.
@@ -92,7 +93,7 @@ func Open(c Config) (*Writer, error) {
 		return nil, err
 	}
 	for _, err := range damaged {
-		c.Log.Error("a write that is not uploaded cannot be read; its marker names the object: see headstart s3 pending", "dir", c.Dir, "error", err)
+		c.Log.Error("the record of a write cannot be read, so that the write is not uploaded; the write's marker in the store names the object", "dir", c.Dir, "error", err)
 	}
 	w := &Writer{config: c, journal: j, places: fair.NewPlaces(uploadsMost), bytes: fair.NewShare(c.Bytes), count: fair.NewShare(c.Writes),
 		writes: map[string]*write{}, own: map[place]*write{}, usable: map[place]bool{}}
@@ -174,7 +175,8 @@ func (w *Writer) bucket(k Key) (bucket, error) {
 // Object is what is written.
 type Object struct {
 	Key
-	// Header is what the store is told of the object.
+	// Header is what the store is told of the object, with names in their canonical form. A checksum in it has been
+	// compared with the content: else the store would never take the object.
 	Header http.Header
 	// Path is a file with the content, which nobody changes any more. The Writer gives it a second name, or copies it.
 	Path string
@@ -185,7 +187,10 @@ type Object struct {
 // not are headers of objects that cannot be written behind: conditions, which the store has to answer, and keys and locks,
 // which the node does not keep.
 var not = []string{"If-Match", "If-None-Match", "X-Amz-Server-Side-Encryption-Customer-", "X-Amz-Object-Lock-",
-	"X-Amz-Checksum-Sha1", "X-Amz-Checksum-Sha256", "X-Amz-Write-Offset-Bytes"}
+	"X-Amz-Write-Offset-Bytes"}
+
+// whole are the checksums that an upload in parts has of the whole object, as a PUT does.
+var whole = []string{checksumHeader + "Crc32", checksumHeader + "Crc32c", checksumHeader + "Crc64nvme"}
 
 // fits tells why an object cannot be written behind.
 func (o *Object) fits() error {
@@ -193,7 +198,8 @@ func (o *Object) fits() error {
 		return fmt.Errorf("%w: the key has no marker", ErrThrough)
 	}
 	for name := range o.Header {
-		if slices.ContainsFunc(not, func(n string) bool { return strings.HasPrefix(name, n) }) {
+		if slices.ContainsFunc(not, func(n string) bool { return strings.HasPrefix(name, n) }) ||
+			strings.HasPrefix(name, checksumHeader) && !slices.Contains(whole, name) {
 			return fmt.Errorf("%w: the object has the header %s", ErrThrough, name)
 		}
 	}
@@ -204,8 +210,8 @@ func (o *Object) fits() error {
 func (o *Object) Tag() string { return tagOf(o.MD5[:]) }
 
 func tagOf(sum []byte) string {
-	whole := md5.Sum(sum)
-	return `"` + hex.EncodeToString(whole[:]) + `-1"`
+	parts := md5.Sum(sum)
+	return `"` + hex.EncodeToString(parts[:]) + `-1"`
 }
 
 // Write returns when the object is durable on this node, and read and listed on every node from then on. With ErrThrough
@@ -367,9 +373,11 @@ func (w *Writer) finish(e *write) {
 			}
 			return // else the next daemon goes on
 		}
+		lost := "a write of an earlier daemon is not uploaded: it was not acknowledged, or was given up"
 		if w.disown(e) {
-			w.config.Log.Error("a write was given up, and is lost", "store", e.Store, "bucket", e.Bucket, "key", e.Key.Key, "write", e.ID)
+			lost = "a write was given up, and is lost"
 		}
+		w.config.Log.Error(lost, "store", e.Store, "bucket", e.Bucket, "key", e.Key.Key, "bytes", e.Size, "write", e.ID)
 		if err := w.retry(e, retryMost, 0, func() error { return w.abandon(e) }); err != nil {
 			return
 		}
@@ -443,8 +451,11 @@ func (w *Writer) upload(e *write) error {
 		}
 		e.marker = *m
 	}
-	if err := w.store(b, e); err != nil {
-		return err
+	if !e.stored {
+		if err := w.store(b, e); err != nil {
+			return err
+		}
+		e.stored = true
 	}
 	w.disown(e) // from here on another node may write it
 	_, err = b.unmark(w.ctx, e.marker)

@@ -1,3 +1,5 @@
+//go:build !race
+
 package back
 
 import (
@@ -7,6 +9,8 @@ import (
 	"strings"
 	"testing"
 )
+
+// It has no goroutines: the race detector would only make it slow.
 
 // This file is a model of the protocol, explored state by state. It has one key, nodes that crash, and requests to the
 // store whose answers are lost: the store applies them later, at any time, or never. Each step that the protocol takes is

@@ -11,6 +11,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
@@ -209,11 +210,17 @@ func (b bucket) part(ctx context.Context, r record, upload string, content *os.F
 
 // complete has the store have the object.
 func (b bucket) complete(ctx context.Context, r record, upload, part string) (tag string, err error) {
-	body := "<CompleteMultipartUpload><Part><ETag>" + strings.Trim(part, `"`) + "</ETag><PartNumber>1</PartNumber></Part></CompleteMultipartUpload>"
 	header := checksums(r)
+	sums := ""
+	for name, values := range header {
+		element := "Checksum" + strings.ToUpper(strings.TrimPrefix(name, checksumHeader))
+		sums += "<" + element + ">" + html.EscapeString(values[0]) + "</" + element + ">"
+	}
 	if len(header) > 0 {
 		header.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
 	}
+	body := "<CompleteMultipartUpload><Part><ETag>" + html.EscapeString(strings.Trim(part, `"`)) + "</ETag><PartNumber>1</PartNumber>" +
+		sums + "</Part></CompleteMultipartUpload>"
 	a, err := b.small(ctx, http.MethodPost, r.Key.Key, url.Values{"uploadId": {upload}}, header, []byte(body))
 	var result struct {
 		XMLName xml.Name `xml:"CompleteMultipartUploadResult"`
