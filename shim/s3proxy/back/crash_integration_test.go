@@ -339,10 +339,10 @@ func (h *history) check(t *testing.T, dir, address string, rounds int, w *worker
 		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			left, err := Pending(t.Context(), source, bucketName, "")
 			if err != nil || time.Now().After(end) {
-				t.Errorf("left: %+v, %v", left, err)
+				t.Errorf("left: %+v, %d records, %v", left, pendingIn(dir+"/journal"), err)
 				return
 			}
-			if len(left) == 0 {
+			if len(left) == 0 && pendingIn(dir+"/journal") == 0 {
 				return
 			}
 		}

@@ -106,25 +106,24 @@ const (
 
 // state is all that counts. It is comparable, so that it is explored once.
 type state struct {
-	content  int8 // the write that the store's content is of; 0: none
-	marker   int8 // the write that the marker is of, from 1; 0: none
-	named    int8 // the upload that the marker names, by which it is known (its ETag)
-	alive    [modelUploads]bool
-	uploads  int8
-	late     [modelLate]request
-	lost     int8 // how many more answers get lost
-	crashes  int8
-	dead     int8 // the node that does not come back, from 1
-	record   [modelOps]int8
-	own      [modelOps]bool // reads on the node get it
-	step     [modelOps]int8
-	upload   [modelOps]int8 // what the write's process knows: the upload, and the marker's tag
-	tag      [modelOps]int8
-	seen     [modelOps]int8 // what a reader has seen
-	result   [modelOps]int8
-	history  [2*modelOps + 2]int8 // calls (i+1) and returns (-i-1), in their order
-	moments  int8
-	repeated [modelOps]bool
+	content int8 // the write that the store's content is of; 0: none
+	marker  int8 // the write that the marker is of, from 1; 0: none
+	named   int8 // the upload that the marker names, by which it is known (its ETag)
+	alive   [modelUploads]bool
+	uploads int8
+	late    [modelLate]request
+	lost    int8 // how many more answers get lost
+	crashes int8
+	dead    int8 // the node that does not come back, from 1
+	record  [modelOps]int8
+	own     [modelOps]bool // reads on the node get it
+	step    [modelOps]int8
+	upload  [modelOps]int8 // what the write's process knows: the upload, and the marker's tag
+	tag     [modelOps]int8
+	seen    [modelOps]int8 // what a reader has seen
+	result  [modelOps]int8
+	history [2*modelOps + 2]int8 // calls (i+1) and returns (-i-1), in their order
+	moments int8
 }
 
 // model is a scenario, and what is left out.

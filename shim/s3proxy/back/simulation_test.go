@@ -87,12 +87,14 @@ func (n *simulated) up(dir string) {
 func (n *simulated) crash() {
 	n.mu.Lock()
 	before, dir := n.writer, n.sim.t.TempDir()
-	close(n.link.cut) // from now on it acknowledges nothing
-	for _, pattern := range []string{"/*" + suffix, "/*"} {
+	close(n.link.cut)                                             // from now on it acknowledges nothing
+	for _, pattern := range []string{"/*", "/*" + suffix, "/*"} { // the daemon may still remove and add
 		names, _ := filepath.Glob(n.dir + pattern)
 		for _, name := range names {
-			if b, err := os.ReadFile(name); err == nil && (strings.HasSuffix(name, suffix) == (pattern != "/*")) {
-				if err := os.WriteFile(dir+"/"+filepath.Base(name), b, 0o600); err != nil {
+			to := dir + "/" + filepath.Base(name)
+			_, there := os.Stat(to)
+			if b, err := os.ReadFile(name); err == nil && there != nil && strings.HasSuffix(name, suffix) == (pattern != "/*") {
+				if err := os.WriteFile(to, b, 0o600); err != nil {
 					n.sim.t.Error(err)
 				}
 			}
