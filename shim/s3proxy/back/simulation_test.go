@@ -239,7 +239,6 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	working.Wait()
 	close(s.calm)
-	s.store.working.Wait()
 	time.Sleep(3 * time.Hour) // all is quiet
 	for _, key := range keys {
 		last := event{key: key, from: time.Since(s.start), to: time.Since(s.start)}
@@ -270,6 +269,7 @@ func simulate(t *testing.T, seed uint64) {
 			t.Errorf("seed %d: node %s has %q left", seed, n.name, left)
 		}
 	}
+	s.store.working.Wait()
 }
 
 // What clients see is linearizable, whatever crashes and gets lost.
