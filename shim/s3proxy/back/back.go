@@ -1,0 +1,520 @@
+// Package back answers writes of intermediate data when they are durable on this node, and uploads them behind.
+//
+// The store is where nodes agree: there is no membership and no leader, and no clock is needed for correctness. A write is
+// acknowledged once its content is durable here and its marker is in the store, of which there is one for each key.
+// Whoever reads, lists or changes the object waits until the marker is gone. It goes when the store has the object.
+//
+// A request whose answer is lost may be applied by the store at any later time. So each request that could do harm then
+// carries what makes it void: markers replace and end nothing but what they name by its entity tag, and the content comes
+// by an upload in parts, which can be completed once and is named by the marker. model_test.go explores the protocol.
+package back
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/headstart-mesh/headstart/shim/fair"
+)
+
+// ErrThrough says that a write cannot be behind: it has to go to the store at once. Nothing has been written.
+var ErrThrough = errors.New("the write has to go through")
+
+const (
+	// uploadsMost is how many uploads of a node are under way at a time.
+	uploadsMost = 8
+	// doubtsMost is how often a completed upload is looked for: some stores answer before they are done.
+	doubtsMost = 5
+	// looksMost is how often a marker is looked for that may come late: an hour, and a store refuses a request that was
+	// signed 15 minutes ago.
+	looksMost = 32
+	// pollFirst and pollMost are how long one waits before looking at a marker again.
+	pollFirst, pollMost = 20 * time.Millisecond, time.Second
+	// retryMost is how long an upload rests at most after a failure, and lookMost an abandoned write between looks.
+	retryMost, lookMost = 30 * time.Second, 5 * time.Minute
+)
+
+// Config is what a Writer is made of.
+type Config struct {
+	// Dir is the journal's directory, which no other process uses. Its disk has Bytes for it.
+	Dir string
+	// Bytes and Writes are how much may be pending. Namespaces share them.
+	Bytes, Writes int64
+	// Node is how markers name this node.
+	Node string
+	// Store finds a store by its name, for a function.
+	Store func(function, store string) (Store, error)
+	// Patience is how long a request waits for a marker.
+	Patience time.Duration
+	Log      *slog.Logger
+}
+
+// Writer writes behind. Its methods may be called at the same time.
+type Writer struct {
+	config  Config
+	journal *journal
+	places  *fair.Places
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu           sync.Mutex
+	bytes, count *fair.Share
+	writes       map[string]*write // by their ids
+	own          map[place]*write  // those that reads on this node get
+	usable       map[place]bool    // buckets that were found to take markers
+}
+
+// write is one that is pending.
+type write struct {
+	record
+	marker Marker // once it is known; its upload is empty before
+	done   chan struct{}
+	doubts int
+	stored bool // the store has the object: all that is left is the marker
+}
+
+// Open opens the journal, and goes on with what is in it.
+func Open(c Config) (*Writer, error) {
+	j, found, damaged, err := openJournal(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range damaged {
+		c.Log.Error("the record of a write cannot be read, so that the write is not uploaded; the write's marker in the store names the object", "dir", c.Dir, "error", err)
+	}
+	w := &Writer{config: c, journal: j, places: fair.NewPlaces(uploadsMost), bytes: fair.NewShare(c.Bytes), count: fair.NewShare(c.Writes),
+		writes: map[string]*write{}, own: map[place]*write{}, usable: map[place]bool{}}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	for _, r := range found {
+		e := &write{record: r, done: make(chan struct{})}
+		w.add(e)
+		w.running.Go(func() { w.finish(e) })
+	}
+	return w, nil
+}
+
+// Close ends all work. The next Writer goes on with it.
+func (w *Writer) Close() {
+	w.mu.Lock()
+	w.cancel()
+	w.mu.Unlock()
+	w.running.Wait()
+	w.journal.close()
+}
+
+func (w *Writer) add(e *write) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes.Add(e.Function, e.Size)
+	w.count.Add(e.Function, 1)
+	w.writes[e.ID] = e
+}
+
+// reserve is add, if the namespace may have as much.
+func (w *Writer) reserve(e *write) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.count.Take(e.Function, 1) {
+		return fmt.Errorf("%w: %s", ErrThrough, w.count.Full(e.Function, "writes"))
+	}
+	if !w.bytes.Take(e.Function, e.Size) {
+		w.count.Return(e.Function, 1)
+		return fmt.Errorf("%w: %s", ErrThrough, w.bytes.Full(e.Function, "bytes of writes"))
+	}
+	w.writes[e.ID] = e
+	return nil
+}
+
+// forget ends a write, whose record is not needed any more.
+func (w *Writer) forget(e *write) {
+	w.journal.remove(e.ID)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes.Return(e.Function, e.Size)
+	w.count.Return(e.Function, 1)
+	delete(w.writes, e.ID)
+	close(e.done)
+}
+
+// disown has reads here not get a write any more. It is false if they did not.
+func (w *Writer) disown(e *write) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.own[e.place()] != e {
+		return false
+	}
+	delete(w.own, e.place())
+	return true
+}
+
+// Usage is how much is pending.
+func (w *Writer) Usage() (bytes, writes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bytes.Used(), w.count.Used()
+}
+
+func (w *Writer) bucket(k Key) (bucket, error) {
+	s, err := w.config.Store(k.Function, k.Store)
+	return bucket{s, k.Bucket}, err
+}
+
+// Object is what is written.
+type Object struct {
+	Key
+	// Header is what the store is told of the object, with names in their canonical form. A checksum in it has been
+	// compared with the content: else the store would never take the object.
+	Header http.Header
+	// Path is a file with the content, which nobody changes any more. The Writer gives it a second name, or copies it.
+	Path string
+	Size int64
+	MD5  [md5.Size]byte
+}
+
+// not are headers of objects that cannot be written behind: conditions, which the store has to answer, and keys and locks,
+// which the node does not keep.
+var not = []string{"If-Match", "If-None-Match", "X-Amz-Server-Side-Encryption-Customer-", "X-Amz-Object-Lock-",
+	"X-Amz-Write-Offset-Bytes"}
+
+// whole are the checksums that an upload in parts has of the whole object, as a PUT does.
+var whole = []string{checksumHeader + "Crc32", checksumHeader + "Crc32c", checksumHeader + "Crc64nvme"}
+
+// fits tells why an object cannot be written behind.
+func (o *Object) fits() error {
+	if len(markers)+len(o.Key.Key) > keyMost || strings.HasPrefix(o.Key.Key, Own) || o.Key.Key == "" {
+		return fmt.Errorf("%w: the key has no marker", ErrThrough)
+	}
+	for name := range o.Header {
+		if slices.ContainsFunc(not, func(n string) bool { return strings.HasPrefix(name, n) }) ||
+			strings.HasPrefix(name, checksumHeader) && !slices.Contains(whole, name) {
+			return fmt.Errorf("%w: the object has the header %s", ErrThrough, name)
+		}
+	}
+	return nil
+}
+
+// Tag is the entity tag that the object is going to have: that of an upload of one part.
+func (o *Object) Tag() string { return tagOf(o.MD5[:]) }
+
+func tagOf(sum []byte) string {
+	parts := md5.Sum(sum)
+	return `"` + hex.EncodeToString(parts[:]) + `-1"`
+}
+
+// Write returns when the object is durable on this node, and read and listed on every node from then on. With ErrThrough
+// nothing was written. After another error nobody knows whether it is.
+func (w *Writer) Write(ctx context.Context, o Object) error {
+	if err := o.fits(); err != nil {
+		return err
+	}
+	if !w.enter() {
+		return fmt.Errorf("%w: the node ends", ErrThrough)
+	}
+	defer w.running.Done()
+	b, err := w.bucket(o.Key)
+	if err != nil {
+		return err
+	}
+	if err := w.probe(ctx, b, o.Key); err != nil {
+		return fmt.Errorf("%w: %w", ErrThrough, err)
+	}
+	id := make([]byte, idSize)
+	_, _ = rand.Read(id) // never fails
+	e := &write{done: make(chan struct{}), record: record{ID: hex.EncodeToString(id), Key: o.Key, Header: o.Header, Size: o.Size,
+		MD5: slices.Clone(o.MD5[:]), Since: time.Now().UTC()}}
+	if err := w.reserve(e); err != nil {
+		return err
+	}
+	e.marker = Marker{ID: e.ID, Node: w.config.Node, Tag: o.Tag(), Size: e.Size, Since: e.Since, Key: e.Key.Key}
+	if err := w.prepare(ctx, b, e, o.Path); err != nil {
+		w.forget(e)
+		return err
+	}
+	return w.commit(ctx, b, e)
+}
+
+// enter counts one that Close waits for.
+func (w *Writer) enter() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ctx.Err() != nil {
+		return false
+	}
+	w.running.Add(1)
+	return true
+}
+
+// probe finds out once whether a bucket takes markers.
+func (w *Writer) probe(ctx context.Context, b bucket, k Key) error {
+	at := place{k.Store, k.Bucket, ""}
+	w.mu.Lock()
+	known := w.usable[at]
+	w.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := b.probe(ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.usable[at] = true
+	return nil
+}
+
+// prepare has the content durable, and the store expect it: the two take as long as the longer one.
+func (w *Writer) prepare(ctx context.Context, b bucket, e *write, path string) error {
+	noted := make(chan error, 1)
+	go func() { noted <- w.journal.add(e.record, path) }()
+	upload, a, err := b.create(ctx, e.record)
+	if failed := <-noted; failed != nil {
+		w.config.Log.Warn("the journal of writes fails", "error", failed)
+		return fmt.Errorf("%w: the journal fails", ErrThrough)
+	}
+	if err != nil && a.refused() { // it will say so of the write itself
+		return fmt.Errorf("%w: %w", ErrThrough, err)
+	}
+	e.marker.Upload = upload
+	return err
+}
+
+// commit puts the marker: once, as a second one might come when the first is gone.
+func (w *Writer) commit(ctx context.Context, b bucket, e *write) error {
+	for {
+		// It is put even if the client goes away meanwhile.
+		tag, a, err := b.mark(w.ctx, e.marker, "")
+		switch {
+		case err == nil:
+			e.marker.tag = tag
+			w.begin(e)
+			return nil
+		case a.status == http.StatusPreconditionFailed || a.status == http.StatusConflict:
+			if err := w.Await(ctx, e.Key); err != nil {
+				w.drop(b, e)
+				return err
+			}
+		case a.refused(): // a store that takes no marker
+			w.drop(b, e)
+			return fmt.Errorf("%w: %w", ErrThrough, err)
+		default:
+			return w.settle(b, e, err)
+		}
+	}
+}
+
+// begin has reads here get the write, and uploads it.
+func (w *Writer) begin(e *write) {
+	w.mu.Lock()
+	w.own[e.place()] = e
+	w.mu.Unlock()
+	w.running.Go(func() { w.finish(e) })
+}
+
+// drop ends a write that has no marker, and never will.
+func (w *Writer) drop(b bucket, e *write) {
+	_ = b.abort(w.ctx, e.Key.Key, e.marker.Upload) // else the store keeps an empty upload
+	w.forget(e)
+}
+
+// settle finds out what has become of a marker when its answer is lost. One that is not there may still come: the write is
+// abandoned then.
+func (w *Writer) settle(b bucket, e *write, lost error) error {
+	m, err := b.marked(w.ctx, e.Key.Key)
+	if err == nil && m != nil && m.ID == e.ID {
+		e.marker = *m
+		w.begin(e)
+		return nil
+	}
+	if w.ctx.Err() != nil { // the next daemon finds out
+		return lost
+	}
+	if err := w.abandon(e); err != nil {
+		return errors.Join(lost, err)
+	}
+	w.running.Go(func() { w.finish(e) })
+	return fmt.Errorf("%w: %w", ErrThrough, lost)
+}
+
+// abandon has a write never be uploaded, in whatever daemon.
+func (w *Writer) abandon(e *write) error {
+	if err := w.journal.abandon(e.record); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes.Return(e.Function, e.Size)
+	e.Abandoned, e.Size = true, 0
+	return nil
+}
+
+// errForeign says that the marker is not, or no more, this write's.
+var errForeign = errors.New("the write has no marker")
+
+// finish does what is left of a write.
+func (w *Writer) finish(e *write) {
+	if !e.Abandoned {
+		err := w.retry(e, retryMost, 0, func() error { return w.upload(e) })
+		if !errors.Is(err, errForeign) {
+			if err == nil {
+				w.forget(e)
+			}
+			return // else the next daemon goes on
+		}
+		lost := "a write of an earlier daemon is not uploaded: it was not acknowledged, or was given up"
+		if w.disown(e) {
+			lost = "a write was given up, and is lost"
+		}
+		w.config.Log.Error(lost, "store", e.Store, "bucket", e.Bucket, "key", e.Key.Key, "bytes", e.Size, "write", e.ID)
+		if err := w.retry(e, retryMost, 0, func() error { return w.abandon(e) }); err != nil {
+			return
+		}
+	}
+	if err := w.retry(e, lookMost, looksMost, func() error { return w.look(e) }); w.ctx.Err() == nil {
+		w.config.Log.Debug("an abandoned write is forgotten", "write", e.ID, "error", err)
+		w.forget(e)
+	}
+}
+
+// retry tries until it works, or at most so many times, with rests of up to most.
+func (w *Writer) retry(e *write, most time.Duration, tries uint, try func() error) error {
+	rests := backoff.NewExponentialBackOff()
+	rests.InitialInterval, rests.MaxInterval = 100*time.Millisecond, most
+	_, err := backoff.Retry(w.ctx, func() (struct{}, error) {
+		err := try()
+		if errors.Is(err, errForeign) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(rests), backoff.WithMaxElapsedTime(0), backoff.WithMaxTries(tries),
+		backoff.WithNotify(func(err error, after time.Duration) {
+			if !errors.Is(err, errMayCome) {
+				w.config.Log.Warn("a write is not in the store yet", "store", e.Store, "bucket", e.Bucket, "key", e.Key.Key,
+					"write", e.ID, "again", after, "error", err)
+			}
+		}))
+	return err
+}
+
+// errMayCome says that the marker of an abandoned write is not there.
+var errMayCome = errors.New("its marker may still come")
+
+// look removes the marker of an abandoned write, should it have come.
+func (w *Writer) look(e *write) error {
+	b, err := w.bucket(e.Key)
+	if err != nil {
+		return err
+	}
+	m, err := b.marked(w.ctx, e.Key.Key)
+	if err != nil || m == nil || m.ID != e.ID {
+		return errors.Join(errMayCome, err)
+	}
+	if err := b.abort(w.ctx, e.Key.Key, m.Upload); err != nil {
+		return err
+	}
+	if removed, err := b.unmark(w.ctx, *m); err != nil || !removed {
+		return errors.Join(errMayCome, err)
+	}
+	return nil // it was sent once
+}
+
+// upload brings the store the object, and removes the marker.
+func (w *Writer) upload(e *write) error {
+	leave, err := w.places.Wait(fair.For(w.ctx, e.Function))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	b, err := w.bucket(e.Key)
+	if err != nil {
+		return err
+	}
+	if e.marker.tag == "" { // a restart, or another upload
+		m, err := b.marked(w.ctx, e.Key.Key)
+		if err != nil {
+			return err
+		}
+		if m == nil || m.ID != e.ID {
+			return errForeign
+		}
+		e.marker = *m
+	}
+	if !e.stored {
+		if err := w.store(b, e); err != nil {
+			return err
+		}
+		e.stored = true
+	}
+	w.disown(e) // from here on another node may write it
+	_, err = b.unmark(w.ctx, e.marker)
+	return err
+}
+
+// store has the store have the object, by the upload that the marker names.
+func (w *Writer) store(b bucket, e *write) error {
+	content, err := os.Open(w.journal.content(e.ID))
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	completed := ""
+	part, err := b.part(w.ctx, e.record, e.marker.Upload, content)
+	if err == nil {
+		completed, err = b.complete(w.ctx, e.record, e.marker.Upload, part)
+	}
+	if err != nil && !errors.Is(err, errNoUpload) {
+		return err
+	}
+	// The answer alone does not count: of an upload that is gone some stores say that it is complete.
+	header, err := b.head(w.ctx, e.Key.Key)
+	if err != nil {
+		return err
+	}
+	switch tag := header.Get("Etag"); {
+	case tag == tagOf(e.MD5) && (completed != "" || e.describes(header)):
+		return nil
+	case tag == completed && completed != "":
+		w.config.Log.Warn("the store gives objects other entity tags than S3; use write: through", "store", e.Store, "bucket", e.Bucket, "key", e.Key.Key)
+		return nil
+	}
+	if e.doubts++; e.doubts < doubtsMost {
+		return errors.New("the store does not have the object after its upload")
+	}
+	e.doubts = 0
+	return w.renew(b, e)
+}
+
+// describes tells whether an object in the store has a write's own header. It may be an earlier one of the same content.
+func (r record) describes(header http.Header) bool {
+	for name, values := range r.Header {
+		if strings.HasPrefix(name, "X-Amz-Meta-") && !slices.Equal(values, header[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// renew begins another upload, which the marker names from then on, or another one that has done so.
+func (w *Writer) renew(b bucket, e *write) error {
+	upload, _, err := b.create(w.ctx, e.record)
+	if err != nil {
+		return err
+	}
+	next := e.marker
+	next.Upload = upload
+	_, _, err = b.mark(w.ctx, next, e.marker.tag)
+	e.marker.tag = "" // what it is now, the store knows
+	return errors.Join(errors.New("another upload begins"), err)
+}

@@ -1,0 +1,402 @@
+package back
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headstart-mesh/headstart/shim/objects/digest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func well(*http.Request) fate { return fate{wait: 10 * time.Millisecond} }
+
+// open opens a Writer before a store.
+func open(t testing.TB, dir, node string, s Store) *Writer {
+	t.Helper()
+	w, err := Open(Config{Dir: dir, Node: node, Bytes: 1 << 20, Writes: 100, Patience: time.Minute,
+		Store: func(string, string) (Store, error) { return s, nil }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// object is one with a content.
+func object(t testing.TB, key, content string) Object {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "content")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Object{Key: Key{"ns/f", "s", "b", key}, Path: path, Size: int64(len(content)), MD5: md5.Sum([]byte(content)),
+		Header: http.Header{"X-Amz-Meta-Camera": {"7"}}}
+}
+
+func held(t testing.TB, w *Writer, key string) string {
+	t.Helper()
+	h, err := w.Held(Key{"ns/f", "s", "b", key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h == nil {
+		return ""
+	}
+	defer h.Close()
+	b, err := io.ReadAll(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func files(t testing.TB, dir string) []string {
+	t.Helper()
+	names, err := filepath.Glob(dir + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// A write is there for readers here at once, and in the store a little later, with nothing left of it.
+func TestAWriteIsUploaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newFakeStore(), t.TempDir()
+		w := open(t, dir, "a", &link{store: s, fate: well})
+		o := object(t, "k/1", "hello")
+		if err := w.Write(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if got := held(t, w, "k/1"); got != "hello" || s.get("k/1") != "" {
+			t.Errorf("here %q, in the store %q", got, s.get("k/1"))
+		}
+		if err := w.Await(t.Context(), o.Key); err != nil || s.get("k/1") != "hello" {
+			t.Errorf("%v, in the store %q", err, s.get("k/1"))
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if got := s.objects["k/1"]; got.tag != o.Tag() || got.header.Get("X-Amz-Meta-Camera") != "7" {
+			t.Errorf("%+v", got)
+		}
+		if left := files(t, dir); len(left) > 0 || len(s.markers()) > 0 || held(t, w, "k/1") != "" {
+			t.Errorf("left: %q, %q", left, s.markers())
+		}
+		if b, n := w.Usage(); b != 0 || n != 0 {
+			t.Errorf("%d bytes, %d writes", b, n)
+		}
+		w.Close()
+	})
+}
+
+// Readers, lists and writers on other nodes wait while a node cannot upload, and learn whose write it is.
+func TestOthersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore()
+		var down sync.Map
+		a := open(t, t.TempDir(), "node-a", &link{store: s, fate: func(r *http.Request) fate {
+			if _, is := down.Load("store"); is {
+				return fate{refused: 503}
+			}
+			return well(r)
+		}})
+		b := open(t, t.TempDir(), "node-b", &link{store: s, fate: well})
+		o := object(t, "dir/k", "hello")
+		if err := a.Write(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		down.Store("store", true)
+		for what, err := range map[string]error{
+			"read":  b.Await(t.Context(), o.Key),
+			"list":  b.AwaitPrefix(t.Context(), Key{"ns/f", "s", "b", "dir/"}),
+			"write": b.Write(t.Context(), object(t, "dir/k", "other")),
+		} {
+			if e, is := errors.AsType[*PendingError](err); !is || !strings.Contains(e.Error(), "node-a") || e.Marker.Size != 5 {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := b.AwaitPrefix(t.Context(), Key{"ns/f", "s", "b", "elsewhere/"}); err != nil {
+			t.Error(err)
+		}
+		down.Delete("store")
+		if err := b.Await(t.Context(), o.Key); err != nil || s.get("dir/k") != "hello" {
+			t.Errorf("%v, %q", err, s.get("dir/k"))
+		}
+		a.Close()
+		b.Close()
+	})
+}
+
+// Two writers of one key on two nodes, and on one, are one after the other.
+func TestWritersOfOneKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore()
+		a, b := open(t, t.TempDir(), "a", &link{store: s, fate: well}), open(t, t.TempDir(), "b", &link{store: s, fate: well})
+		var last string
+		var mu sync.Mutex
+		var writing sync.WaitGroup
+		for i, w := range []*Writer{a, b, a, b} {
+			o := object(t, "k", strings.Repeat("x", i+1))
+			writing.Go(func() {
+				err := w.Write(t.Context(), o)
+				mu.Lock()
+				defer mu.Unlock()
+				if last = strings.Repeat("x", i+1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		writing.Wait()
+		if err := b.Await(t.Context(), Key{"ns/f", "s", "b", "k"}); err != nil || s.get("k") != last {
+			t.Errorf("%v: %q, and not %q", err, s.get("k"), last)
+		}
+		a.Close()
+		b.Close()
+	})
+}
+
+// What is pending when a daemon ends, its next one uploads.
+func TestAnotherDaemonGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newFakeStore(), t.TempDir()
+		w := open(t, dir, "a", &link{store: s, fate: func(r *http.Request) fate {
+			if r.URL.Query().Has("partNumber") {
+				return fate{lost: true, later: -1}
+			}
+			return well(r)
+		}})
+		if err := w.Write(t.Context(), object(t, "k", "hello")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		w.Close()
+		if len(s.markers()) != 1 || s.get("k") != "" {
+			t.Fatalf("%q, %q", s.markers(), s.get("k"))
+		}
+		w = open(t, dir, "a", &link{store: s, fate: well})
+		if err := w.Await(t.Context(), Key{"ns/f", "s", "b", "k"}); err != nil || s.get("k") != "hello" {
+			t.Errorf("%v, %q", err, s.get("k"))
+		}
+		time.Sleep(time.Second)
+		if left := files(t, dir); len(left) > 0 {
+			t.Errorf("%q", left)
+		}
+		w.Close()
+	})
+}
+
+// A marker whose answer is lost may come later: nothing is written then, and the marker goes again.
+func TestALateMarkerGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newFakeStore(), t.TempDir()
+		w := open(t, dir, "a", &link{store: s, fate: func(r *http.Request) fate {
+			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, markers+"k") {
+				return fate{lost: true, later: 10 * time.Minute}
+			}
+			return well(r)
+		}})
+		if err := w.Write(t.Context(), object(t, "k", "hello")); !errors.Is(err, ErrThrough) {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		w.Close() // also another daemon
+		w = open(t, dir, "a", &link{store: s, fate: well})
+		time.Sleep(2 * time.Hour)
+		if left := files(t, dir); len(left) > 0 || len(s.markers()) > 0 || s.get("k") != "" {
+			t.Errorf("%q, %q, %q", left, s.markers(), s.get("k"))
+		}
+		w.Close()
+	})
+}
+
+// A full journal, a key without a marker, a condition and a store that takes no marker: the write goes through.
+func TestWhatGoesThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore()
+		w := open(t, t.TempDir(), "a", &link{store: s, fate: func(r *http.Request) fate {
+			if r.URL.Query().Has("partNumber") {
+				return fate{refused: 500}
+			}
+			return well(r)
+		}})
+		conditional := object(t, "k", "x")
+		conditional.Header = http.Header{"If-None-Match": {"*"}}
+		for what, o := range map[string]Object{
+			"long": object(t, strings.Repeat("k", 1010), "x"), "own": object(t, ".headstart/pending/x", "x"),
+			"large": object(t, "large", strings.Repeat("x", 1<<20)), "conditional": conditional,
+		} {
+			if err := w.Write(t.Context(), o); !errors.Is(err, ErrThrough) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		n := 0
+		for ; n < 200; n++ {
+			if err := w.Write(t.Context(), object(t, strings.Repeat("k", n+1), "x")); errors.Is(err, ErrThrough) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n != 80 {
+			t.Errorf("%d writes of a namespace in a journal of 100", n)
+		}
+		o := object(t, "other", "x")
+		if o.Function = "another/f"; w.Write(t.Context(), o) != nil {
+			t.Error("another namespace has no place")
+		}
+		w.Close()
+		ignores := ignoring{&link{store: newFakeStore(), fate: well}}
+		w = open(t, t.TempDir(), "a", ignores)
+		if err := w.Write(t.Context(), object(t, "k", "x")); !errors.Is(err, ErrThrough) {
+			t.Error(err)
+		}
+		w.Close()
+	})
+}
+
+// ignoring is a store that does not know If-Match.
+type ignoring struct{ *link }
+
+func (i ignoring) Forward(r *http.Request) (*http.Response, error) {
+	r.Header.Del("If-Match")
+	return i.link.Forward(r)
+}
+
+// Of a node that does not come back the operator gives up what it has not uploaded. If it comes back after all, it uploads
+// nothing over what has been written since.
+func TestGivingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newFakeStore(), t.TempDir()
+		l := &link{store: s, fate: func(r *http.Request) fate {
+			if r.Method == http.MethodPost && r.URL.Query().Has("uploadId") {
+				return fate{refused: 500}
+			}
+			return well(r)
+		}}
+		a, b := open(t, dir, "a", l), open(t, t.TempDir(), "b", &link{store: s, fate: well})
+		if err := a.Write(t.Context(), object(t, "k", "lost")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		a.Close()
+		pending, err := Pending(t.Context(), &link{store: s, fate: well}, "b", "")
+		if err != nil || len(pending) != 1 || pending[0].Node != "a" || pending[0].Key != "k" || pending[0].Size != 4 {
+			t.Fatalf("%+v, %v", pending, err)
+		}
+		if err := GiveUp(t.Context(), &link{store: s, fate: well}, "b", pending[0]); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Write(t.Context(), object(t, "k", "new")); err != nil {
+			t.Fatal(err)
+		}
+		a = open(t, dir, "a", &link{store: s, fate: well})
+		time.Sleep(2 * time.Hour)
+		if s.get("k") != "new" || len(s.markers()) > 0 || len(files(t, dir)) > 0 {
+			t.Errorf("%q, %q, %q", s.get("k"), s.markers(), files(t, dir))
+		}
+		a.Close()
+		b.Close()
+	})
+}
+
+// A client that goes away while it waits for another's write has written nothing.
+func TestAWriterThatGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newFakeStore(), t.TempDir()
+		s.objects[markers+"k"] = fakeObject{content: []byte(`{"write":"x","node":"b"}`), tag: `"x"`}
+		w := open(t, dir, "a", &link{store: s, fate: well})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := w.Write(ctx, object(t, "k", "hello")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if left := files(t, dir); len(left) > 0 || len(s.uploads) > 0 {
+			t.Errorf("%q, %v", left, s.uploads)
+		}
+		w.Close()
+	})
+}
+
+// Damaged records are not forgotten, and one process at a time has the journal.
+func TestTheJournal(t *testing.T) {
+	dir := t.TempDir()
+	j, _, _, err := openJournal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := object(t, "k", "hello")
+	r := record{ID: strings.Repeat("a", 2*idSize), Key: o.Key, Size: 5, MD5: o.MD5[:], Since: time.Unix(1, 0).UTC()}
+	if err := j.add(r, o.Path); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := openJournal(dir); err == nil {
+		t.Error("two have it")
+	}
+	j.close()
+	if err := errors.Join(os.WriteFile(dir+"/stray", nil, 0o600), os.WriteFile(dir+"/b"+suffix, []byte(magic), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	j, found, damaged, err := openJournal(dir)
+	if err != nil || len(found) != 1 || found[0].Key != r.Key || len(damaged) != 1 {
+		t.Errorf("%v, %v, %v", found, damaged, err)
+	}
+	if b, err := os.ReadFile(j.content(r.ID)); err != nil || !bytes.Equal(b, []byte("hello")) {
+		t.Errorf("%q, %v", b, err)
+	}
+	j.close()
+	if left := files(t, dir); len(left) != 3 {
+		t.Errorf("%q", left)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	o := Object{Key: Key{"ns/f", "s", "b", "k"}}
+	b, err := record{ID: strings.Repeat("a", 2*idSize), Key: o.Key, Size: 5, MD5: o.MD5[:], Since: time.Unix(1, 0).UTC()}.bytes()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b[:len(b)-32])
+	f.Add([]byte(magic + "{}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if _, err := parse(b); err == nil && !bytes.HasPrefix(b, []byte(magic)) {
+			t.Error("it has no magic")
+		}
+		r, err := parse(withSum(b))
+		if err != nil {
+			return
+		}
+		again, err := r.bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := parse(again); err != nil || same.ID != r.ID || same.Key != r.Key || same.Size != r.Size {
+			t.Errorf("%+v was noted as %+v, %v", r, same, err)
+		}
+		for i := range again {
+			again[i] ^= 4
+			if _, err := parse(again); err == nil {
+				t.Error("a damaged record was read")
+			}
+			again[i] ^= 4
+		}
+	})
+}
+
+func withSum(b []byte) []byte {
+	sum := digest.OfBlock(b)
+	return append(bytes.Clone(b), sum[:]...)
+}

@@ -1,0 +1,181 @@
+package back
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	suffix    = ".write"
+	temporary = ".new"
+)
+
+// journal keeps writes until the store has them: the content in a file that is named by the write, and the record beside it.
+type journal struct {
+	path string
+	dir  *os.File // locked
+	once sync.Once
+}
+
+// openJournal opens the directory, which it makes if there is none, and returns the writes in it. One process at a time
+// has it. damaged are writes whose record cannot be read: they stay.
+func openJournal(path string) (j *journal, found []record, damaged []error, err error) {
+	fail := func(err error) (*journal, []record, []error, error) {
+		if j != nil {
+			j.close()
+		}
+		return nil, nil, nil, fmt.Errorf("opening the journal of writes: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fail(err)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return fail(err)
+	}
+	j = &journal{path: path, dir: dir}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fail(fmt.Errorf("locking %s: %w", path, err))
+	}
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return fail(err)
+	}
+	known := map[string]bool{}
+	for _, name := range names {
+		id, is := strings.CutSuffix(name, suffix)
+		if !is {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(path, name))
+		if err != nil {
+			return fail(err)
+		}
+		known[id] = true
+		r, err := parse(b)
+		if err == nil && r.ID != id {
+			err = fmt.Errorf("it is of write %s", r.ID)
+		}
+		if err != nil {
+			damaged = append(damaged, fmt.Errorf("%s: %w", name, err))
+			continue
+		}
+		found = append(found, r)
+	}
+	for _, name := range names { // what has no record was not acknowledged
+		if !strings.HasSuffix(name, suffix) && !known[name] {
+			if err := os.Remove(filepath.Join(path, name)); err != nil {
+				return fail(err)
+			}
+		}
+	}
+	return j, found, damaged, nil
+}
+
+func (j *journal) close() { j.once.Do(func() { _ = j.dir.Close() }) } // it was only read from
+
+func (j *journal) content(id string) string { return filepath.Join(j.path, id) }
+
+// add has a write durable. from is its content, which nobody changes any more.
+func (j *journal) add(r record, from string) error {
+	b, err := r.bytes()
+	if err != nil {
+		return err
+	}
+	err = j.take(r, from)
+	if err == nil {
+		err = j.note(r.ID, b)
+	}
+	if err != nil {
+		j.remove(r.ID)
+		return fmt.Errorf("noting a write: %w", err)
+	}
+	return nil
+}
+
+// take gives the content a second name, or copies it if that cannot be.
+func (j *journal) take(r record, from string) error {
+	if err := os.Link(from, j.content(r.ID)); err != nil {
+		if err := copyFile(from, j.content(r.ID)); err != nil {
+			return err
+		}
+	}
+	f, err := os.Open(j.content(r.ID))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != r.Size || !info.Mode().IsRegular() {
+		return fmt.Errorf("the content is %d bytes of mode %v, and not %d", info.Size(), info.Mode(), r.Size)
+	}
+	return f.Sync()
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// note writes a record, in place of an earlier one. It is durable afterwards, as is the name of the content.
+func (j *journal) note(id string, b []byte) error {
+	path := filepath.Join(j.path, id+suffix)
+	f, err := os.OpenFile(path+temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(path+temporary, path)
+	}
+	if err != nil {
+		return err
+	}
+	return j.dir.Sync()
+}
+
+// abandon notes that a write is not to be uploaded.
+func (j *journal) abandon(r record) error {
+	r.Abandoned, r.Size = true, 0
+	b, err := r.bytes()
+	if err == nil {
+		err = j.note(r.ID, b)
+	}
+	if err != nil {
+		return fmt.Errorf("noting that a write is abandoned: %w", err)
+	}
+	_ = os.Remove(j.content(r.ID)) // else it goes with the record
+	return nil
+}
+
+// remove forgets a write. If a power cut brings it back, its marker is not there, and it is not uploaded.
+func (j *journal) remove(id string) {
+	for _, name := range []string{id + suffix, id + suffix + temporary, id} {
+		if err := os.Remove(filepath.Join(j.path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return // the next start tries again
+		}
+	}
+}
