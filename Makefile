@@ -87,7 +87,7 @@ soak: setup build
 	@$(GO) build -race $(BUILD) -o $(BIN)/headstart-node-race ./shim/cmd/headstart-node
 	$(GO) test -v -count=1 -timeout 0 -tags integration ./e2e/soak -args -node $(BIN)/headstart-node-race -duration $(SOAK_DURATION) -seed $(SOAK_SEED)
 	HEADSTART_CRASHES=$(CRASHES) $(GO) test -v -count=1 -timeout 0 -tags integration \
-		-run 'TestKilledDaemons|TestKilledNodes|TestPowerCuts|TestSimulation|TestTheProtocol' ./shim/objects ./shim/s3proxy/back
+		-run 'TestKilledDaemons|TestKilledNodes|TestPowerCuts|TestSimulation|TestTheProtocol' ./shim/objects ./shim/writeback
 
 # How long each target is fuzzed. What is found is kept in the package's testdata/fuzz, and is a test from then on.
 FUZZ_TIME ?= 10m

@@ -8,8 +8,11 @@ type Rule struct {
 	Shared bool
 	// Unlisted: the operator does not list it (any more). Its store refuses questions, and nobody gets what is kept of it.
 	Unlisted bool
-	// Write is how functions may write into it: stores.WriteThrough; empty: they only read.
+	// Write is how functions may write into it: stores.WriteThrough or stores.WriteBack; empty: they only read.
 	Write string
+	// Pending: nodes may have acknowledged writes that the store does not have yet. Whoever asks the store looks for these
+	// before.
+	Pending bool
 	// Fresh is how long a store's answer holds: Ask, ByStore or so long.
 	Fresh time.Duration
 }

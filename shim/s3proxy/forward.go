@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/s3proxy/sigv4"
+	"github.com/headstart-mesh/headstart/shim/writeback"
 )
 
 // bodyMost bounds the body of a request that is not an object, in bytes: 10,000 parts of an upload, or 1000 keys to delete.
@@ -93,6 +94,10 @@ func (r *request) small() ([]byte, error) {
 
 // relay sends a request to the store and passes on its answer.
 func (h *handler) relay(w http.ResponseWriter, r *request, out *http.Request, done ended) (answer, error) {
+	if err := h.await(r); err != nil {
+		done(nil, false)
+		return answer{}, err
+	}
 	res, err := r.store.Forward(out)
 	if err != nil {
 		done(nil, false)
@@ -228,6 +233,7 @@ func (h *handler) deleteMany(w http.ResponseWriter, r *request) (answer, error) 
 	var list struct {
 		Object []struct{ Key, VersionId []string } // each of which the store may take
 	}
+	var keys []string
 	if err := xml.Unmarshal(body, &list); err != nil {
 		return answer{}, refuse(http.StatusBadRequest, "MalformedXML", "the request's body is no list of objects to delete")
 	}
@@ -236,12 +242,19 @@ func (h *handler) deleteMany(w http.ResponseWriter, r *request) (answer, error) 
 			return answer{}, refuse(http.StatusBadRequest, "InvalidArgument",
 				"a key leads out of the bucket by the segment \"..\", or a version is none of the store's ids")
 		}
+		if r.rule.Pending && slices.ContainsFunc(o.Key, func(k string) bool { return strings.HasPrefix(k, writeback.Own) }) {
+			return answer{}, refuseOwn
+		}
+		keys = append(keys, o.Key...)
+	}
+	if r.rule.Pending {
+		if err := unsettled(h.server.config.Writes.AwaitAll(r.Context(), h.sandbox.Store, r.Bucket, keys)); err != nil {
+			return answer{}, err
+		}
 	}
 	return h.passBytes(w, r, body, func(*http.Response, bool) {
-		for _, o := range list.Object {
-			for _, key := range o.Key {
-				h.changed(r, key)
-			}
+		for _, key := range keys {
+			h.changed(r, key)
 		}
 	})
 }

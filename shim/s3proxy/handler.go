@@ -14,10 +14,12 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/s3proxy/sigv4"
+	"github.com/headstart-mesh/headstart/shim/writeback"
 )
 
 // handler answers on one sandbox's endpoint.
@@ -38,8 +40,12 @@ type request struct {
 	query url.Values
 }
 
-// resultPassed is the result of a request that the store has answered.
-const resultPassed = "passed"
+const (
+	// resultPassed is the result of a request that the store has answered.
+	resultPassed = "passed"
+	// resultBehind is that of a write that the store does not have yet.
+	resultBehind = "behind"
+)
 
 // answer is how a request was answered, for metrics and its span.
 type answer struct {
@@ -134,6 +140,11 @@ func (h *handler) admit(r *http.Request) (req *request, err error) {
 				" in store "+h.sandbox.Store+"; ask the operator to add it to the store's buckets")
 		}
 	}
+	for bucket, key := range map[string]string{req.Bucket: req.Key, req.From: req.FromKey} {
+		if strings.HasPrefix(key, writeback.Own) && h.server.config.Rule(h.sandbox.Store, bucket).Pending {
+			return req, refuseOwn
+		}
+	}
 	req.rule = h.server.config.Rule(h.sandbox.Store, req.Bucket)
 	if req.Writes && req.rule.Write == "" {
 		return req, refuse(http.StatusForbidden, "AccessDenied", "functions only read bucket "+req.Bucket+" of store "+
@@ -182,7 +193,10 @@ func (h *handler) answer(w http.ResponseWriter, r *request) (answer, error) {
 	case "HeadObject":
 		return h.head(w, r)
 	case "PutObject":
-		return h.put(w, r)
+		if r.rule.Write == stores.WriteBack {
+			return h.putBehind(w, r)
+		}
+		return h.putThrough(w, r)
 	case "UploadPart":
 		return h.part(w, r)
 	case "UploadPartCopy", "AbortMultipartUpload":
@@ -195,6 +209,8 @@ func (h *handler) answer(w http.ResponseWriter, r *request) (answer, error) {
 		return a, err
 	case "DeleteObjects":
 		return h.deleteMany(w, r)
+	case "ListObjectsV2", "ListObjects", "ListObjectVersions", "ListMultipartUploads":
+		return h.list(w, r)
 	}
 	return h.pass(w, r, func(*http.Response, bool) {})
 }

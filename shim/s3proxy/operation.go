@@ -15,8 +15,8 @@ type Operation struct {
 	Bucket, Key string
 	// Writes: it changes the bucket.
 	Writes bool
-	// From is the bucket that it copies from, empty for none.
-	From string
+	// From is the bucket that it copies from, empty for none, and FromKey the object in it.
+	From, FromKey string
 }
 
 // operation is a row of the API.
@@ -106,12 +106,12 @@ func parse(r *http.Request, query url.Values) (op Operation, _ error) {
 		}
 	}
 	if len(copied) > 0 {
-		from, ok := copiedFrom(copied[0])
+		from, key, ok := copiedFrom(copied[0])
 		if !ok || len(copied) > 1 {
 			return op, refuse(http.StatusBadRequest, "InvalidArgument",
 				"the header x-amz-copy-source is not <bucket>/<key>, once")
 		}
-		op.From = from
+		op.From, op.FromKey = from, key
 	}
 	for _, name := range privileges {
 		if strings.Join(r.Header[name], "") != "" {
@@ -158,21 +158,21 @@ func dotted(id string) bool {
 	return slices.ContainsFunc(strings.Split(id, "/"), func(s string) bool { return s == "." || s == ".." })
 }
 
-// copiedFrom is the bucket in a value of x-amz-copy-source. An access point's ARN is none.
-func copiedFrom(value string) (bucket string, ok bool) {
+// copiedFrom is the object in a value of x-amz-copy-source. An access point's ARN is no bucket.
+func copiedFrom(value string) (bucket, key string, ok bool) {
 	escaped, parameters, _ := strings.Cut(strings.TrimPrefix(value, "/"), "?")
 	plain, err := url.PathUnescape(escaped)
 	versions, err2 := url.ParseQuery(parameters)
 	if cmp.Or(err, err2) != nil {
-		return "", false
+		return "", "", false
 	}
 	for _, ids := range versions {
 		if slices.ContainsFunc(ids, dotted) {
-			return "", false
+			return "", "", false
 		}
 	}
-	bucket, key, ok := strings.Cut(plain, "/")
-	return bucket, ok && bucket != "" && key != "" && !strings.Contains(bucket, ":") && !leaves(key)
+	bucket, key, ok = strings.Cut(plain, "/")
+	return bucket, key, ok && bucket != "" && key != "" && !strings.Contains(bucket, ":") && !leaves(key)
 }
 
 func notImplemented(r *http.Request) error {

@@ -107,7 +107,7 @@ func wanted(name, key string) Operation {
 		op.Key = key
 	}
 	if operations[i].copies {
-		op.From = "archive"
+		op.From, op.FromKey = "archive", "x"
 	}
 	return op
 }

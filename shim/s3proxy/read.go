@@ -203,7 +203,10 @@ func (h *handler) headOf(ctx context.Context, r *request) (http.Header, error) {
 // head answers with what is known of an object, as long as the store's last answer about it holds.
 func (h *handler) head(w http.ResponseWriter, r *request) (answer, error) {
 	if r.plain() && r.Header.Get("Range") == "" {
-		about, known := h.server.config.Objects.Known(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
+		about, known := h.held(r)
+		if !known {
+			about, known = h.server.config.Objects.Known(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
+		}
 		if known && r.knows(about.Header) && r.matches(about) {
 			objectHeader(w, about, r.checks() && !r.unchanged(about))
 			if r.unchanged(about) {

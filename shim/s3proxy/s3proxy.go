@@ -29,6 +29,7 @@ import (
 	listed "github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
+	"github.com/headstart-mesh/headstart/shim/writeback"
 )
 
 const (
@@ -68,6 +69,8 @@ type Config struct {
 	Rule func(store, bucket string) objects.Rule
 	// Objects has what the node holds.
 	Objects *objects.Cache
+	// Writes has what is written behind, in buckets of such a rule.
+	Writes *writeback.Writer
 	// Function is the name of the function whose instance a sandbox is, empty if it is none's that is known.
 	Function func(sandbox string) string
 	// Adopt has a sandbox bring its needs that another daemon of the node has described.

@@ -16,18 +16,27 @@ import (
 // ownKeys are headers of objects whose content the node must not have, or does not know whole.
 var ownKeys = []string{"X-Amz-Server-Side-Encryption-Customer-Algorithm", "X-Amz-Write-Offset-Bytes"}
 
-// put passes an object on to the store while the node takes it in as well: who reads it next on this node needs no
+// putThrough passes an object on to the store while the node takes it in as well: who reads it next on this node needs no
 // transfer.
-func (h *handler) put(w http.ResponseWriter, r *request) (answer, error) {
+func (h *handler) putThrough(w http.ResponseWriter, r *request) (answer, error) {
 	body := &payload{Payload: r.signed.Body(r.Body), deposit: h.deposit(r, r.signed.DecodedLength)}
-	return h.passPayload(w, r, body, func(res *http.Response, ok bool) {
-		if ok && body.commit(res.Header.Get("Etag"), r) {
-			h.describeLater(r, res.Header.Get("Etag"))
+	return h.passPayload(w, r, body, h.stored(r, body))
+}
+
+// stored has the node hold a copy of what the store has taken.
+func (h *handler) stored(r *request, body *payload) ended {
+	return func(res *http.Response, ok bool) {
+		tag := ""
+		if ok {
+			tag = res.Header.Get("Etag")
+		}
+		if tag != "" && body.commit(source.Object{Size: r.signed.DecodedLength, Version: tag, ContentType: r.Header.Get("Content-Type")}) {
+			h.describeLater(r, tag)
 			return
 		}
 		body.abort()
 		h.changed(r, r.Key)
-	})
+	}
 }
 
 // passPayload passes on a request whose body is content. It goes on as it comes; the last bytes come once all is
@@ -97,13 +106,10 @@ func (p *payload) abort() {
 	}
 }
 
-// commit has the node hold what the store has as version tag. It is false if the node has no copy.
-func (p *payload) commit(tag string, r *request) bool {
-	if tag == "" {
-		return false
-	}
-	d := p.take(r.signed.DecodedLength)
-	return d != nil && d.Commit(source.Object{Version: tag, ContentType: r.Header.Get("Content-Type")}) == nil
+// commit has the node hold what the store has, or is going to have. It is false if the node has no copy.
+func (p *payload) commit(about source.Object) bool {
+	d := p.take(about.Size)
+	return d != nil && d.Commit(about) == nil
 }
 
 // take takes the copy over, if it has all of the size: who has it ends it. nil: there is none.

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// ofOther is the SHA-256 of another payload, and crc32 a trailer.
+// ofOther is the SHA-256 of another payload, and checksumTrailer a trailer.
 const (
-	ofOther = "0000000000000000000000000000000000000000000000000000000000000000"
-	crc32   = "x-amz-checksum-crc32"
+	ofOther         = "0000000000000000000000000000000000000000000000000000000000000000"
+	checksumTrailer = "x-amz-checksum-crc32"
 )
 
 // A payload goes on as it came, and is there for the next read, in each form in which SDKs send it.
 func TestPut(t *testing.T) {
-	const name = crc32
+	const name = checksumTrailer
 	content := strings.Repeat("0123456789", 10_000)
 	encoded := http.Header{"Content-Encoding": {"gzip"}}
 	for how, in := range map[string]struct {
@@ -97,9 +97,9 @@ func TestPutOfAnotherPayload(t *testing.T) {
 		code   string
 	}{
 		"another content": {"content", http.Header{"X-Amz-Content-Sha256": {ofOther}}, "XAmzContentSHA256Mismatch"},
-		"it ends early":   {"5\r\nconte\r\n", chunkedHeader(7, crc32), "IncompleteBody"},
-		"no chunks":       {"content\r\n", chunkedHeader(7, crc32), "InvalidRequest"},
-		"no checksum":     {chunkedBody([]byte("content"), nil, crc32+":x"), chunkedHeader(7, crc32), "InvalidRequest"},
+		"it ends early":   {"5\r\nconte\r\n", chunkedHeader(7, checksumTrailer), "IncompleteBody"},
+		"no chunks":       {"content\r\n", chunkedHeader(7, checksumTrailer), "InvalidRequest"},
+		"no checksum":     {chunkedBody([]byte("content"), nil, checksumTrailer+":x"), chunkedHeader(7, checksumTrailer), "InvalidRequest"},
 	} {
 		if _, body := n.ask(sb, "PUT", "/data/k", in.body, in.header); codeOf(body) != in.code {
 			t.Errorf("%s: %s", name, body)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -31,6 +30,7 @@ const (
 // observed is a source that knows whether its store accepted the node at last.
 type observed struct {
 	opened
+	stores  *Stores
 	name    string
 	server  string                 // see Identity
 	refusal atomic.Pointer[string] // nil: none
@@ -38,22 +38,6 @@ type observed struct {
 
 // Identity names the server: what the same one has sent to an earlier process is the store's.
 func (o *observed) Identity() string { return o.server }
-
-// Fetch implements source.Source.
-func (o *observed) Fetch(
-	ctx context.Context, ref source.Reference, held string, begin func(source.Object) (io.WriterAt, error),
-) error {
-	return o.observe(o.opened.Fetch(ctx, ref, held, begin))
-}
-
-// List implements source.Lister.
-func (o *observed) List(ctx context.Context, prefix source.Reference, each func(string, source.Object) error) error {
-	from, can := o.opened.(source.Lister)
-	if !can {
-		return source.NoLists(o.name)
-	}
-	return o.observe(from.List(ctx, prefix, each))
-}
 
 func (o *observed) observe(err error) error {
 	_, unchanged := errors.AsType[*source.Unchanged](err)

@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	listed "github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/http"
@@ -35,6 +37,10 @@ type Stores struct {
 
 	mu   sync.Mutex
 	open map[string]*store
+	// since is when the list first said of buckets that they are written behind. See Pend.
+	since   map[bucket]time.Time
+	pending Pending // nil: nothing is written behind
+	after   time.Duration
 	// streamless: there are no streams any more.
 	streamless bool
 }
@@ -59,7 +65,7 @@ type opened interface {
 // Open returns the stores of the node's own list, a file; empty: none yet, Set brings them. A directory of
 // secrets need not exist.
 func Open(secretsDir, list string) (*Stores, error) {
-	s := &Stores{open: map[string]*store{}}
+	s := &Stores{open: map[string]*store{}, since: map[bucket]time.Time{}}
 	var err error
 	if s.secrets, err = os.OpenRoot(secretsDir); err != nil {
 		s.missing = fmt.Errorf("--secrets-dir: %w", err)
@@ -96,6 +102,7 @@ func (s *Stores) replace(list []*nodeapi.Store) {
 	defer s.mu.Unlock()
 	next := make(map[string]*store, len(list))
 	for _, c := range list {
+		s.note(c.GetName(), c.GetWrite())
 		if old, ok := s.open[c.GetName()]; ok && proto.Equal(old.config, c) {
 			next[c.GetName()] = old
 			delete(s.open, c.GetName())
@@ -104,7 +111,7 @@ func (s *Stores) replace(list []*nodeapi.Store) {
 		credentials := s.credentials(c)
 		src, err := newSource(c, credentials)
 		next[c.GetName()] = &store{config: c, credentials: credentials,
-			source: &observed{opened: src, name: c.GetName(), server: serverOf(c)}, err: err}
+			source: &observed{opened: src, stores: s, name: c.GetName(), server: serverOf(c)}, err: err}
 	}
 	for _, gone := range s.open {
 		if gone.err == nil {
@@ -117,16 +124,23 @@ func (s *Stores) replace(list []*nodeapi.Store) {
 
 // Rule is what the operator says of a store's bucket. Of one that is not on the list the store's source is asked, which
 // refuses it.
-func (s *Stores) Rule(name, bucket string) objects.Rule {
+func (s *Stores) Rule(name, of string) objects.Rule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, ok := s.open[name]
-	if !ok || !slices.Contains(st.config.GetBuckets(), bucket) {
+	if !ok || !slices.Contains(st.config.GetBuckets(), of) {
 		return objects.Rule{Fresh: objects.Ask, Unlisted: true}
 	}
-	r := objects.Rule{Shared: slices.Contains(st.config.GetShared(), bucket), Fresh: objects.ByStore,
-		Write: st.config.GetWrite()[bucket]}
-	if fresh, said := st.config.GetFresh()[bucket]; said {
+	r := objects.Rule{Shared: slices.Contains(st.config.GetShared(), of), Fresh: objects.ByStore,
+		Write: st.config.GetWrite()[of]}
+	since, behind := s.behind(bucket{name, of})
+	if r.Pending = behind; behind {
+		r.Fresh = objects.Ask // objects' own headers could have answers hold that another node's write has made wrong
+	}
+	if r.Write == listed.WriteBack && (!behind || since < s.after) {
+		r.Write = listed.WriteThrough
+	}
+	if fresh, said := st.config.GetFresh()[of]; said {
 		r.Fresh = max(0, fresh.AsDuration())
 	}
 	return r

@@ -33,6 +33,8 @@ type config struct {
 	inputs                       inputs.Config
 	cacheAge                     time.Duration
 	cacheShare                   bool
+	writeBackLimit               int64
+	writeBackAfter               time.Duration
 	otlp, logLevel               string
 	otlpMutualTLS, weightsAlone  bool
 
@@ -141,6 +143,12 @@ func (c config) checkBuffer(wrong func(flag, value, use string)) {
 	}
 	if c.inputs.Spare < 0 || c.inputs.Spare > 100 {
 		wrong("cache-spare", strconv.FormatInt(c.inputs.Spare, 10), "a percentage, 0 to 100")
+	}
+	if c.writeBackLimit < 0 {
+		wrong("write-back-limit", strconv.FormatInt(c.writeBackLimit, 10), "a number of bytes, or 0 to have all writes go through")
+	}
+	if c.writeBackAfter < 0 {
+		wrong("write-back-after", c.writeBackAfter.String(), "a duration of 0 or more")
 	}
 	if c.inputs.Redis == "" {
 		return

@@ -144,6 +144,10 @@ func (c *config) bind(f *pflag.FlagSet) {
 		"share what the node holds with the nodes of its site, and ask them before the stores")
 	f.Int64Var(&c.inputs.Spare, "cache-spare", 20,
 		"percent of the file systems of inputs that stay free beside what is kept")
+	f.Int64Var(&c.writeBackLimit, "write-back-limit", 1<<30,
+		"bytes of objects that functions have written into buckets with write: back, and that are not in their stores yet; 0 has all writes go through")
+	f.DurationVar(&c.writeBackAfter, "write-back-after", 5*time.Minute,
+		"how long after the list of stores says write: back of a bucket nodes begin with it; longer than the list takes to reach all nodes")
 	f.StringVar(&c.otlp, "otlp", "", "gRPC target that takes traces (OTLP), for example unix:/run/headstart/otlp.sock; empty for none")
 	f.BoolVar(
 		&c.otlpMutualTLS, "otlp-mutual-tls", false,

@@ -40,6 +40,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/trigger"
 	"github.com/headstart-mesh/headstart/shim/uplink"
 	"github.com/headstart-mesh/headstart/shim/volume"
+	"github.com/headstart-mesh/headstart/shim/writeback"
 )
 
 const (
@@ -48,6 +49,11 @@ const (
 	// drainTimeout is how long a daemon that another has taken over from has for the requests
 	// that wait in it. The chart's terminationGracePeriodSeconds is longer.
 	drainTimeout = 25 * time.Second
+	// writesMost is how many objects may be written behind at a time: each costs two files.
+	writesMost = 10_000
+	// writtenPatience is how long a request waits for an object that another node has yet to upload. SDKs wait for an
+	// answer for a minute.
+	writtenPatience = 30 * time.Second
 	// volumesDir has the versions of volumes. Shims know them by this name.
 	volumesDir = "volumes"
 )
@@ -90,6 +96,15 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer allowed.Close()
+	written, err := writeback.Open(writeback.Config{Dir: c.state("writes"), Bytes: c.writeBackLimit, Writes: writesMost, Node: me.name,
+		Store:    func(name string) (writeback.Store, error) { return allowed.API(name) },
+		Patience: writtenPatience, Log: log})
+	if err != nil {
+		return err
+	}
+	defer written.Close()
+	registry.MustRegister(writeback.NewCollector(written))
+	allowed.Pend(written, c.writeBackAfter)
 	cached := objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: kept.Buffer,
 		Age: c.cacheAge, Metrics: objects.NewMetrics(registry)}
 	// The other nodes of the site, and what this one has for them.
@@ -133,7 +148,7 @@ func run(ctx context.Context, c config) (err error) {
 	defer volumes.Close()
 	s3 := s3proxy.New(s3proxy.Config{
 		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
-		Rule:  allowed.Rule, Objects: fetches, Event: up.Event,
+		Rule:  allowed.Rule, Objects: fetches, Writes: written, Event: up.Event,
 		Function: func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
 		Adopt:    func(sandbox string) error { return platform.sandboxes.Adopt(sandbox) }, Traceparent: sockets.Traceparent,
 		Learned: c.state("s3-learned.json"), Metrics: s3proxy.NewMetrics(registry), Log: log})

@@ -96,8 +96,8 @@ func (e *s3Entry) validate(check checker) {
 		if !slices.Contains(e.Buckets, bucket) {
 			check(at, bucket, "is of no bucket of the store", "name one of the store's buckets")
 		}
-		if how := e.Write[bucket]; how != WriteThrough {
-			check(at, how, "is not how functions write", "use "+WriteThrough+", or leave the bucket out if they only read")
+		if how := e.Write[bucket]; how != WriteThrough && how != WriteBack {
+			check(at, how, "is not how functions write", "use "+WriteThrough+" or "+WriteBack+", or leave the bucket out if they only read")
 		}
 	}
 }

@@ -24,8 +24,11 @@ const maxFile = 1 << 20
 // DefaultRegion signs the requests to stores that know no regions, which take any.
 const DefaultRegion = "us-east-1"
 
-// WriteThrough has a write acknowledged when the store has it.
-const WriteThrough = "through"
+// How functions write into a bucket: a write is acknowledged when the store has it, or when the node has it.
+const (
+	WriteThrough = "through"
+	WriteBack    = "back"
+)
 
 // Store is one store that the operator allows.
 type Store struct {

@@ -3,6 +3,7 @@ package s3proxytest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/s3proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/stores"
+	"github.com/headstart-mesh/headstart/shim/writeback"
 )
 
 // The store's own keys.
@@ -194,6 +196,10 @@ type Options struct {
 	Namespace string
 	// Fresh is what the operator says of Bucket; empty: nothing.
 	Fresh string
+	// Write is how functions write into Bucket; empty: through.
+	Write string
+	// Journal is the directory for what is written behind; empty: the node's own.
+	Journal string
 }
 
 // StartNode starts a node before a store.
@@ -211,17 +217,22 @@ func StartNode(t testing.TB, s *Store, o Options) *Node {
 		fresh = fmt.Sprintf("\n  fresh: {%s: %s}", Bucket, o.Fresh)
 	}
 	list := fmt.Sprintf("- name: default%s\n  s3:\n    endpoint: http://%s\n    pathStyle: true\n    buckets: [%s, %s]\n"+
-		"    write: {%s: through}\n    credentialsSecret: store\n", fresh, s.front.Addr(), Bucket, ReadOnly, Bucket)
+		"    write: {%s: %s}\n    credentialsSecret: store\n", fresh, s.front.Addr(), Bucket, ReadOnly, Bucket, cmp.Or(o.Write, "through"))
 	must(t, os.WriteFile(filepath.Join(dir, "stores.yaml"), []byte(list), 0o600))
 	allowed, err := stores.Open(secrets, filepath.Join(dir, "stores.yaml"))
 	must(t, err)
 	held, err := buffer.Open(filepath.Join(dir, "buffer"), room)
 	must(t, err)
 	n := &Node{t: t, socket: filepath.Join(dir, "endpoints.sock"), events: make(chan *nodeapi.Event, 16), ways: map[string]int{}, functions: map[string]string{}}
+	writes, err := writeback.Open(writeback.Config{Dir: cmp.Or(o.Journal, filepath.Join(dir, "writes")), Node: filepath.Base(dir),
+		Bytes: room, Writes: 1000, Patience: patience, Log: log,
+		Store: func(name string) (writeback.Store, error) { return allowed.API(name) }})
+	must(t, err)
+	allowed.Pend(writes, 0)
 	n.Cache = objects.New(objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: held, Age: time.Hour, Metrics: n})
 	n.Server = s3proxy.New(s3proxy.Config{
 		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
-		Rule:  allowed.Rule, Objects: n.Cache,
+		Rule:  allowed.Rule, Objects: n.Cache, Writes: writes,
 		Function:    func(sandbox string) string { n.mu.Lock(); defer n.mu.Unlock(); return n.functions[sandbox] },
 		Adopt:       func(sandbox string) error { return n.pods.Adopt(sandbox) },
 		Traceparent: func(string) string { return "" },
@@ -244,6 +255,7 @@ func StartNode(t testing.TB, s *Store, o Options) *Node {
 		defer cancel()
 		must(t, n.Cache.Close(end))
 		must(t, held.Close())
+		writes.Close()
 		allowed.Close()
 	})
 	return n

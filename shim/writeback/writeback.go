@@ -1,4 +1,4 @@
-// Package back answers writes of intermediate data when they are durable on this node, and uploads them behind.
+// Package writeback answers writes of intermediate data when they are durable on this node, and uploads them behind.
 //
 // The store is where nodes agree: there is no membership and no leader, and no clock is needed for correctness. A write is
 // acknowledged once its content is durable here and its marker is in the store, of which there is one for each key.
@@ -7,7 +7,7 @@
 // A request whose answer is lost may be applied by the store at any later time. So each request that could do harm then
 // carries what makes it void: markers replace and end nothing but what they name by its entity tag, and the content comes
 // by an upload in parts, which can be completed once and is named by the marker. model_test.go explores the protocol.
-package back
+package writeback
 
 import (
 	"context"
@@ -23,10 +23,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/headstart-mesh/headstart/shim/fair"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
 // ErrThrough says that a write cannot be behind: it has to go to the store at once. Nothing has been written.
@@ -42,20 +44,22 @@ const (
 	looksMost = 32
 	// pollFirst and pollMost are how long one waits before looking at a marker again.
 	pollFirst, pollMost = 20 * time.Millisecond, time.Second
+	// succeedEvery is how often one looks whether the daemon before has ended.
+	succeedEvery = time.Second
 	// retryMost is how long an upload rests at most after a failure, and lookMost an abandoned write between looks.
 	retryMost, lookMost = 30 * time.Second, 5 * time.Minute
 )
 
 // Config is what a Writer is made of.
 type Config struct {
-	// Dir is the journal's directory, which no other process uses. Its disk has Bytes for it.
+	// Dir is the journal's directory. Its disk has Bytes for it. While another process has it, all writes go through.
 	Dir string
 	// Bytes and Writes are how much may be pending. Namespaces share them.
 	Bytes, Writes int64
 	// Node is how markers name this node.
 	Node string
-	// Store finds a store by its name, for a function.
-	Store func(function, store string) (Store, error)
+	// Store finds a store by its name.
+	Store func(name string) (Store, error)
 	// Patience is how long a request waits for a marker.
 	Patience time.Duration
 	Log      *slog.Logger
@@ -64,17 +68,17 @@ type Config struct {
 // Writer writes behind. Its methods may be called at the same time.
 type Writer struct {
 	config  Config
-	journal *journal
 	places  *fair.Places
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu           sync.Mutex
+	journal      *journal // nil: another process has it
 	bytes, count *fair.Share
 	writes       map[string]*write // by their ids
-	own          map[place]*write  // those that reads on this node get
-	usable       map[place]bool    // buckets that were found to take markers
+	own          map[Key]*write    // those that reads on this node get
+	usable       map[Key]bool      // buckets that were found to take markers
 }
 
 // write is one that is pending.
@@ -88,22 +92,54 @@ type write struct {
 
 // Open opens the journal, and goes on with what is in it.
 func Open(c Config) (*Writer, error) {
-	j, found, damaged, err := openJournal(c.Dir)
+	w := &Writer{config: c, places: fair.NewPlaces(uploadsMost), bytes: fair.NewShare(c.Bytes), count: fair.NewShare(c.Writes),
+		writes: map[string]*write{}, own: map[Key]*write{}, usable: map[Key]bool{}}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	err := w.resume()
+	if errors.Is(err, errLocked) {
+		w.running.Go(w.succeed)
+		err = nil
+	}
+	return w, err
+}
+
+// succeed waits until the daemon before has ended, whose journal it takes over.
+func (w *Writer) succeed() {
+	ticker := time.NewTicker(succeedEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-w.ctx.Done():
+			return
+		}
+		if err := w.resume(); !errors.Is(err, errLocked) {
+			if err != nil {
+				w.config.Log.Error("writes go through until the daemon is restarted", "error", err)
+			}
+			return
+		}
+	}
+}
+
+// resume goes on with what is in the journal.
+func (w *Writer) resume() error {
+	j, found, damaged, err := openJournal(w.config.Dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, err := range damaged {
-		c.Log.Error("the record of a write cannot be read, so that the write is not uploaded; the write's marker in the store names the object", "dir", c.Dir, "error", err)
+		w.config.Log.Error("the record of a write cannot be read, so that the write is not uploaded; the write's marker in the store names the object", "dir", w.config.Dir, "error", err)
 	}
-	w := &Writer{config: c, journal: j, places: fair.NewPlaces(uploadsMost), bytes: fair.NewShare(c.Bytes), count: fair.NewShare(c.Writes),
-		writes: map[string]*write{}, own: map[place]*write{}, usable: map[place]bool{}}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.mu.Lock()
+	w.journal = j
+	w.mu.Unlock()
 	for _, r := range found {
 		e := &write{record: r, done: make(chan struct{})}
 		w.add(e)
 		w.running.Go(func() { w.finish(e) })
 	}
-	return w, nil
+	return nil
 }
 
 // Close ends all work. The next Writer goes on with it.
@@ -112,7 +148,9 @@ func (w *Writer) Close() {
 	w.cancel()
 	w.mu.Unlock()
 	w.running.Wait()
-	w.journal.close()
+	if w.journal != nil {
+		w.journal.close()
+	}
 }
 
 func (w *Writer) add(e *write) {
@@ -153,10 +191,10 @@ func (w *Writer) forget(e *write) {
 func (w *Writer) disown(e *write) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.own[e.place()] != e {
+	if w.own[e.Key] != e {
 		return false
 	}
-	delete(w.own, e.place())
+	delete(w.own, e.Key)
 	return true
 }
 
@@ -168,89 +206,150 @@ func (w *Writer) Usage() (bytes, writes int64) {
 }
 
 func (w *Writer) bucket(k Key) (bucket, error) {
-	s, err := w.config.Store(k.Function, k.Store)
+	s, err := w.config.Store(k.Store)
 	return bucket{s, k.Bucket}, err
 }
 
-// Object is what is written.
-type Object struct {
-	Key
-	// Header is what the store is told of the object, with names in their canonical form. A checksum in it has been
-	// compared with the content: else the store would never take the object.
-	Header http.Header
-	// Path is a file with the content, which nobody changes any more. The Writer gives it a second name, or copies it.
-	Path string
-	Size int64
-	MD5  [md5.Size]byte
-}
-
 // not are headers of objects that cannot be written behind: conditions, which the store has to answer, and keys and locks,
-// which the node does not keep.
+// which the node does not keep, and what each request of an upload would have to say.
 var not = []string{"If-Match", "If-None-Match", "X-Amz-Server-Side-Encryption-Customer-", "X-Amz-Object-Lock-",
-	"X-Amz-Write-Offset-Bytes"}
+	"X-Amz-Write-Offset-Bytes", "X-Amz-Expected-Bucket-Owner", "X-Amz-Request-Payer"}
 
 // whole are the checksums that an upload in parts has of the whole object, as a PUT does.
 var whole = []string{checksumHeader + "Crc32", checksumHeader + "Crc32c", checksumHeader + "Crc64nvme"}
 
 // fits tells why an object cannot be written behind.
-func (o *Object) fits() error {
-	if len(markers)+len(o.Key.Key) > keyMost || strings.HasPrefix(o.Key.Key, Own) || o.Key.Key == "" {
+func fits(k Key, header http.Header) error {
+	if len(markers)+len(k.Key) > keyMost || strings.HasPrefix(k.Key, Own) || k.Key == "" {
 		return fmt.Errorf("%w: the key has no marker", ErrThrough)
 	}
-	for name := range o.Header {
+	of := 0
+	for name, values := range header {
 		if slices.ContainsFunc(not, func(n string) bool { return strings.HasPrefix(name, n) }) ||
-			strings.HasPrefix(name, checksumHeader) && !slices.Contains(whole, name) {
+			strings.HasPrefix(name, checksumHeader) && !slices.Contains(whole, name) ||
+			!utf8.ValidString(strings.Join(values, "")) {
 			return fmt.Errorf("%w: the object has the header %s", ErrThrough, name)
 		}
+		if strings.HasPrefix(name, checksumHeader) {
+			of++
+		}
+	}
+	if of > 1 {
+		return fmt.Errorf("%w: the object has several checksums", ErrThrough)
 	}
 	return nil
 }
 
-// Tag is the entity tag that the object is going to have: that of an upload of one part.
-func (o *Object) Tag() string { return tagOf(o.MD5[:]) }
+// Tag is the entity tag that an object with this digest is going to have: that of an upload of one part.
+func Tag(sum [md5.Size]byte) string { return tagOf(sum[:]) }
 
 func tagOf(sum []byte) string {
 	parts := md5.Sum(sum)
 	return `"` + hex.EncodeToString(parts[:]) + `-1"`
 }
 
-// Write returns when the object is durable on this node, and read and listed on every node from then on. With ErrThrough
-// nothing was written. After another error nobody knows whether it is.
-func (w *Writer) Write(ctx context.Context, o Object) error {
-	if err := o.fits(); err != nil {
-		return err
+// Incoming is a write whose content is on its way. Its File is where that goes; it can be read until Close, which ends it.
+type Incoming struct {
+	*os.File
+	writer *Writer
+	bucket bucket
+	write  *write
+
+	created chan struct{} // closed when the store has answered to the beginning of the upload
+	answer  answer
+	err     error
+	ended   bool
+	about   source.Object
+}
+
+// Begin makes room for a write in the name of a function, and has the store expect it: the two take as long as the longer
+// one. header is what the store is told of the object, with names in their canonical form. The values of checksums may
+// come with Commit. With ErrThrough the write cannot be behind.
+func (w *Writer) Begin(ctx context.Context, function string, k Key, header http.Header, size int64) (_ *Incoming, err error) {
+	if err := fits(k, header); err != nil {
+		return nil, err
 	}
 	if !w.enter() {
-		return fmt.Errorf("%w: the node ends", ErrThrough)
+		return nil, fmt.Errorf("%w: the journal is another daemon's, or the node ends", ErrThrough)
 	}
-	defer w.running.Done()
-	b, err := w.bucket(o.Key)
+	defer func() {
+		if err != nil {
+			w.running.Done()
+		}
+	}()
+	b, err := w.bucket(k)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := w.probe(ctx, b, o.Key); err != nil {
-		return fmt.Errorf("%w: %w", ErrThrough, err)
+	if err := w.probe(ctx, b, k); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrThrough, err)
 	}
 	id := make([]byte, idSize)
 	_, _ = rand.Read(id) // never fails
-	e := &write{done: make(chan struct{}), record: record{ID: hex.EncodeToString(id), Key: o.Key, Header: o.Header, Size: o.Size,
-		MD5: slices.Clone(o.MD5[:]), Since: time.Now().UTC()}}
+	e := &write{done: make(chan struct{}), record: record{ID: hex.EncodeToString(id), Function: function, Key: k, Header: header.Clone(),
+		Size: size, Since: time.Now().UTC()}}
 	if err := w.reserve(e); err != nil {
-		return err
+		return nil, err
 	}
-	e.marker = Marker{ID: e.ID, Node: w.config.Node, Tag: o.Tag(), Size: e.Size, Since: e.Since, Key: e.Key.Key}
-	if err := w.prepare(ctx, b, e, o.Path); err != nil {
+	f, err := w.journal.create(e.ID)
+	if err != nil {
 		w.forget(e)
-		return err
+		return nil, w.broken(err)
 	}
-	return w.commit(ctx, b, e)
+	in := &Incoming{File: f, writer: w, bucket: b, write: e, created: make(chan struct{})}
+	r := e.record
+	go func() {
+		defer close(in.created)
+		e.marker.Upload, in.answer, in.err = b.create(w.ctx, r)
+	}()
+	return in, nil
+}
+
+// broken is a journal's error: whoever writes can do without.
+func (w *Writer) broken(err error) error {
+	w.config.Log.Warn("the journal of writes fails", "error", err)
+	return fmt.Errorf("%w: the journal fails", ErrThrough)
+}
+
+// Commit returns when the object is durable on this node, and read and listed on every node from then on. All of its
+// content is there, and sum is that's. Checksums in header have been compared with it: else the store would never take
+// the object. With ErrThrough nothing was written. After another error nobody knows whether it is.
+func (in *Incoming) Commit(ctx context.Context, header http.Header, sum [md5.Size]byte) error {
+	w, e := in.writer, in.write
+	e.Header, e.MD5 = header, sum[:]
+	failed := w.journal.add(e.record, in.File)
+	<-in.created
+	switch {
+	case failed != nil:
+		return w.broken(failed)
+	case in.err != nil && in.answer.refused(): // it will say so of the write itself
+		return fmt.Errorf("%w: %w", ErrThrough, in.err)
+	case in.err != nil:
+		return in.err
+	}
+	e.marker = Marker{ID: e.ID, Node: w.config.Node, Upload: e.marker.Upload, Tag: tagOf(e.MD5), Size: e.Size, Since: e.Since, Key: e.Key.Key}
+	in.ended, in.about = true, e.about()
+	return w.commit(ctx, in.bucket, e)
+}
+
+// About is what the store is going to say of the object that was committed.
+func (in *Incoming) About() source.Object { return in.about }
+
+// Close ends the use of the File. What was not committed is nowhere.
+func (in *Incoming) Close() error {
+	defer in.writer.running.Done()
+	if !in.ended {
+		<-in.created
+		in.writer.drop(in.bucket, in.write)
+	}
+	return in.File.Close()
 }
 
 // enter counts one that Close waits for.
 func (w *Writer) enter() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ctx.Err() != nil {
+	if w.ctx.Err() != nil || w.journal == nil {
 		return false
 	}
 	w.running.Add(1)
@@ -259,7 +358,7 @@ func (w *Writer) enter() bool {
 
 // probe finds out once whether a bucket takes markers.
 func (w *Writer) probe(ctx context.Context, b bucket, k Key) error {
-	at := place{k.Store, k.Bucket, ""}
+	at := Key{Store: k.Store, Bucket: k.Bucket}
 	w.mu.Lock()
 	known := w.usable[at]
 	w.mu.Unlock()
@@ -273,22 +372,6 @@ func (w *Writer) probe(ctx context.Context, b bucket, k Key) error {
 	defer w.mu.Unlock()
 	w.usable[at] = true
 	return nil
-}
-
-// prepare has the content durable, and the store expect it: the two take as long as the longer one.
-func (w *Writer) prepare(ctx context.Context, b bucket, e *write, path string) error {
-	noted := make(chan error, 1)
-	go func() { noted <- w.journal.add(e.record, path) }()
-	upload, a, err := b.create(ctx, e.record)
-	if failed := <-noted; failed != nil {
-		w.config.Log.Warn("the journal of writes fails", "error", failed)
-		return fmt.Errorf("%w: the journal fails", ErrThrough)
-	}
-	if err != nil && a.refused() { // it will say so of the write itself
-		return fmt.Errorf("%w: %w", ErrThrough, err)
-	}
-	e.marker.Upload = upload
-	return err
 }
 
 // commit puts the marker: once, as a second one might come when the first is gone.
@@ -318,14 +401,16 @@ func (w *Writer) commit(ctx context.Context, b bucket, e *write) error {
 // begin has reads here get the write, and uploads it.
 func (w *Writer) begin(e *write) {
 	w.mu.Lock()
-	w.own[e.place()] = e
+	w.own[e.Key] = e
 	w.mu.Unlock()
 	w.running.Go(func() { w.finish(e) })
 }
 
 // drop ends a write that has no marker, and never will.
 func (w *Writer) drop(b bucket, e *write) {
-	_ = b.abort(w.ctx, e.Key.Key, e.marker.Upload) // else the store keeps an empty upload
+	if e.marker.Upload != "" {
+		_ = b.abort(w.ctx, e.Key.Key, e.marker.Upload) // else the store keeps an empty upload
+	}
 	w.forget(e)
 }
 

@@ -1,4 +1,4 @@
-package back
+package writeback
 
 import (
 	"bytes"
@@ -14,17 +14,14 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects/digest"
 )
 
-// Key names an object of a store. Function is the one that asks for it.
-type Key struct{ Function, Store, Bucket, Key string }
-
-// place is where an object is, whoever asks for it.
-type place struct{ store, bucket, key string }
-
-func (k Key) place() place { return place{k.Store, k.Bucket, k.Key} }
+// Key names an object of a store.
+type Key struct{ Store, Bucket, Key string }
 
 // record is of one write.
 type record struct {
 	ID string
+	// Function is in whose name it is.
+	Function string
 	Key
 	// Header is what the store is told of the object.
 	Header http.Header `json:",omitempty"`

@@ -1,13 +1,22 @@
-package back
+package writeback
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/s3"
 )
+
+// defaultType is what S3 takes an object for that has no type.
+const defaultType = "binary/octet-stream"
 
 // PendingError says that an object is not in the store yet, for longer than a request waits.
 type PendingError struct {
@@ -23,10 +32,7 @@ func (e *PendingError) Error() string {
 // Held is an object that was written on this node, and that the store does not have yet.
 type Held struct {
 	*os.File
-	Tag    string
-	Size   int64
-	Header http.Header
-	Since  time.Time
+	source.Object
 }
 
 // Held returns what was written here last and is pending; nil: Await tells whether another node has something. Whoever is
@@ -34,7 +40,7 @@ type Held struct {
 func (w *Writer) Held(k Key) (*Held, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.own[k.place()]
+	e := w.own[k]
 	if e == nil {
 		return nil, nil
 	}
@@ -42,7 +48,50 @@ func (w *Writer) Held(k Key) (*Held, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading what was written: %w", err)
 	}
-	return &Held{f, tagOf(e.MD5), e.Size, e.Header, e.Since}, nil
+	return &Held{f, e.about()}, nil
+}
+
+// about is what the store is going to say of the object.
+func (r record) about() source.Object {
+	header := r.Header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	tag := tagOf(r.MD5)
+	header.Set("Etag", tag)
+	header.Set("Last-Modified", r.Since.UTC().Format(http.TimeFormat))
+	if header.Get("Content-Type") == "" {
+		header.Set("Content-Type", defaultType)
+	}
+	if len(checksums(r)) > 0 {
+		header.Set(checksumType, fullObject)
+	}
+	header = s3.Header(header)
+	if header != nil {
+		header.Set(s3.Checked, "ENABLED")
+	}
+	return source.Object{Size: r.Size, Version: tag, ContentType: r.Header.Get("Content-Type"), Header: header}
+}
+
+// Fetch is source.Source's of an object that was written here and is pending. It is false if none is: then the store has
+// whatever was acknowledged of the object before, on any node.
+func (w *Writer) Fetch(ctx context.Context, k Key, held string, begin source.Begin) (found bool, err error) {
+	h, err := w.Held(k)
+	if err != nil {
+		return false, err
+	}
+	if h == nil {
+		return false, w.Await(ctx, k)
+	}
+	defer h.Close() // it was only read from
+	if h.Version == held {
+		return true, &source.Unchanged{}
+	}
+	to, err := begin(h.Object)
+	if err == nil {
+		_, err = io.Copy(io.NewOffsetWriter(to, 0), h)
+	}
+	return true, err
 }
 
 // Await returns when the store has whatever was acknowledged of an object before, on any node. It comes before a request
@@ -57,19 +106,42 @@ func (w *Writer) Await(ctx context.Context, k Key) error {
 
 // AwaitPrefix is Await of all objects whose keys begin with k.Key.
 func (w *Writer) AwaitPrefix(ctx context.Context, k Key) error {
+	return w.awaitAll(ctx, k, func(string) bool { return true })
+}
+
+// AwaitAll is Await of several objects of a bucket.
+func (w *Writer) AwaitAll(ctx context.Context, store, bucket string, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	common := keys[0]
+	for _, k := range keys {
+		for !strings.HasPrefix(k, common) {
+			common = common[:len(common)-1]
+		}
+	}
+	return w.awaitAll(ctx, Key{store, bucket, strings.ToValidUTF8(common, "")}, func(key string) bool { return slices.Contains(keys, key) })
+}
+
+func (w *Writer) awaitAll(ctx context.Context, k Key, which func(key string) bool) error {
 	b, err := w.bucket(k)
 	if err != nil {
 		return err
 	}
 	end := time.Now().Add(w.config.Patience)
 	keys, err := b.list(ctx, k.Key)
+	if err != nil {
+		return err
+	}
 	for _, key := range keys {
-		err = errors.Join(err, w.await(ctx, b, key, end))
-		if err != nil {
+		if !which(key) {
+			continue
+		}
+		if err := w.await(ctx, b, key, end); err != nil {
 			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // await waits until the marker is gone that it sees first: later ones are of writes that were not acknowledged before.

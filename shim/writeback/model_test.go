@@ -1,6 +1,6 @@
 //go:build !race
 
-package back
+package writeback
 
 import (
 	"fmt"

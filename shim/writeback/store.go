@@ -1,4 +1,4 @@
-package back
+package writeback
 
 import (
 	"bytes"
@@ -43,6 +43,10 @@ const (
 	smallTimeout = 30 * time.Second
 
 	unsigned = "UNSIGNED-PAYLOAD"
+
+	// checksumHeader begins the names of headers with checksums, which are of the whole object.
+	checksumHeader           = "X-Amz-Checksum-"
+	checksumType, fullObject = "X-Amz-Checksum-Type", "FULL_OBJECT"
 )
 
 // Marker says that an object has been written, and is not in the store yet. It is an object of the store, one for each key.
@@ -157,7 +161,7 @@ func (b bucket) create(ctx context.Context, r record) (upload string, a answer, 
 	for name, values := range r.Header {
 		if checksum, is := strings.CutPrefix(name, checksumHeader); is {
 			header.Set("X-Amz-Checksum-Algorithm", strings.ToUpper(checksum))
-			header.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
+			header.Set(checksumType, fullObject)
 			continue
 		}
 		header[name] = values
@@ -175,9 +179,6 @@ func (b bucket) create(ctx context.Context, r record) (upload string, a answer, 
 	}
 	return result.UploadID, a, nil
 }
-
-// checksumHeader begins the names of headers with checksums.
-const checksumHeader = "X-Amz-Checksum-"
 
 // checksums are a write's, as the part and the whole have them.
 func checksums(r record) http.Header {
@@ -217,7 +218,7 @@ func (b bucket) complete(ctx context.Context, r record, upload, part string) (ta
 		sums += "<" + element + ">" + html.EscapeString(values[0]) + "</" + element + ">"
 	}
 	if len(header) > 0 {
-		header.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
+		header.Set(checksumType, fullObject)
 	}
 	body := "<CompleteMultipartUpload><Part><ETag>" + html.EscapeString(strings.Trim(part, `"`)) + "</ETag><PartNumber>1</PartNumber>" +
 		sums + "</Part></CompleteMultipartUpload>"
@@ -367,37 +368,4 @@ func (b bucket) probe(ctx context.Context) error {
 	}
 	_, err = b.unmark(ctx, m)
 	return err
-}
-
-// Pending returns the markers of a bucket below a prefix: what nodes have not uploaded yet.
-func Pending(ctx context.Context, s Store, name, prefix string) (all []Marker, err error) {
-	b := bucket{s, name}
-	keys, err := b.list(ctx, prefix)
-	for _, key := range keys {
-		m, err := b.marked(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		if m != nil {
-			all = append(all, *m)
-		}
-	}
-	return all, err
-}
-
-// GiveUp gives up a write whose node does not come back: the object is what the store has. If the node does come back, it
-// does not upload the write. Until then functions on that node may read it.
-func GiveUp(ctx context.Context, s Store, name string, m Marker) error {
-	b := bucket{s, name}
-	if err := b.abort(ctx, m.Key, m.Upload); err != nil {
-		return fmt.Errorf("giving up %s: %w", m.Key, err)
-	}
-	removed, err := b.unmark(ctx, m)
-	if err == nil && !removed {
-		err = errors.New("its marker has changed meanwhile; look again")
-	}
-	if err != nil {
-		return fmt.Errorf("giving up %s: %w", m.Key, err)
-	}
-	return nil
 }

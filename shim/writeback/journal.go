@@ -1,9 +1,8 @@
-package back
+package writeback
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,6 +24,9 @@ type journal struct {
 	once sync.Once
 }
 
+// errLocked says that another process has the journal.
+var errLocked = errors.New("another process has it")
+
 // openJournal opens the directory, which it makes if there is none, and returns the writes in it. One process at a time
 // has it. damaged are writes whose record cannot be read: they stay.
 func openJournal(path string) (j *journal, found []record, damaged []error, err error) {
@@ -43,6 +45,9 @@ func openJournal(path string) (j *journal, found []record, damaged []error, err 
 	}
 	j = &journal{path: path, dir: dir}
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = errLocked
+		}
 		return fail(fmt.Errorf("locking %s: %w", path, err))
 	}
 	names, err := dir.Readdirnames(-1)
@@ -84,57 +89,31 @@ func (j *journal) close() { j.once.Do(func() { _ = j.dir.Close() }) } // it was 
 
 func (j *journal) content(id string) string { return filepath.Join(j.path, id) }
 
-// add has a write durable. from is its content, which nobody changes any more.
-func (j *journal) add(r record, from string) error {
+// create makes the file of a write's content.
+func (j *journal) create(id string) (*os.File, error) {
+	return os.OpenFile(j.content(id), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+}
+
+// add has a write durable, whose content is in its file.
+func (j *journal) add(r record, content *os.File) error {
 	b, err := r.bytes()
 	if err != nil {
 		return err
 	}
-	err = j.take(r, from)
+	info, err := content.Stat()
+	if err == nil && info.Size() != r.Size {
+		err = fmt.Errorf("the content is %d bytes, and not %d", info.Size(), r.Size)
+	}
+	if err == nil {
+		err = content.Sync()
+	}
 	if err == nil {
 		err = j.note(r.ID, b)
 	}
 	if err != nil {
-		j.remove(r.ID)
 		return fmt.Errorf("noting a write: %w", err)
 	}
 	return nil
-}
-
-// take gives the content a second name, or copies it if that cannot be.
-func (j *journal) take(r record, from string) error {
-	if err := os.Link(from, j.content(r.ID)); err != nil {
-		if err := copyFile(from, j.content(r.ID)); err != nil {
-			return err
-		}
-	}
-	f, err := os.Open(j.content(r.ID))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() != r.Size || !info.Mode().IsRegular() {
-		return fmt.Errorf("the content is %d bytes of mode %v, and not %d", info.Size(), info.Mode(), r.Size)
-	}
-	return f.Sync()
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // note writes a record, in place of an earlier one. It is durable afterwards, as is the name of the content.

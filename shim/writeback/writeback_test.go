@@ -1,4 +1,4 @@
-package back
+package writeback
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ func well(*http.Request) fate { return fate{wait: 10 * time.Millisecond} }
 func open(t testing.TB, dir, node string, s Store) *Writer {
 	t.Helper()
 	w, err := Open(Config{Dir: dir, Node: node, Bytes: 1 << 20, Writes: 100, Patience: time.Minute,
-		Store: func(string, string) (Store, error) { return s, nil }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		Store: func(string) (Store, error) { return s, nil }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,19 +37,13 @@ func open(t testing.TB, dir, node string, s Store) *Writer {
 }
 
 // object is one with a content.
-func object(t testing.TB, key, content string) Object {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "content")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return Object{Key: Key{"ns/f", "s", "b", key}, Path: path, Size: int64(len(content)), MD5: md5.Sum([]byte(content)),
-		Header: http.Header{"X-Amz-Meta-Camera": {"7"}}}
+func object(key, content string) Object {
+	return Object{Key: Key{"s", "b", key}, Function: "ns/f", Content: content, Header: http.Header{"X-Amz-Meta-Camera": {"7"}}}
 }
 
 func held(t testing.TB, w *Writer, key string) string {
 	t.Helper()
-	h, err := w.Held(Key{"ns/f", "s", "b", key})
+	h, err := w.Held(Key{"s", "b", key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +72,7 @@ func TestAWriteIsUploaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newFakeStore(), t.TempDir()
 		w := open(t, dir, "a", &link{store: s, fate: well})
-		o := object(t, "k/1", "hello")
+		o := object("k/1", "hello")
 		if err := w.Write(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -115,21 +109,21 @@ func TestOthersWait(t *testing.T) {
 			return well(r)
 		}})
 		b := open(t, t.TempDir(), "node-b", &link{store: s, fate: well})
-		o := object(t, "dir/k", "hello")
+		o := object("dir/k", "hello")
 		if err := a.Write(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 		down.Store("store", true)
 		for what, err := range map[string]error{
 			"read":  b.Await(t.Context(), o.Key),
-			"list":  b.AwaitPrefix(t.Context(), Key{"ns/f", "s", "b", "dir/"}),
-			"write": b.Write(t.Context(), object(t, "dir/k", "other")),
+			"list":  b.AwaitPrefix(t.Context(), Key{"s", "b", "dir/"}),
+			"write": b.Write(t.Context(), object("dir/k", "other")),
 		} {
 			if e, is := errors.AsType[*PendingError](err); !is || !strings.Contains(e.Error(), "node-a") || e.Marker.Size != 5 {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if err := b.AwaitPrefix(t.Context(), Key{"ns/f", "s", "b", "elsewhere/"}); err != nil {
+		if err := b.AwaitPrefix(t.Context(), Key{"s", "b", "elsewhere/"}); err != nil {
 			t.Error(err)
 		}
 		down.Delete("store")
@@ -150,7 +144,7 @@ func TestWritersOfOneKey(t *testing.T) {
 		var mu sync.Mutex
 		var writing sync.WaitGroup
 		for i, w := range []*Writer{a, b, a, b} {
-			o := object(t, "k", strings.Repeat("x", i+1))
+			o := object("k", strings.Repeat("x", i+1))
 			writing.Go(func() {
 				err := w.Write(t.Context(), o)
 				mu.Lock()
@@ -161,7 +155,7 @@ func TestWritersOfOneKey(t *testing.T) {
 			})
 		}
 		writing.Wait()
-		if err := b.Await(t.Context(), Key{"ns/f", "s", "b", "k"}); err != nil || s.get("k") != last {
+		if err := b.Await(t.Context(), Key{"s", "b", "k"}); err != nil || s.get("k") != last {
 			t.Errorf("%v: %q, and not %q", err, s.get("k"), last)
 		}
 		a.Close()
@@ -179,7 +173,7 @@ func TestAnotherDaemonGoesOn(t *testing.T) {
 			}
 			return well(r)
 		}})
-		if err := w.Write(t.Context(), object(t, "k", "hello")); err != nil {
+		if err := w.Write(t.Context(), object("k", "hello")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -188,7 +182,7 @@ func TestAnotherDaemonGoesOn(t *testing.T) {
 			t.Fatalf("%q, %q", s.markers(), s.get("k"))
 		}
 		w = open(t, dir, "a", &link{store: s, fate: well})
-		if err := w.Await(t.Context(), Key{"ns/f", "s", "b", "k"}); err != nil || s.get("k") != "hello" {
+		if err := w.Await(t.Context(), Key{"s", "b", "k"}); err != nil || s.get("k") != "hello" {
 			t.Errorf("%v, %q", err, s.get("k"))
 		}
 		time.Sleep(time.Second)
@@ -209,7 +203,7 @@ func TestALateMarkerGoes(t *testing.T) {
 			}
 			return well(r)
 		}})
-		if err := w.Write(t.Context(), object(t, "k", "hello")); !errors.Is(err, ErrThrough) {
+		if err := w.Write(t.Context(), object("k", "hello")); !errors.Is(err, ErrThrough) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)
@@ -233,11 +227,11 @@ func TestWhatGoesThrough(t *testing.T) {
 			}
 			return well(r)
 		}})
-		conditional := object(t, "k", "x")
+		conditional := object("k", "x")
 		conditional.Header = http.Header{"If-None-Match": {"*"}}
 		for what, o := range map[string]Object{
-			"long": object(t, strings.Repeat("k", 1010), "x"), "own": object(t, ".headstart/pending/x", "x"),
-			"large": object(t, "large", strings.Repeat("x", 1<<20)), "conditional": conditional,
+			"long": object(strings.Repeat("k", 1010), "x"), "own": object(".headstart/pending/x", "x"),
+			"large": object("large", strings.Repeat("x", 1<<20)), "conditional": conditional,
 		} {
 			if err := w.Write(t.Context(), o); !errors.Is(err, ErrThrough) {
 				t.Errorf("%s: %v", what, err)
@@ -245,7 +239,7 @@ func TestWhatGoesThrough(t *testing.T) {
 		}
 		n := 0
 		for ; n < 200; n++ {
-			if err := w.Write(t.Context(), object(t, strings.Repeat("k", n+1), "x")); errors.Is(err, ErrThrough) {
+			if err := w.Write(t.Context(), object(strings.Repeat("k", n+1), "x")); errors.Is(err, ErrThrough) {
 				break
 			} else if err != nil {
 				t.Fatal(err)
@@ -254,14 +248,14 @@ func TestWhatGoesThrough(t *testing.T) {
 		if n != 80 {
 			t.Errorf("%d writes of a namespace in a journal of 100", n)
 		}
-		o := object(t, "other", "x")
+		o := object("other", "x")
 		if o.Function = "another/f"; w.Write(t.Context(), o) != nil {
 			t.Error("another namespace has no place")
 		}
 		w.Close()
 		ignores := ignoring{&link{store: newFakeStore(), fate: well}}
 		w = open(t, t.TempDir(), "a", ignores)
-		if err := w.Write(t.Context(), object(t, "k", "x")); !errors.Is(err, ErrThrough) {
+		if err := w.Write(t.Context(), object("k", "x")); !errors.Is(err, ErrThrough) {
 			t.Error(err)
 		}
 		w.Close()
@@ -288,7 +282,7 @@ func TestGivingUp(t *testing.T) {
 			return well(r)
 		}}
 		a, b := open(t, dir, "a", l), open(t, t.TempDir(), "b", &link{store: s, fate: well})
-		if err := a.Write(t.Context(), object(t, "k", "lost")); err != nil {
+		if err := a.Write(t.Context(), object("k", "lost")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -300,7 +294,7 @@ func TestGivingUp(t *testing.T) {
 		if err := GiveUp(t.Context(), &link{store: s, fate: well}, "b", pending[0]); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Write(t.Context(), object(t, "k", "new")); err != nil {
+		if err := b.Write(t.Context(), object("k", "new")); err != nil {
 			t.Fatal(err)
 		}
 		a = open(t, dir, "a", &link{store: s, fate: well})
@@ -321,7 +315,7 @@ func TestAWriterThatGoesAway(t *testing.T) {
 		w := open(t, dir, "a", &link{store: s, fate: well})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if err := w.Write(ctx, object(t, "k", "hello")); !errors.Is(err, context.DeadlineExceeded) {
+		if err := w.Write(ctx, object("k", "hello")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		if left := files(t, dir); len(left) > 0 || len(s.uploads) > 0 {
@@ -331,6 +325,42 @@ func TestAWriterThatGoesAway(t *testing.T) {
 	})
 }
 
+// While the daemon before still ends, its successor's writes go through. Then it goes on with what is in the journal.
+func TestTheDaemonBeforeHasTheJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newFakeStore(), t.TempDir()
+		stuck := func(r *http.Request) fate {
+			if r.URL.Query().Has("partNumber") {
+				return fate{refused: 500}
+			}
+			return well(r)
+		}
+		before := open(t, dir, "a", &link{store: s, fate: stuck})
+		if err := before.Write(t.Context(), object("k", "hello")); err != nil {
+			t.Fatal(err)
+		}
+		after := open(t, dir, "a", &link{store: s, fate: well})
+		if err := after.Write(t.Context(), object("l", "hello")); !errors.Is(err, ErrThrough) {
+			t.Errorf("two have the journal: %v", err)
+		}
+		before.Close()
+		time.Sleep(time.Minute)
+		if err := after.Write(t.Context(), object("l", "world")); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if s.get("k") != "hello" || s.get("l") != "world" || len(s.markers()) > 0 || len(files(t, dir)) > 0 {
+			t.Errorf("%q, %q, %q, %q", s.get("k"), s.get("l"), s.markers(), files(t, dir))
+		}
+		after.Close()
+	})
+}
+
+func someRecord() record {
+	sum := md5.Sum([]byte("hello"))
+	return record{ID: strings.Repeat("a", 2*idSize), Key: Key{"s", "b", "k"}, Size: 5, MD5: sum[:], Since: time.Unix(1, 0).UTC()}
+}
+
 // Damaged records are not forgotten, and one process at a time has the journal.
 func TestTheJournal(t *testing.T) {
 	dir := t.TempDir()
@@ -338,13 +368,23 @@ func TestTheJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := object(t, "k", "hello")
-	r := record{ID: strings.Repeat("a", 2*idSize), Key: o.Key, Size: 5, MD5: o.MD5[:], Since: time.Unix(1, 0).UTC()}
-	if err := j.add(r, o.Path); err != nil {
+	r := someRecord()
+	content, err := j.create(r.ID)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, _, err := openJournal(dir); err == nil {
-		t.Error("two have it")
+	defer content.Close()
+	if err := j.add(r, content); err == nil {
+		t.Error("a write without its content is noted")
+	}
+	if _, err := content.WriteString("hello"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.add(r, content); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := openJournal(dir); !errors.Is(err, errLocked) {
+		t.Errorf("two have it: %v", err)
 	}
 	j.close()
 	if err := errors.Join(os.WriteFile(dir+"/stray", nil, 0o600), os.WriteFile(dir+"/b"+suffix, []byte(magic), 0o600)); err != nil {
@@ -364,8 +404,7 @@ func TestTheJournal(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	o := Object{Key: Key{"ns/f", "s", "b", "k"}}
-	b, err := record{ID: strings.Repeat("a", 2*idSize), Key: o.Key, Size: 5, MD5: o.MD5[:], Since: time.Unix(1, 0).UTC()}.bytes()
+	b, err := someRecord().bytes()
 	if err != nil {
 		f.Fatal(err)
 	}

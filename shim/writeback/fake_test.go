@@ -1,4 +1,4 @@
-package back
+package writeback
 
 import (
 	"bytes"

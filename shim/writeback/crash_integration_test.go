@@ -1,6 +1,6 @@
 //go:build integration
 
-package back
+package writeback
 
 import (
 	"bufio"
@@ -141,7 +141,7 @@ func bodyOf(name string) []byte {
 
 func (w *worker) once(ctx context.Context, round, i int) error {
 	keys := keysOf(round)
-	key := Key{"ns/f", "s", bucketName, keys[rand.IntN(len(keys))]}
+	key := Key{"s", bucketName, keys[rand.IntN(len(keys))]}
 	id := fmt.Sprint(w.name, ".", round, ".", i)
 	e := event{key: key.Key}
 	var err error
@@ -169,12 +169,7 @@ func (w *worker) once(ctx context.Context, round, i int) error {
 
 func (w *worker) write(ctx context.Context, key Key, name string) error {
 	body := bodyOf(name)
-	path := filepath.Join(w.dir, name)
-	if err := os.WriteFile(path, body, 0o600); err != nil {
-		return err
-	}
-	defer os.Remove(path) // the journal has its own name
-	err := w.writer.Write(ctx, Object{Key: key, Path: path, Size: int64(len(body)), MD5: md5.Sum(body), Header: http.Header{"X-Amz-Meta-Name": {name}}})
+	err := w.writer.Write(ctx, Object{Key: key, Function: "ns/f", Content: string(body), Header: http.Header{"X-Amz-Meta-Name": {name}}})
 	if errors.Is(err, ErrThrough) {
 		err = w.through(ctx, key, http.MethodPut, body)
 	}
@@ -230,7 +225,7 @@ func (w *worker) read(ctx context.Context, key Key) (string, error) {
 
 func openOn(dir, node string, store Store, log io.Writer) (*Writer, error) {
 	return Open(Config{Dir: dir, Node: node, Bytes: 64 << 20, Writes: 1000, Patience: 30 * time.Second,
-		Store: func(string, string) (Store, error) { return store, nil }, Log: slog.New(slog.NewTextHandler(log, nil))})
+		Store: func(string) (Store, error) { return store, nil }, Log: slog.New(slog.NewTextHandler(log, nil))})
 }
 
 // writeUntilKilled is the node that is killed. It prints what it does, and when.
@@ -352,7 +347,7 @@ func (h *history) check(t *testing.T, dir, address string, rounds int, w *worker
 		for i, key := range keysOf(round) {
 			id := fmt.Sprint("last.", round, ".", i)
 			h.begins(id, time.Now().UnixNano(), event{key: key})
-			content, err := w.read(t.Context(), Key{"ns/f", "s", bucketName, key})
+			content, err := w.read(t.Context(), Key{"s", bucketName, key})
 			if err != nil {
 				t.Fatal(err)
 			}

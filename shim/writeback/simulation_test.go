@@ -1,4 +1,4 @@
-package back
+package writeback
 
 import (
 	"context"
@@ -123,13 +123,13 @@ func (s *simulation) client(id int, nodes []*simulated, keys []string, times int
 		time.Sleep(time.Duration(s.n(int(300 * time.Millisecond))))
 		node, key := nodes[s.n(len(nodes))], keys[s.n(len(keys))]
 		w, l := node.now()
-		k := Key{"ns/f", "s", "b", key}
+		k := Key{"s", "b", key}
 		e := event{key: key, from: time.Since(s.start)}
 		var err error
 		switch what := s.n(10); {
 		case what < 5:
 			e.writes, e.content = true, fmt.Sprint("by ", id, " ", i)
-			err = w.Write(s.t.Context(), object(s.t, key, e.content))
+			err = w.Write(s.t.Context(), object(key, e.content))
 			if errors.Is(err, ErrThrough) {
 				err = s.through(w, l, k, http.MethodPut, e.content)
 			}
@@ -244,7 +244,7 @@ func simulate(t *testing.T, seed uint64) {
 		last := event{key: key, from: time.Since(s.start), to: time.Since(s.start)}
 		var err error
 		w, l := nodes[0].now()
-		if last.content, err = s.read(w, l, Key{"ns/f", "s", "b", key}); err != nil {
+		if last.content, err = s.read(w, l, Key{"s", "b", key}); err != nil {
 			t.Error(err)
 		}
 		var own []event

@@ -1,0 +1,294 @@
+package s3proxy
+
+import (
+	"bytes"
+	"crypto/md5"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"hash/crc64"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/writeback"
+)
+
+const (
+	// behindFrom is from how many bytes on an object is written behind. Below that its marker takes as long as the object.
+	behindFrom = 64 << 10
+	// listMost bounds a list that the node reads, in bytes: 1000 keys of 1 KiB, each with what is said of it.
+	listMost = 8 << 20
+	// crc64NVME is the polynomial of the NVM Express specification, reversed.
+	crc64NVME = 0x9a6c9329ac4bc9b5
+)
+
+// refuseOwn keeps programs away from what nodes note in a bucket.
+var refuseOwn = refuse(http.StatusForbidden, "AccessDenied",
+	"keys that begin with "+writeback.Own+" are the nodes' own in a bucket with write: back; use another key")
+
+// sums compute the checksums that can be written behind, by the headers that have them.
+var sums = map[string]func() hash.Hash{
+	"X-Amz-Checksum-Crc32":     func() hash.Hash { return crc32.NewIEEE() },
+	"X-Amz-Checksum-Crc32c":    func() hash.Hash { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) },
+	"X-Amz-Checksum-Crc64nvme": func() hash.Hash { return crc64.New(crc64.MakeTable(crc64NVME)) },
+}
+
+// ofObject are headers of a PUT that are of the object, or have to be true for it, besides those of Amazon's own.
+var ofObject = []string{"Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Type",
+	"Expires", "If-Match", "If-None-Match"}
+
+// ofRequest are Amazon's own that are not of the object.
+var ofRequest = []string{"X-Amz-Content-Sha256", "X-Amz-Date", "X-Amz-Decoded-Content-Length", "X-Amz-Sdk-Checksum-Algorithm",
+	"X-Amz-Security-Token", "X-Amz-Trailer", "X-Amz-User-Agent"}
+
+// place is where the object of a request is.
+func (h *handler) place(r *request) writeback.Key {
+	return writeback.Key{Store: h.sandbox.Store, Bucket: r.Bucket, Key: r.Key}
+}
+
+// await waits until the store has what nodes have acknowledged of what a request is about.
+func (h *handler) await(r *request) error {
+	writes, rule := h.server.config.Writes, h.server.config.Rule
+	err := error(nil)
+	if r.From != "" && rule(h.sandbox.Store, r.From).Pending {
+		err = writes.Await(r.Context(), writeback.Key{Store: h.sandbox.Store, Bucket: r.From, Key: r.FromKey})
+	}
+	switch {
+	case err != nil || !r.rule.Pending:
+	case slices.Contains([]string{"CreateMultipartUpload", "UploadPart", "UploadPartCopy", "AbortMultipartUpload", "ListParts"}, r.Name):
+		// the object is another one when the upload is completed
+	case r.Key != "":
+		err = writes.Await(r.Context(), h.place(r))
+	case strings.HasPrefix(r.Name, "List"):
+		k := h.place(r)
+		k.Key = r.query.Get("prefix")
+		err = writes.AwaitPrefix(r.Context(), k)
+	}
+	return unsettled(err)
+}
+
+// unsettled is what a program is told when the node cannot find out what is written, or has waited for too long.
+func unsettled(err error) error {
+	if err == nil {
+		return nil
+	}
+	if pending, is := errors.AsType[*writeback.PendingError](err); is {
+		return refuse(http.StatusServiceUnavailable, codeUnavailable, pending.Error())
+	}
+	return fmt.Errorf("%w: %w", refuse(http.StatusServiceUnavailable, codeUnavailable,
+		"what is written behind cannot be asked for; the node's log says why"), err)
+}
+
+// held is what this node has acknowledged of the object of a request, and the store does not have yet.
+func (h *handler) held(r *request) (about source.Object, is bool) {
+	if !r.rule.Pending {
+		return about, false
+	}
+	held, err := h.server.config.Writes.Held(h.place(r))
+	if err != nil || held == nil {
+		return about, false
+	}
+	_ = held.Close() // it was not read from
+	return held.Object, true
+}
+
+// putBehind acknowledges an object when it is durable on this node. What cannot be written behind goes through.
+func (h *handler) putBehind(w http.ResponseWriter, r *request) (answer, error) {
+	header := r.described()
+	if r.signed.DecodedLength < behindFrom {
+		return h.putThrough(w, r)
+	}
+	in, err := h.server.config.Writes.Begin(r.Context(), r.function, h.place(r), header, r.signed.DecodedLength)
+	switch {
+	case errors.Is(err, writeback.ErrThrough):
+		h.server.config.Log.Debug("an object is not written behind", "instance", h.sandbox.id, "error", err)
+		return h.putThrough(w, r)
+	case err != nil:
+		return answer{}, unsettled(err)
+	}
+	defer in.Close() // what it has is durable
+	body := &payload{Payload: r.signed.Body(r.Body), deposit: h.deposit(r, r.signed.DecodedLength)}
+	defer body.abort()
+	sum, err := h.receive(r, in, body, header)
+	if err != nil {
+		return answer{bytes: body.read()}, err
+	}
+	err = in.Commit(r.Context(), header, sum)
+	if errors.Is(err, writeback.ErrThrough) {
+		h.server.config.Log.Debug("an object is not written behind", "instance", h.sandbox.id, "error", err)
+		return h.putReceived(w, r, in, body, header)
+	}
+	if err != nil {
+		h.changed(r, r.Key)
+		return answer{bytes: body.read()}, unsettled(err)
+	}
+	about := in.About()
+	if !body.commit(about) {
+		h.changed(r, r.Key)
+	}
+	w.Header()[spelled("Etag")] = []string{about.Version}
+	for name, values := range header {
+		if strings.HasPrefix(name, "X-Amz-Checksum-") {
+			w.Header()[spelled(name)] = values
+		}
+	}
+	w.Header()[spelled("X-Amz-Request-Id")] = []string{requestID()}
+	w.WriteHeader(http.StatusOK)
+	return answer{result: resultBehind, bytes: about.Size}, nil
+}
+
+// described is what a PUT says of its object. A checksum that comes after the content has no value yet.
+func (r *request) described() http.Header {
+	h := http.Header{}
+	for name, values := range r.Header {
+		if slices.Contains(ofObject, name) || strings.HasPrefix(name, "X-Amz-") && !slices.Contains(ofRequest, name) {
+			h[name] = values
+		}
+	}
+	if r.chunked() {
+		unchunk(h)
+		if after := r.Header.Get("X-Amz-Trailer"); after != "" {
+			h.Set(after, "")
+		}
+	}
+	return h
+}
+
+// receive takes the content, and compares it with what the program says of it. A checksum that came after it is put into
+// the header.
+func (h *handler) receive(r *request, in io.Writer, body *payload, header http.Header) (sum [md5.Size]byte, err error) {
+	whole, computed := md5.New(), map[string]hash.Hash{}
+	to := []io.Writer{in, whole}
+	for name := range header {
+		if sums[name] != nil {
+			computed[name] = sums[name]()
+			to = append(to, computed[name])
+		}
+	}
+	room, leave := h.server.room(r.function)
+	defer leave()
+	if _, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(to...)}, struct{ io.Reader }{body}, room); err != nil {
+		return sum, err
+	}
+	whole.Sum(sum[:0])
+	if said := r.Header.Get("Content-Md5"); said != "" && said != base64.StdEncoding.EncodeToString(sum[:]) {
+		return sum, refuse(http.StatusBadRequest, "BadDigest", "the body's MD5 is not that in content-md5")
+	}
+	for name, of := range computed {
+		if header.Get(name) == "" {
+			header.Set(name, body.Trailer().Get(name))
+		}
+		if base64.StdEncoding.EncodeToString(of.Sum(nil)) != header.Get(name) {
+			return sum, refuse(http.StatusBadRequest, "BadDigest", "the body's checksum is not that in "+strings.ToLower(name))
+		}
+	}
+	return sum, nil
+}
+
+// putReceived brings the store an object that the node has taken in, and cannot write behind.
+func (h *handler) putReceived(w http.ResponseWriter, r *request, in io.ReaderAt, body *payload, header http.Header) (answer, error) {
+	size := r.signed.DecodedLength
+	out, err := r.out(io.NewSectionReader(in, 0, size), size)
+	if err != nil {
+		return answer{}, err
+	}
+	if r.chunked() {
+		unchunk(out.Header)
+		out.Header.Set("X-Amz-Content-Sha256", unsigned)
+	}
+	maps.Copy(out.Header, header)
+	a, err := h.relay(w, r, out, h.stored(r, body))
+	a.bytes = size
+	return a, err
+}
+
+// list passes on a list without what the nodes themselves have in the bucket.
+func (h *handler) list(w http.ResponseWriter, r *request) (answer, error) {
+	return h.pass(w, r, func(res *http.Response, ok bool) {
+		if !ok || !r.rule.Pending {
+			return
+		}
+		b, err := io.ReadAll(io.LimitReader(res.Body, listMost))
+		if err == nil {
+			b = hide(b)
+			res.Header.Set("Content-Length", strconv.Itoa(len(b)))
+		}
+		rest := res.Body
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(b), ending{err}), rest}
+	})
+}
+
+// ending is a reader of what could not be read.
+type ending struct{ error }
+
+func (f ending) Read([]byte) (int, error) {
+	if f.error == nil {
+		return 0, io.EOF
+	}
+	return 0, f.error
+}
+
+// hide leaves out of a list (ListBucketResult and its like) the entries that are the nodes' own. All else stays as it is.
+func hide(list []byte) []byte {
+	type edit struct {
+		from, to int64
+		with     string
+	}
+	var edits []edit
+	var count edit // of the number of entries
+	var entry, before int64
+	own, hidden, path := false, 0, []string{}
+	for d := xml.NewDecoder(bytes.NewReader(list)); ; before = d.InputOffset() {
+		token, err := d.RawToken()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return list // which is none
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			if path = append(path, t.Name.Local); len(path) == 2 {
+				entry, own = before, false
+			}
+		case xml.CharData:
+			switch last := path[max(0, len(path)-1):]; {
+			case len(path) == 3 && (last[0] == "Key" || last[0] == "Prefix"):
+				key, err := url.QueryUnescape(string(t))
+				own = own || strings.HasPrefix(string(t), writeback.Own) || err == nil && strings.HasPrefix(key, writeback.Own)
+			case len(path) == 2 && last[0] == "KeyCount":
+				count = edit{before, d.InputOffset(), string(t)}
+			}
+		case xml.EndElement:
+			if len(path) == 2 && own {
+				edits = append(edits, edit{from: entry, to: d.InputOffset()})
+				hidden++
+			}
+			path = path[:max(0, len(path)-1)]
+		}
+	}
+	if n, err := strconv.Atoi(count.with); err == nil {
+		count.with = strconv.Itoa(n - hidden)
+		edits = append(edits, count)
+	}
+	slices.SortFunc(edits, func(a, b edit) int { return int(a.from - b.from) })
+	var out []byte
+	at := int64(0)
+	for _, e := range edits {
+		out = append(append(out, list[at:e.from]...), e.with...)
+		at = e.to
+	}
+	return append(out, list[at:]...)
+}

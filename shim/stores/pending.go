@@ -1,0 +1,126 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"io"
+	status "net/http"
+	"time"
+
+	"github.com/headstart-mesh/headstart/filters/filterapi"
+	listed "github.com/headstart-mesh/headstart/shim/nodeapi/stores"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
+	"github.com/headstart-mesh/headstart/shim/objects/source/s3"
+	"github.com/headstart-mesh/headstart/shim/problem"
+	"github.com/headstart-mesh/headstart/shim/writeback"
+)
+
+// Pending knows of objects that nodes have acknowledged, and that their store does not have yet.
+type Pending interface {
+	// Fetch is source.Source's of an object that was written on this node and is pending. It is false if none is: then the
+	// store has whatever any node has acknowledged of the object before.
+	Fetch(ctx context.Context, k writeback.Key, held string, begin source.Begin) (found bool, err error)
+	// AwaitPrefix returns when the store has whatever was acknowledged before of the objects whose keys begin with the key.
+	AwaitPrefix(ctx context.Context, k writeback.Key) error
+}
+
+// bucket is one of a store's.
+type bucket struct{ store, name string }
+
+// Pend has reads of buckets with write: back find what p knows. Functions write behind in them when the list has said so
+// for long enough that all nodes have read it. Call it before anything is read.
+func (s *Stores) Pend(p Pending, after time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending, s.after = p, after
+}
+
+// note notes which buckets a list says are written behind. The caller holds the lock.
+func (s *Stores) note(store string, write map[string]string) {
+	for name, how := range write {
+		if b := (bucket{store, name}); how == listed.WriteBack && s.since[b].IsZero() {
+			s.since[b] = time.Now()
+		}
+	}
+}
+
+// behind tells whether nodes may have acknowledged writes of a bucket that its store does not have yet, and for how long
+// that is known. It stays so until the daemon ends, also if the list says otherwise: other nodes may still have some. The
+// caller holds the lock.
+func (s *Stores) behind(b bucket) (since time.Duration, is bool) {
+	at, is := s.since[b]
+	return time.Since(at), is && s.pending != nil
+}
+
+// pendingOf is what knows of a bucket's pending writes; nil: there are none.
+func (s *Stores) pendingOf(b bucket) Pending {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, is := s.behind(b); is {
+		return s.pending
+	}
+	return nil
+}
+
+// find is Fetch of what is pending, if anything is.
+func (o *observed) find(ctx context.Context, ref source.Reference, held string, begin source.Begin) (found bool, err error) {
+	p := o.stores.pendingOf(bucket{o.name, ref.Bucket})
+	if p == nil {
+		return false, nil
+	}
+	found, err = p.Fetch(ctx, writeback.Key{Store: o.name, Bucket: ref.Bucket, Key: ref.Key}, held, begin)
+	return found, o.explain(err)
+}
+
+// explain has an error of a wait for another node say what is the matter.
+func (o *observed) explain(err error) error {
+	var own *problem.Problem
+	var unchanged *source.Unchanged
+	var pending *writeback.PendingError
+	switch {
+	case err == nil, errors.As(err, &own), errors.As(err, &unchanged):
+		return err
+	case errors.As(err, &pending):
+		return problem.New(status.StatusServiceUnavailable, "WritePending", filterapi.AnnotationStore, pending.Error())
+	}
+	return source.Because(source.Unavailable(o.name, "what is written behind cannot be asked for"), err)
+}
+
+// Fetch implements source.Source.
+func (o *observed) Fetch(
+	ctx context.Context, ref source.Reference, held string, begin func(source.Object) (io.WriterAt, error),
+) error {
+	if found, err := o.find(ctx, ref, held, begin); found || err != nil {
+		return err
+	}
+	return o.observe(o.opened.Fetch(ctx, ref, held, begin))
+}
+
+// List implements source.Lister.
+func (o *observed) List(ctx context.Context, prefix source.Reference, each func(string, source.Object) error) error {
+	from, can := o.opened.(source.Lister)
+	if !can {
+		return source.NoLists(o.name)
+	}
+	if p := o.stores.pendingOf(bucket{o.name, prefix.Bucket}); p != nil {
+		if err := p.AwaitPrefix(ctx, writeback.Key{Store: o.name, Bucket: prefix.Bucket, Key: prefix.Key}); err != nil {
+			return o.explain(err)
+		}
+	}
+	return o.observe(from.List(ctx, prefix, each))
+}
+
+// API is a store with the S3 API, whatever its functions may do.
+func (s *Stores) API(name string) (*s3.Source, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st, ok := s.open[name]
+	if !ok {
+		return nil, errors.New("the operator's list does not have the store any more")
+	}
+	api, is := st.source.opened.(*s3.Source)
+	if st.err != nil || !is {
+		return nil, errors.Join(errors.New("the store does not have the S3 API"), st.err)
+	}
+	return api, nil
+}

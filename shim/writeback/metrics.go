@@ -1,0 +1,50 @@
+package writeback
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// collector has the metrics of a Writer; docs/reference/metrics.md describes them.
+type collector struct {
+	of                    *Writer
+	writes, bytes, oldest *prometheus.Desc
+}
+
+// NewCollector returns the metrics of a Writer.
+func NewCollector(w *Writer) prometheus.Collector {
+	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	return &collector{w,
+		desc("headstart_s3_pending_writes", "Objects that the node has acknowledged, and that their stores do not have yet."),
+		desc("headstart_s3_pending_bytes", "Their bytes."),
+		desc("headstart_s3_pending_oldest_seconds", "The age of the oldest of them; 0: there is none.")}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	to <- c.writes
+	to <- c.bytes
+	to <- c.oldest
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	bytes, writes := c.of.Usage()
+	gauge := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	gauge(c.writes, float64(writes))
+	gauge(c.bytes, float64(bytes))
+	gauge(c.oldest, c.of.oldest().Seconds())
+}
+
+// oldest is for how long a write has been pending at most.
+func (w *Writer) oldest() (age time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.writes {
+		if !e.Abandoned {
+			age = max(age, time.Since(e.Since))
+		}
+	}
+	return age
+}
