@@ -13,6 +13,8 @@ import (
 // them, too: only what the daemon of a cluster makes is removed.
 const (
 	daemonState = "/var/lib/headstart"
+	// daemonWrites has objects until their stores have them, and stays as long.
+	daemonWrites = daemonState + "/writes"
 	daemonRun   = "/run/headstart"
 	// platformLock is there while such a platform runs; it has an otlp.sock of its own.
 	platformLock = daemonRun + "/lock"
@@ -29,8 +31,8 @@ var daemonFiles = []string{
 }
 
 // removeRemains removes what the daemon, which has ended, has left on the node, and returns
-// the paths that others use.
-func removeRemains(t *tree.Tree) (used []string, err error) {
+// the paths that stay: others use them, or what is in them is nowhere else.
+func removeRemains(t *tree.Tree) (stay []string, err error) {
 	files := daemonFiles
 	if !t.Exists(platformLock) {
 		files = append(files[:len(files):len(files)], otlpSocket)
@@ -38,21 +40,21 @@ func removeRemains(t *tree.Tree) (used []string, err error) {
 	for _, p := range files {
 		// A file system of its own, for the buffer say, is its operator's: it is emptied.
 		if err := t.RemoveAll(p); errors.Is(err, unix.EBUSY) {
-			used = append(used, p)
+			stay = append(stay, p)
 		} else if err != nil {
-			return used, err
+			return stay, err
 		}
 	}
-	for _, dir := range []string{daemonState, daemonRun} {
+	for _, dir := range []string{daemonWrites, daemonState, daemonRun} {
 		gone, err := removeUnused(t, dir)
 		if err != nil {
-			return used, err
+			return stay, err
 		}
 		if !gone {
-			used = append(used, dir)
+			stay = append(stay, dir)
 		}
 	}
-	return used, nil
+	return stay, nil
 }
 
 // removeUnused removes a directory that is empty, and neither a link nor a mount.

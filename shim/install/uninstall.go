@@ -72,9 +72,13 @@ func (i *Installer) Uninstall(ctx context.Context) (err error) {
 
 // cleanUp removes what the daemon has left.
 func (i *Installer) cleanUp() error {
-	used, err := removeRemains(i.Tree)
-	for _, p := range used {
-		i.Log.Warn(p + " stays: others use it")
+	stay, err := removeRemains(i.Tree)
+	for _, p := range stay {
+		why := "others use it"
+		if p == daemonWrites {
+			why = "it has objects that are not in their stores yet; install Headstart again to have them uploaded"
+		}
+		i.Log.Warn(p + " stays: " + why)
 	}
 	return err
 }

@@ -156,8 +156,8 @@ func (r *request) described() http.Header {
 	}
 	if r.chunked() {
 		unchunk(h)
-		if after := r.Header.Get("X-Amz-Trailer"); after != "" {
-			h.Set(after, "")
+		if after := http.CanonicalHeaderKey(r.Header.Get("X-Amz-Trailer")); strings.HasPrefix(after, "X-Amz-Checksum-") {
+			h[after] = []string{""}
 		}
 	}
 	return h

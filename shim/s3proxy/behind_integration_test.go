@@ -44,7 +44,10 @@ func stuck(t *testing.T, store *s3proxytest.Store) (free func()) {
 // asks calls f, and returns where its outcome comes.
 func asks(f func() error) <-chan error {
 	out := make(chan error, 1)
-	go func() { out <- f() }()
+	go func() {
+		defer close(out) // also if the test has failed
+		out <- f()
+	}()
 	return out
 }
 

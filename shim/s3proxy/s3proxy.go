@@ -123,10 +123,11 @@ func (s *Server) Close() {
 func (s *Server) saveLearned() {
 	ticker := time.NewTicker(saveEvery)
 	defer ticker.Stop()
-	for s.ctx.Err() == nil {
+	for ends := false; !ends; {
 		select {
 		case <-ticker.C:
 		case <-s.ctx.Done():
+			ends = true
 		}
 		if err := s.foresight.save(); err != nil {
 			s.config.Log.Warn("what was learned of functions is not saved", "error", err)
