@@ -253,7 +253,9 @@ func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Fi
 			"--cni-plugins", p.o.CNIPlugins, "--pod-subnet", n.PodSubnet.String(),
 			"--filters", p.bin("filters.wasm"),
 			"--gateway-port", strconv.Itoa(int(p.o.GatewayPort)),
-			"--peer-listen", netip.AddrPortFrom(n.Address, peerPort).String(), "--otlp", "unix:" + p.run("otlp.sock"), "--log-level", p.o.LogLevel}, p.o.Buffer.args()...),
+			"--peer-listen", netip.AddrPortFrom(n.Address, peerPort).String(), "--otlp", "unix:" + p.run("otlp.sock"), "--log-level", p.o.LogLevel,
+			"--write-back-after", "0s", // all nodes get the list at once
+		}, p.o.Buffer.args()...),
 		Ready: process.Poll(func(ctx context.Context) error {
 			s, err := p.Client().Status(ctx)
 			if err != nil {
