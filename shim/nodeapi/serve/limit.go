@@ -2,7 +2,6 @@ package serve
 
 import (
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -88,9 +87,6 @@ func (c *placed) Close() error {
 
 // NetConn is the connection itself, as tls.Conn has it.
 func (c *placed) NetConn() net.Conn { return c.Conn }
-
-// ReadFrom implements io.ReaderFrom, as a connection of TCP does: files go to it by sendfile(2).
-func (c *placed) ReadFrom(from io.Reader) (int64, error) { return io.Copy(c.Conn, from) }
 
 // CloseWrite is for http.Server, which lets a client read an answer to its end.
 func (c *placed) CloseWrite() error {
