@@ -11,6 +11,7 @@ import (
 	"hash/crc64"
 	"iter"
 	"math/rand/v2"
+	"strings"
 )
 
 // sizes are the contents that objects get, by name.
@@ -26,6 +27,16 @@ func content(name string) []byte {
 func digest(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
 func etag(data []byte) string { return fmt.Sprintf(`"%x"`, md5.Sum(data)) }
+
+// behind replaces the entity tags of contents that were uploaded as one part by those that they have otherwise.
+var behind = func() *strings.Replacer {
+	var tags []string
+	for name := range sizes {
+		sum := md5.Sum(content(name))
+		tags = append(tags, fmt.Sprintf("%x-1", md5.Sum(sum[:])), fmt.Sprintf("%x", sum))
+	}
+	return strings.NewReplacer(tags...)
+}()
 
 // object is what is known of an object that was stored by one request.
 func object(name string) M {

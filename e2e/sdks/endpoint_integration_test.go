@@ -22,9 +22,14 @@ import (
 
 // Each client gets from S3 on the node what it gets from the store, in a sandbox of its own network and with nothing but the
 // environment of a sandbox.
-func TestS3OnTheNode(t *testing.T) {
+func TestS3OnTheNode(t *testing.T) { compare(t, "through") }
+
+// It gets the same from a bucket that is written behind, but for entity tags.
+func TestS3OnTheNodeBehind(t *testing.T) { compare(t, "back") }
+
+func compare(t *testing.T, write string) {
 	store := s3proxytest.StartStore(t)
-	node := s3proxytest.StartNode(t, store, s3proxytest.Options{})
+	node := s3proxytest.StartNode(t, store, s3proxytest.Options{Write: write})
 	network := namespace(t)
 	variables := node.Pod("default", "sdks", network)
 	admin := s3.New(s3.Options{Region: "us-east-1", BaseEndpoint: aws.String(store.URL()), UsePathStyle: true,
@@ -37,6 +42,7 @@ func TestS3OnTheNode(t *testing.T) {
 			return err
 		}}
 	maps.Copy(direct.Skip, sdks.OtherBuckets)
+	direct.Behind = write == "back"
 	endpoint := direct
 	endpoint.Access, endpoint.Secret = "", ""
 	endpoint.Endpoint, endpoint.Region = s3proxytest.Get(variables, "AWS_ENDPOINT_URL_S3"), s3proxytest.Get(variables, "AWS_REGION")

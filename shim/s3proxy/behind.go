@@ -139,6 +139,7 @@ func (h *handler) putBehind(w http.ResponseWriter, r *request) (answer, error) {
 	for name, values := range header {
 		if strings.HasPrefix(name, "X-Amz-Checksum-") {
 			w.Header()[spelled(name)] = values
+			w.Header()["x-amz-checksum-type"] = []string{"FULL_OBJECT"}
 		}
 	}
 	w.Header()[spelled("X-Amz-Request-Id")] = []string{requestID()}
