@@ -15,7 +15,7 @@ const (
 	daemonState = "/var/lib/headstart"
 	// daemonWrites has objects until their stores have them, and stays as long.
 	daemonWrites = daemonState + "/writes"
-	daemonRun   = "/run/headstart"
+	daemonRun    = "/run/headstart"
 	// platformLock is there while such a platform runs; it has an otlp.sock of its own.
 	platformLock = daemonRun + "/lock"
 	otlpSocket   = daemonRun + "/otlp.sock"
