@@ -5,6 +5,7 @@ package local
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"syscall"
 	"testing"
@@ -86,6 +87,43 @@ func TestAnInputIsFetchedForS3(t *testing.T) {
 			t.Errorf("the program's read: %v", s.Attributes)
 		}
 	}
+}
+
+// What is acknowledged and not in the store yet outlives the daemon: other nodes wait for it, and get it.
+func TestAWriteBehindOutlivesTheDaemon(t *testing.T) {
+	python(t)
+	for name, node := range map[string]string{"writer": testbed.Edge, "reader": testbed.Cloud} {
+		deploy(t, testbed.Function{Name: name, Image: boto.Ref, Node: node,
+			Annotations: map[string]string{"headstart.dev/scale-to-zero": "1h"}, Template: map[string]string{"headstart.dev/s3": testbed.Store}})
+	}
+	want := put(t, "behind/in", 24<<20)
+	if said := sdk(t, "writer", "behind/in", ""); said.SHA256 != want {
+		t.Fatalf("%+v", said)
+	}
+	for n := range 10 { // an upload can be faster than what kills the daemon
+		key := fmt.Sprint("behind/", n)
+		a := call{node: testbed.Edge, function: "writer", header: map[string]string{"x-bucket": testbed.Bucket, "x-key": "behind/in",
+			"x-output-bucket": testbed.Interim, "x-output": key}}.ok(t)
+		if err := syscall.Kill(bed.PID("headstart-node-"+testbed.Edge), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		var said boto.Answer
+		if err := json.Unmarshal(a.body, &said); err != nil || said.Error != "" || said.SHA256 != want {
+			t.Fatalf("%v %s", err, a.body)
+		}
+		pending, err := bed.S3.Has(t.Context(), testbed.Interim, ".headstart/pending/"+key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a = call{node: testbed.Cloud, function: "reader", header: map[string]string{"x-bucket": testbed.Interim, "x-key": key}}.ok(t)
+		if err := json.Unmarshal(a.body, &said); err != nil || said.Error != "" || said.SHA256 != want {
+			t.Fatalf("the other node reads: %v %s", err, a.body)
+		}
+		if pending {
+			return
+		}
+	}
+	t.Error("each upload was faster than the daemon's end")
 }
 
 // A program that runs goes on when the daemon is another one: the SDK tries again.

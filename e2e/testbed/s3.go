@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/headstart-mesh/headstart/control-plane/embedded/process"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/nsthread"
@@ -66,7 +68,7 @@ type S3Config struct {
 	Secret    Secret
 }
 
-// StartS3 starts the server and makes Bucket. Close ends it.
+// StartS3 starts the server and makes Bucket and Interim. Close ends it.
 func StartS3(ctx context.Context, c S3Config) (*S3, error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return nil, err
@@ -88,6 +90,9 @@ func StartS3(ctx context.Context, c S3Config) (*S3, error) {
 			})
 		},
 	})
+	if err == nil {
+		_, err = s.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(Interim)})
+	}
 	if err != nil {
 		s.Close(ctx)
 		return nil, err
@@ -151,6 +156,32 @@ func (s *S3) Copy(ctx context.Context, from, to string) error {
 	_, err := s.client.CopyObject(ctx, &s3.CopyObjectInput{Bucket: aws.String(Bucket), CopySource: aws.String(Bucket + "/" + from), Key: aws.String(to)})
 	if err != nil {
 		return fmt.Errorf("copying %s: %w", from, err)
+	}
+	return nil
+}
+
+// Has tells whether a bucket has an object.
+func (s *S3) Has(ctx context.Context, bucket, key string) (bool, error) {
+	_, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &bucket, Key: &key})
+	if missing := (*types.NotFound)(nil); errors.As(err, &missing) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Remove removes the objects of a bucket whose keys begin with a prefix.
+func (s *S3) Remove(ctx context.Context, bucket, prefix string) error {
+	pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &prefix})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", prefix, err)
+		}
+		for _, o := range page.Contents {
+			if _, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: o.Key}); err != nil {
+				return fmt.Errorf("removing %s: %w", *o.Key, err)
+			}
+		}
 	}
 	return nil
 }

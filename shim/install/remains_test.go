@@ -31,6 +31,7 @@ func (r *rig) leave(t *testing.T, files ...string) {
 func TestTheDaemonsFilesGo(t *testing.T) {
 	platform := []string{"var/lib/headstart/functions.json", "var/lib/headstart/nodes/node-1/instances/a", "run/headstart/lock",
 		"run/headstart/admin.sock", "run/headstart/node-1/node.sock"}
+	pending := []string{"var/lib/headstart/writes/0b5f.write", "var/lib/headstart/writes/0b5f"}
 	for name, c := range map[string]struct {
 		installed bool
 		others    []string
@@ -39,6 +40,7 @@ func TestTheDaemonsFilesGo(t *testing.T) {
 		"installed":                    {installed: true},
 		"not installed":                {},
 		"beside a platform that runs":  {installed: true, others: platform, stay: append(platform, "run/headstart/otlp.sock")},
+		"with what no store has yet":   {installed: true, others: pending, stay: pending},
 		"beside a platform that ended": {installed: true, others: platform[:2], stay: platform[:2]},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +61,9 @@ func TestTheDaemonsFilesGo(t *testing.T) {
 				r.install(t)
 			}
 			r.leave(t, daemonLeft...)
+			if err := os.MkdirAll(filepath.Join(r.root, "var/lib/headstart/writes"), 0o700); err != nil {
+				t.Fatal(err)
+			}
 			r.uninstall(t)
 			if diff := different(want, snapshot(t, r.root)); len(diff) > 0 {
 				t.Errorf("the node is different: %v", diff)

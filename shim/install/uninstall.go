@@ -73,6 +73,9 @@ func (i *Installer) Uninstall(ctx context.Context) (err error) {
 // cleanUp removes what the daemon has left.
 func (i *Installer) cleanUp() error {
 	stay, err := removeRemains(i.Tree)
+	if slices.Contains(stay, daemonWrites) { // and what it is in with it
+		stay = slices.DeleteFunc(stay, func(p string) bool { return p == daemonState })
+	}
 	for _, p := range stay {
 		why := "others use it"
 		if p == daemonWrites {

@@ -31,6 +31,8 @@ const (
 	// ReasonStoreAddressRefused: a store's host is at an address where no store may be.
 	ReasonStoreAddressRefused Reason = "StoreAddressRefused"
 	ReasonStoreTimeout        Reason = "StoreTimeout"
+	// ReasonWritePending: another node has acknowledged the object, and the store does not have it yet.
+	ReasonWritePending Reason = "WritePending"
 )
 
 // Fault says what a failure speaks against.
@@ -56,6 +58,7 @@ var faults = map[Reason]Fault{
 	ReasonInputChanged:    FaultRequest,
 	ReasonPeerFailed:      FaultRequest,
 	ReasonStoreTimeout:    FaultRequest,
+	ReasonWritePending:    FaultRequest,
 
 	ReasonClientGone:       FaultNobody,
 	ReasonDaemonStopping:   FaultNobody,

@@ -104,7 +104,8 @@ func (h *handler) held(r *request) (about source.Object, is bool) {
 // putBehind acknowledges an object when it is durable on this node. What cannot be written behind goes through.
 func (h *handler) putBehind(w http.ResponseWriter, r *request) (answer, error) {
 	header := r.described()
-	if r.signed.DecodedLength < behindFrom {
+	after := http.CanonicalHeaderKey(r.Header.Get("X-Amz-Trailer"))
+	if r.signed.DecodedLength < behindFrom || after != "" && sums[after] == nil {
 		return h.putThrough(w, r)
 	}
 	in, err := h.server.config.Writes.Begin(r.Context(), r.function, h.place(r), header, r.signed.DecodedLength)
@@ -168,7 +169,8 @@ func (r *request) described() http.Header {
 // the header.
 func (h *handler) receive(r *request, in io.Writer, body *payload, header http.Header) (sum [md5.Size]byte, err error) {
 	whole, computed := md5.New(), map[string]hash.Hash{}
-	to := []io.Writer{in, whole}
+	kept := &noting{Writer: in}
+	to := []io.Writer{kept, whole}
 	for name := range header {
 		if sums[name] != nil {
 			computed[name] = sums[name]()
@@ -178,6 +180,9 @@ func (h *handler) receive(r *request, in io.Writer, body *payload, header http.H
 	room, leave := h.server.room(r.function)
 	defer leave()
 	if _, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(to...)}, struct{ io.Reader }{body}, room); err != nil {
+		if kept.err != nil {
+			err = fmt.Errorf("%w: %w", refuse(http.StatusServiceUnavailable, codeUnavailable, "the node's disk fails; its log says why"), err)
+		}
 		return sum, err
 	}
 	whole.Sum(sum[:0])
@@ -193,6 +198,18 @@ func (h *handler) receive(r *request, in io.Writer, body *payload, header http.H
 		}
 	}
 	return sum, nil
+}
+
+// noting is a writer that notes whether it has failed.
+type noting struct {
+	io.Writer
+	err error
+}
+
+func (n *noting) Write(b []byte) (int, error) {
+	var written int
+	written, n.err = n.Writer.Write(b)
+	return written, n.err
 }
 
 // putReceived brings the store an object that the node has taken in, and cannot write behind.
@@ -214,35 +231,35 @@ func (h *handler) putReceived(w http.ResponseWriter, r *request, in io.ReaderAt,
 
 // list passes on a list without what the nodes themselves have in the bucket.
 func (h *handler) list(w http.ResponseWriter, r *request) (answer, error) {
+	if !r.rule.Pending {
+		return h.pass(w, r, func(*http.Response, bool) {})
+	}
+	r.Header.Set("Accept-Encoding", "identity") // it is read here
 	return h.pass(w, r, func(res *http.Response, ok bool) {
-		if !ok || !r.rule.Pending {
+		if !ok {
 			return
 		}
-		b, err := io.ReadAll(io.LimitReader(res.Body, listMost))
+		all := res.Body
+		b, err := io.ReadAll(io.LimitReader(all, listMost+1))
 		if err == nil {
-			b = hide(b)
-			res.Header.Set("Content-Length", strconv.Itoa(len(b)))
+			b, err = hide(b)
 		}
-		rest := res.Body
+		if err != nil || len(b) > listMost {
+			h.server.config.Log.Warn("the store's list cannot be read", "instance", h.sandbox.id, "error", err)
+			b = []byte(xml.Header + "<Error><Code>" + codeInternal + "</Code><Message>the store's list cannot be read</Message></Error>")
+			res.StatusCode = http.StatusBadGateway
+		}
+		res.Header.Set("Content-Length", strconv.Itoa(len(b)))
+		res.Header.Del("Content-Encoding")
 		res.Body = struct {
 			io.Reader
 			io.Closer
-		}{io.MultiReader(bytes.NewReader(b), ending{err}), rest}
+		}{bytes.NewReader(b), all}
 	})
 }
 
-// ending is a reader of what could not be read.
-type ending struct{ error }
-
-func (f ending) Read([]byte) (int, error) {
-	if f.error == nil {
-		return 0, io.EOF
-	}
-	return 0, f.error
-}
-
 // hide leaves out of a list (ListBucketResult and its like) the entries that are the nodes' own. All else stays as it is.
-func hide(list []byte) []byte {
+func hide(list []byte) ([]byte, error) {
 	type edit struct {
 		from, to int64
 		with     string
@@ -254,10 +271,13 @@ func hide(list []byte) []byte {
 	for d := xml.NewDecoder(bytes.NewReader(list)); ; before = d.InputOffset() {
 		token, err := d.RawToken()
 		if err == io.EOF {
+			if len(path) > 0 {
+				return nil, io.ErrUnexpectedEOF
+			}
 			break
 		}
 		if err != nil {
-			return list // which is none
+			return nil, fmt.Errorf("it is no XML: %w", err)
 		}
 		switch t := token.(type) {
 		case xml.StartElement:
@@ -268,7 +288,7 @@ func hide(list []byte) []byte {
 			switch last := path[max(0, len(path)-1):]; {
 			case len(path) == 3 && (last[0] == "Key" || last[0] == "Prefix"):
 				key, err := url.QueryUnescape(string(t))
-				own = own || strings.HasPrefix(string(t), writeback.Own) || err == nil && strings.HasPrefix(key, writeback.Own)
+				own = own || writeback.IsOwn(string(t)) || err == nil && writeback.IsOwn(key)
 			case len(path) == 2 && last[0] == "KeyCount":
 				count = edit{before, d.InputOffset(), string(t)}
 			}
@@ -277,7 +297,10 @@ func hide(list []byte) []byte {
 				edits = append(edits, edit{from: entry, to: d.InputOffset()})
 				hidden++
 			}
-			path = path[:max(0, len(path)-1)]
+			if len(path) == 0 {
+				return nil, errors.New("it ends more than it begins")
+			}
+			path = path[:len(path)-1]
 		}
 	}
 	if n, err := strconv.Atoi(count.with); err == nil {
@@ -291,5 +314,5 @@ func hide(list []byte) []byte {
 		out = append(append(out, list[at:e.from]...), e.with...)
 		at = e.to
 	}
-	return append(out, list[at:]...)
+	return append(out, list[at:]...), nil
 }

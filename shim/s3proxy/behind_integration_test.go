@@ -4,7 +4,6 @@ package s3proxy_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -242,6 +241,22 @@ func TestAttackAProgramTouchesTheNodesOwn(t *testing.T) {
 			_, err := c.CopyObject(ctx, &sdk.CopyObjectInput{Bucket: bucket, Key: aws.String("copy"), CopySource: aws.String(*bucket + "/" + *own)})
 			return err
 		},
+		"copy there": func() error {
+			_, err := c.CopyObject(ctx, &sdk.CopyObjectInput{Bucket: bucket, Key: own, CopySource: aws.String(*bucket + "/k")})
+			return err
+		},
+		"by another path": func() error {
+			_, err := c.GetObject(ctx, &sdk.GetObjectInput{Bucket: bucket, Key: aws.String("/.headstart/note")})
+			return err
+		},
+		"where they are": func() error {
+			_, err := c.PutObject(ctx, &sdk.PutObjectInput{Bucket: bucket, Key: aws.String(".headstart"), Body: strings.NewReader("x")})
+			return err
+		},
+		"tags": func() error {
+			_, err := c.PutObjectTagging(ctx, &sdk.PutObjectTaggingInput{Bucket: bucket, Key: own, Tagging: &types.Tagging{TagSet: []types.Tag{}}})
+			return err
+		},
 		"upload": func() error {
 			_, err := c.CreateMultipartUpload(ctx, &sdk.CreateMultipartUploadInput{Bucket: bucket, Key: own})
 			return err
@@ -323,11 +338,30 @@ func TestAnotherDaemonBringsWhatIsWritten(t *testing.T) {
 		node := s3proxytest.StartNode(t, store, s3proxytest.Options{Write: "back", Journal: dir})
 		put(t, client(t, node.Pod("default", "a", "")), *bucket, *key, want)
 	})
-	other := client(t, s3proxytest.StartNode(t, store, s3proxytest.Options{Write: "back"}).Pod("default", "b", ""))
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	if _, err := other.GetObject(ctx, &sdk.GetObjectInput{Bucket: bucket, Key: key}); err == nil {
-		t.Error("what nobody can have is read")
+	other := client(t, s3proxytest.StartNode(t, store, s3proxytest.Options{Write: "back", Patience: time.Second}).Pod("default", "b", ""))
+	once := func(o *sdk.Options) { o.RetryMaxAttempts = 1 }
+	for name, ask := range map[string]func() error{
+		"a read": func() error {
+			_, err := other.GetObject(t.Context(), &sdk.GetObjectInput{Bucket: bucket, Key: key}, once)
+			return err
+		},
+		"a list": func() error {
+			_, err := other.ListObjects(t.Context(), &sdk.ListObjectsInput{Bucket: bucket}, once)
+			return err
+		},
+		"a write": func() error {
+			_, err := other.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: bucket, Key: key, Body: strings.NewReader("x")}, once)
+			return err
+		},
+	} {
+		began := time.Now()
+		e := smithy.APIError(nil)
+		if err := ask(); !errors.As(err, &e) || e.ErrorCode() != "ServiceUnavailable" || !strings.Contains(e.ErrorMessage(), "object k in bucket "+*bucket) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(began); took > 1900*time.Millisecond { // it waits once
+			t.Errorf("%s takes %v", name, took)
+		}
 	}
 	store.Before.Store(nil)
 	node := s3proxytest.StartNode(t, store, s3proxytest.Options{Write: "back", Journal: dir})

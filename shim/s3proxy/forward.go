@@ -242,7 +242,7 @@ func (h *handler) deleteMany(w http.ResponseWriter, r *request) (answer, error) 
 			return answer{}, refuse(http.StatusBadRequest, "InvalidArgument",
 				"a key leads out of the bucket by the segment \"..\", or a version is none of the store's ids")
 		}
-		if r.rule.Pending && slices.ContainsFunc(o.Key, func(k string) bool { return strings.HasPrefix(k, writeback.Own) }) {
+		if r.rule.Pending && slices.ContainsFunc(o.Key, writeback.IsOwn) {
 			return answer{}, refuseOwn
 		}
 		keys = append(keys, o.Key...)

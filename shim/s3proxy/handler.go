@@ -140,12 +140,11 @@ func (h *handler) admit(r *http.Request) (req *request, err error) {
 				" in store "+h.sandbox.Store+"; ask the operator to add it to the store's buckets")
 		}
 	}
-	for bucket, key := range map[string]string{req.Bucket: req.Key, req.From: req.FromKey} {
-		if strings.HasPrefix(key, writeback.Own) && h.server.config.Rule(h.sandbox.Store, bucket).Pending {
-			return req, refuseOwn
-		}
-	}
 	req.rule = h.server.config.Rule(h.sandbox.Store, req.Bucket)
+	if writeback.IsOwn(req.Key) && req.rule.Pending ||
+		writeback.IsOwn(req.FromKey) && h.server.config.Rule(h.sandbox.Store, req.From).Pending {
+		return req, refuseOwn
+	}
 	if req.Writes && req.rule.Write == "" {
 		return req, refuse(http.StatusForbidden, "AccessDenied", "functions only read bucket "+req.Bucket+" of store "+
 			h.sandbox.Store+"; ask the operator to name it in the store's write")

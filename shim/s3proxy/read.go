@@ -16,6 +16,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/s3"
+	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
 const (
@@ -61,7 +62,8 @@ func (r *request) plain() bool {
 // right in each case.
 func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 	asked, part := byterange.Parse(r.Header.Get("Range"))
-	if !r.plain() || r.Header.Get("Range") != "" && !part || part && !h.holds(r) && !begins(asked) {
+	_, own := h.held(r)
+	if !r.plain() || r.Header.Get("Range") != "" && !part || part && !own && !h.holds(r) && !begins(asked) {
 		return h.pass(w, r, func(*http.Response, bool) {})
 	}
 	head := h.asksHead(r)
@@ -72,6 +74,9 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 	sent := false
 	defer func() { h.server.leave(input, sent) }()
 	about, err := h.describe(r, input, head)
+	if problem.ReasonOf(err) == problem.ReasonWritePending { // it was waited for
+		return answer{}, err
+	}
 	first, length := int64(0), about.Size
 	if err == nil && part && about.Size >= 0 {
 		first, length, err = asked.Of(about.Size)
@@ -139,8 +144,8 @@ func (r *request) knows(header http.Header) bool {
 // returned is called. So it costs no time beside the question for the object.
 func (h *handler) asksHead(r *request) (answer func() (http.Header, error)) {
 	about, known := h.server.config.Objects.Present(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
-	if !r.checks() || known && r.knows(about.Header) {
-		return nil
+	if r.rule.Pending || !r.checks() || known && r.knows(about.Header) {
+		return nil // the store may know another object than the answer is going to be about
 	}
 	var header http.Header
 	var err error

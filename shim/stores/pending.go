@@ -68,6 +68,9 @@ func (o *observed) find(ctx context.Context, ref source.Reference, held string, 
 	if p == nil {
 		return false, nil
 	}
+	if writeback.IsOwn(ref.Key) {
+		return false, source.NotFound(o.name, ref)
+	}
 	found, err = p.Fetch(ctx, writeback.Key{Store: o.name, Bucket: ref.Bucket, Key: ref.Key}, held, begin)
 	return found, o.explain(err)
 }
@@ -81,7 +84,7 @@ func (o *observed) explain(err error) error {
 	case err == nil, errors.As(err, &own), errors.As(err, &unchanged):
 		return err
 	case errors.As(err, &pending):
-		return problem.New(status.StatusServiceUnavailable, "WritePending", filterapi.AnnotationStore, pending.Error())
+		return problem.New(status.StatusServiceUnavailable, problem.ReasonWritePending, filterapi.AnnotationStore, pending.Error())
 	}
 	return source.Because(source.Unavailable(o.name, "what is written behind cannot be asked for"), err)
 }
@@ -106,21 +109,28 @@ func (o *observed) List(ctx context.Context, prefix source.Reference, each func(
 		if err := p.AwaitPrefix(ctx, writeback.Key{Store: o.name, Bucket: prefix.Bucket, Key: prefix.Key}); err != nil {
 			return o.explain(err)
 		}
+		all := each
+		each = func(name string, about source.Object) error {
+			if writeback.IsOwn(prefix.Key + name) {
+				return nil
+			}
+			return all(name, about)
+		}
 	}
 	return o.observe(from.List(ctx, prefix, each))
 }
 
-// API is a store with the S3 API, whatever its functions may do.
-func (s *Stores) API(name string) (*s3.Source, error) {
+// API is a store with the S3 API, whatever its functions may do, and its address.
+func (s *Stores) API(name string) (api *s3.Source, server string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, ok := s.open[name]
 	if !ok {
-		return nil, errors.New("the operator's list does not have the store any more")
+		return nil, "", errors.New("the operator's list does not have the store any more")
 	}
 	api, is := st.source.opened.(*s3.Source)
 	if st.err != nil || !is {
-		return nil, errors.Join(errors.New("the store does not have the S3 API"), st.err)
+		return nil, "", errors.Join(errors.New("the store does not have the S3 API"), st.err)
 	}
-	return api, nil
+	return api, st.config.GetEndpoint(), nil
 }

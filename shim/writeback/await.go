@@ -97,11 +97,14 @@ func (w *Writer) Fetch(ctx context.Context, k Key, held string, begin source.Beg
 // Await returns when the store has whatever was acknowledged of an object before, on any node. It comes before a request
 // to the store, not beside it. Its error is a *PendingError after a time.
 func (w *Writer) Await(ctx context.Context, k Key) error {
+	if !fitsMarker(k.Key) {
+		return nil // nobody writes it behind
+	}
 	b, err := w.bucket(k)
 	if err != nil {
 		return err
 	}
-	return w.await(ctx, b, k.Key, time.Now().Add(w.config.Patience))
+	return w.await(ctx, b, k.Key)
 }
 
 // AwaitPrefix is Await of all objects whose keys begin with k.Key.
@@ -128,42 +131,78 @@ func (w *Writer) awaitAll(ctx context.Context, k Key, which func(key string) boo
 	if err != nil {
 		return err
 	}
-	end := time.Now().Add(w.config.Patience)
-	keys, err := b.list(ctx, k.Key)
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		if !which(key) {
-			continue
+	var seen map[string]string // markers that were there from the beginning
+	return w.poll(ctx, nil, func(last bool) (settled bool, err error) {
+		now, err := b.list(ctx, k.Key)
+		if err != nil {
+			return errors.Is(err, errNoBucket), err
 		}
-		if err := w.await(ctx, b, key, end); err != nil {
-			return err
+		if seen == nil {
+			seen = now
 		}
-	}
-	return nil
+		for key, tag := range seen {
+			if now[key] != tag || !which(key) {
+				delete(seen, key)
+			}
+		}
+		if last {
+			for key := range seen {
+				return false, w.overdue(ctx, b, key)
+			}
+		}
+		return len(seen) == 0, nil
+	})
 }
 
 // await waits until the marker is gone that it sees first: later ones are of writes that were not acknowledged before.
-func (w *Writer) await(ctx context.Context, b bucket, key string, end time.Time) error {
-	seen := Marker{}
-	rest := time.NewTimer(0)
-	defer rest.Stop()
-	for wait := pollFirst; ; wait = min(2*wait, pollMost) {
+func (w *Writer) await(ctx context.Context, b bucket, key string) error {
+	seen := ""
+	return w.poll(ctx, func() <-chan struct{} { return w.ended(seen) }, func(last bool) (settled bool, err error) {
 		m, err := b.marked(ctx, key)
 		switch {
 		case err != nil:
-			return err
-		case m == nil || seen.ID != "" && m.ID != seen.ID:
-			return nil
-		case !time.Now().Before(end):
-			return &PendingError{b.name, *m}
+			return errors.Is(err, errNoBucket), err
+		case m == nil || seen != "" && m.ID != seen:
+			return true, nil
+		case last:
+			return false, &PendingError{b.name, *m}
 		}
-		seen = *m
+		seen = m.ID
+		return false, nil
+	})
+}
+
+// overdue says what a marker is of that is waited for no longer.
+func (w *Writer) overdue(ctx context.Context, b bucket, key string) error {
+	m, err := b.marked(ctx, key)
+	if err == nil && m != nil {
+		err = &PendingError{b.name, *m}
+	}
+	return err
+}
+
+// poll looks until all is settled, or for the last time when a request has waited for long enough. sooner may return what
+// is closed when it is worth another look.
+func (w *Writer) poll(ctx context.Context, sooner func() <-chan struct{}, look func(last bool) (settled bool, err error)) error {
+	end := time.Now().Add(w.config.Patience)
+	rest := time.NewTimer(0)
+	defer rest.Stop()
+	for wait := pollFirst; ; wait = min(2*wait, pollMost) {
+		settled, err := look(!time.Now().Before(end))
+		if settled {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var ended <-chan struct{}
+		if sooner != nil {
+			ended = sooner()
+		}
 		rest.Reset(min(wait, time.Until(end)))
 		select {
 		case <-rest.C:
-		case <-w.ended(m.ID):
+		case <-ended:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-w.ctx.Done():

@@ -223,9 +223,9 @@ func (w *worker) read(ctx context.Context, key Key) (string, error) {
 	return name, nil
 }
 
-func openOn(dir, node string, store Store, log io.Writer) (*Writer, error) {
+func openOn(dir, node string, store Store, log io.Writer) *Writer {
 	return Open(Config{Dir: dir, Node: node, Bytes: 64 << 20, Writes: 1000, Patience: 30 * time.Second,
-		Store: func(string) (Store, error) { return store, nil }, Log: slog.New(slog.NewTextHandler(log, nil))})
+		Store: func(string) (Store, string, error) { return store, "", nil }, Log: slog.New(slog.NewTextHandler(log, nil))})
 }
 
 // writeUntilKilled is the node that is killed. It prints what it does, and when.
@@ -234,10 +234,7 @@ func writeUntilKilled(dir, address string, round int) error {
 	if err != nil {
 		return err
 	}
-	w, err := openOn(dir+"/journal", "killed", hasty{source}, io.Discard)
-	if err != nil {
-		return err
-	}
+	w := openOn(dir+"/journal", "killed", hasty{source}, io.Discard)
 	fmt.Println("opened")
 	if round == drain {
 		select {}
@@ -399,10 +396,7 @@ func crash(t *testing.T, dir string, rounds int, fault func(), after func()) {
 		t.Fatal(err)
 	}
 	defer source.Close()
-	writer, err := openOn(t.TempDir(), "other", source, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	writer := openOn(t.TempDir(), "other", source, io.Discard)
 	defer writer.Close()
 	h := &history{events: map[string]*event{}}
 	var round atomic.Int64

@@ -1,12 +1,12 @@
 package writeback
 
 import (
-	"bytes"
 	"crypto/md5"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"maps"
 	"net/http"
@@ -90,7 +90,7 @@ func (s *fakeStore) apply(r *http.Request, body []byte) *http.Response {
 		text := "<ListBucketResult>"
 		for _, k := range slices.Sorted(maps.Keys(s.objects)) {
 			if strings.HasPrefix(k, q.Get("prefix")) {
-				text += "<Contents><Key>" + k + "</Key></Contents>"
+				text += "<Contents><Key>" + k + "</Key><ETag>" + html.EscapeString(s.objects[k].tag) + "</ETag></Contents>"
 			}
 		}
 		return answer(200, nil, text+"</ListBucketResult>")
@@ -140,6 +140,7 @@ type fate struct {
 	lost    bool          // its answer is lost, at once,
 	later   time.Duration // and it is applied that much later; below 0: never
 	refused int           // a status, and it is not applied
+	code    string        // the error's, if it has one
 }
 
 // link is a node's way to the store.
@@ -190,7 +191,8 @@ func (l *link) Forward(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	}
 	if f.refused != 0 {
-		return &http.Response{StatusCode: f.refused, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(nil))}, nil
+		return &http.Response{StatusCode: f.refused, Header: http.Header{},
+			Body: io.NopCloser(strings.NewReader(map[bool]string{true: "<Error><Code>" + f.code + "</Code></Error>"}[f.code != ""]))}, nil
 	}
 	return l.store.apply(r, body), nil
 }

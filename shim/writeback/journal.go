@@ -60,12 +60,12 @@ func openJournal(path string) (j *journal, found []record, damaged []error, err 
 		if !is {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(path, name))
-		if err != nil {
-			return fail(err)
-		}
 		known[id] = true
-		r, err := parse(b)
+		var r record
+		b, err := os.ReadFile(filepath.Join(path, name))
+		if err == nil {
+			r, err = parse(b)
+		}
 		if err == nil && r.ID != id {
 			err = fmt.Errorf("it is of write %s", r.ID)
 		}
@@ -76,7 +76,8 @@ func openJournal(path string) (j *journal, found []record, damaged []error, err 
 		found = append(found, r)
 	}
 	for _, name := range names { // what has no record was not acknowledged
-		if !strings.HasSuffix(name, suffix) && !known[name] {
+		id, _ := strings.CutSuffix(name, suffix+temporary)
+		if isID(id) && !known[name] {
 			if err := os.Remove(filepath.Join(path, name)); err != nil {
 				return fail(err)
 			}
@@ -89,9 +90,17 @@ func (j *journal) close() { j.once.Do(func() { _ = j.dir.Close() }) } // it was 
 
 func (j *journal) content(id string) string { return filepath.Join(j.path, id) }
 
-// create makes the file of a write's content.
-func (j *journal) create(id string) (*os.File, error) {
-	return os.OpenFile(j.content(id), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+// create makes the file of a write's content, of so many bytes, for which there is room.
+func (j *journal) create(id string, size int64) (*os.File, error) {
+	f, err := os.OpenFile(j.content(id), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil || size == 0 {
+		return f, err
+	}
+	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, errors.Join(fmt.Errorf("making room for a write: %w", err), f.Close(), os.Remove(f.Name()))
+	}
+	return f, nil
 }
 
 // add has a write durable, whose content is in its file.

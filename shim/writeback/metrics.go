@@ -30,21 +30,21 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	bytes, writes := c.of.Usage()
+	writes, bytes, oldest := c.of.Pending()
 	gauge := func(d *prometheus.Desc, v float64) { to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
 	gauge(c.writes, float64(writes))
 	gauge(c.bytes, float64(bytes))
-	gauge(c.oldest, c.of.oldest().Seconds())
+	gauge(c.oldest, oldest.Seconds())
 }
 
-// oldest is for how long a write has been pending at most.
-func (w *Writer) oldest() (age time.Duration) {
+// Pending is what was acknowledged and is not in the store yet, and for how long at most.
+func (w *Writer) Pending() (writes, bytes int64, oldest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.writes {
-		if !e.Abandoned {
-			age = max(age, time.Since(e.Since))
+		if e.acked && !e.Abandoned {
+			writes, bytes, oldest = writes+1, bytes+e.Size, max(oldest, time.Since(e.Since))
 		}
 	}
-	return age
+	return writes, bytes, oldest
 }

@@ -23,6 +23,8 @@ type record struct {
 	// Function is in whose name it is.
 	Function string
 	Key
+	// Server is the store's, as it was then.
+	Server string
 	// Header is what the store is told of the object.
 	Header http.Header `json:",omitempty"`
 	Size   int64
@@ -69,9 +71,14 @@ func parse(b []byte) (r record, err error) {
 	if err := json.Unmarshal(b[len(magic):end], &r); err != nil {
 		return r, fmt.Errorf("reading the record of a write: %w", err)
 	}
-	id, err := hex.DecodeString(r.ID)
-	if err != nil || len(id) != idSize || strings.ToLower(r.ID) != r.ID || r.Size < 0 || len(r.MD5) != md5Size || r.Key.Key == "" || r.Bucket == "" {
+	if !isID(r.ID) || r.Size < 0 || len(r.MD5) != md5Size || r.Key.Key == "" || r.Bucket == "" {
 		return r, fmt.Errorf("the record of write %.40q is of no object", r.ID)
 	}
 	return r, nil
+}
+
+// isID tells whether a text can be a write's.
+func isID(s string) bool {
+	id, err := hex.DecodeString(s)
+	return err == nil && len(id) == idSize && strings.ToLower(s) == s
 }

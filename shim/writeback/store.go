@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"strings"
 	"time"
 )
@@ -33,6 +34,8 @@ const (
 	Own = ".headstart/"
 	// markers is what the keys of markers begin with.
 	markers = Own + "pending/"
+	// noKey and noBucket are S3's codes of what is not there. Other servers than the store answer 404, too.
+	noKey, noBucket = "NoSuchKey", "NoSuchBucket"
 	// keyMost is how long a key of S3 may be, in bytes.
 	keyMost = 1024
 	// answerMost is how much of an answer is read, in bytes: a list of 1000 keys.
@@ -48,6 +51,12 @@ const (
 	checksumHeader           = "X-Amz-Checksum-"
 	checksumType, fullObject = "X-Amz-Checksum-Type", "FULL_OBJECT"
 )
+
+// IsOwn tells whether a key is one of the node's own, or is for stores that take keys for paths.
+func IsOwn(key string) bool {
+	clean := path.Clean("/"+key) + "/"
+	return strings.HasPrefix(clean, "/"+Own)
+}
 
 // Marker says that an object has been written, and is not in the store yet. It is an object of the store, one for each key.
 type Marker struct {
@@ -283,14 +292,19 @@ func (b bucket) mark(ctx context.Context, m Marker, instead string) (tag string,
 	return a.header.Get("Etag"), a, nil
 }
 
+// errNoBucket says that the store has no such bucket.
+var errNoBucket = errors.New("the store does not have the bucket")
+
 // marked returns the marker of a key; nil: there is none.
 func (b bucket) marked(ctx context.Context, key string) (*Marker, error) {
 	a, err := b.small(ctx, http.MethodGet, markers+key, nil, nil, nil)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("looking for a marker: %w", err)
-	case a.status == http.StatusNotFound && a.code() != "NoSuchBucket":
+	case a.status == http.StatusNotFound && a.code() == noKey:
 		return nil, nil
+	case a.status == http.StatusNotFound && a.code() == noBucket:
+		return nil, errNoBucket
 	case !a.ok():
 		return nil, a.err("looking for a marker")
 	}
@@ -308,7 +322,7 @@ func (b bucket) unmark(ctx context.Context, m Marker) (removed bool, err error) 
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("removing a marker: %w", err)
-	case a.status == http.StatusPreconditionFailed, a.status == http.StatusNotFound:
+	case a.status == http.StatusPreconditionFailed, a.status == http.StatusNotFound && a.code() == noKey:
 		return false, nil
 	case !a.ok():
 		return false, a.err("removing a marker")
@@ -316,9 +330,10 @@ func (b bucket) unmark(ctx context.Context, m Marker) (removed bool, err error) 
 	return true, nil
 }
 
-// list returns the keys below a prefix that have markers.
-func (b bucket) list(ctx context.Context, prefix string) (keys []string, err error) {
+// list returns the keys below a prefix that have markers, with the entity tags of these.
+func (b bucket) list(ctx context.Context, prefix string) (tags map[string]string, err error) {
 	query := url.Values{"list-type": {"2"}, "prefix": {markers + prefix}, "encoding-type": {"url"}}
+	tags = map[string]string{}
 	for {
 		a, err := b.small(ctx, http.MethodGet, "", query, nil, nil)
 		if err != nil {
@@ -328,9 +343,12 @@ func (b bucket) list(ctx context.Context, prefix string) (keys []string, err err
 			XMLName     xml.Name `xml:"ListBucketResult"`
 			IsTruncated bool
 			Token       string `xml:"NextContinuationToken"`
-			Contents    []struct{ Key string }
+			Contents    []struct{ Key, ETag string }
 		}
-		if !a.ok() || xml.Unmarshal(a.body, &page) != nil {
+		switch {
+		case a.status == http.StatusNotFound && a.code() == noBucket:
+			return nil, errNoBucket
+		case !a.ok() || xml.Unmarshal(a.body, &page) != nil:
 			return nil, a.err("listing markers")
 		}
 		for _, c := range page.Contents {
@@ -338,34 +356,46 @@ func (b bucket) list(ctx context.Context, prefix string) (keys []string, err err
 			if err != nil || !strings.HasPrefix(key, markers) {
 				return nil, fmt.Errorf("listing markers: the store lists %.100q", c.Key)
 			}
-			keys = append(keys, strings.TrimPrefix(key, markers))
+			tags[strings.TrimPrefix(key, markers)] = quoted(c.ETag)
 		}
 		if !page.IsTruncated {
-			return keys, nil
+			return tags, nil
 		}
 		query.Set("continuation-token", page.Token)
 	}
 }
 
-// probe tells whether the store holds to the conditions on which markers rest.
+// nobodys is the entity tag of no marker.
+const nobodys = `"00000000000000000000000000000000"`
+
+// probe tells whether the store holds to the conditions on which markers rest. What it puts is in no key's way.
 func (b bucket) probe(ctx context.Context) error {
-	id := rand.Text()
-	m := Marker{ID: id}
+	m := Marker{ID: rand.Text()}
 	tag, _, err := b.mark(ctx, m, "")
 	if err != nil {
 		return err
 	}
-	_, a, _ := b.mark(ctx, m, "")
-	twice := a.status != http.StatusPreconditionFailed
-	_, a, _ = b.mark(ctx, m, `"00000000000000000000000000000000"`)
-	other := a.status != http.StatusPreconditionFailed
-	m.tag = `"00000000000000000000000000000000"`
-	wrong, err := b.unmark(ctx, m)
-	m.tag = tag
-	if wrong || err != nil || twice || other {
-		_, _ = b.unmark(ctx, m) // it may be there, in no key's way
-		return errors.Join(errors.New("the store does not hold to If-None-Match and If-Match of PUT and DELETE"), err)
+	defer func() { _, _ = b.small(ctx, http.MethodDelete, m.at(), nil, nil, nil) }() // it may be gone
+	for _, instead := range []string{"", nobodys} {
+		if _, a, err := b.mark(ctx, m, instead); a.status != http.StatusPreconditionFailed {
+			return errors.Join(errUnconditional, err)
+		}
 	}
-	_, err = b.unmark(ctx, m)
-	return err
+	m.Upload = "another"
+	m.tag = nobodys
+	wrong, err := b.unmark(ctx, m)
+	if err == nil && !wrong {
+		m.tag, _, err = b.mark(ctx, m, tag)
+	}
+	right := false
+	if err == nil && !wrong {
+		right, err = b.unmark(ctx, m)
+	}
+	if err != nil || !right {
+		return errors.Join(errUnconditional, err)
+	}
+	return nil
 }
+
+// errUnconditional says that a store is none that can be written behind.
+var errUnconditional = errors.New("the store does not hold to If-None-Match and If-Match of PUT and If-Match of DELETE")

@@ -22,10 +22,7 @@ func TestARealStoreHasIt(t *testing.T) {
 	}
 	defer source.Close()
 	dir := t.TempDir()
-	w, err := openOn(dir, "a", source, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := openOn(dir, "a", source, t.Output())
 	defer w.Close()
 	sum := func(b []byte) string {
 		return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(b)))

@@ -38,7 +38,7 @@ func (w *Writer) Write(ctx context.Context, o Object) (err error) {
 func Pending(ctx context.Context, s Store, name, prefix string) (all []Marker, err error) {
 	b := bucket{s, name}
 	keys, err := b.list(ctx, prefix)
-	for _, key := range keys {
+	for key := range keys {
 		m, err := b.marked(ctx, key)
 		if err != nil {
 			return nil, err

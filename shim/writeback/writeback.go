@@ -42,6 +42,8 @@ const (
 	// looksMost is how often a marker is looked for that may come late: an hour, and a store refuses a request that was
 	// signed 15 minutes ago.
 	looksMost = 32
+	// probeAgain is after how long a bucket is tried again that takes no markers: the store may be another version by then.
+	probeAgain = time.Hour
 	// pollFirst and pollMost are how long one waits before looking at a marker again.
 	pollFirst, pollMost = 20 * time.Millisecond, time.Second
 	// succeedEvery is how often one looks whether the daemon before has ended.
@@ -58,8 +60,8 @@ type Config struct {
 	Bytes, Writes int64
 	// Node is how markers name this node.
 	Node string
-	// Store finds a store by its name.
-	Store func(name string) (Store, error)
+	// Store finds a store by its name. server tells it from others that have had the name.
+	Store func(name string) (s Store, server string, err error)
 	// Patience is how long a request waits for a marker.
 	Patience time.Duration
 	Log      *slog.Logger
@@ -78,7 +80,7 @@ type Writer struct {
 	bytes, count *fair.Share
 	writes       map[string]*write // by their ids
 	own          map[Key]*write    // those that reads on this node get
-	usable       map[Key]bool      // buckets that were found to take markers
+	probed       map[Key]probed    // buckets
 }
 
 // write is one that is pending.
@@ -88,19 +90,26 @@ type write struct {
 	done   chan struct{}
 	doubts int
 	stored bool // the store has the object: all that is left is the marker
+	acked  bool // it was acknowledged, or may have been. The Writer's lock guards it
 }
 
 // Open opens the journal, and goes on with what is in it.
-func Open(c Config) (*Writer, error) {
+func Open(c Config) *Writer {
 	w := &Writer{config: c, places: fair.NewPlaces(uploadsMost), bytes: fair.NewShare(c.Bytes), count: fair.NewShare(c.Writes),
-		writes: map[string]*write{}, own: map[Key]*write{}, usable: map[Key]bool{}}
+		writes: map[string]*write{}, own: map[Key]*write{}, probed: map[Key]probed{}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	err := w.resume()
-	if errors.Is(err, errLocked) {
+	switch err := w.resume(); {
+	case errors.Is(err, errLocked):
 		w.running.Go(w.succeed)
-		err = nil
+	case err != nil:
+		w.unusable(err)
 	}
-	return w, err
+	return w
+}
+
+// unusable says what is wrong with the journal. All else works without it.
+func (w *Writer) unusable(err error) {
+	w.config.Log.Error("all writes go through until the daemon is restarted", "error", err)
 }
 
 // succeed waits until the daemon before has ended, whose journal it takes over.
@@ -115,7 +124,7 @@ func (w *Writer) succeed() {
 		}
 		if err := w.resume(); !errors.Is(err, errLocked) {
 			if err != nil {
-				w.config.Log.Error("writes go through until the daemon is restarted", "error", err)
+				w.unusable(err)
 			}
 			return
 		}
@@ -135,7 +144,7 @@ func (w *Writer) resume() error {
 	w.journal = j
 	w.mu.Unlock()
 	for _, r := range found {
-		e := &write{record: r, done: make(chan struct{})}
+		e := &write{record: r, done: make(chan struct{}), acked: true}
 		w.add(e)
 		w.running.Go(func() { w.finish(e) })
 	}
@@ -198,29 +207,34 @@ func (w *Writer) disown(e *write) bool {
 	return true
 }
 
-// Usage is how much is pending.
-func (w *Writer) Usage() (bytes, writes int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.bytes.Used(), w.count.Used()
-}
-
 func (w *Writer) bucket(k Key) (bucket, error) {
-	s, err := w.config.Store(k.Store)
+	s, _, err := w.config.Store(k.Store)
 	return bucket{s, k.Bucket}, err
 }
 
-// not are headers of objects that cannot be written behind: conditions, which the store has to answer, and keys and locks,
-// which the node does not keep, and what each request of an upload would have to say.
-var not = []string{"If-Match", "If-None-Match", "X-Amz-Server-Side-Encryption-Customer-", "X-Amz-Object-Lock-",
+// bucketOf is the bucket of a write: another server that has the store's name by now knows nothing of it.
+func (w *Writer) bucketOf(e *write) (bucket, error) {
+	s, server, err := w.config.Store(e.Store)
+	if err == nil && server != e.Server {
+		err = fmt.Errorf("store %q is %s now, and the write is for %s", e.Store, server, e.Server)
+	}
+	return bucket{s, e.Bucket}, err
+}
+
+// not are headers of objects that cannot be written behind: conditions, which the store has to answer, encryption, with
+// which entity tags are of the store's making, locks, and what each request of an upload would have to say.
+var not = []string{"If-Match", "If-None-Match", "X-Amz-Server-Side-Encryption", "X-Amz-Object-Lock-",
 	"X-Amz-Write-Offset-Bytes", "X-Amz-Expected-Bucket-Owner", "X-Amz-Request-Payer"}
 
 // whole are the checksums that an upload in parts has of the whole object, as a PUT does.
 var whole = []string{checksumHeader + "Crc32", checksumHeader + "Crc32c", checksumHeader + "Crc64nvme"}
 
+// fitsMarker tells whether a key can have a marker.
+func fitsMarker(key string) bool { return key != "" && len(markers)+len(key) <= keyMost }
+
 // fits tells why an object cannot be written behind.
 func fits(k Key, header http.Header) error {
-	if len(markers)+len(k.Key) > keyMost || strings.HasPrefix(k.Key, Own) || k.Key == "" {
+	if !fitsMarker(k.Key) || IsOwn(k.Key) {
 		return fmt.Errorf("%w: the key has no marker", ErrThrough)
 	}
 	of := 0
@@ -231,7 +245,7 @@ func fits(k Key, header http.Header) error {
 			return fmt.Errorf("%w: the object has the header %s", ErrThrough, name)
 		}
 		if strings.HasPrefix(name, checksumHeader) {
-			of++
+			of += len(values)
 		}
 	}
 	if of > 1 {
@@ -277,21 +291,22 @@ func (w *Writer) Begin(ctx context.Context, function string, k Key, header http.
 			w.running.Done()
 		}
 	}()
-	b, err := w.bucket(k)
+	s, server, err := w.config.Store(k.Store)
 	if err != nil {
 		return nil, err
 	}
+	b := bucket{s, k.Bucket}
 	if err := w.probe(ctx, b, k); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrThrough, err)
 	}
 	id := make([]byte, idSize)
 	_, _ = rand.Read(id) // never fails
-	e := &write{done: make(chan struct{}), record: record{ID: hex.EncodeToString(id), Function: function, Key: k, Header: header.Clone(),
-		Size: size, Since: time.Now().UTC()}}
+	e := &write{done: make(chan struct{}), record: record{ID: hex.EncodeToString(id), Function: function, Key: k, Server: server,
+		Header: header.Clone(), Size: size, Since: time.Now().UTC()}}
 	if err := w.reserve(e); err != nil {
 		return nil, err
 	}
-	f, err := w.journal.create(e.ID)
+	f, err := w.journal.create(e.ID, size)
 	if err != nil {
 		w.forget(e)
 		return nil, w.broken(err)
@@ -356,52 +371,76 @@ func (w *Writer) enter() bool {
 	return true
 }
 
-// probe finds out once whether a bucket takes markers.
+// probed is what was found out about a bucket.
+type probed struct {
+	err error // nil: it takes markers
+	at  time.Time
+}
+
+// probe finds out whether a bucket takes markers. That it does not is looked at again after a while.
 func (w *Writer) probe(ctx context.Context, b bucket, k Key) error {
 	at := Key{Store: k.Store, Bucket: k.Bucket}
 	w.mu.Lock()
-	known := w.usable[at]
+	p, known := w.probed[at]
 	w.mu.Unlock()
-	if known {
-		return nil
+	if known && (p.err == nil || time.Since(p.at) < probeAgain) {
+		return p.err
 	}
-	if err := b.probe(ctx); err != nil {
-		return err
+	err := b.probe(ctx)
+	if err != nil && !errors.Is(err, errUnconditional) {
+		return err // that may pass
+	}
+	if err != nil {
+		w.config.Log.Warn("a bucket with write: back is written through", "store", k.Store, "bucket", k.Bucket, "error", err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.usable[at] = true
-	return nil
+	w.probed[at] = probed{err, time.Now()}
+	return err
 }
 
-// commit puts the marker: once, as a second one might come when the first is gone.
+// conflict is S3's code of a PUT with a condition that comes at the same time as another one.
+const conflict = "ConditionalRequestConflict"
+
+// commit puts the marker: once, as a second one might come when the first is gone. While another write of the object has
+// one it waits.
 func (w *Writer) commit(ctx context.Context, b bucket, e *write) error {
-	for {
+	var unknown error // of the answer, that is lost
+	err := w.poll(ctx, nil, func(last bool) (committed bool, err error) {
 		// It is put even if the client goes away meanwhile.
 		tag, a, err := b.mark(w.ctx, e.marker, "")
 		switch {
 		case err == nil:
 			e.marker.tag = tag
 			w.begin(e)
-			return nil
-		case a.status == http.StatusPreconditionFailed || a.status == http.StatusConflict:
-			if err := w.Await(ctx, e.Key); err != nil {
-				w.drop(b, e)
-				return err
+			return true, nil
+		case a.status == http.StatusPreconditionFailed || a.status == http.StatusConflict && a.code() == conflict:
+			if last {
+				return false, errors.Join(errBusy, w.overdue(ctx, b, e.Key.Key))
 			}
+			return false, w.await(ctx, b, e.Key.Key)
 		case a.refused(): // a store that takes no marker
-			w.drop(b, e)
-			return fmt.Errorf("%w: %w", ErrThrough, err)
-		default:
-			return w.settle(b, e, err)
+			return false, fmt.Errorf("%w: %w", ErrThrough, err)
 		}
+		unknown = err
+		return false, err
+	})
+	switch {
+	case unknown != nil:
+		return w.settle(b, e, unknown)
+	case err != nil:
+		w.drop(b, e)
 	}
+	return err
 }
+
+// errBusy says that others write the object all the time.
+var errBusy = errors.New("other writes of the object are under way")
 
 // begin has reads here get the write, and uploads it.
 func (w *Writer) begin(e *write) {
 	w.mu.Lock()
-	w.own[e.Key] = e
+	w.own[e.Key], e.acked = e, true
 	w.mu.Unlock()
 	w.running.Go(func() { w.finish(e) })
 }
@@ -426,10 +465,12 @@ func (w *Writer) settle(b bucket, e *write, lost error) error {
 	if w.ctx.Err() != nil { // the next daemon finds out
 		return lost
 	}
-	if err := w.abandon(e); err != nil {
-		return errors.Join(lost, err)
+	failed := w.abandon(e)
+	w.running.Go(func() { w.finish(e) }) // which tries again to abandon it
+	if failed != nil {
+		return errors.Join(lost, failed)
 	}
-	w.running.Go(func() { w.finish(e) })
+	_ = b.abort(w.ctx, e.Key.Key, e.marker.Upload) // if its marker comes, that is done again
 	return fmt.Errorf("%w: %w", ErrThrough, lost)
 }
 
@@ -498,7 +539,7 @@ var errMayCome = errors.New("its marker may still come")
 
 // look removes the marker of an abandoned write, should it have come.
 func (w *Writer) look(e *write) error {
-	b, err := w.bucket(e.Key)
+	b, err := w.bucketOf(e)
 	if err != nil {
 		return err
 	}
@@ -522,16 +563,19 @@ func (w *Writer) upload(e *write) error {
 		return err
 	}
 	defer leave()
-	b, err := w.bucket(e.Key)
+	b, err := w.bucketOf(e)
 	if err != nil {
 		return err
 	}
 	if e.marker.tag == "" { // a restart, or another upload
 		m, err := b.marked(w.ctx, e.Key.Key)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if m == nil || m.ID != e.ID {
+		case m == nil || m.ID != e.ID:
+			if e.stored {
+				return nil // its marker has gone, too
+			}
 			return errForeign
 		}
 		e.marker = *m
@@ -543,7 +587,11 @@ func (w *Writer) upload(e *write) error {
 		e.stored = true
 	}
 	w.disown(e) // from here on another node may write it
-	_, err = b.unmark(w.ctx, e.marker)
+	removed, err := b.unmark(w.ctx, e.marker)
+	if err == nil && !removed {
+		e.marker.tag = ""
+		err = errors.New("its marker is another one than it was")
+	}
 	return err
 }
 
@@ -599,7 +647,10 @@ func (w *Writer) renew(b bucket, e *write) error {
 	}
 	next := e.marker
 	next.Upload = upload
-	_, _, err = b.mark(w.ctx, next, e.marker.tag)
+	_, a, err := b.mark(w.ctx, next, e.marker.tag)
+	if err != nil && a.refused() {
+		_ = b.abort(w.ctx, e.Key.Key, upload) // else the store keeps an empty upload
+	}
 	e.marker.tag = "" // what it is now, the store knows
 	return errors.Join(errors.New("another upload begins"), err)
 }

@@ -28,12 +28,8 @@ func well(*http.Request) fate { return fate{wait: 10 * time.Millisecond} }
 // open opens a Writer before a store.
 func open(t testing.TB, dir, node string, s Store) *Writer {
 	t.Helper()
-	w, err := Open(Config{Dir: dir, Node: node, Bytes: 1 << 20, Writes: 100, Patience: time.Minute,
-		Store: func(string) (Store, error) { return s, nil }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return Open(Config{Dir: dir, Node: node, Bytes: 1 << 20, Writes: 100, Patience: time.Minute,
+		Store: func(string) (Store, string, error) { return s, "s3.example.com", nil }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 }
 
 // object is one with a content.
@@ -90,8 +86,8 @@ func TestAWriteIsUploaded(t *testing.T) {
 		if left := files(t, dir); len(left) > 0 || len(s.markers()) > 0 || held(t, w, "k/1") != "" {
 			t.Errorf("left: %q, %q", left, s.markers())
 		}
-		if b, n := w.Usage(); b != 0 || n != 0 {
-			t.Errorf("%d bytes, %d writes", b, n)
+		if n, b, age := w.Pending(); b != 0 || n != 0 || age != 0 {
+			t.Errorf("%d bytes, %d writes for %v", b, n, age)
 		}
 		w.Close()
 	})
@@ -229,9 +225,13 @@ func TestWhatGoesThrough(t *testing.T) {
 		}})
 		conditional := object("k", "x")
 		conditional.Header = http.Header{"If-None-Match": {"*"}}
+		twice, double := object("k", "x"), object("k", "x")
+		twice.Header = http.Header{"X-Amz-Checksum-Crc32": {"a"}, "X-Amz-Checksum-Crc32c": {"b"}}
+		double.Header = http.Header{"X-Amz-Checksum-Crc32": {"a", "b"}}
 		for what, o := range map[string]Object{
 			"long": object(strings.Repeat("k", 1010), "x"), "own": object(".headstart/pending/x", "x"),
-			"large": object("large", strings.Repeat("x", 1<<20)), "conditional": conditional,
+			"large": object("large", strings.Repeat("x", 1<<20)), "conditional": conditional, "two checksums": twice,
+			"two of a kind": double,
 		} {
 			if err := w.Write(t.Context(), o); !errors.Is(err, ErrThrough) {
 				t.Errorf("%s: %v", what, err)
@@ -325,6 +325,158 @@ func TestAWriterThatGoesAway(t *testing.T) {
 	})
 }
 
+// A store that is another one, or is not behind its address for a while, says nothing about markers: nothing is lost then,
+// and nothing read.
+func TestAnswersOfOthers(t *testing.T) {
+	for name, other := range map[string]fate{
+		"no account": {refused: 404, code: "XAdminUserNotFound"}, "no backend": {refused: 404}, "forbidden": {refused: 403, code: "AccessDenied"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, dir := newFakeStore(), t.TempDir()
+			away := true
+			w := open(t, dir, "a", &link{store: s, fate: func(r *http.Request) fate {
+				if r.URL.Query().Has("partNumber") {
+					return fate{refused: 500}
+				}
+				return well(r)
+			}})
+			if err := w.Write(t.Context(), object("k", "hello")); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			w = open(t, dir, "a", &link{store: s, fate: func(r *http.Request) fate {
+				if away {
+					return other
+				}
+				return well(r)
+			}})
+			time.Sleep(10 * time.Minute)
+			if err := w.Await(t.Context(), Key{"s", "b", "k"}); err == nil {
+				t.Errorf("%s: nothing is pending", name)
+			}
+			if err := w.AwaitPrefix(t.Context(), Key{"s", "b", ""}); err == nil {
+				t.Errorf("%s: nothing is pending in the list", name)
+			}
+			away = false
+			time.Sleep(time.Minute)
+			if s.get("k") != "hello" || len(s.markers()) > 0 || len(files(t, dir)) > 0 {
+				t.Errorf("%s: %q, %q, %q", name, s.get("k"), s.markers(), files(t, dir))
+			}
+			w.Close()
+		})
+	}
+}
+
+// Another server that the store's name stands for gets nothing that was written for the one before, and ends nothing.
+func TestAnotherServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		right, wrong, dir := newFakeStore(), newFakeStore(), t.TempDir()
+		stuck := func(r *http.Request) fate {
+			if r.URL.Query().Has("partNumber") {
+				return fate{refused: 500}
+			}
+			return well(r)
+		}
+		w := open(t, dir, "a", &link{store: right, fate: stuck})
+		if err := w.Write(t.Context(), object("k", "hello")); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		server, at := "s3.example.org", &link{store: wrong, fate: well}
+		w = Open(Config{Dir: dir, Node: "a", Bytes: 1 << 20, Writes: 100, Patience: time.Minute,
+			Store: func(string) (Store, string, error) { return at, server, nil }, Log: slog.New(slog.DiscardHandler)})
+		time.Sleep(10 * time.Minute)
+		if wrong.get("k") != "" || len(files(t, dir)) != 2 {
+			t.Errorf("%q, %q", wrong.get("k"), files(t, dir))
+		}
+		w.Close()
+		w = open(t, dir, "a", &link{store: right, fate: well})
+		time.Sleep(time.Minute)
+		if right.get("k") != "hello" || len(files(t, dir)) > 0 {
+			t.Errorf("%q, %q", right.get("k"), files(t, dir))
+		}
+		w.Close()
+	})
+}
+
+// A store that cannot take the marker says so once, and one that is taken again and again is waited for so long.
+func TestMarkersThatAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newFakeStore(), t.TempDir()
+		answers, asked := fate{refused: 409, code: "ObjectParentIsFile"}, 0
+		w := open(t, dir, "a", &link{store: s, fate: func(r *http.Request) fate {
+			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, markers) {
+				asked++
+				return answers
+			}
+			return well(r)
+		}})
+		if err := w.Write(t.Context(), object("k", "x")); !errors.Is(err, ErrThrough) || asked != 1 {
+			t.Errorf("%d times, %v", asked, err)
+		}
+		asked, answers.code = 0, conflict
+		began := time.Now()
+		if err := w.Write(t.Context(), object("k", "x")); !errors.Is(err, errBusy) || asked > 200 || time.Since(began) > 2*time.Minute {
+			t.Errorf("%d times in %v, %v", asked, time.Since(began), err)
+		}
+		if len(files(t, dir)) > 0 || len(s.uploads) > 0 {
+			t.Errorf("%q, %v", files(t, dir), s.uploads)
+		}
+		w.Close()
+	})
+}
+
+// A bucket that takes no markers is tried once in a while, and nothing of that stays.
+func TestABucketIsTriedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore()
+		w := open(t, t.TempDir(), "a", ignoring{&link{store: s, fate: well}})
+		for range 3 {
+			if err := w.Write(t.Context(), object("k", "x")); !errors.Is(err, ErrThrough) {
+				t.Error(err)
+			}
+		}
+		if tries := s.requests[http.MethodPut]; tries > 3 || len(s.objects) > 0 {
+			t.Errorf("%d tries, %v", tries, s.objects)
+		}
+		time.Sleep(2 * probeAgain)
+		w.config.Store = func(string) (Store, string, error) { return &link{store: s, fate: well}, "", nil }
+		if err := w.Write(t.Context(), object("k", "x")); err != nil {
+			t.Errorf("later: %v", err)
+		}
+		w.Close()
+	})
+}
+
+// A directory that cannot be used has all writes go through, and nothing else fails.
+func TestWithoutAJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir() + "/file"
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w := open(t, dir, "a", &link{store: newFakeStore(), fate: well})
+		if err := w.Write(t.Context(), object("k", "x")); !errors.Is(err, ErrThrough) {
+			t.Error(err)
+		}
+		if err := w.Await(t.Context(), Key{"s", "b", "k"}); err != nil {
+			t.Error(err)
+		}
+		w.Close()
+	})
+}
+
+// Keys that stores may take for the nodes' own are these.
+func TestIsOwn(t *testing.T) {
+	for key, want := range map[string]bool{".headstart/pending/k": true, ".headstart/": true, ".headstart": true, "/.headstart/x": true,
+		"//.headstart/x": true, "./.headstart/x": true, "a/../.headstart/x": true, ".headstart//x": true,
+		".headstarts": false, "x/.headstart/y": false, "": false, "/": false, "a/.headstart": false, ".head": false} {
+		if IsOwn(key) != want {
+			t.Errorf("%q: %t", key, !want)
+		}
+	}
+}
+
 // While the daemon before still ends, its successor's writes go through. Then it goes on with what is in the journal.
 func TestTheDaemonBeforeHasTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -369,7 +521,7 @@ func TestTheJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := someRecord()
-	content, err := j.create(r.ID)
+	content, err := j.create(r.ID, r.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +539,8 @@ func TestTheJournal(t *testing.T) {
 		t.Errorf("two have it: %v", err)
 	}
 	j.close()
-	if err := errors.Join(os.WriteFile(dir+"/stray", nil, 0o600), os.WriteFile(dir+"/b"+suffix, []byte(magic), 0o600)); err != nil {
+	stray := strings.Repeat("b", 2*idSize) // and what is none of ours
+	if err := errors.Join(os.WriteFile(dir+"/"+stray, nil, 0o600), os.Mkdir(dir+"/lost+found", 0o700), os.WriteFile(dir+"/b"+suffix, []byte(magic), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	j, found, damaged, err := openJournal(dir)
@@ -398,7 +551,7 @@ func TestTheJournal(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 	j.close()
-	if left := files(t, dir); len(left) != 3 {
+	if left := files(t, dir); len(left) != 4 {
 		t.Errorf("%q", left)
 	}
 }

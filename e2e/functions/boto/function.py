@@ -3,6 +3,7 @@
 #
 #   x-bucket, x-key   the object that is read
 #   x-output          the key under which it is stored again; absent: not at all
+#   x-output-bucket   the bucket of that; absent: x-bucket
 #
 # START_SECONDS is how long the program starts. The answer is JSON.
 import hashlib
@@ -43,7 +44,7 @@ class Function(http.server.BaseHTTPRequestHandler):
         content = s3.get_object(Bucket=bucket, Key=self.headers["x-key"])["Body"].read()
         read = time.monotonic()
         if output:
-            s3.put_object(Bucket=bucket, Key=output, Body=content)
+            s3.put_object(Bucket=self.headers["x-output-bucket"] or bucket, Key=output, Body=content)
         return {
             "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content),
             "read_seconds": read - began, "write_seconds": time.monotonic() - read,

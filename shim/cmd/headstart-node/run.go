@@ -51,9 +51,9 @@ const (
 	drainTimeout = 25 * time.Second
 	// writesMost is how many objects may be written behind at a time: each costs two files.
 	writesMost = 10_000
-	// writtenPatience is how long a request waits for an object that another node has yet to upload. SDKs wait for an
-	// answer for a minute.
-	writtenPatience = 30 * time.Second
+	// writtenPatience is how long a request waits for an object that another node has yet to upload: less than SDKs wait for
+	// an answer, of which Java's has 30 s.
+	writtenPatience = 20 * time.Second
 	// volumesDir has the versions of volumes. Shims know them by this name.
 	volumesDir = "volumes"
 )
@@ -96,12 +96,9 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer allowed.Close()
-	written, err := writeback.Open(writeback.Config{Dir: c.state("writes"), Bytes: c.writeBackLimit, Writes: writesMost, Node: me.name,
-		Store:    func(name string) (writeback.Store, error) { return allowed.API(name) },
+	written := writeback.Open(writeback.Config{Dir: c.state("writes"), Bytes: c.writeBackLimit, Writes: writesMost, Node: me.name,
+		Store:    func(name string) (writeback.Store, string, error) { return allowed.API(name) },
 		Patience: writtenPatience, Log: log})
-	if err != nil {
-		return err
-	}
 	defer written.Close()
 	registry.MustRegister(writeback.NewCollector(written))
 	allowed.Pend(written, c.writeBackAfter)

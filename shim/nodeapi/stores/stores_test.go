@@ -159,6 +159,8 @@ func TestParseRefusesAField(t *testing.T) {
 			`[0].s3.write["videos"]: "behind" is not how functions write; use through or back, or leave the bucket out if they only read`},
 		{"videos: ask}\n  s3:\n", "videos: 30s}\n  s3:\n    write: {videos: back}\n",
 			`[0].fresh["videos"]: "30s" is not for a bucket with write: back, of which no node reads anything older; use ask, or always if keys are written once`},
+		{"- name: archive\n", "- name: other\n  s3: {endpoint: 'http://10.88.0.2:9000', buckets: [videos], write: {videos: back}, credentialsSecret: x}\n- name: archive\n",
+			`[1].s3.write["videos"]: "back" is of a bucket that [0] has too; list a bucket that is written behind in one store`},
 		{"cache: 30s", "cache: ask", `[3].fresh["cache"]: "ask" is not for Redis, which has no versions; write a duration like 30s, or leave it out to have each value fetched`},
 		{"shared: [models.v2]", "shared: [old]", `[0].shared[0]: "old" is no bucket of the store; name one of the store's buckets, keyspaces or hosts`},
 		{"credentialsSecret: archive", "credentialsSecret: ../../etc/passwd", `[1].s3.credentialsSecret: "../../etc/passwd" is not a DNS label; name the secret that holds the credentials: ` + label},

@@ -2,7 +2,9 @@ package stores
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,6 +26,25 @@ func validate(entries []entry) field.Errors {
 		}
 		first[e.Name] = i
 		errs = append(errs, e.validate(at)...)
+	}
+	return append(errs, behindTwice(entries)...)
+}
+
+// behindTwice are buckets that are written behind and that another store has, too: by that name nobody would look for what
+// is pending.
+func behindTwice(entries []entry) (errs field.Errors) {
+	for i, e := range entries {
+		for j, other := range entries {
+			if e.S3 == nil || other.S3 == nil || i == j || strings.TrimSuffix(e.S3.Endpoint, "/") != strings.TrimSuffix(other.S3.Endpoint, "/") {
+				continue
+			}
+			for _, bucket := range slices.Sorted(maps.Keys(e.S3.Write)) {
+				if e.S3.Write[bucket] == WriteBack && slices.Contains(other.S3.Buckets, bucket) {
+					errs = append(errs, &field.Error{Field: fmt.Sprintf("[%d].s3.write[%q]", i, bucket), Value: WriteBack,
+						Problem: fmt.Sprintf("is of a bucket that [%d] has too", j), Fix: "list a bucket that is written behind in one store"})
+				}
+			}
+		}
 	}
 	return errs
 }

@@ -198,6 +198,8 @@ type Options struct {
 	Fresh string
 	// Write is how functions write into Bucket; empty: through.
 	Write string
+	// Patience is how long a request waits for what another node has; 0: for long.
+	Patience time.Duration
 	// Journal is the directory for what is written behind; empty: the node's own.
 	Journal string
 }
@@ -224,10 +226,9 @@ func StartNode(t testing.TB, s *Store, o Options) *Node {
 	held, err := buffer.Open(filepath.Join(dir, "buffer"), room)
 	must(t, err)
 	n := &Node{t: t, socket: filepath.Join(dir, "endpoints.sock"), events: make(chan *nodeapi.Event, 16), ways: map[string]int{}, functions: map[string]string{}}
-	writes, err := writeback.Open(writeback.Config{Dir: cmp.Or(o.Journal, filepath.Join(dir, "writes")), Node: filepath.Base(dir),
-		Bytes: room, Writes: 1000, Patience: patience, Log: log,
-		Store: func(name string) (writeback.Store, error) { return allowed.API(name) }})
-	must(t, err)
+	writes := writeback.Open(writeback.Config{Dir: cmp.Or(o.Journal, filepath.Join(dir, "writes")), Node: filepath.Base(dir),
+		Bytes: room, Writes: 1000, Patience: cmp.Or(o.Patience, patience), Log: log,
+		Store: func(name string) (writeback.Store, string, error) { return allowed.API(name) }})
 	allowed.Pend(writes, 0)
 	n.Cache = objects.New(objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: held, Age: time.Hour, Metrics: n})
 	n.Server = s3proxy.New(s3proxy.Config{
