@@ -5,12 +5,15 @@ package meshtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/headstart-mesh/headstart/e2e/cluster/world"
 	"github.com/headstart-mesh/headstart/e2e/functions/boto"
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
@@ -87,6 +90,99 @@ func TestAProgramFindsS3(t *testing.T) {
 	})
 }
 
+// behind stores an object that is written behind, and says how the store will know it.
+const behind = `
+import boto3, time
+s3 = boto3.client('s3')
+content = s3.get_object(Bucket='BUCKET', Key='meshtest/s3/in')['Body'].read()
+for n in range(60):
+    tag = s3.put_object(Bucket='INTERIM', Key='meshtest/s3/%d' % n, Body=content)['ETag']
+    if tag.endswith('-1"'): # the node does so some time after it has read the list
+        break
+    time.sleep(1)
+print(n, tag, flush=True)
+`
+
+// reads reads it on another node, at once.
+const reads = `
+import boto3, hashlib
+content = boto3.client('s3').get_object(Bucket='INTERIM', Key='meshtest/s3/KEY')['Body'].read()
+print(hashlib.sha256(content).hexdigest(), flush=True)
+`
+
+// What one node has acknowledged all nodes read.
+func TestAWriteBehindIsReadOnAnotherNode(t *testing.T) {
+	importImage(t)
+	object := bytes.Repeat([]byte("a frame of a video "), 500_000)
+	if err := in.Cloud.S3.Put(t.Context(), "meshtest/s3/in", bytes.NewReader(object)); err != nil {
+		t.Fatal(err)
+	}
+	nodes := in.Nodes()
+	runScript(t, "s3-behind", plain, "nodeName: "+nodes[0].Name, behind)
+	key, tag, _ := strings.Cut(words(t, "s3-behind"), " ")
+	if !strings.HasSuffix(tag, `-1"`) {
+		t.Errorf("it was written through: %s", tag)
+	}
+	runScript(t, "s3-reads", plain, "nodeName: "+nodes[len(nodes)-1].Name, strings.ReplaceAll(reads, "KEY", key))
+	if said := words(t, "s3-reads"); said != sum(object) {
+		t.Errorf("another node reads %s", said)
+	}
+}
+
+// busy stores and reads until it is told to stop. SDKs try again a few times, and so does it not.
+const busy = `
+import boto3, os
+s3 = boto3.client('s3')
+wrong, n = [], 0
+while True:
+    n += 1
+    content = os.urandom(300_000 + n)
+    for bucket in ('BUCKET', 'INTERIM'):
+        try:
+            s3.put_object(Bucket=bucket, Key='meshtest/s3/busy', Body=content)
+            if s3.get_object(Bucket=bucket, Key='meshtest/s3/busy')['Body'].read() != content:
+                wrong.append('%d: another content' % n)
+        except Exception as e:
+            wrong.append('%d: %s' % (n, e))
+    if s3.list_objects_v2(Bucket='BUCKET', Prefix='meshtest/s3/stop').get('Contents'):
+        break
+print(n, wrong, flush=True)
+`
+
+// A program that stores and reads all the time notes nothing of an update of its node's daemon.
+func TestS3OutlivesAnUpdate(t *testing.T) {
+	importImage(t)
+	if err := in.Cloud.S3.Remove(t.Context(), testbed.Bucket, "meshtest/s3/stop"); err != nil {
+		t.Fatal(err)
+	}
+	runScript(t, "s3-busy", plain, "", busy)
+	kubectl(t, "-n", plain, "wait", "pod/s3-busy", "--for=condition=Ready", "--timeout=2m")
+	const daemons = "daemonset/headstart-node"
+	kubectl(t, "-n", world.System, "rollout", "restart", daemons)
+	kubectl(t, "-n", world.System, "rollout", "status", daemons, "--timeout", "3m")
+	if err := in.Cloud.S3.Put(t.Context(), "meshtest/s3/stop", strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	n, wrong, _ := strings.Cut(words(t, "s3-busy"), " ")
+	t.Logf("%s times", n)
+	if times, err := strconv.Atoi(n); err != nil || times < 10 || wrong != "[]" {
+		t.Errorf("of %s times: %s", n, wrong)
+	}
+}
+
+// words are what a program of runScript has printed, once it has ended.
+func words(t *testing.T, name string) (said string) {
+	t.Helper()
+	eventually(t, name+"'s words", func(ctx context.Context) (err error) {
+		said, err = in.Output(ctx, nil, "kubectl", "-n", plain, "logs", name, "-c", "python")
+		if said = strings.TrimSpace(said); err == nil && said == "" {
+			err = errors.New("it has said nothing yet")
+		}
+		return err
+	})
+	return said
+}
+
 // importImage brings the image of the program to the nodes.
 func importImage(t *testing.T) {
 	t.Helper()
@@ -105,6 +201,6 @@ func importImage(t *testing.T) {
 
 func runScript(t *testing.T, name, namespace, extra, program string) {
 	t.Helper()
-	program = strings.NewReplacer("NAME", name, "BUCKET", testbed.Bucket).Replace(program)
+	program = strings.NewReplacer("NAME", name, "BUCKET", testbed.Bucket, "INTERIM", testbed.Interim).Replace(program)
 	apply(t, strings.NewReplacer("SCRIPT", fmt.Sprintf("%q", program), "NAMESPACE", namespace, "NAME", name, "EXTRA", extra).Replace(s3Pod))
 }

@@ -37,9 +37,9 @@ func (w *World) Install(ctx context.Context, values string, more ...string) (tim
 	}
 	stores := w.path("stores.yaml")
 	// The nodes are on this machine's disk, of which a fifth need not be free.
-	list := fmt.Sprintf("node: {cacheSpare: 0}\nplacement: {enabled: true}\nstores:\n- name: %s\n  namespaces: [%s]\n"+
-		"  s3: {endpoint: %q, pathStyle: true, buckets: [%[4]s], write: {%[4]s: through}, credentialsSecret: %[5]s}\n",
-		StoreName, Functions, w.Cloud.S3.Endpoint, testbed.Bucket, storeSecret)
+	list := fmt.Sprintf("node: {cacheSpare: 0, writeBackAfter: 10s}\nplacement: {enabled: true}\nstores:\n- name: %s\n  namespaces: [%s]\n"+
+		"  s3: {endpoint: %q, pathStyle: true, buckets: [%[4]s, %[6]s], write: {%[4]s: through, %[6]s: back}, credentialsSecret: %[5]s}\n",
+		StoreName, Functions, w.Cloud.S3.Endpoint, testbed.Bucket, storeSecret, testbed.Interim)
 	if err := os.WriteFile(stores, []byte(list), 0o600); err != nil {
 		return 0, err
 	}
@@ -53,8 +53,8 @@ func (w *World) Install(ctx context.Context, values string, more ...string) (tim
 // the functions of these namespaces.
 func (w *World) Stores(namespaces ...string) string {
 	b, err := json.Marshal([]any{map[string]any{"name": StoreName, "namespaces": namespaces, "s3": map[string]any{
-		"endpoint": w.Cloud.S3.Endpoint, "pathStyle": true, "buckets": []string{testbed.Bucket},
-		"write": map[string]string{testbed.Bucket: "through"}, "credentialsSecret": storeSecret}}})
+		"endpoint": w.Cloud.S3.Endpoint, "pathStyle": true, "buckets": []string{testbed.Bucket, testbed.Interim},
+		"write": map[string]string{testbed.Bucket: "through", testbed.Interim: "back"}, "credentialsSecret": storeSecret}}})
 	if err != nil {
 		panic(err) // of strings alone
 	}
