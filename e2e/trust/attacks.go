@@ -160,6 +160,8 @@ var Attacks = []Attack{
 	{Function, Objects, "shim/s3proxy", "TestAttackAFunctionChangesABucket", Integration},
 	{Function, Inputs, "shim/s3proxy", "TestAttackAnotherNamespaceSeesNoRead", Integration},
 	{Function, Room, "shim/s3proxy", "TestAttackASandboxAsksForVeryMuch", Integration},
+	{Function, Objects, "shim/s3proxy", "TestAttackAProgramTouchesTheNodesOwn", Integration},
+	{Function, Room, "shim/writeback", "TestAttackWritesOfANamespaceLeaveOthersRoom", ""},
 
 	{Gateway, Objects, "shim/ingress", "TestAHintOfWhatNoTemplateMakes", ""},
 	{Gateway, Objects, "shim/ingress", "TestAHintMustBeWellFormed", ""},

@@ -237,6 +237,25 @@ func TestWhatGoesThrough(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
+		w.Close()
+		ignores := ignoring{&link{store: newFakeStore(), fate: well}}
+		w = open(t, t.TempDir(), "a", ignores)
+		if err := w.Write(t.Context(), object("k", "x")); !errors.Is(err, ErrThrough) {
+			t.Error(err)
+		}
+		w.Close()
+	})
+}
+
+// A namespace whose functions write and write has four fifths of the journal, and another one what is left.
+func TestAttackWritesOfANamespaceLeaveOthersRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, t.TempDir(), "a", &link{store: newFakeStore(), fate: func(r *http.Request) fate {
+			if r.URL.Query().Has("partNumber") {
+				return fate{refused: 500}
+			}
+			return well(r)
+		}})
 		n := 0
 		for ; n < 200; n++ {
 			if err := w.Write(t.Context(), object(strings.Repeat("k", n+1), "x")); errors.Is(err, ErrThrough) {
@@ -252,10 +271,8 @@ func TestWhatGoesThrough(t *testing.T) {
 		if o.Function = "another/f"; w.Write(t.Context(), o) != nil {
 			t.Error("another namespace has no place")
 		}
-		w.Close()
-		ignores := ignoring{&link{store: newFakeStore(), fate: well}}
-		w = open(t, t.TempDir(), "a", ignores)
-		if err := w.Write(t.Context(), object("k", "x")); !errors.Is(err, ErrThrough) {
+		large := object("large", strings.Repeat("x", 900<<10)) // more than is left of the namespace's bytes
+		if err := w.Write(t.Context(), large); !errors.Is(err, ErrThrough) {
 			t.Error(err)
 		}
 		w.Close()
