@@ -66,7 +66,7 @@ type S3Config struct {
 	Secret    Secret
 }
 
-// StartS3 starts the server and makes Bucket. Close ends it.
+// StartS3 starts the server and makes Bucket and Interim. Close ends it.
 func StartS3(ctx context.Context, c S3Config) (*S3, error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return nil, err
@@ -88,6 +88,9 @@ func StartS3(ctx context.Context, c S3Config) (*S3, error) {
 			})
 		},
 	})
+	if err == nil {
+		_, err = s.client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(Interim)})
+	}
 	if err != nil {
 		s.Close(ctx)
 		return nil, err
@@ -151,6 +154,23 @@ func (s *S3) Copy(ctx context.Context, from, to string) error {
 	_, err := s.client.CopyObject(ctx, &s3.CopyObjectInput{Bucket: aws.String(Bucket), CopySource: aws.String(Bucket + "/" + from), Key: aws.String(to)})
 	if err != nil {
 		return fmt.Errorf("copying %s: %w", from, err)
+	}
+	return nil
+}
+
+// Remove removes the objects of a bucket whose keys begin with a prefix.
+func (s *S3) Remove(ctx context.Context, bucket, prefix string) error {
+	pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &prefix})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", prefix, err)
+		}
+		for _, o := range page.Contents {
+			if _, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: o.Key}); err != nil {
+				return fmt.Errorf("removing %s: %w", *o.Key, err)
+			}
+		}
 	}
 	return nil
 }

@@ -31,13 +31,15 @@ const (
 	Cloud = "cloud"
 )
 
-// What functions and requests call the S3 server and Redis. Bucket is also the keyspace.
+// What functions and requests call the S3 server and Redis. Bucket is also the keyspace. Functions write into Bucket
+// through, and into Interim behind.
 const (
 	Store      = "footage"
 	RedisStore = "frames"
 	// FixedStore is the same S3 server with answers that hold always, where nodes keep objects.
 	FixedStore = "fixed"
 	Bucket     = "videos"
+	Interim    = "interim"
 )
 
 const (
@@ -262,7 +264,9 @@ func (b *Bed) operator(p plan, s Secret, redisPassword string) (stores, secrets 
 	}
 	stores = filepath.Join(b.c.WorkDir, "stores.yaml")
 	entry := "- name: %s\n  s3:\n    endpoint: http://%s\n    pathStyle: true\n    buckets: [%s]\n    credentialsSecret: %s\n"
-	list := fmt.Sprintf(entry, Store, p.endpoint(), Bucket, Store) + fmt.Sprintf("    write: {%s: through}\n", Bucket) + fmt.Sprintf(entry, StaleStore, p.endpoint(), Bucket, "stale")
+	list := fmt.Sprintf(entry, Store, p.endpoint(), Bucket+", "+Interim, Store) +
+		fmt.Sprintf("    write: {%s: through, %s: back}\n", Bucket, Interim) +
+		fmt.Sprintf(entry, StaleStore, p.endpoint(), Bucket, "stale")
 	if b.c.CacheAge > 0 {
 		list += fmt.Sprintf(entry, FixedStore, p.endpoint(), Bucket, Store) + fmt.Sprintf("  fresh: {%s: always}\n", Bucket)
 	}
