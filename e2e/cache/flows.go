@@ -13,10 +13,15 @@ const (
 	FlowCopying = "copying LRU"
 	FlowOurs    = "ours"
 	FlowFloor   = "store at hand"
+	FlowS3      = "S3 on the node" // only in cold chains
 )
 
-// drawFlows draws the data's time on its way by steps, as the paper's figures 6 (one node) and 7 (several) do.
-func drawFlows(points []Point) map[string][]chart.Panel {
+func drawFlows(points []Point) map[string][]chart.Panel { return drawSteps("flows", points) }
+
+func drawChains(points []Point) map[string][]chart.Panel { return drawSteps("chains", points) }
+
+// drawSteps draws the data's time on its way by steps, as the paper's figures 6 (one node) and 7 (several) do.
+func drawSteps(part string, points []Point) map[string][]chart.Panel {
 	layers := map[string][]Point{} // of a workflow on some nodes
 	var names []string
 	for _, p := range points {
@@ -36,16 +41,16 @@ func drawFlows(points []Point) map[string][]chart.Panel {
 		for _, p := range layers[name] {
 			bars.Layers = append(bars.Layers, p.Case)
 		}
-		for _, way := range []string{FlowWithout, FlowCopying, FlowOurs, FlowFloor} {
-			bar := chart.Bar{Label: way}
+		for _, way := range layers[name][0].Values {
+			bar := chart.Bar{Label: way.Name}
 			for _, p := range layers[name] {
-				bar.Values = append(bar.Values, p.Of(way)/millisecondsInOne)
+				bar.Values = append(bar.Values, p.Of(way.Name)/millisecondsInOne)
 			}
 			bars.Bars = append(bars.Bars, bar)
 		}
-		file := "cache-flows-one.svg"
+		file := "cache-" + part + "-one.svg"
 		if strings.HasSuffix(name, "two nodes") {
-			file = "cache-flows-two.svg"
+			file = "cache-" + part + "-two.svg"
 		}
 		files[file] = append(files[file], bars)
 	}

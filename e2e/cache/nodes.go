@@ -17,6 +17,7 @@ const (
 	Origin    = "origin"
 	Broadcast = "broadcast"
 	S3        = "s3"
+	Chains    = "chains"
 )
 
 // Their columns.

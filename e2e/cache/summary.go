@@ -22,6 +22,8 @@ const (
 	SDKTotalVsBound  = "sdk_total_vs_bound"
 	LearnedHitRatio  = "learned_hit_ratio"
 	WastedBytesRatio = "wasted_bytes_ratio"
+	ChainVsBound     = "chain_vs_bound"
+	ChainLocalVsCopy = "chain_local_vs_copy"
 )
 
 // Limits are those of all figures of the summary, in their order. A part that is added has its figures here, and its
@@ -34,6 +36,7 @@ var Limits = []result.Limit{
 	{Name: OriginFetches, Limit: 1}, {Name: BroadcastRatio, Limit: 2.5},
 	{Name: SDKGetVsFloor, Limit: 0.9}, {Name: S3HitVsNginx, Limit: 1, AtLeast: true}, {Name: SDKTotalVsBound, Limit: 1.1},
 	{Name: LearnedHitRatio, Limit: 0.9, AtLeast: true}, {Name: WastedBytesRatio, Limit: 0.2},
+	{Name: ChainVsBound, Limit: 1.15}, {Name: ChainLocalVsCopy, Limit: 0.6},
 }
 
 // figures draw the points of parts, by their names in Results: panels by file name.
@@ -43,6 +46,7 @@ var figures = map[string]func([]Point) map[string][]chart.Panel{
 	Links:    drawLinks,
 	Volumes:  drawVolumes,
 	Flows:    drawFlows,
+	Chains:   drawChains,
 }
 
 // Part is what one part of the benchmark has measured.

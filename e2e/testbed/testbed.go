@@ -265,7 +265,8 @@ func (b *Bed) operator(p plan, s Secret, redisPassword string) (stores, secrets 
 	stores = filepath.Join(b.c.WorkDir, "stores.yaml")
 	entry := "- name: %s\n  s3:\n    endpoint: http://%s\n    pathStyle: true\n    buckets: [%s]\n    credentialsSecret: %s\n"
 	list := fmt.Sprintf(entry, Store, p.endpoint(), Bucket+", "+Interim, Store) +
-		fmt.Sprintf("    write: {%s: through, %s: back}\n", Bucket, Interim) + fmt.Sprintf(entry, StaleStore, p.endpoint(), Bucket, "stale")
+		fmt.Sprintf("    write: {%s: through, %s: back}\n", Bucket, Interim) +
+		fmt.Sprintf(entry, StaleStore, p.endpoint(), Bucket, "stale")
 	if b.c.CacheAge > 0 {
 		list += fmt.Sprintf(entry, FixedStore, p.endpoint(), Bucket, Store) + fmt.Sprintf("  fresh: {%s: always}\n", Bucket)
 	}

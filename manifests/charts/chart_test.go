@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/stores"
 )
 
 var update = flag.Bool("update", false, "copy the files instead of comparing them")
@@ -78,5 +80,17 @@ func TestValuesAreDocumented(t *testing.T) {
 		if strings.Contains(name, ".") {
 			t.Errorf("docs/reference/chart.md has %s, which is no value", name)
 		}
+	}
+}
+
+// The schema of the values takes what the list of stores takes.
+func TestTheSchemaKnowsHowFunctionsWrite(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("headstart", "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := regexp.MustCompile(`"write": \{.*"enum": \[(.*?)\]`).FindSubmatch(text)
+	if want := `"` + strings.Join(stores.Writes, `", "`) + `"`; said == nil || string(said[1]) != want {
+		t.Errorf("the schema has %s, and not %s", said, want)
 	}
 }

@@ -102,12 +102,31 @@ func (c *Cache) used(key string, size int64) error {
 	c.files[key] = c.queue.PushFront(&file{key, size})
 	var errs []error
 	for c.size += size; c.size > c.capacity; {
-		gone := c.queue.Remove(c.queue.Back()).(*file)
-		delete(c.files, gone.key)
-		c.size -= gone.size
-		errs = append(errs, os.Remove(c.path(gone.key)), os.Remove(c.path(gone.key)+".hash"))
+		errs = append(errs, c.remove(c.queue.Back()))
 	}
 	return errors.Join(errs...)
+}
+
+// Drop removes the files whose keys begin with a prefix.
+func (c *Cache) Drop(prefix string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for key, at := range c.files {
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		errs = append(errs, c.remove(at))
+	}
+	return errors.Join(errs...)
+}
+
+// remove removes a file.
+func (c *Cache) remove(at *list.Element) error {
+	gone := c.queue.Remove(at).(*file)
+	delete(c.files, gone.key)
+	c.size -= gone.size
+	return errors.Join(os.Remove(c.path(gone.key)), os.Remove(c.path(gone.key)+".hash"))
 }
 
 // Serve gives files to other nodes until the listener is closed (section 3.4, the Data Serve: by TCP). A connection is

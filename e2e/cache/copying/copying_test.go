@@ -36,6 +36,10 @@ func TestFilesAreCopiedAndCompared(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) != 4 {
 		t.Errorf("%d files are left", len(left))
 	}
+	put("d/1", "1")
+	if err := errors.Join(c.Drop("d/"), c.Drop("e/")); err != nil || c.Has("d/1") || !c.Has("c") {
+		t.Error(err)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,6 @@
 // Command media runs programs for the workflows that CacheFlow is evaluated with (section 2): it gives them the input of
-// a request as a file, and puts what they write into a store. It knows nothing of Headstart but where inputs are.
+// a request as a file, and puts what they write into the store that the AWS SDK finds in the environment. It knows
+// nothing of Headstart but where inputs are.
 package main
 
 import (
@@ -18,6 +19,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/headstart-mesh/headstart/e2e/functions/input"
 	"github.com/headstart-mesh/headstart/e2e/functions/media/order"
@@ -44,10 +48,23 @@ func main() {
 	}
 }
 
-var store = sync.OnceValue(func() *input.S3 {
-	return input.NewS3(os.Getenv("S3_ENDPOINT"), os.Getenv("S3_REGION"), os.Getenv("S3_ACCESS_KEY_ID"),
-		os.Getenv("S3_SECRET_ACCESS_KEY"))
+var store = sync.OnceValues(func() (*s3.Client, error) {
+	c, err := config.LoadDefaultConfig(context.Background())
+	if err != nil {
+		return nil, fmt.Errorf("configuring the SDK: %w", err)
+	}
+	return s3.NewFromConfig(c), nil
 })
+
+// put stores an object.
+func put(ctx context.Context, bucket, key string, data []byte) error {
+	client, err := store()
+	if err != nil {
+		return err
+	}
+	_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(data)})
+	return err
+}
 
 // run runs an order's programs, one after the other.
 func run(r *http.Request) (done order.Done, err error) {
@@ -68,7 +85,7 @@ func run(r *http.Request) (done order.Done, err error) {
 			continue
 		}
 		began = time.Now()
-		if err := store().Put(ctx, p.Bucket, p.Key, out); err != nil {
+		if err := put(ctx, p.Bucket, p.Key, out); err != nil {
 			return done, fmt.Errorf("storing %s: %w", p.Key, err)
 		}
 		done.Put += time.Since(began)

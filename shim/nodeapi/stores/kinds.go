@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi/reference"
@@ -96,8 +97,8 @@ func (e *s3Entry) validate(check checker) {
 		if !slices.Contains(e.Buckets, bucket) {
 			check(at, bucket, "is of no bucket of the store", "name one of the store's buckets")
 		}
-		if how := e.Write[bucket]; how != WriteThrough && how != WriteBack {
-			check(at, how, "is not how functions write", "use "+WriteThrough+" or "+WriteBack+", or leave the bucket out if they only read")
+		if how := e.Write[bucket]; !slices.Contains(Writes, how) {
+			check(at, how, "is not how functions write", "use "+strings.Join(Writes, " or ")+", or leave the bucket out if they only read")
 		}
 	}
 }

@@ -30,6 +30,9 @@ const (
 	WriteBack    = "back"
 )
 
+// Writes are all of them.
+var Writes = []string{WriteThrough, WriteBack}
+
 // Store is one store that the operator allows.
 type Store struct {
 	Name string

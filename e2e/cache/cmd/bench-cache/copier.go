@@ -40,7 +40,11 @@ type copier struct {
 	next   atomic.Int64  // names of files
 }
 
-func (b *bench) copier(bed *testbed.Bed, nodes []string) (c *copier, end func() error, err error) {
+// copier has its own functions on the nodes, which bring no inputs.
+func (b *bench) copier(ctx context.Context, bed *testbed.Bed, nodes []string) (c *copier, end func() error, err error) {
+	if err := applyFlows(ctx, bed, "own-", nodes, false, ""); err != nil {
+		return nil, nil, err
+	}
 	c = &copier{bed: bed, nodes: nodes}
 	dir := filepath.Join(b.Out, "cache", "copying")
 	var servers []net.Listener
@@ -172,6 +176,15 @@ func (c *copier) put(ctx context.Context, node int, key, from string, final bool
 		return err
 	}
 	return c.stores[node].Put(ctx, key, bytes.NewReader(data))
+}
+
+// drop has the nodes forget the objects whose keys begin with a prefix.
+func (c *copier) drop(prefix string) error {
+	var errs []error
+	for _, one := range c.caches {
+		errs = append(errs, one.Drop(prefix))
+	}
+	return errors.Join(errs...)
 }
 
 // rootOf is the file system of a function's sandbox.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -40,10 +41,10 @@ type program struct {
 	final bool
 }
 
-// flow is a workflow. The jobs of a step run at the same time.
+// flow is a workflow, which begins with the object source. The jobs of a step run at the same time.
 type flow struct {
-	name  string
-	steps []stage
+	name, source string
+	steps        []stage
 }
 
 type stage struct {
@@ -72,12 +73,12 @@ func flowsOn(nodes int, videoSeconds int) []flow {
 	merge.programs = []program{{join, "merged", true}}
 	halve := ffmpeg("-i", order.Input, "-vf", "scale=iw/2:-1", "-f", "image2pipe", "-c:v", "bmp", "pipe:1")
 	return []flow{
-		{"image", []stage{
+		{"image", "photo", []stage{
 			{"scale", []job{{"scale", 0, []string{"photo"}, []program{{halve, "scaled", false}}}}},
 			{"recognise", []job{{"recognise", 1 % nodes, []string{"scaled"}, []program{{
 				[]string{"/usr/bin/tesseract", order.Input, "stdout"}, "text", true}}}}},
 		}},
-		{"video", []stage{split, transcode, {"merge", []job{merge}}}},
+		{"video", "video", []stage{split, transcode, {"merge", []job{merge}}}},
 	}
 }
 
@@ -88,24 +89,28 @@ type spent struct{ down, ran, up time.Duration }
 type way struct {
 	name string
 	do   func(ctx context.Context, j job, key func(string) string) (spent, error)
+	// begin and end run before and after a workflow, and are not measured. All keys of the workflow begin with prefix, but
+	// without begin the first object is the same each time.
+	begin func(ctx context.Context, source, prefix string) error
+	end   func(ctx context.Context, prefix string) error
 }
+
+// measured are the times of a workflow's steps, by step and by way, one for each round.
+type measured map[string]map[string][]spent
 
 // flows measures how long the data of workflows is on its way. Execution is the same program each time.
 func (b *bench) flows(ctx context.Context, part *cache.Part) error {
-	for _, program := range []string{"ffmpeg", "tesseract"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%w; e2e/cache/setup.sh installs it", err)
-		}
-	}
 	ways, seconds, end, err := b.flowWays(ctx)
 	if err != nil {
 		return err
 	}
 	for _, nodes := range []int{1, 2} {
 		for _, f := range flowsOn(nodes, seconds) {
-			if err := b.flow(ctx, part, f, nodes, ways); err != nil {
+			took, err := b.flow(ctx, f, nodes, ways)
+			if err != nil {
 				return fmt.Errorf("%s: %w", f.name, err)
 			}
+			b.addFlow(part, f, nodes, ways, took)
 		}
 	}
 	part.Notes = append(part.Notes,
@@ -113,17 +118,24 @@ func (b *bench) flows(ctx context.Context, part *cache.Part) error {
 	return end()
 }
 
-func (b *bench) flow(ctx context.Context, part *cache.Part, f flow, nodes int, ways []way) error {
-	took := map[string]map[string][]spent{} // by step, by way
-	// With the first round the functions start, and caches get what the workflow begins with.
+// flow measures a workflow. With the first round, which does not count, the functions start, and caches get what the
+// workflow begins with.
+func (b *bench) flow(ctx context.Context, f flow, nodes int, ways []way) (measured, error) {
+	took := measured{}
 	for n := range b.Repetitions + 1 {
 		result.Progress(fmt.Sprintf("%s on %d, round %d of %d", f.name, nodes, n, b.Repetitions))
 		for _, w := range turns(ways, n) {
+			prefix := fmt.Sprintf("flow/%s/%d/%d/", strings.ReplaceAll(w.name, " ", "-"), nodes, n)
 			key := func(name string) string {
-				if name == "photo" || name == "video" {
+				if name == f.source && w.begin == nil {
 					return name
 				}
-				return fmt.Sprintf("flow/%s/%d/%d/%s", strings.ReplaceAll(w.name, " ", "-"), nodes, n, name)
+				return prefix + name
+			}
+			if w.begin != nil {
+				if err := w.begin(ctx, f.source, prefix); err != nil {
+					return nil, fmt.Errorf("before %s: %w", w.name, err)
+				}
 			}
 			for _, s := range f.steps {
 				all := make([]spent, len(s.jobs))
@@ -135,7 +147,7 @@ func (b *bench) flow(ctx context.Context, part *cache.Part, f flow, nodes int, w
 					})
 				}
 				if err := g.Wait(); err != nil {
-					return fmt.Errorf("%s, %s: %w", s.name, w.name, err)
+					return nil, fmt.Errorf("%s, %s: %w", s.name, w.name, err)
 				}
 				var mean spent
 				for _, one := range all {
@@ -149,12 +161,26 @@ func (b *bench) flow(ctx context.Context, part *cache.Part, f flow, nodes int, w
 					took[s.name][w.name] = append(took[s.name][w.name], mean)
 				}
 			}
+			if w.end != nil {
+				if err := w.end(ctx, prefix); err != nil {
+					return nil, fmt.Errorf("after %s: %w", w.name, err)
+				}
+			}
 		}
 	}
-	on := "one node"
+	return took, nil
+}
+
+// caseOf names a workflow on some nodes.
+func (f flow) caseOf(nodes int) string {
 	if nodes > 1 {
-		on = "two nodes"
+		return f.name + ", two nodes"
 	}
+	return f.name + ", one node"
+}
+
+// addFlow adds what was measured of a workflow to the part's table.
+func (b *bench) addFlow(part *cache.Part, f flow, nodes int, ways []way, took measured) {
 	moved := map[string][]float64{} // by way
 	for _, w := range ways {
 		moved[w.name] = make([]float64, b.Repetitions)
@@ -165,7 +191,7 @@ func (b *bench) flow(ctx context.Context, part *cache.Part, f flow, nodes int, w
 			take func(spent) time.Duration
 		}{{"down", func(t spent) time.Duration { return t.down }}, {"ran", func(t spent) time.Duration { return t.ran }},
 			{"up", func(t spent) time.Duration { return t.up }}} {
-			p := cache.Point{Case: fmt.Sprintf("%s, %s, %s %s", f.name, on, s.name, of.name)}
+			p := cache.Point{Case: fmt.Sprintf("%s, %s %s", f.caseOf(nodes), s.name, of.name)}
 			for _, w := range ways {
 				var all []float64
 				for i, t := range took[s.name][w.name] {
@@ -179,24 +205,62 @@ func (b *bench) flow(ctx context.Context, part *cache.Part, f flow, nodes int, w
 			part.Points = append(part.Points, p)
 		}
 	}
-	total := cache.Point{Case: fmt.Sprintf("%s, %s, moved", f.name, on)}
-	less := cache.Point{Case: fmt.Sprintf("%s, %s, less %%", f.name, on)}
+	total, less := cache.Point{Case: f.caseOf(nodes) + ", moved"}, cache.Point{Case: f.caseOf(nodes) + ", less %"}
 	for _, w := range ways {
 		left := medianOf(ratios(moved[w.name], moved[cache.FlowWithout]))
 		total.Values = append(total.Values, cache.Value{Name: w.name, Value: medianOf(moved[w.name])})
 		less.Values = append(less.Values, cache.Value{Name: w.name, Value: 100 * (1 - left)})
 	}
 	part.Points = append(part.Points, total, less)
-	return nil
+}
+
+// flowNodes are the nodes of fleets for workflows.
+var flowNodes = []string{"n01", "n02"}
+
+// flowFleets opens two nodes that keep nothing and two that keep what they have.
+func (b *bench) flowFleets(ctx context.Context) (plain, kept *testbed.Bed, end func() error, err error) {
+	plain, endPlain, err := b.fleet(ctx, flowsPlain, len(flowNodes), siteRate)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	kept, endKept, err := b.fleet(ctx, flowsKept, len(flowNodes), siteRate)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return plain, kept, func() error { return errors.Join(endPlain(), endKept()) }, nil
+}
+
+// readyFlows brings test beds the function's image, and what the workflows begin with.
+func (b *bench) readyFlows(ctx context.Context, beds ...*testbed.Bed) (videoSeconds int, err error) {
+	for _, program := range []string{"ffmpeg", "tesseract"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return 0, fmt.Errorf("%w; e2e/cache/setup.sh installs it", err)
+		}
+	}
+	photo, video, videoSeconds, err := b.media(ctx)
+	if err != nil {
+		return 0, err
+	}
+	image, err := mediaImage(filepath.Join(b.Bin, "media"))
+	if err != nil {
+		return 0, err
+	}
+	for _, bed := range beds {
+		if err := bed.Import(ctx, image); err != nil {
+			return 0, err
+		}
+		for key, file := range map[string]string{"photo": photo, "video": video} {
+			if err := putFile(ctx, bed.S3, key, file); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return videoSeconds, nil
 }
 
 // flowWays opens what the columns run on. The workflows' first objects are in the stores.
 func (b *bench) flowWays(ctx context.Context) (ways []way, videoSeconds int, end func() error, err error) {
-	plain, endPlain, err := b.fleet(ctx, flowsPlain, 2, siteRate)
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	kept, endKept, err := b.fleet(ctx, flowsKept, 2, siteRate)
+	plain, kept, endFleets, err := b.flowFleets(ctx)
 	if err != nil {
 		return nil, 0, nil, err
 	}
@@ -204,58 +268,44 @@ func (b *bench) flowWays(ctx context.Context) (ways []way, videoSeconds int, end
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	photo, video, videoSeconds, err := b.media(ctx)
-	if err != nil {
+	if videoSeconds, err = b.readyFlows(ctx, plain, kept, floor); err != nil {
 		return nil, 0, nil, err
 	}
-	image, err := mediaImage(filepath.Join(b.Bin, "media"))
-	if err != nil {
-		return nil, 0, nil, err
-	}
-	for _, bed := range []*testbed.Bed{plain, kept, floor} {
-		if err := bed.Import(ctx, image); err != nil {
-			return nil, 0, nil, err
-		}
-		for key, file := range map[string]string{"photo": photo, "video": video} {
-			if err := putFile(ctx, bed.S3, key, file); err != nil {
-				return nil, 0, nil, err
-			}
-		}
-	}
-	onFleet, atHand := []string{"n01", "n02"}, []string{testbed.Cloud, testbed.Cloud}
+	atHand := []string{testbed.Cloud, testbed.Cloud}
 	for _, c := range []struct {
 		name  string
 		bed   *testbed.Bed
 		nodes []string
-	}{{cache.FlowWithout, plain, onFleet}, {cache.FlowOurs, kept, onFleet}, {cache.FlowFloor, floor, atHand}} {
-		if err := applyFlows(ctx, c.bed, "", c.nodes, true); err != nil {
+	}{{cache.FlowWithout, plain, flowNodes}, {cache.FlowOurs, kept, flowNodes}, {cache.FlowFloor, floor, atHand}} {
+		if err := applyFlows(ctx, c.bed, "", c.nodes, true, ""); err != nil {
 			return nil, 0, nil, err
 		}
-		ways = append(ways, way{c.name, func(ctx context.Context, j job, key func(string) string) (spent, error) {
-			return withNode(ctx, c.bed, c.nodes, j, key)
-		}})
+		ways = append(ways, way{name: c.name, do: placed{c.bed, c.nodes, testbed.Bucket}.do})
 	}
-	if err := applyFlows(ctx, plain, "own-", onFleet, false); err != nil {
-		return nil, 0, nil, err
-	}
-	copies, endCopies, err := b.copier(plain, onFleet)
+	copies, endCopies, err := b.copier(ctx, plain, flowNodes)
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	ways = slices.Insert(ways, 1, way{cache.FlowCopying, copies.do})
-	return ways, videoSeconds, func() error { return errors.Join(endCopies(), endPlain(), endKept()) }, nil
+	ways = slices.Insert(ways, 1, way{name: cache.FlowCopying, do: copies.do})
+	return ways, videoSeconds, func() error { return errors.Join(endCopies(), endFleets()) }, nil
 }
 
 // functionOf is a step's function on a node.
 func functionOf(prefix, function, node string) string { return prefix + function + "-" + node }
 
-// applyFlows deploys the functions of all steps on all nodes, with inputs or without.
-func applyFlows(ctx context.Context, bed *testbed.Bed, prefix string, nodes []string, inputs bool) error {
+// applyFlows deploys the functions of all steps on all nodes, with inputs or without. If s3 names a store, the functions
+// write by S3 on the node; else they write to the store itself.
+func applyFlows(ctx context.Context, bed *testbed.Bed, prefix string, nodes []string, inputs bool, s3 string) error {
 	for _, name := range []string{"scale", "recognise", "split", "transcode", "merge"} {
 		for _, node := range slices.Compact(slices.Clone(nodes)) {
 			f := hot(functionOf(prefix, name, node), node, testbed.Store)
 			f.Image = mediaRef
 			f.Env = map[string]string{"MEDIA": f.Name}
+			if s3 == "" {
+				maps.Copy(f.Env, direct(bed))
+			} else {
+				f.Template = map[string]string{"headstart.dev/s3": s3}
+			}
 			if !inputs {
 				f.Annotations = map[string]string{"headstart.dev/scale-to-zero": "1h"}
 			} else if name == "merge" {
@@ -272,25 +322,37 @@ func applyFlows(ctx context.Context, bed *testbed.Bed, prefix string, nodes []st
 	return nil
 }
 
-// withNode has the node bring a job's inputs. What a request takes beside the programs and the store's confirmation of
-// their outputs counts as the way of the inputs, all of the platform's own time with it.
-func withNode(ctx context.Context, bed *testbed.Bed, nodes []string, j job, key func(string) string) (
-	s spent, err error,
-) {
-	h := http.Header{input.HeaderBucket: {testbed.Bucket}}
+// placed does jobs on nodes that bring their inputs. What is between a workflow's steps is in a bucket of its own.
+type placed struct {
+	bed     *testbed.Bed
+	nodes   []string
+	interim string
+}
+
+// do does a job. What a request takes besides the programs and the answers to their PUTs counts as the way of the inputs,
+// so the platform's own time counts as well.
+func (p placed) do(ctx context.Context, j job, key func(string) string) (s spent, err error) {
+	h := http.Header{input.HeaderBucket: {p.interim}}
 	for i, in := range j.in {
 		name := input.HeaderKey
 		if len(j.in) > 1 {
 			name += "-" + order.Names[i]
 		}
 		h.Set(name, key(in))
+		if in == "photo" || in == "video" {
+			h.Set(input.HeaderBucket, testbed.Bucket)
+		}
 	}
 	var programs []order.Program
-	for _, p := range j.programs {
-		programs = append(programs, order.Program{Args: p.args, Bucket: testbed.Bucket, Key: key(p.out)})
+	for _, of := range j.programs {
+		o := order.Program{Args: of.args, Bucket: p.interim, Key: key(of.out)}
+		if of.final {
+			o.Bucket = testbed.Bucket
+		}
+		programs = append(programs, o)
 	}
 	began := time.Now()
-	done, err := give(ctx, bed, nodes[j.node], functionOf("", j.function, nodes[j.node]), programs, h)
+	done, err := give(ctx, p.bed, p.nodes[j.node], functionOf("", j.function, p.nodes[j.node]), programs, h)
 	return spent{down: time.Since(began) - done.Ran - done.Put, ran: done.Ran, up: done.Put}, err
 }
 

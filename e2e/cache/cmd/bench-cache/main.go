@@ -70,6 +70,7 @@ var benchmark = result.Bench[*bench, cache.Point, cache.Results]{
 		{Name: cache.Origin, Run: (*bench).origin},
 		{Name: cache.Broadcast, Run: (*bench).broadcast},
 		{Name: cache.S3, Run: (*bench).sdk},
+		{Name: cache.Chains, Run: (*bench).chains},
 	},
 	Limits: cache.Limits,
 	Table:  cache.Table,

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -67,9 +68,14 @@ func python(bed *testbed.Bed, name, node, store string, more map[string]string, 
 		f.Template = map[string]string{"headstart.dev/s3": store}
 		return f
 	}
-	f.Env["AWS_ENDPOINT_URL_S3"], f.Env["AWS_REGION"] = bed.S3.Endpoint, testbed.Region
-	f.Env["AWS_ACCESS_KEY_ID"], f.Env["AWS_SECRET_ACCESS_KEY"] = bed.S3.Secret.Access, bed.S3.Secret.Key
+	maps.Copy(f.Env, direct(bed))
 	return f
+}
+
+// direct has an SDK find the store itself.
+func direct(bed *testbed.Bed) map[string]string {
+	return map[string]string{"AWS_ENDPOINT_URL_S3": bed.S3.Endpoint, "AWS_REGION": testbed.Region,
+		"AWS_ACCESS_KEY_ID": bed.S3.Secret.Access, "AWS_SECRET_ACCESS_KEY": bed.S3.Secret.Key}
 }
 
 // asks has the function read an object, and returns what it says, the request's id, and how long the client waited.
