@@ -23,6 +23,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/powertest"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 )
 
@@ -247,72 +248,22 @@ func TestKilledDaemons(t *testing.T) {
 	}
 }
 
-const (
-	// shutDown is EXT4_IOC_SHUTDOWN, and withoutJournal has it write nothing more, as a power cut.
-	shutDown       = 0x8004587d
-	withoutJournal = 2
-)
-
-// unused waits until no mount has the device any more. Other programs may have copies of the mount for a moment, and to
-// mount it then would bring back the file system that is shut down.
-func unused(t *testing.T, device string) {
-	t.Helper()
-	for {
-		f, err := os.OpenFile(device, os.O_RDWR|os.O_EXCL, 0)
-		if err == nil {
-			_ = f.Close() // nothing is written
-			return
-		}
-		if t.Context().Err() != nil || !errors.Is(err, unix.EBUSY) {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond) // polls
-	}
-}
-
 // A power cut leaves any part of what was written. Sometimes a part of it has been synced before, by somebody else.
 func TestPowerCuts(t *testing.T) {
-	image, at := t.TempDir()+"/image", t.TempDir()
-	run := func(name string, args ...string) string {
-		t.Helper()
-		out, err := exec.Command(name, args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v: %v, %s", name, args, err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20)); err != nil {
-		t.Fatal(err)
-	}
-	run("mkfs.ext4", "-q", image)
-	device := run("losetup", "--find", "--show", image)
-	t.Cleanup(func() { run("losetup", "--detach", device) })
-	run("mount", "-o", "commit=1", device, at)
-	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
-	dir := at + "/b"
+	disk := powertest.Mount(t, "-o", "commit=1")
+	dir := disk.Dir + "/b"
 	var c crashed
 	for round := range crashes(t) / 4 {
 		c.daemon(t, dir, round, func() {
-			disk, err := os.Open(at)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			switch notes, _ := filepath.Glob(dir + "/*.note"); {
-			case rand.IntN(3) == 0:
-				_ = unix.Syncfs(int(disk.Fd()))
-			case len(notes) > 0: // their content is not
+			synced := rand.IntN(3) == 0
+			if notes, _ := filepath.Glob(dir + "/*.note"); !synced && len(notes) > 0 { // their content is not
 				if note, err := os.Open(notes[rand.IntN(len(notes))]); err == nil {
 					_ = errors.Join(note.Sync(), note.Close())
 				}
 			}
-			if err := errors.Join(unix.IoctlSetPointerInt(int(disk.Fd()), shutDown, withoutJournal), disk.Close()); err != nil {
-				t.Error(err)
-			}
+			disk.Cut(synced)
 		})
-		run("umount", at)
-		unused(t, device)
-		run("mount", "-o", "commit=1", device, at)
+		disk.Restore()
 	}
 	t.Logf("%+v", c)
 	if c.corrupt > 0 || c.cross > 0 || c.found == 0 || c.damage == 0 || c.reads == 0 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/powertest"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/source/sourcetest"
 	"github.com/headstart-mesh/headstart/shim/problem"
@@ -136,10 +137,10 @@ func TestAFullDisk(t *testing.T) {
 // request hears what is wrong with the disk. What is kept is intact, or fetched again.
 func TestADiskThatFails(t *testing.T) {
 	for name, in := range map[string]struct {
-		fail func(at string, disk *os.File)
+		fail func(at string) error
 	}{
-		"is read-only": {func(at string, _ *os.File) { _ = unix.Mount("", at, "", unix.MS_REMOUNT, "abort") }}, // as after an error
-		"is gone":      {func(_ string, disk *os.File) { _ = unix.IoctlSetPointerInt(int(disk.Fd()), shutDown, withoutJournal) }},
+		"is read-only": {func(at string) error { return unix.Mount("", at, "", unix.MS_REMOUNT, "abort") }}, // as after an error
+		"is gone":      {powertest.Shut},
 	} {
 		for second, dirs := range map[string]int{"alone": 0, "and another tier": 1} {
 			t.Run(name+" "+second, func(t *testing.T) {
@@ -157,12 +158,7 @@ func TestADiskThatFails(t *testing.T) {
 					}
 					i.Release()
 				}
-				on, err := os.Open(at)
-				if err != nil {
-					t.Fatal(err)
-				}
-				in.fail(at, on)
-				_ = on.Close() // nothing is written by it
+				_ = in.fail(at) // which the next line shows
 				if err := os.WriteFile(at+"/probe", nil, 0o600); err == nil {
 					t.Fatal("the disk does not fail")
 				}

@@ -29,6 +29,7 @@ import (
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/porttest"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
+	"github.com/headstart-mesh/headstart/shim/objects/powertest"
 	"github.com/headstart-mesh/headstart/shim/objects/source/s3"
 	"github.com/headstart-mesh/headstart/shim/objects/source/secret"
 )
@@ -440,61 +441,8 @@ func TestKilledNodes(t *testing.T) {
 	crash(t, t.TempDir(), crashes(t)*3/4, func() {}, func() {})
 }
 
-const (
-	// shutDown is EXT4_IOC_SHUTDOWN, and withoutJournal has it write nothing more, as a power cut.
-	shutDown       = 0x8004587d
-	withoutJournal = 2
-)
-
-// unused waits until no mount has the device any more: other programs may have copies of the mount for a moment.
-func unused(t *testing.T, device string) {
-	t.Helper()
-	for {
-		f, err := os.OpenFile(device, os.O_RDWR|os.O_EXCL, 0)
-		if err == nil {
-			_ = f.Close() // nothing is written
-			return
-		}
-		if t.Context().Err() != nil || !errors.Is(err, unix.EBUSY) {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond) // polls
-	}
-}
-
 // A power cut leaves any part of what was not synced.
 func TestPowerCuts(t *testing.T) {
-	image, at := t.TempDir()+"/image", t.TempDir()
-	run := func(name string, args ...string) string {
-		t.Helper()
-		out, err := exec.Command(name, args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %v: %v, %s", name, args, err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20)); err != nil {
-		t.Fatal(err)
-	}
-	run("mkfs.ext4", "-q", image)
-	device := run("losetup", "--find", "--show", image)
-	t.Cleanup(func() { run("losetup", "--detach", device) })
-	run("mount", device, at)
-	t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
-	crash(t, at, crashes(t)/4, func() {
-		disk, err := os.Open(at)
-		if err == nil {
-			if rand.IntN(4) == 0 {
-				_ = unix.Syncfs(int(disk.Fd()))
-			}
-			err = errors.Join(unix.IoctlSetPointerInt(int(disk.Fd()), shutDown, withoutJournal), disk.Close())
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	}, func() {
-		run("umount", at)
-		unused(t, device)
-		run("mount", device, at)
-	})
+	disk := powertest.Mount(t)
+	crash(t, disk.Dir, crashes(t)/4, func() { disk.Cut(rand.IntN(4) == 0) }, disk.Restore)
 }
