@@ -194,10 +194,16 @@ func (o *object) bring(ctx context.Context, ref source.Reference, held string, b
 		o.cache.mu.Unlock()
 		return o.from.Fetch(ctx, ref, held, begin)
 	}
-	if o.cache.Neighbours == nil || o.alone {
+	if o.cache.Neighbours == nil || o.alone || holds(o.from, ref) {
 		return store(ctx, begin)
 	}
 	return o.cache.Neighbours.Fetch(ctx, o.key, held, begin, store)
+}
+
+// holds tells whether a source has an object on this node already, so that neighbours are not asked for it.
+func holds(from source.Source, ref source.Reference) bool {
+	h, can := from.(interface{ Holds(source.Reference) bool })
+	return can && h.Holds(ref)
 }
 
 // open tells whether an input may have the object; alone: it is a neighbour's question. An object that is arriving from

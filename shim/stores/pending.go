@@ -20,6 +20,8 @@ type Pending interface {
 	// Fetch is source.Source's of an object that was written on this node and is pending. It is false if none is: then the
 	// store has whatever any node has acknowledged of the object before.
 	Fetch(ctx context.Context, k writeback.Key, held string, begin source.Begin) (found bool, err error)
+	// Has tells whether Fetch would find it here.
+	Has(k writeback.Key) bool
 	// AwaitPrefix returns when the store has whatever was acknowledged before of the objects whose keys begin with the key.
 	AwaitPrefix(ctx context.Context, k writeback.Key) error
 }
@@ -73,6 +75,12 @@ func (o *observed) find(ctx context.Context, ref source.Reference, held string, 
 	}
 	found, err = p.Fetch(ctx, writeback.Key{Store: o.name, Bucket: ref.Bucket, Key: ref.Key}, held, begin)
 	return found, o.explain(err)
+}
+
+// Holds tells whether an object was written on this node, and the store does not have it yet: no neighbour has it sooner.
+func (o *observed) Holds(ref source.Reference) bool {
+	p := o.stores.pendingOf(bucket{o.name, ref.Bucket})
+	return p != nil && p.Has(writeback.Key{Store: o.name, Bucket: ref.Bucket, Key: ref.Key})
 }
 
 // explain has an error of a wait for another node say what is the matter.

@@ -31,6 +31,11 @@ func (p *pending) Fetch(_ context.Context, k writeback.Key, _ string, _ source.B
 	return p.found, p.err
 }
 
+func (p *pending) Has(k writeback.Key) bool {
+	p.asked = append(p.asked, k)
+	return p.found
+}
+
 func (p *pending) AwaitPrefix(_ context.Context, k writeback.Key) error {
 	p.asked = append(p.asked, k)
 	return p.err
@@ -112,6 +117,10 @@ func TestReadsLookForWhatIsWrittenBehind(t *testing.T) {
 		}
 		if in.title == "InputNotFound" { // lists leave these out, one by one
 			continue
+		}
+		p.asked = nil
+		if holds := from.(*observed).Holds(in.ref); holds != (in.found && in.asked) || (len(p.asked) == 1) != in.asked {
+			t.Errorf("%s: %v, asked for %v", name, holds, p.asked)
 		}
 		p.asked = nil
 		err = from.(source.Lister).List(t.Context(), in.ref, func(string, source.Object) error { return nil })

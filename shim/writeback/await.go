@@ -51,6 +51,13 @@ func (w *Writer) Held(k Key) (*Held, error) {
 	return &Held{f, e.about()}, nil
 }
 
+// Has tells whether an object was written here, and the store does not have it yet.
+func (w *Writer) Has(k Key) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.own[k] != nil
+}
+
 // about is what the store is going to say of the object.
 func (r record) about() source.Object {
 	header := r.Header.Clone()
