@@ -2,6 +2,7 @@ package s3proxy
 
 import (
 	"bytes"
+	"context"
 	"crypto/md5"
 	"encoding/base64"
 	"encoding/xml"
@@ -18,6 +19,10 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi"
+	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/writeback"
 )
@@ -117,8 +122,7 @@ func (h *handler) putBehind(w http.ResponseWriter, r *request) (answer, error) {
 		return answer{}, unsettled(err)
 	}
 	defer in.Close() // what it has is durable
-	body := &payload{Payload: r.signed.Body(r.Body), deposit: h.deposit(r, r.signed.DecodedLength)}
-	defer body.abort()
+	body := &payload{Payload: r.signed.Body(r.Body)}
 	sum, err := h.receive(r, in, body, header)
 	if err != nil {
 		return answer{bytes: body.read()}, err
@@ -133,9 +137,8 @@ func (h *handler) putBehind(w http.ResponseWriter, r *request) (answer, error) {
 		return answer{bytes: body.read()}, unsettled(err)
 	}
 	about := in.About()
-	if !body.commit(about) {
-		h.changed(r, r.Key)
-	}
+	h.changed(r, r.Key)
+	h.copyLater(r)
 	w.Header()[spelled("Etag")] = []string{about.Version}
 	for name, values := range header {
 		if strings.HasPrefix(name, "X-Amz-Checksum-") {
@@ -146,6 +149,24 @@ func (h *handler) putBehind(w http.ResponseWriter, r *request) (answer, error) {
 	w.Header()[spelled("X-Amz-Request-Id")] = []string{requestID()}
 	w.WriteHeader(http.StatusOK)
 	return answer{result: resultBehind, bytes: about.Size}, nil
+}
+
+// copyLater has the node's cache have what was written: from the journal's file, which its next reader need not wait for
+// then, while the writer waits for one copy alone.
+func (h *handler) copyLater(r *request) {
+	ref := r.reference(r.Key)
+	if ref == "" {
+		return
+	}
+	input := h.server.config.Objects.Fetch(context.WithoutCancel(r.Context()), objects.Request{
+		ID: "s3:" + nodeapi.NewRequestID(), Function: r.function, Store: h.sandbox.Store, Reference: ref, Limit: limit,
+	})
+	h.server.background.Go(func() {
+		defer input.Release()
+		if err := input.Wait(h.server.ctx); err != nil {
+			h.server.config.Log.Debug("the node takes no copy of an object", "instance", h.sandbox.id, "error", err)
+		}
+	})
 }
 
 // described is what a PUT says of its object. A checksum that comes after the content has no value yet.
@@ -179,7 +200,7 @@ func (h *handler) receive(r *request, in io.Writer, body *payload, header http.H
 	}
 	room, leave := h.server.room(r.function)
 	defer leave()
-	if _, err := io.CopyBuffer(struct{ io.Writer }{io.MultiWriter(to...)}, struct{ io.Reader }{body}, room); err != nil {
+	if _, err := io.CopyBuffer(struct{ io.Writer }{together(to)}, struct{ io.Reader }{body}, room); err != nil {
 		if kept.err != nil {
 			err = fmt.Errorf("%w: %w", refuse(http.StatusServiceUnavailable, codeUnavailable, "the node's disk fails; its log says why"), err)
 		}
@@ -198,6 +219,18 @@ func (h *handler) receive(r *request, in io.Writer, body *payload, header http.H
 		}
 	}
 	return sum, nil
+}
+
+// together are writers that take the same bytes at the same time: a digest takes longer than the disk.
+type together []io.Writer
+
+func (t together) Write(b []byte) (int, error) {
+	var others errgroup.Group
+	for _, w := range t[1:] {
+		others.Go(func() error { _, err := w.Write(b); return err })
+	}
+	n, err := t[0].Write(b)
+	return n, errors.Join(err, others.Wait())
 }
 
 // noting is a writer that notes whether it has failed.

@@ -45,7 +45,7 @@ const (
 	// probeAgain is after how long a bucket is tried again that takes no markers: the store may be another version by then.
 	probeAgain = time.Hour
 	// pollFirst and pollMost are how long one waits before looking at a marker again.
-	pollFirst, pollMost = 20 * time.Millisecond, time.Second
+	pollFirst, pollMost = 20 * time.Millisecond, 200 * time.Millisecond
 	// succeedEvery is how often one looks whether the daemon before has ended.
 	succeedEvery = time.Second
 	// retryMost is how long an upload rests at most after a failure, and lookMost an abandoned write between looks.

@@ -68,8 +68,8 @@ func (b *bench) chains(ctx context.Context, part *cache.Part) error {
 	return errors.Join(endCopies(), end())
 }
 
-// forget removes all objects of a workflow everywhere. It first waits until the store has what was written behind: these
-// uploads must not slow down the next workflow.
+// forget removes all objects of a workflow everywhere. It first waits until the store has what was written behind:
+// these uploads must not slow down the next workflow.
 func forget(ctx context.Context, bed *testbed.Bed, prefix string) error {
 	err := testbed.Poll(ctx, settleTimeout, func(ctx context.Context) error {
 		for _, n := range flowNodes {
@@ -91,7 +91,8 @@ func forget(ctx context.Context, bed *testbed.Bed, prefix string) error {
 	return err
 }
 
-// chain is how long a workflow waited in one round, in ms: for its source and its result, and for what is between steps.
+// chain is how long a workflow waited in one round, in ms: for its source and its result, and for what is between
+// steps.
 type chain struct{ ends, between float64 }
 
 // chainOf adds up the waits of a round.

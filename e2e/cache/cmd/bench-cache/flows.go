@@ -293,8 +293,8 @@ func (b *bench) flowWays(ctx context.Context) (ways []way, videoSeconds int, end
 // functionOf is a step's function on a node.
 func functionOf(prefix, function, node string) string { return prefix + function + "-" + node }
 
-// applyFlows deploys the functions of all steps on all nodes, with inputs or without. If s3 names a store, the functions
-// write by S3 on the node; else they write to the store itself.
+// applyFlows deploys the functions of all steps on all nodes, with inputs or without. If s3 names a store, the
+// functions write by S3 on the node; else they write to the store itself.
 func applyFlows(ctx context.Context, bed *testbed.Bed, prefix string, nodes []string, inputs bool, s3 string) error {
 	for _, name := range []string{"scale", "recognise", "split", "transcode", "merge"} {
 		for _, node := range slices.Compact(slices.Clone(nodes)) {
@@ -329,8 +329,8 @@ type placed struct {
 	interim string
 }
 
-// do does a job. What a request takes besides the programs and the answers to their PUTs counts as the way of the inputs,
-// so the platform's own time counts as well.
+// do does a job. What a request takes besides the programs and the answers to their PUTs counts as the way of the
+// inputs, so the platform's own time counts as well.
 func (p placed) do(ctx context.Context, j job, key func(string) string) (s spent, err error) {
 	h := http.Header{input.HeaderBucket: {p.interim}}
 	for i, in := range j.in {
