@@ -474,3 +474,40 @@ func links(t *testing.T) (*staging.Dir, string) {
 	})
 	return &staging.Dir{Input: root}, dir
 }
+
+// holding is a store some of whose objects this node has, and the store not yet.
+type holding struct {
+	*sourcetest.Memory
+	is bool
+}
+
+func (h *holding) Holds(source.Reference) bool { return h.is }
+
+// neighbours count what they are asked.
+type neighbours struct{ asked int }
+
+func (n *neighbours) Fetch(ctx context.Context, _ objects.Key, _ string, begin source.Begin, store func(context.Context, source.Begin) error) error {
+	n.asked++
+	return store(ctx, begin)
+}
+
+// What this node alone has, no neighbour is asked for.
+func TestNoNeighbourHasWhatIsPendingHere(t *testing.T) {
+	for _, is := range []bool{true, false} {
+		n := start(t)
+		asked := &neighbours{}
+		c := objects.New(objects.Config{Buffer: n.buffer, Neighbours: asked,
+			Sources: func(string, string) (source.Source, error) { return &holding{n.store, is}, nil }})
+		i := c.Fetch(t.Context(), request("1"))
+		if err := i.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		i.Release()
+		if err := c.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if (asked.asked == 0) != is {
+			t.Errorf("the node holds it: %v; asked %d times", is, asked.asked)
+		}
+	}
+}
