@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -350,7 +351,7 @@ func TestAnswersOfOthers(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, dir := newFakeStore(), t.TempDir()
-			away := true
+			var back atomic.Bool
 			w := open(t, dir, "a", &link{store: s, fate: func(r *http.Request) fate {
 				if r.URL.Query().Has("partNumber") {
 					return fate{refused: 500}
@@ -362,7 +363,7 @@ func TestAnswersOfOthers(t *testing.T) {
 			}
 			w.Close()
 			w = open(t, dir, "a", &link{store: s, fate: func(r *http.Request) fate {
-				if away {
+				if !back.Load() {
 					return other
 				}
 				return well(r)
@@ -374,7 +375,7 @@ func TestAnswersOfOthers(t *testing.T) {
 			if err := w.AwaitPrefix(t.Context(), Key{"s", "b", ""}); err == nil {
 				t.Errorf("%s: nothing is pending in the list", name)
 			}
-			away = false
+			back.Store(true)
 			time.Sleep(time.Minute)
 			if s.get("k") != "hello" || len(s.markers()) > 0 || len(files(t, dir)) > 0 {
 				t.Errorf("%s: %q, %q, %q", name, s.get("k"), s.markers(), files(t, dir))
@@ -433,7 +434,7 @@ func TestMarkersThatAreRefused(t *testing.T) {
 		}
 		asked, answers.code = 0, conflict
 		began := time.Now()
-		if err := w.Write(t.Context(), object("k", "x")); !errors.Is(err, errBusy) || asked > 200 || time.Since(began) > 2*time.Minute {
+		if err := w.Write(t.Context(), object("k", "x")); !errors.Is(err, errBusy) || asked > 400 || time.Since(began) > 2*time.Minute {
 			t.Errorf("%d times in %v, %v", asked, time.Since(began), err)
 		}
 		if len(files(t, dir)) > 0 || len(s.uploads) > 0 {
