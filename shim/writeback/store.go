@@ -36,6 +36,8 @@ const (
 	markers = Own + "pending/"
 	// noKey and noBucket are S3's codes of what is not there. Other servers than the store answer 404, too.
 	noKey, noBucket = "NoSuchKey", "NoSuchBucket"
+	// tooLong is of a key that the store cannot have, for reasons of its own: versitygw's are names of files.
+	tooLong = "KeyTooLongError"
 	// keyMost is how long a key of S3 may be, in bytes.
 	keyMost = 1024
 	// answerMost is how much of an answer is read, in bytes: a list of 1000 keys.
@@ -301,7 +303,7 @@ func (b bucket) marked(ctx context.Context, key string) (*Marker, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("looking for a marker: %w", err)
-	case a.status == http.StatusNotFound && a.code() == noKey:
+	case a.status == http.StatusNotFound && a.code() == noKey, a.status == http.StatusBadRequest && a.code() == tooLong:
 		return nil, nil
 	case a.status == http.StatusNotFound && a.code() == noBucket:
 		return nil, errNoBucket

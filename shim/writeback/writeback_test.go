@@ -385,6 +385,17 @@ func TestAnswersOfOthers(t *testing.T) {
 	}
 }
 
+// A key that is too long for the store to have a marker has none: the store says what is wrong with the key.
+func TestAKeyThatTheStoreCannotHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, t.TempDir(), "a", &link{store: newFakeStore(), fate: func(*http.Request) fate { return fate{refused: 400, code: tooLong} }})
+		if err := w.Await(t.Context(), Key{"s", "b", strings.Repeat("k", 500)}); err != nil {
+			t.Error(err)
+		}
+		w.Close()
+	})
+}
+
 // Another server that the store's name stands for gets nothing that was written for the one before, and ends nothing.
 func TestAnotherServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
