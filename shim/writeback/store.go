@@ -96,6 +96,12 @@ func (a answer) refused() bool {
 	return a.status >= 400 && a.status < 500 && a.status != http.StatusRequestTimeout
 }
 
+// noUpload tells whether a store may not have an upload any more. versitygw makes one that is aborted anew for a part that
+// was on its way, and then refuses to complete it.
+func (a answer) noUpload() bool {
+	return a.code() == "NoSuchUpload" || a.status == http.StatusBadRequest
+}
+
 func (a answer) ok() bool { return a.status >= 200 && a.status < 300 }
 
 // code is the S3 error's. Some errors come with status 200.
@@ -212,8 +218,8 @@ func (b bucket) part(ctx context.Context, r record, upload string, content *os.F
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("uploading: %w", err)
-	case a.code() == "NoSuchUpload":
-		return "", errNoUpload
+	case a.noUpload():
+		return "", fmt.Errorf("%w: %w", errNoUpload, a.err("uploading"))
 	case !a.ok() || a.header.Get("Etag") == "":
 		return "", a.err("uploading")
 	}
@@ -241,8 +247,8 @@ func (b bucket) complete(ctx context.Context, r record, upload, part string) (ta
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("completing an upload: %w", err)
-	case a.code() == "NoSuchUpload":
-		return "", errNoUpload
+	case a.noUpload():
+		return "", fmt.Errorf("%w: %w", errNoUpload, a.err("completing an upload"))
 	case !a.ok() || xml.Unmarshal(a.body, &result) != nil:
 		return "", a.err("completing an upload")
 	}

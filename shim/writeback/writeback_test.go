@@ -385,6 +385,27 @@ func TestAnswersOfOthers(t *testing.T) {
 	}
 }
 
+// An upload that somebody has aborted, so that the store refuses what is left of it, is begun anew.
+func TestAnUploadThatCannotBeCompleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newFakeStore(), t.TempDir()
+		w := open(t, dir, "a", &link{store: s, fate: func(r *http.Request) fate {
+			if q := r.URL.Query(); r.Method == http.MethodPost && q.Get("uploadId") == "u1" {
+				return fate{refused: 400, code: "InvalidRequest"}
+			}
+			return well(r)
+		}})
+		if err := w.Write(t.Context(), object("k", "hello")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if s.get("k") != "hello" || len(s.markers()) > 0 || len(files(t, dir)) > 0 {
+			t.Errorf("%q, %q, %q", s.get("k"), s.markers(), files(t, dir))
+		}
+		w.Close()
+	})
+}
+
 // A key that is too long for the store to have a marker has none: the store says what is wrong with the key.
 func TestAKeyThatTheStoreCannotHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
