@@ -31,6 +31,7 @@ const (
 	// ReasonStoreAddressRefused: a store's host is at an address where no store may be.
 	ReasonStoreAddressRefused Reason = "StoreAddressRefused"
 	ReasonStoreTimeout        Reason = "StoreTimeout"
+	ReasonStoreUnavailable    Reason = "StoreUnavailable"
 	// ReasonWritePending: another node has acknowledged the object, and the store does not have it yet.
 	ReasonWritePending Reason = "WritePending"
 )

@@ -78,11 +78,11 @@ func (h *handler) await(r *request) error {
 		k.Key = r.query.Get("prefix")
 		err = writes.AwaitPrefix(r.Context(), k)
 	}
-	return unsettled(err)
+	return r.unsettled(err)
 }
 
 // unsettled is what a program is told when the node cannot find out what is written, or has waited for too long.
-func unsettled(err error) error {
+func (r *request) unsettled(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -90,7 +90,8 @@ func unsettled(err error) error {
 		return refuse(http.StatusServiceUnavailable, codeUnavailable, pending.Error())
 	}
 	return fmt.Errorf("%w: %w", refuse(http.StatusServiceUnavailable, codeUnavailable,
-		"what is written behind cannot be asked for; the node's log says why"), err)
+		"the store does not say whether another node has written "+r.Bucket+"/"+r.Key+", so that what it has may be older; "+
+			"send the request again; the node's log says more"), err)
 }
 
 // held is what this node has acknowledged of the object of a request, and the store does not have yet.
@@ -119,7 +120,7 @@ func (h *handler) putBehind(w http.ResponseWriter, r *request) (answer, error) {
 		h.server.config.Log.Debug("an object is not written behind", "instance", h.sandbox.id, "error", err)
 		return h.putThrough(w, r)
 	case err != nil:
-		return answer{}, unsettled(err)
+		return answer{}, r.unsettled(err)
 	}
 	defer in.Close() // what it has is durable
 	body := &payload{Payload: r.signed.Body(r.Body)}
@@ -134,7 +135,7 @@ func (h *handler) putBehind(w http.ResponseWriter, r *request) (answer, error) {
 	}
 	if err != nil {
 		h.changed(r, r.Key)
-		return answer{bytes: body.read()}, unsettled(err)
+		return answer{bytes: body.read()}, r.unsettled(err)
 	}
 	about := in.About()
 	h.changed(r, r.Key)

@@ -248,7 +248,7 @@ func (h *handler) deleteMany(w http.ResponseWriter, r *request) (answer, error) 
 		keys = append(keys, o.Key...)
 	}
 	if r.rule.Pending {
-		if err := unsettled(h.server.config.Writes.AwaitAll(r.Context(), h.sandbox.Store, r.Bucket, keys)); err != nil {
+		if err := r.unsettled(h.server.config.Writes.AwaitAll(r.Context(), h.sandbox.Store, r.Bucket, keys)); err != nil {
 			return answer{}, err
 		}
 	}

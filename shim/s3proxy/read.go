@@ -74,8 +74,8 @@ func (h *handler) get(w http.ResponseWriter, r *request) (answer, error) {
 	sent := false
 	defer func() { h.server.leave(input, sent) }()
 	about, err := h.describe(r, input, head)
-	if problem.ReasonOf(err) == problem.ReasonWritePending { // it was waited for
-		return answer{}, err
+	if reason := problem.ReasonOf(err); r.rule.Pending && (reason == problem.ReasonWritePending || reason == problem.ReasonStoreUnavailable) {
+		return answer{}, err // it was waited for
 	}
 	first, length := int64(0), about.Size
 	if err == nil && part && about.Size >= 0 {

@@ -94,7 +94,7 @@ func (o *observed) explain(err error) error {
 	case errors.As(err, &pending):
 		return problem.New(status.StatusServiceUnavailable, problem.ReasonWritePending, filterapi.AnnotationStore, pending.Error())
 	}
-	return source.Because(source.Unavailable(o.name, "what is written behind cannot be asked for"), err)
+	return source.Because(source.Unavailable(o.name, "it does not say whether another node has written the object"), err)
 }
 
 // Fetch implements source.Source.

@@ -139,7 +139,7 @@ func (w *Writer) awaitAll(ctx context.Context, k Key, which func(key string) boo
 		return err
 	}
 	var seen map[string]string // markers that were there from the beginning
-	return w.poll(ctx, nil, func(last bool) (settled bool, err error) {
+	return w.poll(ctx, nil, func(ctx context.Context, last bool) (settled bool, err error) {
 		now, err := b.list(ctx, k.Key)
 		if err != nil {
 			return errors.Is(err, errNoBucket), err
@@ -164,7 +164,7 @@ func (w *Writer) awaitAll(ctx context.Context, k Key, which func(key string) boo
 // await waits until the marker is gone that it sees first: later ones are of writes that were not acknowledged before.
 func (w *Writer) await(ctx context.Context, b bucket, key string) error {
 	seen := ""
-	return w.poll(ctx, func() <-chan struct{} { return w.ended(seen) }, func(last bool) (settled bool, err error) {
+	return w.poll(ctx, func() <-chan struct{} { return w.ended(seen) }, func(ctx context.Context, last bool) (settled bool, err error) {
 		m, err := b.marked(ctx, key)
 		switch {
 		case err != nil:
@@ -190,12 +190,16 @@ func (w *Writer) overdue(ctx context.Context, b bucket, key string) error {
 
 // poll looks until all is settled, or for the last time when a request has waited for long enough. sooner may return what
 // is closed when it is worth another look.
-func (w *Writer) poll(ctx context.Context, sooner func() <-chan struct{}, look func(last bool) (settled bool, err error)) error {
+func (w *Writer) poll(ctx context.Context, sooner func() <-chan struct{},
+	look func(ctx context.Context, last bool) (settled bool, err error),
+) error {
 	end := time.Now().Add(w.config.Patience)
+	ctx, cancel := context.WithDeadline(ctx, end.Add(lastLook)) // of a store that hangs
+	defer cancel()
 	rest := time.NewTimer(0)
 	defer rest.Stop()
 	for wait := pollFirst; ; wait = min(2*wait, pollMost) {
-		settled, err := look(!time.Now().Before(end))
+		settled, err := look(ctx, !time.Now().Before(end))
 		if settled {
 			return nil
 		}

@@ -96,8 +96,8 @@ func (a answer) refused() bool {
 	return a.status >= 400 && a.status < 500 && a.status != http.StatusRequestTimeout
 }
 
-// noUpload tells whether a store may not have an upload any more. versitygw makes one that is aborted anew for a part that
-// was on its way, and then refuses to complete it.
+// noUpload tells whether a store may not have an upload any more. When an upload is aborted while a part is on its way,
+// versitygw makes it again for that part, and refuses to complete it.
 func (a answer) noUpload() bool {
 	return a.code() == "NoSuchUpload" || a.status == http.StatusBadRequest
 }

@@ -385,7 +385,7 @@ func TestAnswersOfOthers(t *testing.T) {
 	}
 }
 
-// An upload that somebody has aborted, so that the store refuses what is left of it, is begun anew.
+// The store refuses an upload, as somebody has aborted it: the node begins another one.
 func TestAnUploadThatCannotBeCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dir := newFakeStore(), t.TempDir()
@@ -471,6 +471,51 @@ func TestMarkersThatAreRefused(t *testing.T) {
 		}
 		if len(files(t, dir)) > 0 || len(s.uploads) > 0 {
 			t.Errorf("%q, %v", files(t, dir), s.uploads)
+		}
+		w.Close()
+	})
+}
+
+// Many that write first have a bucket tried once.
+func TestABucketIsTriedOnceForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore()
+		var probes atomic.Int64
+		w := open(t, t.TempDir(), "a", &link{store: s, fate: func(r *http.Request) fate {
+			if strings.Contains(r.URL.Path, "probe/") {
+				probes.Add(1)
+			}
+			return well(r)
+		}})
+		var writing sync.WaitGroup
+		for i := range 20 {
+			writing.Go(func() {
+				if err := w.Write(t.Context(), object(string(rune('a'+i)), "x")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		writing.Wait()
+		if n := probes.Load(); n > 8 {
+			t.Errorf("%d requests of probes", n)
+		}
+		w.Close()
+	})
+}
+
+// A store that hangs is waited for as long as another node, and a little longer.
+func TestAStoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, t.TempDir(), "a", &link{store: newFakeStore(), fate: func(*http.Request) fate { return fate{wait: time.Hour, later: -1} }})
+		w.config.Patience = 10 * time.Second
+		for name, ask := range map[string]func() error{
+			"an object": func() error { return w.Await(t.Context(), Key{"s", "b", "k"}) },
+			"a list":    func() error { return w.AwaitPrefix(t.Context(), Key{"s", "b", ""}) },
+		} {
+			began := time.Now()
+			if err := ask(); err == nil || time.Since(began) > 10*time.Second+lastLook {
+				t.Errorf("%s: %v after %v", name, err, time.Since(began))
+			}
 		}
 		w.Close()
 	})

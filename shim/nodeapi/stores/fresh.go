@@ -48,7 +48,8 @@ func (e entry) validateFresh(check checker) {
 		case e.Redis != nil && (d == 0 || d == FreshAlways):
 			check(at, text, "is not for Redis, which has no versions", "write a duration like 30s, or leave it out to have each value fetched")
 		case e.S3 != nil && e.S3.Write[bucket] == WriteBack && d != 0 && d != FreshAlways:
-			check(at, text, "is not for a bucket with write: "+WriteBack+", of which no node reads anything older", "use ask, or always if keys are written once")
+			check(at, text, "is not for a bucket with write: "+WriteBack+", of which no node reads anything older",
+				"use ask, or always if keys are written once")
 		}
 	}
 }

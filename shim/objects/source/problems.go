@@ -43,7 +43,7 @@ func Forbidden(store, why string) *problem.Problem {
 
 // Unavailable is a store that cannot be reached or does not serve what it should.
 func Unavailable(store, why string) *problem.Problem {
-	return problem.New(http.StatusBadGateway, "StoreUnavailable", filterapi.AnnotationStore,
+	return problem.New(http.StatusBadGateway, problem.ReasonStoreUnavailable, filterapi.AnnotationStore,
 		fmt.Sprintf("store %q: %s", store, why))
 }
 
