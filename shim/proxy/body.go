@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/filters/filterapi"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 )
 
 const (
@@ -152,13 +153,8 @@ func (b *Body) CloseUnread() bool {
 	return true
 }
 
-// Linger gives the client time to read the answer before its connection is closed (RFC 9112,
-// section 9.6). One that still sends its body finds it broken otherwise, and may take that for all
-// there is.
-func (b *Body) Linger() {
-	// The server does so for a body that exceeds its limit, if only here.
-	_, _ = http.MaxBytesReader(b.to, io.NopCloser(strings.NewReader("-")), 0).Read(make([]byte, 1))
-}
+// Linger gives the client time to read the answer before its connection is closed.
+func (b *Body) Linger() { serve.Linger(b.to) }
 
 // refused is why the node does not take the body, or has not kept it, nil if it does.
 func (b *Body) refused() error {

@@ -116,6 +116,9 @@ func (h *handler) relay(w http.ResponseWriter, r *request, out *http.Request, do
 			"the store refuses the credentials that the node has for %q; ask the operator", h.sandbox.Store))
 	}
 	header(w, res.Header)
+	if !ok {
+		linger(w, r.Request)
+	}
 	w.WriteHeader(res.StatusCode)
 	room, leave := h.server.room(r.function)
 	defer leave()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/problem"
 	"github.com/headstart-mesh/headstart/shim/s3proxy/sigv4"
 )
@@ -59,8 +60,16 @@ func (e *refusal) write(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "application/xml")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Amz-Request-Id", id)
+	linger(w, r)
 	w.WriteHeader(e.status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // nobody is left to tell
+	}
+}
+
+// linger is for answers that do not need the request's body: the program may be sending it still.
+func linger(w http.ResponseWriter, r *http.Request) {
+	if r.Close && r.ContentLength != 0 {
+		serve.Linger(w)
 	}
 }

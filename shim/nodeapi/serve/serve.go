@@ -5,9 +5,11 @@ package serve
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,6 +123,13 @@ func HTTP(ctx context.Context, h http.Handler, grace time.Duration, log *slog.Lo
 			<-ended
 		})
 	}
+}
+
+// Linger gives a client time to read an answer before its connection is closed (RFC 9112, section 9.6). One that
+// still sends its body finds the connection broken otherwise, and may take that for all there is.
+func Linger(w http.ResponseWriter) {
+	// The server does so for a body that exceeds its limit, and for others only where the connection could have gone on.
+	_, _ = http.MaxBytesReader(w, io.NopCloser(strings.NewReader("-")), 0).Read(make([]byte, 1))
 }
 
 // GRPC serves s until ctx ends, which ends all calls.
