@@ -32,6 +32,9 @@ type target struct {
 	url             *url.URL // of the request that the function gets
 }
 
+var errTooManyCalls = problem.New(http.StatusServiceUnavailable, "TooManyCalls", "",
+	fmt.Sprintf("the sandbox has %d calls under way already", CallsLimit))
+
 // label is what namespaces and functions are named by (RFC 1123, section 2.1).
 var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
@@ -85,7 +88,7 @@ func (h *handler) call(w http.ResponseWriter, r *http.Request, rest string) {
 	switch {
 	case err != nil:
 	case full:
-		err = problem.New(http.StatusServiceUnavailable, "TooManyCalls", "", fmt.Sprintf("the sandbox has %d calls under way already", CallsLimit))
+		err = errTooManyCalls
 	default:
 		function = t.function()
 		id := nodeapi.NewRequestID()

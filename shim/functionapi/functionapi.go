@@ -18,6 +18,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 )
 
@@ -61,6 +62,9 @@ type Config struct {
 	// Job waits until the node has heard of the job whose sandbox it is, if it is a job's. Its
 	// error is the *problem.Problem for which that has no input. nil: of all jobs it has heard.
 	Job func(ctx context.Context, sandbox string) error
+	// Store makes a file below the directory of a sandbox's outputs an object of its store, and returns the object's entity
+	// tag. header has what a PUT would say of it. Its error is a *problem.Problem.
+	Store func(ctx context.Context, sandbox, file string, to source.Reference, header http.Header) (tag string, err error)
 	// Succeeds: another daemon of the node, which had the sockets before, still ends its
 	// requests and is asked for their inputs.
 	Succeeds bool

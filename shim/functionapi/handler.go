@@ -10,8 +10,9 @@ import (
 
 // What a socket has.
 const (
-	inputPath = "/input/"
-	callPath  = "/call/"
+	inputPath  = "/input/"
+	callPath   = "/call/"
+	outputPath = "/output/"
 )
 
 // handler answers on one sandbox's socket.
@@ -33,8 +34,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.call(w, r, target)
 		return
 	}
+	if file, ok := strings.CutPrefix(path, outputPath); ok {
+		h.store(w, r, file)
+		return
+	}
 	h.refuse(w, problem.New(http.StatusNotFound, "EndpointUnknown", "",
-		"the socket has "+inputPath+"<request>[/<name>] and "+callPath+"<function> only"), "")
+		"the socket has "+inputPath+"<request>[/<name>], "+callPath+"<function> and "+outputPath+"<file> only"), "")
 }
 
 // refuse answers with what is wrong with a request, and returns its reason.

@@ -52,6 +52,8 @@ type rig struct {
 	stop     func()                                          // ends the server and waits
 	job      func(ctx context.Context, sandbox string) error // nil: all jobs are known
 
+	stored [][]string // what stores was asked for; one request at a time
+
 	mu        sync.Mutex
 	functions map[string]*nodeapi.Function
 }
@@ -77,7 +79,7 @@ func newRig(t *testing.T, calls http.HandlerFunc) *rig {
 func next(t *testing.T, dir string, succeeds bool, calls http.HandlerFunc) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: dir, registry: prometheus.NewRegistry()}
-	r.Server = functionapi.New(functionapi.Config{Function: r.function, Caller: callerOf, Job: r.awaitJob, Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
+	r.Server = functionapi.New(functionapi.Config{Function: r.function, Caller: callerOf, Job: r.awaitJob, Store: r.stores, Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
 	for id, namespace := range namespaces {
 		path := filepath.Join(dir, id)
 		if err := os.MkdirAll(path, 0o755); err != nil {

@@ -4867,7 +4867,9 @@ type Endpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// By what the program finds it; {address} in a value stands for host and port.
-	Env           map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Env map[string]string `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The daemon takes the directory of the sandbox's outputs with the listener.
+	Output        bool `protobuf:"varint,3,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4914,6 +4916,13 @@ func (x *Endpoint) GetEnv() map[string]string {
 		return x.Env
 	}
 	return nil
+}
+
+func (x *Endpoint) GetOutput() bool {
+	if x != nil {
+		return x.Output
+	}
+	return false
 }
 
 // Mount is a bind mount.
@@ -5382,10 +5391,11 @@ const file_node_proto_rawDesc = "" +
 	"\tendpoints\x18\xf0\x01 \x03(\v2\x1b.headstart.node.v1.EndpointR\tendpoints\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8e\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x01\n" +
 	"\bEndpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x126\n" +
-	"\x03env\x18\x02 \x03(\v2$.headstart.node.v1.Endpoint.EnvEntryR\x03env\x1a6\n" +
+	"\x03env\x18\x02 \x03(\v2$.headstart.node.v1.Endpoint.EnvEntryR\x03env\x12\x16\n" +
+	"\x06output\x18\x03 \x01(\bR\x06output\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"^\n" +

@@ -70,11 +70,11 @@ func (b *bundle) read() error {
 
 // apply puts d into the bundle of a container, all of it or, with the reason why, nothing. The caller
 // has to Unpin the bundle once runc has it.
-func (b *bundle) apply(at Node, id string, d *nodeapi.DescribeResponse, endpoints map[string]string) *lapse {
+func (b *bundle) apply(at Node, id string, d *nodeapi.DescribeResponse, has served) *lapse {
 	sb := spec.Sandbox{
 		Directory: nodeapi.SandboxDirectory(b.facts.SandboxID(id)), Roots: at.Roots,
 		Pins: filepath.Join(b.path, pinsName), Volumes: b.facts.Volumes, UID: b.facts.Pod.GetUid(),
-		Endpoints: endpoints,
+		Endpoints: has.addresses, Output: has.output,
 	}
 	config, err := spec.Apply(b.config, sb, d)
 	if err != nil {

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"slices"
@@ -16,6 +17,7 @@ import (
 // endpoint is a listener on the loopback of a sandbox, for as long as that has containers that were told of it.
 type endpoint struct {
 	listener   *net.TCPListener
+	output     *output // nil: it has none
 	stop       context.CancelFunc
 	containers map[string]bool
 }
@@ -24,15 +26,28 @@ type endpoint struct {
 func (e *endpoint) end() {
 	e.stop()
 	_ = e.listener.Close() // the kernel ends what waits there
+	if e.output == nil {
+		return
+	}
+	if err := e.output.remove(); err != nil {
+		log.L.WithError(err).Warn("the directory of a sandbox's outputs stays in the bundle")
+	}
 }
 
-// listen listens for what a container is described with, and returns the addresses by name. What the container has
-// of its own is taken out of the description.
-func (s *Service) listen(ctx context.Context, id string, of spec.Facts, d *nodeapi.DescribeResponse) (
-	map[string]string, *lapse,
-) {
+// served is what a container has by its endpoints.
+type served struct {
+	// addresses are host and port, by the endpoints' names.
+	addresses map[string]string
+	// output is the path of the directory for its outputs, empty for none.
+	output string
+}
+
+// listen listens for what a container is described with. What the container has of its own is taken out of the
+// description.
+func (s *Service) listen(ctx context.Context, id string, b *bundle, d *nodeapi.DescribeResponse) (has served, _ *lapse) {
+	of := b.facts
 	if err := of.CheckEndpoints(d.GetEndpoints()); err != nil {
-		return nil, &lapse{descriptionInvalid, err}
+		return has, &lapse{descriptionInvalid, err}
 	}
 	shared := onHostNetwork(of.Network)
 	d.Endpoints = slices.DeleteFunc(d.Endpoints, func(e *nodeapi.Endpoint) bool {
@@ -45,15 +60,19 @@ func (s *Service) listen(ctx context.Context, id string, of spec.Facts, d *nodea
 		}
 		return why != ""
 	})
-	addresses := map[string]string{}
-	for _, e := range d.GetEndpoints() {
-		at, err := s.endpoint(ctx, id, of, e.GetName())
+	has.addresses = map[string]string{}
+	home := s.settle(b)
+	for _, described := range d.GetEndpoints() {
+		e, err := s.endpoint(ctx, id, of, home, described)
 		if err != nil {
-			return nil, &lapse{endpointFailed, err}
+			return has, &lapse{endpointFailed, err}
 		}
-		addresses[e.GetName()] = at
+		has.addresses[described.GetName()] = e.listener.Addr().String()
+		if e.output != nil {
+			has.output = e.output.at
+		}
 	}
-	return addresses, nil
+	return has, nil
 }
 
 // onHostNetwork tells whether a network namespace is the shim's own, which is the node's: containerd gives containers of
@@ -68,25 +87,32 @@ func onHostNetwork(path string) bool {
 	return err == nil && os.SameFile(own, its)
 }
 
-// endpoint returns the address of a sandbox's endpoint, which the containers of a pod share.
-func (s *Service) endpoint(ctx context.Context, id string, of spec.Facts, name string) (string, error) {
+// endpoint returns a sandbox's endpoint, which the containers of a pod share.
+func (s *Service) endpoint(ctx context.Context, id string, of spec.Facts, home string, d *nodeapi.Endpoint) (*endpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := of.SandboxID(id) + "/" + name
+	key := of.SandboxID(id) + "/" + d.GetName()
 	e := s.served[key]
 	if e == nil {
 		l, err := s.listens(ctx, of.Network)
 		if err != nil {
-			return "", err
+			return nil, err
+		}
+		offer := endpoints.Offer{Sandbox: of.SandboxID(id), Name: d.GetName()}
+		var out *output
+		if d.GetOutput() {
+			if out, err = newOutput(s.node.Binds, home, of.Memory); err != nil {
+				return nil, errors.Join(err, l.Close())
+			}
+			offer.Output = out.dir
 		}
 		keeping, stop := context.WithCancel(context.Background())
-		e = &endpoint{listener: l, stop: stop, containers: map[string]bool{}}
+		e = &endpoint{listener: l, output: out, stop: stop, containers: map[string]bool{}}
 		s.served[key] = e
-		offer := endpoints.Offer{Sandbox: of.SandboxID(id), Name: name}
 		s.background.Go(func() { endpoints.Keep(keeping, endpoints.Path(s.node.Socket), offer, l) })
 	}
 	e.containers[id] = true
-	return e.listener.Addr().String(), nil
+	return e, nil
 }
 
 // tellLeft tells the daemon while the caller goes on.

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -533,4 +535,93 @@ func TestAttackOfTheDaemonByEndpoints(t *testing.T) {
 			}
 		})
 	}
+}
+
+// describesOutput is a daemon's answer that also takes outputs.
+func describesOutput(ctx context.Context, q *nodeapi.DescribeRequest) (*nodeapi.DescribeResponse, error) {
+	d, err := describesS3(ctx, q)
+	d.Endpoints[0].Output = true
+	return d, err
+}
+
+// pauseConfig is the first container of the pod.
+func pauseConfig(spec map[string]any) {
+	spec["annotations"].(map[string]string)["io.kubernetes.cri.container-type"] = "sandbox"
+}
+
+// The containers of a pod share a directory of outputs, which is in the pause container's bundle: it outlives each of the
+// others. The daemon has it while one of them is there.
+func TestContainersShareOutputs(t *testing.T) {
+	r := newS3Rig(t, describesOutput)
+	pause := bundle(t, s3Config(t, pauseConfig))
+	if _, err := r.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "pause", Bundle: pause}); err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(pause, "headstart-output")
+	if _, err := os.Stat(at); err == nil {
+		t.Error("nobody has asked for outputs yet")
+	}
+	for range 2 { // the pod's containers may all end, and come again
+		for _, id := range []string{"a", "b"} {
+			env, reason := r.created(t, id, s3Config(t, nil))
+			var has struct {
+				Mounts []struct{ Source, Destination string }
+			}
+			if err := json.Unmarshal([]byte(r.inner.config), &has); err != nil {
+				t.Fatal(err)
+			}
+			if reason != "" || !slices.Contains(env, "HEADSTART_OUTPUT_DIR=/headstart/output") || len(has.Mounts) != 1 ||
+				has.Mounts[0].Source != at || has.Mounts[0].Destination != "/headstart/output" {
+				t.Errorf("%s: %s, environment %q, mounts %+v", id, reason, env, has.Mounts)
+			}
+		}
+		got := next(t, r.daemon.served)
+		if got.Output == nil || got.Sandbox != "default_fire-x_u-1" {
+			t.Errorf("offered %+v", got)
+		}
+		r.deleted(t, "a")
+		if _, err := os.Stat(at); err != nil {
+			t.Error(err)
+		}
+		r.deleted(t, "b")
+		next(t, r.daemon.ended)
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("after the last container: %v", err)
+		}
+	}
+}
+
+// Sandboxes of no pod have each their own, in their own bundle.
+func TestEachSandboxHasItsOutputs(t *testing.T) {
+	r := newS3Rig(t, describesOutput)
+	for _, id := range []string{"a", "b"} {
+		if env, reason := r.created(t, id, s3Config(t, ofNoPod)); reason != "" || !slices.Contains(env, "HEADSTART_OUTPUT_DIR=/headstart/output") {
+			t.Errorf("%s: %s, environment %q", id, reason, env)
+		}
+		if got := next(t, r.daemon.served); got.Output == nil || got.Sandbox != id {
+			t.Errorf("offered %+v", got)
+		}
+	}
+}
+
+// A container with credentials of its own has no outputs either, and where the directory cannot be made there is nothing.
+func TestWithoutOutputs(t *testing.T) {
+	r := newS3Rig(t, describesOutput)
+	env, _ := r.created(t, "a", s3Config(t, nil, "AWS_ACCESS_KEY_ID=x"))
+	if slices.Contains(env, "HEADSTART_OUTPUT_DIR=/headstart/output") {
+		t.Errorf("environment %q", env)
+	}
+	next(t, r.daemon.left)
+	taken := bundle(t, s3Config(t, ofNoPod))
+	if err := os.Mkdir(filepath.Join(taken, "headstart-output"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, hook := logged(t)
+	if _, err := r.Create(ctx, &taskAPI.CreateTaskRequest{ID: "b", Bundle: taken}); err != nil {
+		t.Fatal(err)
+	}
+	if len(hook.AllEntries()) == 0 || hook.LastEntry().Data["reason"] != "EndpointFailed" || strings.Contains(r.inner.config, "HEADSTART_OUTPUT_DIR") {
+		t.Errorf("%v, %s", hook.LastEntry(), r.inner.config)
+	}
+	r.lo.wantClosed(t)
 }

@@ -60,7 +60,15 @@ func (links) Bind(dir *os.File, at string) error {
 	return errors.Join(err, os.Remove(at), os.Symlink(to, at))
 }
 
-func (links) Unbind(string) error { return nil }
+func (links) Memory(string, int64) error { return nil }
+
+func (links) Unbind(at string) error {
+	err := os.Remove(at)
+	if err == nil {
+		err = os.Mkdir(at, 0o700)
+	}
+	return err
+}
 
 // logged returns a context whose log lands in the hook.
 func logged(t *testing.T) (context.Context, *logtest.Hook) {

@@ -24,7 +24,10 @@ type Binds interface {
 	// Bind shows an open directory, read-only and without what is mounted in it, at the path of an
 	// empty one.
 	Bind(dir *os.File, at string) error
-	// Unbind undoes it. Of a directory that shows no other, nothing is undone.
+	// Memory shows a new file system in memory, which everybody may write to, at the path of an empty one. It takes size
+	// bytes, 0 for half of the node's memory.
+	Memory(at string, size int64) error
+	// Unbind undoes both. Of a directory that shows no other, nothing is undone.
 	Unbind(at string) error
 }
 
@@ -39,6 +42,18 @@ func (Kernel) Bind(dir *os.File, at string) error {
 	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); err != nil {
 		return fmt.Errorf("making the mount read-only: %w", err)
+	}
+	return nil
+}
+
+// Memory implements Binds.
+func (Kernel) Memory(at string, size int64) error {
+	options := "mode=1777"
+	if size > 0 {
+		options += ",size=" + strconv.FormatInt(size, 10)
+	}
+	if err := unix.Mount("headstart", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {
+		return fmt.Errorf("mounting the directory of the outputs: %w", err)
 	}
 	return nil
 }
@@ -99,8 +114,7 @@ func (b *bundle) pinOne(binds Binds, sb spec.Sandbox, m *nodeapi.Mount) *lapse {
 	return nil
 }
 
-// Unpin takes back what the bundle at path dir shows to runc; what runc has mounted stays. It is
-// also for what a shim that was killed has left.
+// Unpin takes back what the bundle at path dir shows to runc; what runc has mounted stays.
 func Unpin(binds Binds, dir string) error {
 	pins := filepath.Join(dir, pinsName)
 	all, err := os.ReadDir(pins)

@@ -41,6 +41,7 @@ type Service struct {
 	jobs   map[string]*waiting   // of those that wait for an input, or for volumes
 	files  map[string][]*os.File // what a container inherits that is being created
 	served map[string]*endpoint  // by the sandbox and the endpoint's name
+	home   string                // the bundle of the pod's first container
 
 	// listens is endpoints.Listen, which takes root.
 	listens func(ctx context.Context, namespace string) (*net.TCPListener, error)
@@ -152,6 +153,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 	// A restored process has the mounts and the environment of its checkpoint; CRIU
 	// refuses others.
 	if r.Checkpoint != "" || b.facts.Pause {
+		s.settle(b)
 		return nil, nil
 	}
 	description, missed := s.node.describe(ctx, r.ID, b.facts)
@@ -171,7 +173,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 		}
 		description.Mounts = append(description.Mounts, mounts...)
 	}
-	addresses, missed := s.listen(ctx, r.ID, b.facts, description)
+	has, missed := s.listen(ctx, r.ID, b, description)
 	if missed != nil {
 		return description, missed
 	}
@@ -179,7 +181,7 @@ func (s *Service) prepare(ctx context.Context, r *taskAPI.CreateTaskRequest, b *
 	if missed != nil {
 		return description, missed
 	}
-	if missed := b.apply(s.node, r.ID, description, addresses); missed != nil {
+	if missed := b.apply(s.node, r.ID, description, has); missed != nil {
 		descriptors.CloseAll(files)
 		return description, missed
 	}

@@ -64,6 +64,20 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.answerCredentials(w, r)
 		return
 	}
+	e, broke := h.do(w, r, h.admit)
+	if broke {
+		panic(http.ErrAbortHandler) // the only way to tell that the answer is not whole
+	}
+	if e != nil {
+		e.write(w, r)
+	}
+}
+
+// do does what a request asks for, once it is admitted, and counts it. What it returns is to be told; broke: after the
+// answer's head.
+func (h *handler) do(w http.ResponseWriter, r *http.Request, admit func(*http.Request) (*request, error)) (
+	e *refusal, broke bool,
+) {
 	m := h.server.config.Metrics
 	m.inFlight.Inc()
 	defer m.inFlight.Dec()
@@ -73,14 +87,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, span := tracer.Start(ctx, tracing.S3, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
-	req, err := h.admit(r.WithContext(ctx))
+	req, err := admit(r.WithContext(ctx))
 	var a answer
 	if err == nil {
 		a, err = h.answer(w, req)
 	}
-	_, broke := errors.AsType[midway](err)
+	_, broke = errors.AsType[midway](err)
 	if err != nil {
-		e := refusalOf(err)
+		e = refusalOf(err)
 		a.result = e.code
 		level := slog.LevelDebug
 		if (e.code == codeInternal || e.code == codeUnavailable) && !broke && r.Context().Err() == nil {
@@ -89,9 +103,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.server.config.Log.Log(ctx, level, "a function's request to S3 fails", "instance", h.sandbox.id,
 			"operation", req.Name, "code", e.code, "error", err)
 		span.SetStatus(codes.Error, e.code)
-		if !broke {
-			e.write(w, r)
-		}
 	}
 	span.SetAttributes(attribute.String("rpc.system.name", "aws-api"), attribute.String("rpc.method", "S3/"+req.Name),
 		attribute.String("aws.s3.bucket", req.Bucket),
@@ -102,15 +113,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		direction = "written"
 	}
 	m.bytes.WithLabelValues(h.sandbox.Store, direction).Add(float64(a.bytes))
-	if broke {
-		panic(http.ErrAbortHandler) // the only way to tell that the answer is not whole
-	}
+	return e, broke
 }
 
 // admit finds out who asks for what, and whether it may.
 func (h *handler) admit(r *http.Request) (req *request, err error) {
-	h.sandbox.asked.Store(true)
-	req = &request{Request: r, function: h.server.function(h.sandbox)}
+	req = h.request(r)
 	expired := false
 	req.signed, err = sigv4.Verify(r, time.Now(), func(id string) (secret, token string, known bool) {
 		secret, token, known, expired = h.sandbox.secret(id, time.Now())
@@ -125,31 +133,42 @@ func (h *handler) admit(r *http.Request) (req *request, err error) {
 	if req.query, err = parameters(r, req.signed.Presigned); err != nil {
 		return req, err
 	}
-	if req.Operation, err = parse(r, req.query); err != nil {
-		return req, err
+	return req, h.allow(req)
+}
+
+// request is one that comes from the sandbox.
+func (h *handler) request(r *http.Request) *request {
+	h.sandbox.asked.Store(true)
+	return &request{Request: r, function: h.server.function(h.sandbox)}
+}
+
+// allow finds out what is asked for, and whether the sandbox may.
+func (h *handler) allow(req *request) (err error) {
+	if req.Operation, err = parse(req.Request, req.query); err != nil {
+		return err
 	}
 	if req.store, err = h.server.config.Store(req.function, h.sandbox.Store); err != nil {
-		return req, err
+		return err
 	}
 	if req.Bucket == "" {
-		return req, nil
+		return nil
 	}
 	for _, bucket := range []string{req.Bucket, req.From} {
 		if bucket != "" && !slices.Contains(req.store.Buckets(), bucket) {
-			return req, refuse(http.StatusForbidden, "AccessDenied", "the operator does not list bucket "+bucket+
+			return refuse(http.StatusForbidden, "AccessDenied", "the operator does not list bucket "+bucket+
 				" in store "+h.sandbox.Store+"; ask the operator to add it to the store's buckets")
 		}
 	}
 	req.rule = h.server.config.Rule(h.sandbox.Store, req.Bucket)
 	if writeback.IsOwn(req.Key) && req.rule.Pending ||
 		writeback.IsOwn(req.FromKey) && h.server.config.Rule(h.sandbox.Store, req.From).Pending {
-		return req, refuseOwn
+		return refuseOwn
 	}
 	if req.Writes && req.rule.Write == "" {
-		return req, refuse(http.StatusForbidden, "AccessDenied", "functions only read bucket "+req.Bucket+" of store "+
+		return refuse(http.StatusForbidden, "AccessDenied", "functions only read bucket "+req.Bucket+" of store "+
 			h.sandbox.Store+"; ask the operator to name it in the store's write")
 	}
-	return req, nil
+	return nil
 }
 
 // signatures are the parameters of a presigned URL that are the signature's.

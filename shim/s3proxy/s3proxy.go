@@ -140,6 +140,8 @@ type sandbox struct {
 	id, namespace string
 	note
 	asked atomic.Bool // it has sent a request
+	// outputs is the directory of its outputs; nil: it has none.
+	outputs atomic.Pointer[os.Root]
 }
 
 // note is what outlives the daemon.
@@ -167,7 +169,7 @@ func (s *Server) Bring(sb sandboxes.Sandbox) (sandboxes.Need, error) {
 	if store, err := s.config.Store(cmp.Or(sb.Function, known.own()), known.Store); err == nil {
 		region = store.Region()
 	}
-	return sandboxes.Need{Endpoints: []*nodeapi.Endpoint{{Name: name, Env: known.env(region)}}}, nil
+	return sandboxes.Need{Endpoints: []*nodeapi.Endpoint{{Name: name, Env: known.env(region), Output: true}}}, nil
 }
 
 // noteOf reads what is noted of a sandbox, or notes what its containers ask for; nil: nothing.
@@ -239,6 +241,13 @@ func (s *Server) Serve(ctx context.Context, o endpoints.Offer, l net.Listener) {
 	}
 	s.config.Metrics.endpoints.Inc()
 	defer s.config.Metrics.endpoints.Dec()
+	if o.Output != nil {
+		closed, err := sb.open(o.Output)
+		if err != nil {
+			s.config.Log.Warn("a sandbox's outputs cannot be stored", "instance", o.Sandbox, "error", err)
+		}
+		defer closed()
+	}
 	h := &handler{server: s, sandbox: sb}
 	limited := serve.Limit(l, serve.Crowd{All: connectionsMost, Each: connectionsMost})
 	err = serve.HTTP(ctx, h, grace, s.config.Log, func(hs *http.Server) { hs.IdleTimeout = idleTimeout })(limited)

@@ -41,7 +41,7 @@ func (a adapter) Start(ctx context.Context, p *bootapi.BootstrapParams) (*bootap
 // Stop cleans up after a shim that is dead, with its socket, which nobody else removes.
 func (a adapter) Stop(ctx context.Context, id string) (shim.StopStatus, error) {
 	// Before containerd removes the bundle, the working directory, with all that is seen there.
-	unpinned := runtime.Unpin(runtime.Kernel{}, ".")
+	unpinned := runtime.CleanUp(runtime.Kernel{}, ".")
 	status, err := a.Shim.Stop(ctx, id)
 	if err := errors.Join(err, unpinned); err != nil {
 		return status, err

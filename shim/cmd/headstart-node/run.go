@@ -30,6 +30,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/site"
+	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/objects/tree"
 	"github.com/headstart-mesh/headstart/shim/peers"
 	"github.com/headstart-mesh/headstart/shim/probe"
@@ -137,13 +138,17 @@ func run(ctx context.Context, c config) (err error) {
 	// Sandboxes, with what they need: those that containerd runs for us, or Kubernetes.
 	functions := ingress.NewFunctions()
 	var platform *platform
+	var s3 *s3proxy.Server
 	sockets := functionapi.New(functionapi.Config{Function: functions.Get, Succeeds: kept.Succeeds,
+		Store: func(ctx context.Context, sandbox, file string, to source.Reference, header http.Header) (string, error) {
+			return s3.Store(ctx, sandbox, file, to, header)
+		},
 		Job:     func(ctx context.Context, sandbox string) error { return platform.awaitJob(ctx, sandbox) },
 		Caller:  func(sandbox string) string { return platform.sandboxes.Function(sandbox) },
 		Metrics: functionapi.NewMetrics(registry), Log: log})
 	volumes := volume.New(versions, registry, log)
 	defer volumes.Close()
-	s3 := s3proxy.New(s3proxy.Config{
+	s3 = s3proxy.New(s3proxy.Config{
 		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
 		Rule:  allowed.Rule, Objects: fetches, Writes: written, Event: up.Event,
 		Function: func(sandbox string) string { return platform.sandboxes.Function(sandbox) },

@@ -38,11 +38,13 @@ type Offer struct {
 	Name    string `json:"name"`
 	// Left is why a container goes without the endpoint, which has no listener then.
 	Left string `json:"left,omitempty"`
+	// Output is the open directory of the sandbox's outputs, nil for none. It comes as a descriptor.
+	Output *os.File `json:"-"`
 }
 
 // Server takes what shims offer.
 type Server interface {
-	// Serve serves a sandbox's listener, which it closes, until ctx ends.
+	// Serve serves a sandbox's listener, which it closes, until ctx ends. The offer's directory is open until it returns.
 	Serve(ctx context.Context, o Offer, l net.Listener)
 	// Left hears of a container that goes without.
 	Left(o Offer)
@@ -101,6 +103,9 @@ func take(ctx context.Context, c *net.UnixConn, s Server) error {
 		return fmt.Errorf("bounding a hand-over: %w", err)
 	}
 	o, l, err := receive(c)
+	if o.Output != nil {
+		defer o.Output.Close() // it was only looked into
+	}
 	if err != nil || l == nil {
 		if err == nil {
 			s.Left(o)
@@ -121,10 +126,10 @@ func take(ctx context.Context, c *net.UnixConn, s Server) error {
 	return nil
 }
 
-// receive returns an offer with its listener, nil for none.
+// receive returns an offer with its listener, nil for none. Who has the offer closes its directory.
 func receive(c *net.UnixConn) (o Offer, _ net.Listener, err error) {
 	said := make([]byte, messageLimit)
-	control := make([]byte, unix.CmsgSpace(descriptorSize))
+	control := make([]byte, unix.CmsgSpace(2*descriptorSize))
 	n, controls, flags, _, err := c.ReadMsgUnix(said, control)
 	if err != nil {
 		return o, nil, fmt.Errorf("receiving an endpoint: %w", err)
@@ -141,7 +146,7 @@ func receive(c *net.UnixConn) (o Offer, _ net.Listener, err error) {
 	if err == nil {
 		err = json.Unmarshal(said[:n], &o)
 	}
-	if err == nil && (len(files) > 1 || (len(files) == 0) != (o.Left != "")) {
+	if err == nil && (len(files) == 0) != (o.Left != "") {
 		err = fmt.Errorf("%d descriptors", len(files))
 	}
 	if err != nil {
@@ -153,6 +158,13 @@ func receive(c *net.UnixConn) (o Offer, _ net.Listener, err error) {
 	l, err := listenerOf(files[0])
 	if err != nil {
 		return o, nil, fmt.Errorf("endpoint %q of sandbox %q: %w", o.Name, o.Sandbox, err)
+	}
+	if len(files) > 1 {
+		o.Output = files[1]
+		if info, err := o.Output.Stat(); err != nil || !info.IsDir() {
+			return o, nil, errors.Join(fmt.Errorf("the outputs of sandbox %q are no directory", o.Sandbox), err, l.Close())
+		}
+		files = files[:1]
 	}
 	return o, l, nil
 }

@@ -3,10 +3,12 @@ package endpoints_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +38,52 @@ func TestAListenerIsServed(t *testing.T) {
 	case o := <-d.served:
 		t.Errorf("served %+v again", o)
 	default:
+	}
+}
+
+// The directory of a sandbox's outputs comes with the listener, to each daemon, which does not keep it.
+func TestADirectoryOfOutputs(t *testing.T) {
+	socket, l, d := path(t), loopback(t), newDaemon("daemon")
+	has := t.TempDir()
+	if err := os.WriteFile(filepath.Join(has, "result"), []byte("it"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(has, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := os.NewFile(uintptr(fd), has)
+	t.Cleanup(func() { dir.Close() })
+	offer := mine
+	offer.Output = dir
+	before := open(t)
+	leave := keepOffer(t, socket, l, offer)
+	for range 2 {
+		stop := d.start(t, listen(t, socket))
+		got := receive(t, d.served)
+		if got.Output == nil || got.Sandbox != mine.Sandbox {
+			t.Fatalf("served %+v", got)
+		}
+		raw, err := got.Output.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := raw.Control(func(fd uintptr) {
+			if b, err := os.ReadFile(fmt.Sprintf("/proc/self/fd/%d/result", fd)); string(b) != "it" || err != nil {
+				t.Errorf("%q, %v", b, err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		c := question(t, l)
+		wantAnswer(t, c, "daemon")
+		c.Close()
+		stop()
+		receive(t, d.ended)
+	}
+	leave()
+	if after := open(t); after > before {
+		t.Errorf("%d descriptors are open, %d were", after, before)
 	}
 }
 
@@ -199,6 +247,8 @@ func TestOffersThatAreRefused(t *testing.T) {
 		"half":                           {`{"sandbox":"a"`, many(1)},
 		"too long":                       {string(words(t, long)), many(1)},
 		"no descriptor":                  {string(words(t, mine)), nil},
+		"a file for a directory":         {string(words(t, mine)), []func(*testing.T) int{onLoopback, opened(os.Args[0])}},
+		"a directory for a listener":     {string(words(t, mine)), []func(*testing.T) int{opened("/"), onLoopback}},
 		"two descriptors":                {string(words(t, mine)), many(2)},
 		"three descriptors":              {string(words(t, mine)), many(3)},
 		"as many as there can be":        {string(words(t, mine)), many(253)},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -73,18 +74,32 @@ func hand(ctx context.Context, socket string, o Offer, l *net.TCPListener) (_ *n
 		_, err = c.Write(said)
 		return c, err
 	}
-	raw, err := l.SyscallConn()
+	with := []syscall.Conn{l}
+	if o.Output != nil {
+		with = append(with, o.Output)
+	}
+	err = opened(with, nil, func(fds []int) error {
+		_, _, err := c.WriteMsgUnix(said, unix.UnixRights(fds...), nil)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("offering an endpoint: %w", err)
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		_, _, failed = c.WriteMsgUnix(said, unix.UnixRights(int(fd)), nil)
-	})
-	if err := errors.Join(err, failed); err != nil {
-		return nil, fmt.Errorf("offering an endpoint: %w", err)
-	}
 	return c, nil
+}
+
+// opened calls do with the descriptors of all, none of which is closed meanwhile, after those that it is given.
+func opened(all []syscall.Conn, fds []int, do func(fds []int) error) error {
+	if len(all) == 0 {
+		return do(fds)
+	}
+	raw, err := all[0].SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = opened(all[1:], append(fds, int(fd)), do) })
+	return errors.Join(err, failed)
 }
 
 // await waits until the daemon has ended the connection, or ctx has.

@@ -122,11 +122,16 @@ func loopback(t *testing.T) *net.TCPListener {
 // keep is the shim's side, until stop is called, or the test ends.
 func keep(t *testing.T, socket string, l *net.TCPListener) (stop func()) {
 	t.Helper()
+	return keepOffer(t, socket, l, mine)
+}
+
+func keepOffer(t *testing.T, socket string, l *net.TCPListener, o endpoints.Offer) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		endpoints.Keep(ctx, socket, mine, l)
+		endpoints.Keep(ctx, socket, o, l)
 	}()
 	stop = func() {
 		cancel()

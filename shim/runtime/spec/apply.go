@@ -34,13 +34,13 @@ func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, erro
 	if err := sb.Check(d); err != nil {
 		return nil, fmt.Errorf("description: %w", err)
 	}
-	env := d.GetEnv()
+	env := map[string]string{}
+	maps.Copy(env, d.GetEnv())
 	if names := d.GetDescriptors(); len(names) > 0 {
-		env = maps.Clone(env)
-		if env == nil {
-			env = map[string]string{}
-		}
 		env[descriptorsVariable] = strings.Join(names, ":")
+	}
+	if sb.Output != "" {
+		env[outputVariable] = Output
 	}
 	if len(d.GetMounts())+len(d.GetEndpoints()) == 0 && len(env) == 0 {
 		return config, nil
@@ -49,10 +49,17 @@ func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	if env, err = sb.withEndpoints(spec, env, d.GetEndpoints()); err != nil {
+	if err := sb.withEndpoints(spec, env, d.GetEndpoints()); err != nil {
 		return nil, err
 	}
-	if err := addMounts(spec, sb, d.GetMounts()); err != nil {
+	var mounts []mount
+	for _, m := range d.GetMounts() {
+		mounts = append(mounts, sb.bind(m))
+	}
+	if sb.Output != "" {
+		mounts = append(mounts, sb.output())
+	}
+	if err := addMounts(spec, sb, mounts); err != nil {
 		return nil, err
 	}
 	if err := addEnv(spec, env); err != nil {
@@ -95,9 +102,15 @@ func (sb Sandbox) bind(m *nodeapi.Mount) mount {
 	}
 }
 
+// output is where the program writes what it wants to be objects: data as well, and of the container's own memory.
+func (sb Sandbox) output() mount {
+	return mount{Destination: Output, Type: "bind", Source: sb.Output,
+		Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}}
+}
+
 // addMounts appends, because runc mounts in the order of the list: ours come to lie on
 // top of a mount of one of their parents.
-func addMounts(spec object, sb Sandbox, add []*nodeapi.Mount) error {
+func addMounts(spec object, sb Sandbox, add []mount) error {
 	if len(add) == 0 {
 		return nil
 	}
@@ -113,8 +126,7 @@ func addMounts(spec object, sb Sandbox, add []*nodeapi.Mount) error {
 		}
 		sources[path.Clean(m.Destination)] = m.Source
 	}
-	for _, m := range add {
-		own := sb.bind(m)
+	for _, own := range add {
 		if sources[own.Destination] == own.Source {
 			continue
 		}
@@ -131,6 +143,7 @@ func addMounts(spec object, sb Sandbox, add []*nodeapi.Mount) error {
 			return fmt.Errorf("mount %q: %w", own.Destination, err)
 		}
 		mounts = append(mounts, raw)
+		sources[own.Destination] = own.Source
 	}
 	return setMember(spec, "mounts", mounts)
 }

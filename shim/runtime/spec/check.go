@@ -55,6 +55,8 @@ type Sandbox struct {
 	Volumes *Volumes
 	// Endpoints are where the shim listens on its loopback, host and port, by the endpoints' names.
 	Endpoints map[string]string
+	// Output is the directory of its outputs on the node, which is the shim's own; empty: it has none.
+	Output string
 	// UID is its pod's, empty outside Kubernetes.
 	UID string
 	// Pins is the directory in which runc finds the mounts' sources, by the last names of their

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +15,12 @@ const S3 = "s3"
 
 // HostNetwork is why a container of the node's own network gets no endpoint: all of the node could connect there.
 const HostNetwork = "hostNetwork"
+
+// Output is where a container has the directory of its outputs, and outputVariable names it.
+const (
+	Output         = Root + "output"
+	outputVariable = "HEADSTART_OUTPUT_DIR"
+)
 
 // address stands for host and port in an endpoint's variables.
 const address = "{address}"
@@ -121,19 +126,13 @@ func (sb Sandbox) checkEndpoint(e *nodeapi.Endpoint) error {
 }
 
 // withEndpoints adds to env what tells a program of endpoints.
-func (sb Sandbox) withEndpoints(spec object, env map[string]string, all []*nodeapi.Endpoint) (
-	map[string]string, error,
-) {
+func (sb Sandbox) withEndpoints(spec object, env map[string]string, all []*nodeapi.Endpoint) error {
 	if len(all) == 0 {
-		return env, nil
+		return nil
 	}
 	has, err := variables(spec)
 	if err != nil {
-		return nil, err
-	}
-	env = maps.Clone(env)
-	if env == nil {
-		env = map[string]string{}
+		return err
 	}
 	for _, e := range all {
 		at, offers := sb.Endpoints[e.GetName()], kinds[e.GetName()].offers
@@ -151,7 +150,7 @@ func (sb Sandbox) withEndpoints(spec object, env map[string]string, all []*nodea
 			}
 		}
 	}
-	return env, nil
+	return nil
 }
 
 // withHost adds a host to a list with commas between. Some programs take * for all hosts only if it is alone.

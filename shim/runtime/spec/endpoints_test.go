@@ -378,3 +378,55 @@ func TestAttackOfTheDaemonByEndpoints(t *testing.T) {
 		}
 	}
 }
+
+// The directory of the outputs is the shim's word, not the daemon's. It is for data as well, but a program can write there.
+func TestOutput(t *testing.T) {
+	sb := withS3
+	sb.Output = "/run/containerd/pause/headstart-output"
+	config := `{"process":{"env":["HEADSTART_OUTPUT_DIR=x"]},"mounts":[{"destination":"/proc","type":"proc"}],` + network + "}"
+	got, err := Apply([]byte(config), sb, s3())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var has struct {
+		Process struct{ Env []string }
+		Mounts  []mount
+	}
+	if err := json.Unmarshal(got, &has); err != nil {
+		t.Fatal(err)
+	}
+	want := []mount{{Destination: "/proc", Type: "proc"}, {Destination: "/headstart/output", Type: "bind", Source: sb.Output,
+		Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}}}
+	if diff := cmp.Diff(want, has.Mounts); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+	if !slices.Contains(has.Process.Env, "HEADSTART_OUTPUT_DIR=/headstart/output") || slices.Contains(has.Process.Env, "HEADSTART_OUTPUT_DIR=x") {
+		t.Errorf("environment %q", has.Process.Env)
+	}
+	again, err := Apply(got, sb, s3())
+	if diff := cmp.Diff(string(got), string(again)); diff != "" || err != nil {
+		t.Errorf("applied twice: %v (-once +twice):\n%s", err, diff)
+	}
+	for _, own := range []string{"/headstart/output", "/headstart/output/tmp"} {
+		config := `{"process":{},"mounts":[{"destination":"` + own + `","source":"/mine"}]}`
+		if _, err := Apply([]byte(config), sb, s3()); err == nil || !strings.Contains(err.Error(), "a mount of its own there") {
+			t.Errorf("%s: %v", own, err)
+		}
+	}
+	d := s3()
+	d.Mounts = []*nodeapi.Mount{{Source: "/s/" + sb.Directory, Destination: "/headstart/output", ReadOnly: true}}
+	if _, err := Apply([]byte(`{"process":{}}`), sb, d); err == nil {
+		t.Error("the daemon mounts something there as well")
+	}
+}
+
+// The limit of memory is the container's, as runc takes it.
+func TestMemoryLimit(t *testing.T) {
+	for resources, want := range map[string]int64{``: 0, `"resources":{"memory":{"limit":1073741824}}`: 1 << 30,
+		`"resources":{"memory":{"limit":-1}}`: 0, `"resources":{"cpu":{"shares":2}}`: 0, `"resources":null`: 0} {
+		f, err := Read([]byte(`{"linux":{` + resources + `}}`))
+		if err != nil || f.Memory != want {
+			t.Errorf("%s: %d, %v, want %d", resources, f.Memory, err, want)
+		}
+	}
+}

@@ -46,6 +46,8 @@ type Facts struct {
 	// Network is the path of the container's network namespace, empty if it has none of its own that another process
 	// can enter.
 	Network string
+	// Memory is the container's limit of memory in bytes, 0 for none.
+	Memory int64
 	// Left says by the name of an endpoint why the container goes without it: it has what the endpoint would tell.
 	Left map[string]string
 }
@@ -94,6 +96,7 @@ func Read(config []byte) (Facts, error) {
 	var linux struct {
 		CgroupsPath string `json:"cgroupsPath"`
 		Namespaces  []struct{ Type, Path string }
+		Resources   struct{ Memory struct{ Limit int64 } }
 	}
 	if err := member(spec, "linux", &linux); err != nil {
 		return f, fmt.Errorf("looking for the container's cgroup and namespaces: %w", err)
@@ -114,6 +117,7 @@ func Read(config []byte) (Facts, error) {
 		}
 	}
 	f.SystemdCgroup = systemd(linux.CgroupsPath)
+	f.Memory = max(0, linux.Resources.Memory.Limit) // runc takes -1 for none
 	for _, n := range linux.Namespaces {
 		if n.Type == "network" {
 			f.Network = n.Path
