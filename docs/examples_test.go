@@ -21,7 +21,7 @@ func TestExamplesAreTheSample(t *testing.T) {
 		// The page's own words are in place of Python's.
 		sample := regexp.MustCompile(`(?m)^ *""".*"""\n\n?`).ReplaceAllString(string(source), "")
 		blocks := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-		if len(blocks) != 6 {
+		if len(blocks) != 7 {
 			t.Errorf("%d examples in %s", len(blocks), language)
 		}
 		for _, block := range blocks {

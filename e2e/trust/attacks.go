@@ -156,6 +156,7 @@ var Attacks = []Attack{
 	{Function, Objects, "shim/s3proxy", "TestAttackATrickedProgramAsksForAnObject", Integration},
 	{Function, Credentials, "shim/s3proxy", "TestAttackASandboxUsesAnothersCredentials", Integration},
 	{Function, Objects, "shim/s3proxy", "TestAttackABodyIsAnother", Integration},
+	{Function, Objects, "shim/s3proxy", "TestAttackAnOutputIsElsewhere", Integration},
 	{Function, Objects, "shim/s3proxy", "TestAttackAFunctionReachesAnotherBucket", Integration},
 	{Function, Objects, "shim/s3proxy", "TestAttackAFunctionChangesABucket", Integration},
 	{Function, Inputs, "shim/s3proxy", "TestAttackAnotherNamespaceSeesNoRead", Integration},

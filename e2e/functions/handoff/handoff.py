@@ -61,6 +61,22 @@ def reference(request, to):
     return answer.status, answer.read()
 
 
+def output(request):
+    """What is written to a file becomes an object, of which not a byte comes by here."""
+    name = os.path.basename(request.headers["x-headstart-request"])
+    path = os.path.join(os.environ["HEADSTART_OUTPUT_DIR"], name)
+    try:
+        with open(path, "wb") as f:
+            f.writelines(blocks(request.rfile, int(request.headers["content-length"])))
+        to = urllib.parse.urlencode({"to": request.headers["x-object"]})  # such as s3://videos/camera-7/1.mp4
+        daemon = Daemon()
+        daemon.request("POST", f"/output/{name}?{to}")
+        answer = daemon.getresponse()
+        return answer.status, answer.read()
+    finally:
+        os.remove(path)  # it is memory of this container
+
+
 def blocks(f, length):
     """The next length bytes of f, in blocks."""
     while length > 0 and (block := f.read(min(length, 65536))):

@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -44,7 +45,18 @@ type node struct {
 	store     *sourcetest.Memory
 	instances map[string]sandboxes.Endpoint
 	inputs    map[string]*staging.Dir
+	outputs   string // a directory for each function
 	gateway   *httptest.Server
+}
+
+// keep makes a file an object.
+func (n *node) keep(_ context.Context, sandbox, file string, to source.Reference, _ http.Header) (string, error) {
+	content, err := os.ReadFile(filepath.Join(n.outputs, sandbox, "output", file))
+	if err != nil {
+		return "", err
+	}
+	n.store.Put(to, "", content)
+	return `"1"`, nil
 }
 
 func (n *node) Activate(_ context.Context, a *nodeapi.Activate) (*nodeapi.Bound, error) {
@@ -74,10 +86,10 @@ func newNode(t *testing.T, program ...string) *node {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	registry := prometheus.NewRegistry()
 	n := &node{
-		store: &sourcetest.Memory{}, instances: map[string]sandboxes.Endpoint{}, inputs: map[string]*staging.Dir{},
+		store: &sourcetest.Memory{}, instances: map[string]sandboxes.Endpoint{}, inputs: map[string]*staging.Dir{}, outputs: dir,
 	}
 	functions := ingress.NewFunctions()
-	sockets := functionapi.New(functionapi.Config{Function: functions.Get, Metrics: functionapi.NewMetrics(registry), Log: log})
+	sockets := functionapi.New(functionapi.Config{Function: functions.Get, Store: n.keep, Metrics: functionapi.NewMetrics(registry), Log: log})
 	var all []*nodeapi.Function
 	for _, name := range []string{"first", "next"} {
 		n.run(t, filepath.Join(dir, name), name, sockets, program)
@@ -115,7 +127,7 @@ func newNode(t *testing.T, program ...string) *node {
 
 func (n *node) run(t *testing.T, dir, name string, sockets *functionapi.Server, program []string) {
 	t.Helper()
-	for _, d := range []string{"input", "socket"} {
+	for _, d := range []string{"input", "socket", "output"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +146,8 @@ func (n *node) run(t *testing.T, dir, name string, sockets *functionapi.Server, 
 	}
 	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), porttest.Free(t))
 	cmd := exec.Command(program[0], program[1:]...)
-	cmd.Env = append(os.Environ(), fmt.Sprint("PORT=", at.Port()), "HEADSTART_SOCKET="+filepath.Join(dir, "socket", "headstart.sock"), "HEADSTART_INPUT_DIR="+filepath.Join(dir, "input"))
+	cmd.Env = append(os.Environ(), fmt.Sprint("PORT=", at.Port()), "HEADSTART_SOCKET="+filepath.Join(dir, "socket", "headstart.sock"), "HEADSTART_INPUT_DIR="+filepath.Join(dir, "input"),
+		"HEADSTART_OUTPUT_DIR="+filepath.Join(dir, "output"))
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -198,6 +211,13 @@ func TestTheExamples(t *testing.T) {
 				if status, got := n.request(t, path, body, headers...); status != http.StatusOK || got != want {
 					t.Errorf("%s: %d %q, want %q", path, status, got, want)
 				}
+			}
+			made := "s3://videos/made of it.mp4"
+			if status, got := n.request(t, "/output", bytes.NewReader(content), "x-object", made); status != http.StatusNoContent {
+				t.Errorf("/output: %d %q", status, got)
+			}
+			if status, got := n.request(t, "/reference?to=next", nil, "x-object", made); status != http.StatusOK || got != want {
+				t.Errorf("what was an output: %d %q, want %q", status, got, want)
 			}
 			status, got := n.request(t, "/reference?to=next", strings.NewReader("parameters"), "x-object", "s3://videos/none")
 			var p problem.Problem

@@ -6,6 +6,7 @@
 //	/read               the input by the socket
 //	/stream?to=name     its body to another function, as a stream
 //	/reference?to=name  x-object to another function, by reference
+//	/output             its body as a file, which becomes x-object
 //	/host?to=host:port  its body to whoever has this name, as any program calls
 //
 // The answer is the digest of what came, or the other function's answer.
@@ -14,10 +15,12 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,7 +35,7 @@ var daemon = &http.Client{Transport: &http.Transport{
 }}
 
 func main() {
-	for path, handle := range map[string]http.HandlerFunc{"/body": body, "/file": file, "/read": read, "/stream": stream, "/reference": reference, "/host": host} {
+	for path, handle := range map[string]http.HandlerFunc{"/body": body, "/file": file, "/read": read, "/stream": stream, "/reference": reference, "/output": output, "/host": host} {
 		http.HandleFunc(path, handle)
 	}
 	server := &http.Server{Addr: ":" + os.Getenv("PORT"), ReadHeaderTimeout: time.Minute}
@@ -88,6 +91,28 @@ func reference(w http.ResponseWriter, r *http.Request) {
 	}
 	call.Header.Set("x-headstart-input", r.Header.Get("x-object")) // such as s3://videos/camera-7/1.mjpeg
 	call.Header.Set("x-headstart-request", r.Header.Get("x-headstart-request"))
+	answer(w, call)
+}
+
+// output: what is written to a file becomes an object, of which not a byte comes by here.
+func output(w http.ResponseWriter, r *http.Request) {
+	name := filepath.Base(r.Header.Get("x-headstart-request"))
+	f, err := os.Create(filepath.Join(os.Getenv("HEADSTART_OUTPUT_DIR"), name))
+	if err == nil {
+		defer os.Remove(f.Name()) // it is memory of this container
+		_, err = io.Copy(f, r.Body)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	to := url.Values{"to": {r.Header.Get("x-object")}} // such as s3://videos/camera-7/1.mp4
+	call, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://headstart/output/"+name+"?"+to.Encode(), nil)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
 	answer(w, call)
 }
 

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -273,14 +274,16 @@ func (n *Node) Pod(namespace, name, network string) []string {
 	}
 	l, err := endpoints.Listen(n.t.Context(), network)
 	must(n.t, err)
+	outputs, err := os.Open(n.t.TempDir())
+	must(n.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		endpoints.Keep(ctx, n.socket, endpoints.Offer{Sandbox: pod.SandboxID(), Name: "s3"}, l)
+		endpoints.Keep(ctx, n.socket, endpoints.Offer{Sandbox: pod.SandboxID(), Name: "s3", Output: outputs}, l)
 	}()
-	n.t.Cleanup(func() { stop(); <-kept; must(n.t, l.Close()) })
-	var env []string
+	n.t.Cleanup(func() { stop(); <-kept; must(n.t, errors.Join(l.Close(), outputs.Close())) })
+	env := []string{"HEADSTART_OUTPUT_DIR=" + outputs.Name()}
 	for name, value := range described.GetEndpoints()[0].GetEnv() {
 		env = append(env, name+"="+strings.ReplaceAll(value, "{address}", l.Addr().String()))
 	}
