@@ -4,6 +4,7 @@ package local
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -143,5 +144,44 @@ func TestS3OutlivesTheDaemon(t *testing.T) {
 	}
 	if n := len(function(t, "outlives").Instances); n != 1 {
 		t.Errorf("%d instances", n)
+	}
+}
+
+// What a program writes below /headstart/output is an object by one request on its socket, in either kind of bucket, also for
+// the daemon's next process. The next function has it as its input.
+func TestOutputsBecomeObjects(t *testing.T) {
+	deploy(t, testbed.Function{Name: "makes", Image: testbed.Handoff, Node: testbed.Edge,
+		Annotations: map[string]string{"headstart.dev/scale-to-zero": "1h"}, Template: map[string]string{"headstart.dev/s3": testbed.Store}})
+	deploy(t, testbed.Function{Name: "made", Image: testbed.Handoff, Node: testbed.Cloud, Annotations: withInput()})
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
+	want := fmt.Sprintf("%x", sha256.Sum256(content))
+	store := func(object string) answer {
+		t.Helper()
+		return handoff(t, call{node: testbed.Edge, function: "makes", path: "/output", header: map[string]string{"x-object": object}, body: bytes.NewReader(content)})
+	}
+	for _, bucket := range []string{testbed.Bucket, testbed.Interim} {
+		object := "s3://" + bucket + "/outputs/1"
+		if a := store(object); a.status != http.StatusNoContent {
+			t.Fatalf("%s: %d %s", object, a.status, a.body)
+		}
+		a := handoff(t, call{node: testbed.Edge, function: "makes", path: "/reference?to=made", header: map[string]string{"x-object": object}})
+		if a.status != http.StatusOK || string(a.body) != want {
+			t.Errorf("%s: the next function: %d %.300s", object, a.status, a.body)
+		}
+	}
+	if a := store("s3://private/outputs/1"); a.problem.Title != "OutputNotStored" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if err := syscall.Kill(bed.PID("headstart-node-"+testbed.Edge), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next daemon has the directory", func() error {
+		if a := store("s3://" + testbed.Bucket + "/outputs/2"); a.status != http.StatusNoContent {
+			return fmt.Errorf("%d %s", a.status, a.body)
+		}
+		return nil
+	})
+	if got, err := bed.S3.Get(t.Context(), "outputs/2"); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("stored: %d bytes, %v", len(got), err)
 	}
 }

@@ -5,6 +5,7 @@ import http.client
 import http.server
 import os
 import socket
+import tempfile
 import urllib.parse
 
 
@@ -63,18 +64,15 @@ def reference(request, to):
 
 def output(request):
     """What is written to a file becomes an object, of which not a byte comes by here."""
-    name = os.path.basename(request.headers["x-headstart-request"])
-    path = os.path.join(os.environ["HEADSTART_OUTPUT_DIR"], name)
-    try:
-        with open(path, "wb") as f:
-            f.writelines(blocks(request.rfile, int(request.headers["content-length"])))
+    with tempfile.NamedTemporaryFile(dir=os.environ["HEADSTART_OUTPUT_DIR"]) as f:  # which is memory of this container
+        f.writelines(blocks(request.rfile, int(request.headers["content-length"])))
+        f.flush()
+        os.fchmod(f.fileno(), 0o644)  # the daemon reads it
         to = urllib.parse.urlencode({"to": request.headers["x-object"]})  # such as s3://videos/camera-7/1.mp4
         daemon = Daemon()
-        daemon.request("POST", f"/output/{name}?{to}")
+        daemon.request("POST", f"/output/{os.path.basename(f.name)}?{to}")
         answer = daemon.getresponse()
         return answer.status, answer.read()
-    finally:
-        os.remove(path)  # it is memory of this container
 
 
 def blocks(f, length):

@@ -96,19 +96,18 @@ func reference(w http.ResponseWriter, r *http.Request) {
 
 // output: what is written to a file becomes an object, of which not a byte comes by here.
 func output(w http.ResponseWriter, r *http.Request) {
-	name := filepath.Base(r.Header.Get("x-headstart-request"))
-	f, err := os.Create(filepath.Join(os.Getenv("HEADSTART_OUTPUT_DIR"), name))
+	f, err := os.CreateTemp(os.Getenv("HEADSTART_OUTPUT_DIR"), "")
 	if err == nil {
 		defer os.Remove(f.Name()) // it is memory of this container
 		_, err = io.Copy(f, r.Body)
-		err = errors.Join(err, f.Close())
+		err = errors.Join(err, f.Chmod(0o644), f.Close()) // the daemon reads it
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	to := url.Values{"to": {r.Header.Get("x-object")}} // such as s3://videos/camera-7/1.mp4
-	call, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://headstart/output/"+name+"?"+to.Encode(), nil)
+	call, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://headstart/output/"+filepath.Base(f.Name())+"?"+to.Encode(), nil)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
