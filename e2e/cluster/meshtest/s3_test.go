@@ -18,14 +18,23 @@ import (
 	"github.com/headstart-mesh/headstart/e2e/testbed"
 )
 
-// script reads an object, stores it again, and says what it has read. It has no word of endpoints or credentials.
+// script reads an object, stores it again, and says what it has read. It has no word of endpoints or credentials. Then it
+// stores it once more, as a file by its socket.
 const script = `
-import boto3, hashlib
+import boto3, hashlib, http.client, os, socket
 s3 = boto3.client('s3')
 content = s3.get_object(Bucket='BUCKET', Key='meshtest/s3/in')['Body'].read()
 s3.put_object(Bucket='BUCKET', Key='meshtest/s3/NAME', Body=content)
 again = s3.get_object(Bucket='BUCKET', Key='meshtest/s3/NAME')['Body'].read()
-print(hashlib.sha256(content).hexdigest(), content == again, flush=True)
+with open(os.environ['HEADSTART_OUTPUT_DIR'] + '/made', 'wb') as f:
+    f.write(content)
+daemon = http.client.HTTPConnection('headstart')
+daemon.sock = socket.socket(socket.AF_UNIX)
+daemon.sock.connect(os.environ['HEADSTART_SOCKET'])
+daemon.request('POST', '/output/made?to=s3://BUCKET/meshtest/s3/NAME-made')
+answer = daemon.getresponse()
+made = answer.read() or s3.get_object(Bucket='BUCKET', Key='meshtest/s3/NAME-made')['Body'].read() == content
+print(hashlib.sha256(content).hexdigest(), content == again, answer.status, made, flush=True)
 `
 
 const s3Pod = `
@@ -60,7 +69,7 @@ func TestAProgramFindsS3(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			runScript(t, name, c.namespace, c.extra, script)
-			want := sum(object) + " True"
+			want := sum(object) + " True 204 True"
 			eventually(t, "the program's words", func(ctx context.Context) error {
 				said, err := in.Output(ctx, nil, "kubectl", "-n", c.namespace, "logs", name, "-c", "python")
 				if err == nil && strings.TrimSpace(said) != want {
