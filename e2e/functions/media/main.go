@@ -1,16 +1,19 @@
 // Command media runs programs for the workflows that CacheFlow is evaluated with (section 2): it gives them the input of
 // a request as a file, and puts what they write into the store that the AWS SDK finds in the environment. It knows
-// nothing of Headstart but where inputs are.
+// nothing of Headstart but where inputs are, and outputs: where there is a directory for these, it writes there instead.
 package main
 
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -66,6 +69,30 @@ func put(ctx context.Context, bucket, key string, data []byte) error {
 	return err
 }
 
+// daemon is the node's, by the sandbox's socket.
+var daemon = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", os.Getenv("HEADSTART_SOCKET"))
+}}}
+
+// storeFile has the node make a file in the directory of outputs an object.
+func storeFile(ctx context.Context, bucket, key, file string) error {
+	to := url.Values{"to": {"s3://" + bucket + "/" + key}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://headstart/output/"+filepath.Base(file)+"?"+to.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	res, err := daemon.Do(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusNoContent {
+		why, _ := io.ReadAll(res.Body) // it is an error in any case
+		return fmt.Errorf("%s: %s", res.Status, why)
+	}
+	return nil
+}
+
 // run runs an order's programs, one after the other.
 func run(r *http.Request) (done order.Done, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), service.RequestTimeout)
@@ -76,6 +103,12 @@ func run(r *http.Request) (done order.Done, err error) {
 	}
 	for _, p := range programs {
 		began := time.Now()
+		file := ""
+		if dir := os.Getenv("HEADSTART_OUTPUT_DIR"); dir != "" && p.Key != "" {
+			file = filepath.Join(dir, rand.Text())
+			p.Keep = file
+			defer os.Remove(file) // it is memory of this container
+		}
 		out, err := output(ctx, p, func(arg string) string { return inputs(arg, r.Header) })
 		if err != nil {
 			return done, err
@@ -85,7 +118,12 @@ func run(r *http.Request) (done order.Done, err error) {
 			continue
 		}
 		began = time.Now()
-		if err := put(ctx, p.Bucket, p.Key, out); err != nil {
+		if file != "" {
+			err = storeFile(ctx, p.Bucket, p.Key, file)
+		} else {
+			err = put(ctx, p.Bucket, p.Key, out)
+		}
+		if err != nil {
 			return done, fmt.Errorf("storing %s: %w", p.Key, err)
 		}
 		done.Put += time.Since(began)
