@@ -104,7 +104,6 @@ func (o *observed) Fetch(
 	if found, err := o.find(ctx, ref, held, begin); found || err != nil {
 		return err
 	}
-	defer o.stores.traffic.enter()()
 	return o.observe(o.opened.Fetch(ctx, ref, held, begin))
 }
 

@@ -34,7 +34,6 @@ type Stores struct {
 	secrets *os.Root // nil: the node has no secrets
 	missing error    // why not
 	own     *own     // nil: the control plane says which stores there are
-	traffic traffic
 
 	mu   sync.Mutex
 	open map[string]*store
@@ -208,17 +207,17 @@ func (s *Stores) Source(function, name string) (source.Source, error) {
 }
 
 // S3 is a store whose S3 API the functions of a namespace may use.
-func (s *Stores) S3(function, name string) (Client, error) {
+func (s *Stores) S3(function, name string) (*s3.Source, error) {
 	from, err := s.Source(function, name)
 	if err != nil {
-		return Client{}, err
+		return nil, err
 	}
 	api, is := from.(*observed).opened.(*s3.Source)
 	if !is {
-		return Client{}, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationS3,
+		return nil, problem.New(status.StatusForbidden, "StoreNotAllowed", filterapi.AnnotationS3,
 			fmt.Sprintf("store %q does not have the S3 API", name))
 	}
-	return Client{api, &s.traffic}, nil
+	return api, nil
 }
 
 // grants tells whether a function may use the store. Functions have the names namespace/name.

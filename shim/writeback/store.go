@@ -15,6 +15,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -208,7 +209,7 @@ func checksums(r record) http.Header {
 }
 
 // part uploads the content, which is one part. The store compares its digest.
-func (b bucket) part(ctx context.Context, r record, upload string, content io.Reader) (tag string, err error) {
+func (b bucket) part(ctx context.Context, r record, upload string, content *os.File) (tag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, smallTimeout+time.Duration(r.Size/slowest)*time.Second)
 	defer cancel()
 	header := checksums(r)

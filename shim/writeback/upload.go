@@ -1,9 +1,7 @@
 package writeback
 
 import (
-	"context"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -132,9 +130,7 @@ func (w *Writer) store(b bucket, e *write) error {
 	}
 	defer content.Close()
 	completed := ""
-	yield, cancel := context.WithCancel(w.ctx)
-	defer cancel()
-	part, err := b.part(w.ctx, e.record, e.marker.Upload, &polite{Reader: content, ctx: yield, idle: w.config.Idle, left: yieldMost})
+	part, err := b.part(w.ctx, e.record, e.marker.Upload, content)
 	if err == nil {
 		completed, err = b.complete(w.ctx, e.record, e.marker.Upload, part)
 	}
@@ -158,25 +154,6 @@ func (w *Writer) store(b bucket, e *write) error {
 	}
 	e.doubts = 0
 	return w.renew(b, e)
-}
-
-// polite is content that is read while functions have nothing under way.
-type polite struct {
-	io.Reader
-	ctx  context.Context
-	idle func(context.Context)
-	left time.Duration // for which it may still wait
-}
-
-func (p *polite) Read(b []byte) (int, error) {
-	if p.left > 0 {
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(p.ctx, p.left)
-		p.idle(ctx)
-		cancel()
-		p.left -= time.Since(began)
-	}
-	return p.Reader.Read(b)
 }
 
 // describes tells whether an object in the store has a write's own header. It may be an earlier one of the same content.

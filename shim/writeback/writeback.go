@@ -37,9 +37,6 @@ const (
 	probeAgain = time.Hour
 	// pollFirst and pollMost are how long one waits before looking at a marker again.
 	pollFirst, pollMost = 20 * time.Millisecond, 200 * time.Millisecond
-	// yieldMost is how long an upload keeps out of the way of functions' own transfers, in all. Other nodes may wait for it,
-	// and stores end connections that say nothing for some times as long.
-	yieldMost = 5 * time.Second
 	// lastLook is how long a store has for the last answer of a wait.
 	lastLook = 5 * time.Second
 	// succeedEvery is how often one looks whether the daemon before has ended.
@@ -58,9 +55,6 @@ type Config struct {
 	Node string
 	// Store finds a store by its name. server tells it from others that have had the name.
 	Store func(name string) (s Store, server string, err error)
-	// Idle returns when functions have nothing under way with stores, or ctx ends: uploads behind keep out of their way.
-	// nil: at once.
-	Idle func(ctx context.Context)
 	// Patience is how long a request waits for a marker.
 	Patience time.Duration
 	Log      *slog.Logger
@@ -96,9 +90,6 @@ type write struct {
 
 // Open opens the journal, and goes on with what is in it.
 func Open(c Config) *Writer {
-	if c.Idle == nil {
-		c.Idle = func(context.Context) {}
-	}
 	w := &Writer{config: c, places: fair.NewPlaces(uploadsMost), bytes: fair.NewShare(c.Bytes), count: fair.NewShare(c.Writes),
 		writes: map[string]*write{}, own: map[Key]*write{}, probed: map[Key]probed{}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())

@@ -687,34 +687,3 @@ func withSum(b []byte) []byte {
 	sum := digest.OfBlock(b)
 	return append(bytes.Clone(b), sum[:]...)
 }
-
-// An upload keeps out of the way of functions' own transfers, but not for ever.
-func TestAnUploadYields(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newFakeStore()
-		over := make(chan struct{})
-		w := Open(Config{Dir: t.TempDir(), Bytes: 1 << 20, Writes: 100, Node: "a", Patience: time.Minute, Log: slog.New(slog.DiscardHandler),
-			Store: func(string) (Store, string, error) { return &link{store: s, fate: well}, "server", nil },
-			Idle: func(ctx context.Context) {
-				select {
-				case <-over:
-				case <-ctx.Done():
-				}
-			}})
-		defer w.Close()
-		stored := func(key string) time.Duration {
-			began := time.Now()
-			if err := errors.Join(w.Write(t.Context(), object(key, "hello")), w.Await(t.Context(), object(key, "").Key)); err != nil {
-				t.Fatal(err)
-			}
-			return time.Since(began)
-		}
-		if took := stored("busy"); took < yieldMost || took > yieldMost+time.Second {
-			t.Errorf("beside transfers without end it took %v", took)
-		}
-		close(over)
-		if took := stored("idle"); took > time.Second {
-			t.Errorf("alone it took %v", took)
-		}
-	})
-}

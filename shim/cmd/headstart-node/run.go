@@ -97,7 +97,7 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer allowed.Close()
-	written := writeback.Open(writeback.Config{Dir: c.state("writes"), Bytes: c.writeBackLimit, Writes: writesMost, Node: me.name, Idle: allowed.Idle,
+	written := writeback.Open(writeback.Config{Dir: c.state("writes"), Bytes: c.writeBackLimit, Writes: writesMost, Node: me.name,
 		Store:    func(name string) (writeback.Store, string, error) { return allowed.API(name) },
 		Patience: writtenPatience, Log: log})
 	defer written.Close()

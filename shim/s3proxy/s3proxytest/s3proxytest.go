@@ -227,7 +227,7 @@ func StartNode(t testing.TB, s *Store, o Options) *Node {
 	held, err := buffer.Open(filepath.Join(dir, "buffer"), room)
 	must(t, err)
 	n := &Node{t: t, socket: filepath.Join(dir, "endpoints.sock"), events: make(chan *nodeapi.Event, 16), ways: map[string]int{}, functions: map[string]string{}}
-	writes := writeback.Open(writeback.Config{Dir: cmp.Or(o.Journal, filepath.Join(dir, "writes")), Node: filepath.Base(dir), Idle: allowed.Idle,
+	writes := writeback.Open(writeback.Config{Dir: cmp.Or(o.Journal, filepath.Join(dir, "writes")), Node: filepath.Base(dir),
 		Bytes: room, Writes: 1000, Patience: cmp.Or(o.Patience, patience), Log: log,
 		Store: func(name string) (writeback.Store, string, error) { return allowed.API(name) }})
 	allowed.Pend(writes, 0)
