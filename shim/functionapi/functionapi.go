@@ -79,6 +79,7 @@ type Server struct {
 	deliveries deliveries
 	reads      *fair.Places // under way
 	large      *fair.Places // has one for each of them that has a large room
+	outputs    *fair.Places // those that are being stored
 
 	mu        sync.Mutex
 	sandboxes map[string]*sandbox
@@ -94,7 +95,7 @@ func New(c Config) *Server {
 		c.Caller = func(string) string { return "" }
 	}
 	return &Server{config: c, deliveries: deliveries{of: map[string][]*delivery{}}, reads: fair.NewPlaces(ReadsOfNode),
-		large: fair.NewPlaces(roomsLarge), sandboxes: map[string]*sandbox{}}
+		large: fair.NewPlaces(roomsLarge), outputs: fair.NewPlaces(OutputsOfNode), sandboxes: map[string]*sandbox{}}
 }
 
 // Begin implements sandboxes.Deliveries.

@@ -12,6 +12,7 @@ type Metrics struct {
 	inFlight prometheus.Gauge
 	reads    *prometheus.CounterVec
 	bytes    prometheus.Counter
+	outputs  *prometheus.CounterVec
 }
 
 // NewMetrics registers them.
@@ -27,7 +28,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "headstart_function_reads_total", Help: "Inputs that functions read by their sockets, by the reason of their failure, or OK."}, []string{"reason"}),
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headstart_function_read_bytes_total", Help: "Bytes of inputs that functions read by their sockets."}),
+		outputs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headstart_function_outputs_total", Help: "Files that functions had stored by their sockets, by the reason of their failure, or OK."}, []string{"reason"}),
 	}
-	r.MustRegister(m.sockets, m.calls, m.inFlight, m.reads, m.bytes)
+	r.MustRegister(m.sockets, m.calls, m.inFlight, m.reads, m.bytes, m.outputs)
 	return m
 }

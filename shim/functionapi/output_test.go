@@ -2,8 +2,10 @@ package functionapi_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/shim/objects/source"
@@ -44,8 +46,27 @@ func TestOutputsThatAreRefused(t *testing.T) {
 		}
 		wantProblem(t, r.ask("fire-1", http.MethodPost, path, nil), status, title, "")
 	}
+	wantProblem(t, r.ask("fire-1", http.MethodPost, "/output/a?to=s3://videos/a", strings.NewReader("content")), http.StatusBadRequest, "OutputMalformed", "")
 	wantProblem(t, r.ask("fire-1", http.MethodPut, "/output/a?to=s3://videos/a", nil), http.StatusMethodNotAllowed, "MethodNotAllowed", "")
 	if len(r.stored) > 0 {
 		t.Errorf("stored %q", r.stored)
+	}
+}
+
+// While the daemon before ends, which has the sandbox's directory, it stores.
+func TestTheDaemonBeforeStoresOutputs(t *testing.T) {
+	first := newRig(t, nil)
+	second := next(t, first.dir, true, nil)
+	for i, want := range []*rig{first, first, second} {
+		if i == 2 {
+			first.stop()
+		}
+		resp := second.ask("fire-1", http.MethodPost, fmt.Sprintf("/output/%d?to=s3://videos/a", i), nil, "Content-Type", "video/mp4")
+		if resp.StatusCode != http.StatusNoContent || resp.Header.Get("Etag") != `"1-1"` {
+			t.Errorf("%s %v", resp.Status, resp.Header)
+		}
+		if n := len(want.stored); n == 0 || want.stored[n-1][1] != fmt.Sprint(i) || want.stored[n-1][4] != "video/mp4" {
+			t.Errorf("%d is not stored by the right one: %q, %q", i, first.stored, second.stored)
+		}
 	}
 }

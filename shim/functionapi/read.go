@@ -245,8 +245,13 @@ func (h *handler) trace(r *http.Request, traceparent string) context.Context {
 	return tracing.Continue(r.Context(), traceparent)
 }
 
-// readPrevious asks the daemon that had the socket before, which may have the request.
+// readPrevious reads from the daemon that had the socket before, which may have the request.
 func (h *handler) readPrevious(w http.ResponseWriter, r *http.Request) {
+	h.askPrevious(w, r, func(w http.ResponseWriter) { h.refuse(w, errUnknown, "") })
+}
+
+// askPrevious has the daemon answer that had the socket before, or otherwise if that has gone.
+func (h *handler) askPrevious(w http.ResponseWriter, r *http.Request, otherwise func(http.ResponseWriter)) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return h.sandbox.dialPrevious(ctx)
 	}, DisableKeepAlives: true, DisableCompression: true}
@@ -256,6 +261,6 @@ func (h *handler) readPrevious(w http.ResponseWriter, r *http.Request) {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.Scheme, p.Out.URL.Host = "http", "previous"
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { h.refuse(w, errUnknown, "") },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { otherwise(w) },
 	}).ServeHTTP(w, r)
 }

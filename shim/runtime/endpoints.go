@@ -68,7 +68,7 @@ func (s *Service) listen(ctx context.Context, id string, b *bundle, d *nodeapi.D
 			return has, &lapse{endpointFailed, err}
 		}
 		has.addresses[described.GetName()] = e.listener.Addr().String()
-		if e.output != nil {
+		if e.output != nil && e.output.fits(of.Memory) {
 			has.output = e.output.at
 		}
 	}
@@ -101,6 +101,8 @@ func (s *Service) endpoint(ctx context.Context, id string, of spec.Facts, home s
 		offer := endpoints.Offer{Sandbox: of.SandboxID(id), Name: d.GetName()}
 		var out *output
 		if d.GetOutput() {
+			s.ending.Lock() // that of a container before may be at the same path
+			defer s.ending.Unlock()
 			if out, err = newOutput(s.node.Binds, home, of.Memory); err != nil {
 				return nil, errors.Join(err, l.Close())
 			}
@@ -128,20 +130,33 @@ func (s *Service) tellLeft(o endpoints.Offer) {
 // unlisten ends the endpoints of a container that is told of none.
 func (s *Service) unlisten(container string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.leaveEndpoints(container)
+	ended := s.leaveEndpoints(container)
+	s.mu.Unlock()
+	ended()
 }
 
-// leaveEndpoints ends the endpoints whose last container is gone; the caller holds mu.
-func (s *Service) leaveEndpoints(container string) {
+// leaveEndpoints forgets the endpoints whose last container is gone; the caller holds mu. end ends them, which can take a
+// while: the kernel frees what is in memory.
+func (s *Service) leaveEndpoints(container string) (end func()) {
+	var all []*endpoint
 	for key, e := range s.served {
 		if !e.containers[container] {
 			continue
 		}
 		delete(e.containers, container)
 		if len(e.containers) == 0 {
-			e.end()
+			all = append(all, e)
 			delete(s.served, key)
+		}
+	}
+	if len(all) == 0 {
+		return func() {}
+	}
+	s.ending.Lock()
+	return func() {
+		defer s.ending.Unlock()
+		for _, e := range all {
+			e.end()
 		}
 	}
 }

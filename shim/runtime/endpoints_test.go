@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -179,12 +180,13 @@ type s3Rig struct {
 	inner  *runc
 	lo     *loopback
 	daemon s3Daemon
+	socket string
 }
 
 func newS3Rig(t *testing.T, describe describing) *s3Rig {
 	t.Helper()
 	socket := daemonSocket(t, describe)
-	r := &s3Rig{inner: &runc{}, lo: &loopback{}, daemon: serveEndpoints(t, socket)}
+	r := &s3Rig{inner: &runc{}, lo: &loopback{}, daemon: serveEndpoints(t, socket), socket: socket}
 	r.Service = newService(r.inner, socket, "test")
 	r.ListensBy(r.lo.listen)
 	t.Cleanup(func() { r.Close(context.Background()) })
@@ -624,4 +626,60 @@ func TestWithoutOutputs(t *testing.T) {
 		t.Errorf("%v, %s", hook.LastEntry(), r.inner.config)
 	}
 	r.lo.wantClosed(t)
+}
+
+func limited(bytes int64) func(map[string]any) {
+	return func(spec map[string]any) {
+		spec["linux"].(map[string]any)["resources"] = map[string]any{"memory": map[string]any{"limit": bytes}}
+	}
+}
+
+// The directory is as large as the memory of the container that has most.
+func TestOutputsGrowWithTheContainers(t *testing.T) {
+	r := newS3Rig(t, describesOutput)
+	is := &memory{}
+	r.Service = newServiceWith(r.inner, r.socket, "test", links{is})
+	r.ListensBy(r.lo.listen)
+	for i, limit := range []int64{16 << 20, 256 << 20, 64 << 20, 0, 1 << 30} {
+		if _, reason := r.created(t, fmt.Sprint("c", i), s3Config(t, limited(limit))); reason != "" {
+			t.Error(reason)
+		}
+	}
+	if want := []int64{16 << 20, 256 << 20, 0}; !slices.Equal(is.sizes, want) {
+		t.Errorf("sizes %d, want %d", is.sizes, want)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where nothing can be mounted, or the bundle of the pod's first container has gone, containers start without.
+func TestOutputsThatCannotBeMade(t *testing.T) {
+	r := newS3Rig(t, describesOutput)
+	is := &memory{fails: errors.New("no memory")}
+	r.Service = newServiceWith(r.inner, r.socket, "test", links{is})
+	r.ListensBy(r.lo.listen)
+	first := bundle(t, s3Config(t, pauseConfig))
+	if _, err := r.Create(t.Context(), &taskAPI.CreateTaskRequest{ID: "pause", Bundle: first}); err != nil {
+		t.Fatal(err)
+	}
+	if env, reason := r.created(t, "a", s3Config(t, nil)); reason != "EndpointFailed" || url(env) != "" {
+		t.Errorf("%s, environment %q", reason, env)
+	}
+	if left, err := os.ReadDir(first); err != nil || len(left) != 1 {
+		t.Errorf("left in the bundle: %v, %v", left, err)
+	}
+	is.fails, is.sizes = nil, nil
+	if env, reason := r.created(t, "b", s3Config(t, nil)); reason != "" || !slices.Contains(env, "HEADSTART_OUTPUT_DIR=/headstart/output") {
+		t.Errorf("%s, environment %q", reason, env)
+	}
+	if err := os.Remove(filepath.Join(first, "headstart-output")); err != nil {
+		t.Fatal(err)
+	}
+	if env, reason := r.created(t, "c", s3Config(t, nil)); reason != "" || url(env) == "" || slices.Contains(env, "HEADSTART_OUTPUT_DIR=/headstart/output") {
+		t.Errorf("%s, environment %q", reason, env)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

@@ -49,18 +49,37 @@ func bundle(t *testing.T, config string) string {
 
 // newService is a service over inner on a node whose daemon has all temporary directories.
 func newService(inner taskAPI.TTRPCTaskService, socket, version string) *runtime.Service {
-	return runtime.New(inner, runtime.Node{Socket: socket, Roots: []string{os.TempDir()}, Binds: links{}}, version)
+	return newServiceWith(inner, socket, version, links{})
+}
+
+func newServiceWith(inner taskAPI.TTRPCTaskService, socket, version string, binds runtime.Binds) *runtime.Service {
+	return runtime.New(inner, runtime.Node{Socket: socket, Roots: []string{os.TempDir()}, Binds: binds}, version)
 }
 
 // links are bind mounts that need no root.
-type links struct{}
+type links struct{ memory *memory }
+
+// memory is what was asked of file systems in memory.
+type memory struct {
+	sizes []int64
+	fails error
+}
 
 func (links) Bind(dir *os.File, at string) error {
 	to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	return errors.Join(err, os.Remove(at), os.Symlink(to, at))
 }
 
-func (links) Memory(string, int64) error { return nil }
+func (l links) Memory(_ string, size int64, again bool) error {
+	if l.memory == nil {
+		return nil
+	}
+	if again == (len(l.memory.sizes) == 0) {
+		return errors.New("only what is there is resized")
+	}
+	l.memory.sizes = append(l.memory.sizes, size)
+	return l.memory.fails
+}
 
 func (links) Unbind(at string) error {
 	err := os.Remove(at)

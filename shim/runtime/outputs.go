@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,12 +32,13 @@ func (s *Service) settle(b *bundle) string {
 type output struct {
 	binds Binds
 	at    string
+	size  int64 // in bytes, 0 for half of the node's memory
 	dir   *os.File
 }
 
 // newOutput makes the directory in a bundle. It takes size bytes, 0 for half of the node's memory.
 func newOutput(binds Binds, bundle string, size int64) (_ *output, err error) {
-	o := &output{binds: binds, at: filepath.Join(bundle, outputName)}
+	o := &output{binds: binds, at: filepath.Join(bundle, outputName), size: size}
 	if err := os.Mkdir(o.at, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of the outputs: %w", err)
 	}
@@ -45,7 +47,7 @@ func newOutput(binds Binds, bundle string, size int64) (_ *output, err error) {
 			err = errors.Join(err, o.remove())
 		}
 	}()
-	if err := binds.Memory(o.at, size); err != nil {
+	if err := binds.Memory(o.at, size, false); err != nil {
 		return nil, err
 	}
 	fd, err := unix.Open(o.at, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -54,6 +56,23 @@ func newOutput(binds Binds, bundle string, size int64) (_ *output, err error) {
 	}
 	o.dir = os.NewFile(uintptr(fd), o.at)
 	return o, nil
+}
+
+// fits makes the directory as large as one more container's memory. It is false if there is no directory any more: who
+// removes a pod's first container removes what is in its bundle.
+func (o *output) fits(size int64) bool {
+	if _, err := os.Lstat(o.at); err != nil {
+		return false
+	}
+	if o.size == 0 || size > 0 && size <= o.size {
+		return true
+	}
+	if err := o.binds.Memory(o.at, size, true); err != nil {
+		log.L.WithError(err).Warn("the directory of a sandbox's outputs stays as small as it is")
+		return true
+	}
+	o.size = size
+	return true
 }
 
 // remove takes the directory from the node. What is in it goes with the last one who has it open.

@@ -25,8 +25,8 @@ type Binds interface {
 	// empty one.
 	Bind(dir *os.File, at string) error
 	// Memory shows a new file system in memory, which everybody may write to, at the path of an empty one. It takes size
-	// bytes, 0 for half of the node's memory.
-	Memory(at string, size int64) error
+	// bytes, 0 for half of the node's memory. Where one is shown already, that is resized.
+	Memory(at string, size int64, again bool) error
 	// Unbind undoes both. Of a directory that shows no other, nothing is undone.
 	Unbind(at string) error
 }
@@ -47,12 +47,17 @@ func (Kernel) Bind(dir *os.File, at string) error {
 }
 
 // Memory implements Binds.
-func (Kernel) Memory(at string, size int64) error {
-	options := "mode=1777"
+func (Kernel) Memory(at string, size int64, again bool) error {
+	flags, options := uintptr(unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC), "size=50%"
 	if size > 0 {
-		options += ",size=" + strconv.FormatInt(size, 10)
+		options = "size=" + strconv.FormatInt(size, 10)
 	}
-	if err := unix.Mount("headstart", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, options); err != nil {
+	if again {
+		flags |= unix.MS_REMOUNT
+	} else {
+		options += ",mode=1777"
+	}
+	if err := unix.Mount("headstart", at, "tmpfs", flags, options); err != nil {
 		return fmt.Errorf("mounting the directory of the outputs: %w", err)
 	}
 	return nil

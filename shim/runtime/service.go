@@ -42,6 +42,7 @@ type Service struct {
 	files  map[string][]*os.File // what a container inherits that is being created
 	served map[string]*endpoint  // by the sandbox and the endpoint's name
 	home   string                // the bundle of the pod's first container
+	ending sync.Mutex            // held while endpoints end; taken after mu
 
 	// listens is endpoints.Listen, which takes root.
 	listens func(ctx context.Context, namespace string) (*net.TCPListener, error)
@@ -277,13 +278,14 @@ func (s *Service) expectEnd(id string, of spec.Facts) {
 // away learns it from the control plane, by the pod's end.
 func (s *Service) gone(id string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.leaveEndpoints(id)
+	end := s.leaveEndpoints(id)
 	c, told := s.pods[id]
+	delete(s.pods, id)
+	s.mu.Unlock()
+	end()
 	if !told {
 		return
 	}
-	delete(s.pods, id)
 	s.background.Go(func() {
 		if err := s.node.gone(id, c.pod); err != nil {
 			log.L.WithError(err).WithField("sandbox", id).Debug("the daemon was not told of a container's end")

@@ -12,8 +12,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,24 +30,73 @@ const (
 	reasonNoOutput  = "NoOutput"
 	reasonUnknown   = "OutputUnknown"
 	reasonNotStored = "OutputNotStored"
+
+	// handOverMost is how long a request waits for the directory: as long as the shim has connections to the endpoint wait.
+	handOverMost = 10 * time.Second
 )
 
-// open has programs store what is in the directory of their outputs, until closed is called.
-func (sb *sandbox) open(dir *os.File) (closed func(), err error) {
-	raw, err := dir.SyscallConn()
-	if err != nil {
-		return func() {}, err
-	}
+// outputs is the directory of a sandbox's outputs. The zero value is not handed over yet.
+type outputs struct {
+	mu   sync.Mutex
+	told bool          // by the shim, what the sandbox has
+	dir  *os.Root      // nil: it has none, or none any more
+	news chan struct{} // closed when it is told; nil while nobody waits
+}
+
+// open has programs store what is in a directory, nil for none, until closed is called, which may be twice.
+func (o *outputs) open(dir *os.File) (closed func(), err error) {
 	var root *os.Root
-	failed := raw.Control(func(fd uintptr) { root, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd)) })
-	if err = errors.Join(failed, err); err != nil {
-		return func() {}, err
+	if dir != nil {
+		raw, err := dir.SyscallConn()
+		if err != nil {
+			return func() {}, err
+		}
+		failed := raw.Control(func(fd uintptr) { root, err = os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd)) })
+		if err = errors.Join(failed, err); err != nil {
+			return func() {}, err
+		}
 	}
-	sb.outputs.Store(root)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told, o.dir = true, root
+	if o.news != nil {
+		close(o.news)
+		o.news = nil
+	}
+	if root == nil {
+		return func() {}, nil
+	}
 	return func() {
-		sb.outputs.CompareAndSwap(root, nil)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.dir == root {
+			o.told, o.dir = false, nil
+		}
 		_ = root.Close() // it was only read from
 	}, nil
+}
+
+// get waits until the directory is handed over, which a daemon that has been replaced does before it ends, and no longer
+// than ctx lasts. nil: the sandbox has none.
+func (o *outputs) get(ctx context.Context) (*os.Root, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.told {
+		if o.news == nil {
+			o.news = make(chan struct{})
+		}
+		news := o.news
+		o.mu.Unlock()
+		select {
+		case <-news:
+		case <-ctx.Done():
+		}
+		o.mu.Lock()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	return o.dir, nil
 }
 
 // Store makes a file below the directory of a sandbox's outputs an object of its store, as a PUT by the endpoint would, and
@@ -56,7 +108,13 @@ func (s *Server) Store(ctx context.Context, id, name string, to source.Reference
 	s.mu.Unlock()
 	var dir *os.Root
 	if sb != nil {
-		dir = sb.outputs.Load()
+		waiting, cancel := context.WithTimeout(ctx, handOverMost)
+		dir, err = sb.outputs.get(waiting)
+		cancel()
+	}
+	if err != nil {
+		return "", problem.New(http.StatusServiceUnavailable, reasonNotStored, "",
+			"the node does not have the directory of the outputs yet; send the request again")
 	}
 	if dir == nil {
 		return "", problem.New(http.StatusNotFound, reasonNoOutput, filterapi.AnnotationS3,
@@ -91,7 +149,7 @@ func described(h http.Header) http.Header {
 	out := http.Header{}
 	for name, values := range h {
 		own := strings.HasPrefix(name, "X-Amz-") && !slices.Contains(ofRequest, name) && name != "X-Amz-Copy-Source"
-		if own || slices.Contains(ofObject, name) || name == "Traceparent" || name == "Tracestate" {
+		if own || slices.Contains(ofObject, name) || name == "Content-Md5" || name == "Traceparent" || name == "Tracestate" {
 			out[name] = values
 		}
 	}
@@ -105,22 +163,61 @@ type file struct {
 	read  int64
 }
 
-func openFile(dir *os.Root, name string) (*file, error) {
+// openFile opens a regular file that all users of the sandbox can read: who has a file stored need not be who owns it.
+func openFile(dir *os.Root, name string) (_ *file, err error) {
+	refused := func(status int, why string) error { return problem.New(status, reasonNotStored, "", why) }
 	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would be waited for
+	var of *fs.PathError
 	switch {
+	case err == nil:
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, problem.New(http.StatusNotFound, reasonUnknown, "", "there is no file "+name+" in the directory of the outputs")
 	case errors.Is(err, fs.ErrPermission):
-		return nil, problem.New(http.StatusForbidden, reasonNotStored, "", "the node cannot read the file "+name+
-			": all users have to be able to (chmod a+r, and a+x for directories)")
-	case err != nil:
-		return nil, problem.New(http.StatusBadRequest, reasonNotStored, "", "the path "+name+" leads to no file in the directory of the outputs")
+		return nil, refused(http.StatusForbidden, notReadable(name))
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.EIO), errors.Is(err, fs.ErrClosed), !errors.As(err, &of):
+		return nil, refused(http.StatusServiceUnavailable, "the node cannot open the file "+name+" now; send the request again")
+	default:
+		return nil, refused(http.StatusBadRequest, "the path "+name+" leads to no file in the directory of the outputs")
 	}
+	defer func() {
+		if err != nil {
+			_ = f.Close() // it was not read from
+		}
+	}()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(problem.New(http.StatusBadRequest, reasonNotStored, "", name+" is not a regular file"), f.Close())
+		return nil, refused(http.StatusBadRequest, name+" is not a regular file")
+	}
+	for above := path.Dir(path.Clean(name)); above != "." && above != "/"; above = path.Dir(above) {
+		if at, err := dir.Stat(above); err != nil || at.Mode()&0o001 == 0 {
+			return nil, refused(http.StatusForbidden, notReadable(name))
+		}
+	}
+	if info.Mode()&0o004 == 0 {
+		return nil, refused(http.StatusForbidden, notReadable(name))
+	}
+	if has := capacity(f); info.Size() > has {
+		return nil, refused(http.StatusBadRequest, fmt.Sprintf("%s has %d bytes, and the directory of the outputs %d", name, info.Size(), has))
 	}
 	return &file{File: f, begun: info}, nil
+}
+
+func notReadable(name string) string {
+	return "not all users of the sandbox can read the file " + name + ": chmod a+r, and a+x its directories"
+}
+
+// capacity is how many bytes the file system of a file has. A file with holes can be larger.
+func capacity(f *os.File) int64 {
+	var is unix.Statfs_t
+	raw, err := f.SyscallConn()
+	if err == nil {
+		failed := raw.Control(func(fd uintptr) { err = unix.Fstatfs(int(fd), &is) })
+		err = errors.Join(failed, err)
+	}
+	if err != nil {
+		return 0
+	}
+	return int64(is.Blocks) * is.Bsize
 }
 
 func (f *file) size() int64 { return f.begun.Size() }

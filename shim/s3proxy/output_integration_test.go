@@ -113,12 +113,29 @@ func TestOutputsThatAreNotStored(t *testing.T) {
 	o.refuses("dir/file/more", s3proxytest.Bucket, "k", http.StatusBadRequest, "OutputNotStored", "leads to no file")
 	o.refuses("dir/file", s3proxytest.Hidden, "k", http.StatusForbidden, "OutputNotStored", "does not list bucket")
 	o.refuses("dir/file", s3proxytest.ReadOnly, "k", http.StatusForbidden, "OutputNotStored", "only read bucket")
-	if os.Geteuid() != 0 {
-		if err := os.Chmod(filepath.Join(o.dir, "dir/file"), 0); err != nil {
-			t.Fatal(err)
+	for path, modes := range map[string][2]os.FileMode{"dir/file": {0o640, 0o644}, "dir": {0o700, 0o755}} {
+		for i, says := range []string{"chmod a+r", ""} {
+			if err := os.Chmod(filepath.Join(o.dir, path), modes[i]); err != nil {
+				t.Fatal(err)
+			}
+			if says != "" {
+				o.refuses("dir/file", s3proxytest.Bucket, "k", http.StatusForbidden, "OutputNotStored", says)
+			} else if _, err := o.store("dir/file", "k", nil); err != nil {
+				t.Error(err)
+			}
 		}
-		o.refuses("dir/file", s3proxytest.Bucket, "k", http.StatusForbidden, "OutputNotStored", "chmod a+r")
 	}
+	if _, err := o.store("dir/file", "k", http.Header{"Content-Md5": {"AAAAAAAAAAAAAAAAAAAAAA=="}}); problem.Of(err).Status != http.StatusBadRequest {
+		t.Errorf("with another MD5: %v", err)
+	}
+	f, err := os.Create(filepath.Join(o.dir, "holes"))
+	if err == nil {
+		err = errors.Join(f.Truncate(1<<43), f.Close()) // ext4 has files of up to 16 TiB
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.refuses("holes", s3proxytest.Bucket, "k", http.StatusBadRequest, "OutputNotStored", "8796093022208 bytes")
 	if _, err := node.Server.Store(t.Context(), "default_other_uid", "a", source.Reference{Bucket: "data", Key: "k"}, nil); problem.Of(err).Title != "NoOutput" {
 		t.Error(err)
 	}
@@ -141,7 +158,7 @@ func TestOutputsThatAreNotStored(t *testing.T) {
 	store.Before.Store(&hold)
 	stored := asks(func() error { _, err := o.store("large", "changed", nil); return err })
 	<-begun
-	f, err := os.OpenFile(filepath.Join(o.dir, "large"), os.O_WRONLY, 0)
+	f, err = os.OpenFile(filepath.Join(o.dir, "large"), os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteAt([]byte("changed"), 7<<20)
 	}

@@ -139,9 +139,8 @@ func (s *Server) saveLearned() {
 type sandbox struct {
 	id, namespace string
 	note
-	asked atomic.Bool // it has sent a request
-	// outputs is the directory of its outputs; nil: it has none.
-	outputs atomic.Pointer[os.Root]
+	asked   atomic.Bool // it has sent a request
+	outputs outputs
 }
 
 // note is what outlives the daemon.
@@ -241,13 +240,12 @@ func (s *Server) Serve(ctx context.Context, o endpoints.Offer, l net.Listener) {
 	}
 	s.config.Metrics.endpoints.Inc()
 	defer s.config.Metrics.endpoints.Dec()
-	if o.Output != nil {
-		closed, err := sb.open(o.Output)
-		if err != nil {
-			s.config.Log.Warn("a sandbox's outputs cannot be stored", "instance", o.Sandbox, "error", err)
-		}
-		defer closed()
+	closed, err := sb.outputs.open(o.Output)
+	if err != nil {
+		s.config.Log.Warn("a sandbox's outputs cannot be stored", "instance", o.Sandbox, "error", err)
 	}
+	defer context.AfterFunc(ctx, closed)() // the sandbox's memory is free then, whatever requests are under way
+	defer closed()
 	h := &handler{server: s, sandbox: sb}
 	limited := serve.Limit(l, serve.Crowd{All: connectionsMost, Each: connectionsMost})
 	err = serve.HTTP(ctx, h, grace, s.config.Log, func(hs *http.Server) { hs.IdleTimeout = idleTimeout })(limited)
@@ -285,6 +283,12 @@ func (s *Server) Left(o endpoints.Offer) {
 		why = "a pod with hostNetwork has no loopback of its own; remove hostNetwork: true"
 	}
 	s.config.Log.Warn("a container goes without S3 on the node", "instance", o.Sandbox, "why", why)
+	s.mu.Lock()
+	sb := s.sandboxes[o.Sandbox]
+	s.mu.Unlock()
+	if sb != nil {
+		_, _ = sb.outputs.open(nil) // there is none to open
+	}
 	if f := s.config.Function(o.Sandbox); f != "" {
 		s.config.Event(&nodeapi.Event{Function: f, Reason: reasonLeft, Field: filterapi.AnnotationS3,
 			Message: "S3 on the node is not used: " + why})

@@ -24,6 +24,8 @@ const (
 	socketName = "endpoints.sock"
 	// messageLimit is longer than any offer, in bytes: the id of a sandbox has 354 at most.
 	messageLimit = 1024
+	// taken is what the daemon says of a directory that it takes. To a shim that offers none it says nothing.
+	taken = 1
 	// descriptorSize is that of a descriptor in a control message, in bytes.
 	descriptorSize = 4
 )
@@ -112,7 +114,10 @@ func take(ctx context.Context, c *net.UnixConn, s Server) error {
 		}
 		return err
 	}
-	if err := c.SetReadDeadline(time.Time{}); err != nil {
+	if o.Output != nil {
+		_, err = c.Write([]byte{taken}) // an earlier daemon ends the connection
+	}
+	if err := errors.Join(err, c.SetReadDeadline(time.Time{})); err != nil {
 		return errors.Join(fmt.Errorf("waiting for the shim's end: %w", err), l.Close())
 	}
 	var watching sync.WaitGroup

@@ -12,6 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// unheardMost is how often in a row a daemon may end a connection with a directory, and not say that it takes it: then
+// that is an earlier version's, which takes the listener alone. One that ends may do so once or twice.
+const unheardMost = 3
+
 // Tests shorten both.
 var (
 	// retry paces the search for a daemon: one that is replaced is away for less than a second.
@@ -23,13 +27,20 @@ var (
 
 // Keep has the daemon at a socket serve a listener, and the one after that, until ctx ends. Connections wait meanwhile.
 func Keep(ctx context.Context, socket string, o Offer, l *net.TCPListener) {
+	outputs, unheard := o.Output, 0
 	for lost := time.Now(); ctx.Err() == nil; {
+		if o.Output = outputs; unheard == unheardMost {
+			o.Output, unheard = nil, 0
+		}
 		conn, err := hand(ctx, socket, o, l)
 		if err == nil {
 			found := time.Now()
-			await(ctx, conn)
+			heard := await(ctx, conn)
 			if time.Since(found) >= retry { // a daemon that refuses the listener ends the connection at once
 				lost = time.Now()
+			}
+			if unheard++; heard || o.Output == nil {
+				unheard = 0
 			}
 		}
 		next := time.Now().Add(retry)
@@ -102,11 +113,15 @@ func opened(all []syscall.Conn, fds []int, do func(fds []int) error) error {
 	return errors.Join(err, failed)
 }
 
-// await waits until the daemon has ended the connection, or ctx has.
-func await(ctx context.Context, c *net.UnixConn) {
+// await waits until the daemon has ended the connection, or ctx has. heard: it has taken a directory.
+func await(ctx context.Context, c *net.UnixConn) (heard bool) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-	_, _ = c.Read(make([]byte, 1)) // the daemon says nothing
+	n, _ := c.Read(make([]byte, 1))
+	if n > 0 {
+		_, _ = c.Read(make([]byte, 1)) // it says no more
+	}
+	return n > 0
 }
 
 // refuse closes the connections that wait, and come, for a while.

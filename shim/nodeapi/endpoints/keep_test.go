@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
 )
@@ -256,5 +259,79 @@ func TestKeepOfNothing(t *testing.T) {
 	}
 	if len(d.served)+len(d.left) != 0 {
 		t.Error("the daemon has heard of it")
+	}
+}
+
+// earlier is a daemon that does not know of directories: it takes one descriptor, and ends the connection at more.
+func earlier(t *testing.T, socket string) (descriptors <-chan int) {
+	t.Helper()
+	got := make(chan int, 16)
+	l := listen(t, socket)
+	ended := make(chan struct{})
+	t.Cleanup(func() { l.Close(); <-ended })
+	go func() {
+		defer close(ended)
+		var kept []net.Conn
+		defer func() {
+			for _, c := range kept {
+				c.Close()
+			}
+		}()
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			of := c
+			for {
+				counted, is := of.(interface{ NetConn() net.Conn })
+				if !is {
+					break
+				}
+				of = counted.NetConn()
+			}
+			control := make([]byte, 64)
+			_, n, _, _, err := of.(*net.UnixConn).ReadMsgUnix(make([]byte, 1024), control)
+			if err != nil {
+				c.Close()
+				continue
+			}
+			count := 0
+			messages, _ := unix.ParseSocketControlMessage(control[:n])
+			for _, m := range messages {
+				fds, _ := unix.ParseUnixRights(&m)
+				for _, fd := range fds {
+					unix.Close(fd)
+				}
+				count += len(fds)
+			}
+			got <- count
+			if count > 1 {
+				c.Close()
+				continue
+			}
+			kept = append(kept, c)
+		}
+	}()
+	return got
+}
+
+// A daemon of before directories, which an operator has gone back to, gets the listener alone.
+func TestAnEarlierDaemonGetsTheListenerAlone(t *testing.T) {
+	hasten(t, time.Millisecond, time.Hour)
+	socket, l := path(t), loopback(t)
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dir.Close() })
+	offer := mine
+	offer.Output = dir
+	got := earlier(t, socket)
+	keepOffer(t, socket, l, offer)
+	for i, want := range []int{2, 2, 2, 1} {
+		if n := receive(t, got); n != want {
+			t.Errorf("hand-over %d has %d descriptors, want %d", i, n, want)
+		}
 	}
 }

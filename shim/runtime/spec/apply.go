@@ -29,7 +29,7 @@ const MaxConfig = 16 << 20
 //
 // An environment variable replaces one of the same name, unless an endpoint only offers it. A volume also replaces the
 // pod's own emptyDir of its name. A mount is refused where the specification has another one, or one that it would
-// hide: that mount is its owner's.
+// hide: that mount is its owner's. Of the directory of outputs the container has none then.
 func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, error) {
 	if err := sb.Check(d); err != nil {
 		return nil, fmt.Errorf("description: %w", err)
@@ -38,9 +38,6 @@ func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, erro
 	maps.Copy(env, d.GetEnv())
 	if names := d.GetDescriptors(); len(names) > 0 {
 		env[descriptorsVariable] = strings.Join(names, ":")
-	}
-	if sb.Output != "" {
-		env[outputVariable] = Output
 	}
 	if len(d.GetMounts())+len(d.GetEndpoints()) == 0 && len(env) == 0 {
 		return config, nil
@@ -52,12 +49,16 @@ func Apply(config []byte, sb Sandbox, d *nodeapi.DescribeResponse) ([]byte, erro
 	if err := sb.withEndpoints(spec, env, d.GetEndpoints()); err != nil {
 		return nil, err
 	}
+	has, err := sources(spec)
+	if err != nil {
+		return nil, err
+	}
 	var mounts []mount
 	for _, m := range d.GetMounts() {
 		mounts = append(mounts, sb.bind(m))
 	}
-	if sb.Output != "" {
-		mounts = append(mounts, sb.output())
+	if out := sb.output(); out.Source != "" && (!taken(has, Output) || has[Output] == out.Source) {
+		mounts, env[outputVariable] = append(mounts, out), Output
 	}
 	if err := addMounts(spec, sb, mounts); err != nil {
 		return nil, err
@@ -118,22 +119,16 @@ func addMounts(spec object, sb Sandbox, add []mount) error {
 	if err := member(spec, "mounts", &mounts); err != nil {
 		return err
 	}
-	sources := make(map[string]string, len(mounts)) // by destination
-	for i, raw := range mounts {
-		var m mount
-		if err := json.Unmarshal(raw, &m); err != nil {
-			return fmt.Errorf("specification: mount %d: %w", i, err)
-		}
-		sources[path.Clean(m.Destination)] = m.Source
+	has, err := sources(spec)
+	if err != nil {
+		return err
 	}
 	for _, own := range add {
-		if sources[own.Destination] == own.Source {
+		if has[own.Destination] == own.Source {
 			continue
 		}
-		for taken := range sources {
-			if strings.HasPrefix(taken+"/", own.Destination+"/") {
-				return fmt.Errorf("mount %q: the specification has a mount of its own there", own.Destination)
-			}
+		if taken(has, own.Destination) {
+			return fmt.Errorf("mount %q: the specification has a mount of its own there", own.Destination)
 		}
 		if err := sb.replace(mounts, own); err != nil {
 			return err
@@ -143,9 +138,36 @@ func addMounts(spec object, sb Sandbox, add []mount) error {
 			return fmt.Errorf("mount %q: %w", own.Destination, err)
 		}
 		mounts = append(mounts, raw)
-		sources[own.Destination] = own.Source
+		has[own.Destination] = own.Source
 	}
 	return setMember(spec, "mounts", mounts)
+}
+
+// sources are those of a specification's mounts, by their destinations.
+func sources(spec object) (map[string]string, error) {
+	var mounts []json.RawMessage
+	if err := member(spec, "mounts", &mounts); err != nil {
+		return nil, err
+	}
+	all := make(map[string]string, len(mounts))
+	for i, raw := range mounts {
+		var m mount
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return nil, fmt.Errorf("specification: mount %d: %w", i, err)
+		}
+		all[path.Clean(m.Destination)] = m.Source
+	}
+	return all, nil
+}
+
+// taken tells whether there is a mount at a path or below it.
+func taken(has map[string]string, at string) bool {
+	for other := range has {
+		if strings.HasPrefix(other+"/", at+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // addEnv puts add into the process's environment, in the order of the names, so that
