@@ -162,6 +162,7 @@ var Attacks = []Attack{
 	{Function, Inputs, "shim/s3proxy", "TestAttackAnotherNamespaceSeesNoRead", Integration},
 	{Function, Room, "shim/s3proxy", "TestAttackASandboxAsksForVeryMuch", Integration},
 	{Function, Objects, "shim/s3proxy", "TestAttackAProgramTouchesTheNodesOwn", Integration},
+	{Function, Objects, "shim/s3proxy", "TestAttackAProgramTouchesTheNodesUploads", Integration},
 	{Function, Room, "shim/writeback", "TestAttackWritesOfANamespaceLeaveOthersRoom", ""},
 
 	{Gateway, Objects, "shim/ingress", "TestAHintOfWhatNoTemplateMakes", ""},

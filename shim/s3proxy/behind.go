@@ -40,6 +40,9 @@ const (
 var refuseOwn = refuse(http.StatusForbidden, "AccessDenied",
 	"keys that begin with "+writeback.Own+" are the nodes' own in a bucket with write: back; use another key")
 
+// noUpload is what programs are told of an upload of the nodes' own.
+var noUpload = refuse(http.StatusNotFound, "NoSuchUpload", "the bucket has no such upload of a program's")
+
 // sums compute the checksums that can be written behind, by the headers that have them.
 var sums = map[string]func() hash.Hash{
 	"X-Amz-Checksum-Crc32":     func() hash.Hash { return crc32.NewIEEE() },
@@ -60,16 +63,26 @@ func (h *handler) place(r *request) writeback.Key {
 	return writeback.Key{Store: h.sandbox.Store, Bucket: r.Bucket, Key: r.Key}
 }
 
-// await waits until the store has what nodes have acknowledged of what a request is about.
+// await waits until the store has what nodes have acknowledged of what a request is about. Of an upload that is a
+// node's own, programs are told that there is none.
 func (h *handler) await(r *request) error {
 	writes, rule := h.server.config.Writes, h.server.config.Rule
 	err := error(nil)
+	if id := r.query.Get("uploadId"); id != "" && r.rule.Pending {
+		switch own, err := writes.OwnUpload(r.Context(), h.place(r), id); {
+		case err != nil:
+			return r.unsettled(err)
+		case own:
+			return noUpload
+		}
+	}
 	if r.From != "" && rule(h.sandbox.Store, r.From).Pending {
 		err = writes.Await(r.Context(), writeback.Key{Store: h.sandbox.Store, Bucket: r.From, Key: r.FromKey})
 	}
 	switch {
 	case err != nil || !r.rule.Pending:
-	case slices.Contains([]string{"CreateMultipartUpload", "UploadPart", "UploadPartCopy", "AbortMultipartUpload", "ListParts"}, r.Name):
+	case slices.Contains([]string{"CreateMultipartUpload", "UploadPart", "UploadPartCopy", "AbortMultipartUpload",
+		"ListParts", "ListMultipartUploads"}, r.Name):
 		// the object is another one when the upload is completed
 	case r.Key != "":
 		err = writes.Await(r.Context(), h.place(r))
@@ -276,7 +289,9 @@ func (h *handler) list(w http.ResponseWriter, r *request) (answer, error) {
 		all := res.Body
 		b, err := io.ReadAll(io.LimitReader(all, listMost+1))
 		if err == nil {
-			b, err = hide(b)
+			b, err = hide(b, func(all []writeback.Upload) (map[writeback.Upload]bool, error) {
+				return h.server.config.Writes.OwnUploads(r.Context(), h.sandbox.Store, r.Bucket, all)
+			})
 		}
 		if err != nil || len(b) > listMost {
 			h.server.config.Log.Warn("the store's list cannot be read", "instance", h.sandbox.id, "error", err)
@@ -292,53 +307,55 @@ func (h *handler) list(w http.ResponseWriter, r *request) (answer, error) {
 	})
 }
 
-// hide leaves out of a list (ListBucketResult and its like) the entries that are the nodes' own. All else stays as it is.
-func hide(list []byte) ([]byte, error) {
-	type edit struct {
-		from, to int64
-		with     string
+// edit puts something else in place of a part of a list.
+type edit struct {
+	from, to int64
+	with     string
+}
+
+// entry is one of a list.
+type entry struct {
+	from, to    int64
+	own         bool   // by its key, which is one of the nodes' own
+	key, upload string // as they are in the list
+}
+
+// uploads are what an entry can be of: whether the store has escaped the key is up to the store.
+func (e entry) uploads() []writeback.Upload {
+	all := []writeback.Upload{{Key: e.key, ID: e.upload}}
+	if key, err := url.QueryUnescape(e.key); err == nil && key != e.key {
+		all = append(all, writeback.Upload{Key: key, ID: e.upload})
+	}
+	return all
+}
+
+// hide leaves out of a list (ListBucketResult and its like) the entries that are the nodes' own. All else stays as it
+// is, also where the next page begins. uploads tells which uploads are the nodes' own.
+func hide(list []byte, uploads func([]writeback.Upload) (map[writeback.Upload]bool, error)) ([]byte, error) {
+	entries, count, err := entriesOf(list)
+	if err != nil {
+		return nil, err
+	}
+	var all []writeback.Upload
+	for _, e := range entries {
+		if e.upload != "" && !e.own {
+			all = append(all, e.uploads()...)
+		}
+	}
+	var own map[writeback.Upload]bool
+	if len(all) > 0 {
+		if own, err = uploads(all); err != nil {
+			return nil, err
+		}
 	}
 	var edits []edit
-	var count edit // of the number of entries
-	var entry, before int64
-	own, hidden, path := false, 0, []string{}
-	for d := xml.NewDecoder(bytes.NewReader(list)); ; before = d.InputOffset() {
-		token, err := d.RawToken()
-		if err == io.EOF {
-			if len(path) > 0 {
-				return nil, io.ErrUnexpectedEOF
-			}
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("it is no XML: %w", err)
-		}
-		switch t := token.(type) {
-		case xml.StartElement:
-			if path = append(path, t.Name.Local); len(path) == 2 {
-				entry, own = before, false
-			}
-		case xml.CharData:
-			switch last := path[max(0, len(path)-1):]; {
-			case len(path) == 3 && (last[0] == "Key" || last[0] == "Prefix"):
-				key, err := url.QueryUnescape(string(t))
-				own = own || writeback.IsOwn(string(t)) || err == nil && writeback.IsOwn(key)
-			case len(path) == 2 && last[0] == "KeyCount":
-				count = edit{before, d.InputOffset(), string(t)}
-			}
-		case xml.EndElement:
-			if len(path) == 2 && own {
-				edits = append(edits, edit{from: entry, to: d.InputOffset()})
-				hidden++
-			}
-			if len(path) == 0 {
-				return nil, errors.New("it ends more than it begins")
-			}
-			path = path[:len(path)-1]
+	for _, e := range entries {
+		if e.own || e.upload != "" && slices.ContainsFunc(e.uploads(), func(u writeback.Upload) bool { return own[u] }) {
+			edits = append(edits, edit{from: e.from, to: e.to})
 		}
 	}
 	if n, err := strconv.Atoi(count.with); err == nil {
-		count.with = strconv.Itoa(n - hidden)
+		count.with = strconv.Itoa(n - len(edits))
 		edits = append(edits, count)
 	}
 	slices.SortFunc(edits, func(a, b edit) int { return int(a.from - b.from) })
@@ -349,4 +366,51 @@ func hide(list []byte) ([]byte, error) {
 		at = e.to
 	}
 	return append(out, list[at:]...), nil
+}
+
+// entriesOf reads a list's entries, and where it says how many there are.
+func entriesOf(list []byte) (entries []entry, count edit, err error) {
+	var e entry
+	var before int64
+	var path []string
+	for d := xml.NewDecoder(bytes.NewReader(list)); ; before = d.InputOffset() {
+		token, err := d.RawToken()
+		if err == io.EOF {
+			if len(path) > 0 {
+				err = io.ErrUnexpectedEOF
+			} else {
+				err = nil
+			}
+			return entries, count, err
+		}
+		if err != nil {
+			return nil, count, fmt.Errorf("it is no XML: %w", err)
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			if path = append(path, t.Name.Local); len(path) == 2 {
+				e = entry{from: before}
+			}
+		case xml.CharData:
+			switch last := path[max(0, len(path)-1):]; {
+			case len(path) == 3 && (last[0] == "Key" || last[0] == "Prefix"):
+				key, err := url.QueryUnescape(string(t))
+				e.own = e.own || writeback.IsOwn(string(t)) || err == nil && writeback.IsOwn(key)
+				e.key += string(t)
+			case len(path) == 3 && last[0] == "UploadId":
+				e.upload += string(t)
+			case len(path) == 2 && last[0] == "KeyCount":
+				count = edit{before, d.InputOffset(), string(t)}
+			}
+		case xml.EndElement:
+			if len(path) == 2 {
+				e.to = d.InputOffset()
+				entries = append(entries, e)
+			}
+			if len(path) == 0 {
+				return nil, count, errors.New("it ends more than it begins")
+			}
+			path = path[:len(path)-1]
+		}
+	}
 }

@@ -3,6 +3,8 @@ package s3proxy
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/headstart-mesh/headstart/shim/s3proxy/sigv4"
+	"github.com/headstart-mesh/headstart/shim/writeback"
 )
 
 // Check values of the CRC catalogue: of the digits 1 to 9.
@@ -50,26 +53,53 @@ func TestHide(t *testing.T) {
 		if in.want == "" && !strings.HasPrefix(name, "no ") {
 			in.want = in.list
 		}
-		got, err := hide([]byte(in.list))
+		got, err := hide([]byte(in.list), func([]writeback.Upload) (map[writeback.Upload]bool, error) {
+			return nil, errors.New("it lists no uploads")
+		})
 		if d := cmp.Diff(in.want, string(got)); d != "" || (err != nil) != strings.HasPrefix(name, "no ") {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, d)
 		}
 	}
 }
 
+// Of uploads those that are the nodes' own are left out, and a page still says where the next one begins.
+func TestHideUploads(t *testing.T) {
+	const page = `<ListMultipartUploadsResult><KeyMarker></KeyMarker><UploadIdMarker></UploadIdMarker>` +
+		`<NextKeyMarker>a b</NextKeyMarker><NextUploadIdMarker>1</NextUploadIdMarker><IsTruncated>true</IsTruncated>` +
+		`%s<Upload><Key>a b</Key><UploadId>2</UploadId></Upload>%s` +
+		`<CommonPrefixes><Prefix>c/</Prefix></CommonPrefixes></ListMultipartUploadsResult>`
+	one := "<Upload><Key>a+b</Key><Initiator><ID>x</ID></Initiator><UploadId>1</UploadId></Upload>"
+	other := "<Upload><UploadId>&lt;3</UploadId><Key>k</Key></Upload>"
+	own := map[writeback.Upload]bool{{Key: "a b", ID: "1"}: true, {Key: "k", ID: "<3"}: true, {Key: "c/", ID: ""}: true}
+	wrong := error(nil)
+	uploads := func([]writeback.Upload) (map[writeback.Upload]bool, error) { return own, wrong }
+	got, err := hide(fmt.Appendf(nil, page, one, other), uploads)
+	if d := cmp.Diff(fmt.Sprintf(page, "", ""), string(got)); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	wrong = errors.New("the store does not say")
+	if got, err := hide(fmt.Appendf(nil, page, one, other), uploads); !errors.Is(err, wrong) {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
 // Whatever a store sends, what is left is a part of it.
 func FuzzHide(f *testing.F) {
 	f.Add([]byte(`<L><KeyCount>1</KeyCount><Contents><Key>.headstart/x</Key></Contents></L>`))
+	f.Add([]byte(`<L><Upload><Key>k</Key><UploadId>u</UploadId></Upload><Upload><UploadId/><Key>k</Key></Upload></L>`))
 	f.Add([]byte(`<L><KeyCount>1</KeyCount></KeyCount><Contents><Key><![CDATA[.headstart/]]></Key></Contents>`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		left, err := hide(bytes.Clone(b))
+		own := func(all []writeback.Upload) (map[writeback.Upload]bool, error) {
+			return map[writeback.Upload]bool{{Key: "k", ID: "u"}: true}, nil
+		}
+		left, err := hide(bytes.Clone(b), own)
 		if err != nil {
 			return
 		}
 		if len(left) > len(b)+20 {
 			t.Errorf("%q becomes %q", b, left)
 		}
-		if again, err := hide(bytes.Clone(left)); !bytes.Contains(b, []byte("KeyCount")) && !bytes.Equal(again, left) {
+		if again, err := hide(bytes.Clone(left), own); !bytes.Contains(b, []byte("KeyCount")) && !bytes.Equal(again, left) {
 			t.Errorf("%q has more to hide: %q, %v", left, again, err)
 		}
 	})

@@ -65,11 +65,10 @@ type Incoming struct {
 	bucket bucket
 	write  *write
 
-	created chan struct{} // closed when the store has answered to the beginning of the upload
-	answer  answer
-	err     error
-	ended   bool
-	about   source.Object
+	answer answer // of the store to the beginning of the upload
+	err    error
+	ended  bool
+	about  source.Object
 }
 
 // Begin makes room for a write in the name of a function, and has the store expect it: the two take as long as the longer
@@ -97,21 +96,24 @@ func (w *Writer) Begin(ctx context.Context, function string, k Key, header http.
 	}
 	id := make([]byte, idSize)
 	_, _ = rand.Read(id) // never fails
-	e := &write{done: make(chan struct{}), record: record{ID: hex.EncodeToString(id), Function: function, Key: k, Server: server,
-		Header: header.Clone(), Size: size, Since: time.Now().UTC()}}
+	e := &write{done: make(chan struct{}), created: make(chan struct{}),
+		record: record{ID: hex.EncodeToString(id), Function: function, Key: k, Server: server,
+			Header: header.Clone(), Size: size, Since: time.Now().UTC()}}
 	if err := w.reserve(e); err != nil {
 		return nil, err
 	}
 	f, err := w.journal.create(e.ID, size)
 	if err != nil {
+		close(e.created)
 		w.forget(e)
 		return nil, w.broken(err)
 	}
-	in := &Incoming{File: f, writer: w, bucket: b, write: e, created: make(chan struct{})}
+	in := &Incoming{File: f, writer: w, bucket: b, write: e}
 	r := e.record
 	go func() {
-		defer close(in.created)
+		defer close(e.created)
 		e.marker.Upload, in.answer, in.err = b.create(w.ctx, r)
+		w.begins(e, e.marker.Upload)
 	}()
 	return in, nil
 }
@@ -129,7 +131,7 @@ func (in *Incoming) Commit(ctx context.Context, header http.Header, sum [md5.Siz
 	w, e := in.writer, in.write
 	e.Header, e.MD5 = header, sum[:]
 	failed := w.journal.add(e.record, in.File)
-	<-in.created
+	<-e.created
 	switch {
 	case failed != nil:
 		return w.broken(failed)
@@ -150,7 +152,7 @@ func (in *Incoming) About() source.Object { return in.about }
 func (in *Incoming) Close() error {
 	defer in.writer.running.Done()
 	if !in.ended {
-		<-in.created
+		<-in.write.created
 		in.writer.drop(in.bucket, in.write)
 	}
 	return in.File.Close()

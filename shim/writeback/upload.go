@@ -172,6 +172,7 @@ func (w *Writer) renew(b bucket, e *write) error {
 	if err != nil {
 		return err
 	}
+	w.begins(e, upload)
 	next := e.marker
 	next.Upload = upload
 	_, a, err := b.mark(w.ctx, next, e.marker.tag)

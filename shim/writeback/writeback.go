@@ -86,6 +86,9 @@ type write struct {
 	doubts int
 	stored bool // the store has the object: all that is left is the marker
 	acked  bool // it was acknowledged, or may have been. The Writer's lock guards it
+
+	created chan struct{} // closed when the store has answered to the beginning of the upload; nil: in an earlier daemon
+	uploads []string      // all that it has begun in this daemon. The Writer's lock guards them
 }
 
 // Open opens the journal, and goes on with what is in it.

@@ -687,3 +687,70 @@ func withSum(b []byte) []byte {
 	sum := digest.OfBlock(b)
 	return append(bytes.Clone(b), sum[:]...)
 }
+
+// Nodes' own uploads are told from programs': on the write's node from its beginning on, and on others once it is
+// acknowledged. Each look costs few requests.
+func TestOwnUploads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeStore()
+		slow := func(r *http.Request) fate {
+			switch q := r.URL.Query(); {
+			case q.Has("uploads"):
+				return fate{wait: time.Second}
+			case q.Has("partNumber"):
+				return fate{refused: 500}
+			}
+			return well(r)
+		}
+		dir := t.TempDir()
+		a, b := open(t, dir, "a", &link{store: s, fate: slow}), open(t, t.TempDir(), "b", &link{store: s, fate: well})
+		theirs := Upload{"dir/k", "theirs"}
+		s.uploads["theirs"] = &fakeUpload{key: theirs.Key}
+		k := Key{"s", "b", "dir/k"}
+		in, err := a.Begin(t.Context(), "ns/f", k, nil, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := Upload{"dir/k", "u1"} // of which a's store has not said anything yet
+		is := func(what string, w *Writer, u Upload, want bool, most int) {
+			t.Helper()
+			asked := func() (n int) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				n = s.requests["GET"]
+				clear(s.requests)
+				return n
+			}
+			asked()
+			one, err := w.OwnUpload(t.Context(), Key{"s", "b", u.Key}, u.ID)
+			if n := asked(); err != nil || one != want || n > most/3 {
+				t.Errorf("%s: %v is own: %v, %v, with %d requests", what, u, one, err, n)
+			}
+			all, err := w.OwnUploads(t.Context(), "s", "b", []Upload{{"dir/other", u.ID}, u, theirs, {u.Key, "x"}})
+			if n := asked(); err != nil || all[u] != want || all[theirs] || all[Upload{"dir/other", u.ID}] || n > most {
+				t.Errorf("%s: %v are own: %v, %v, with %d requests", what, u, all, err, n)
+			}
+		}
+		is("it begins", a, own, true, 1)
+		is("it begins", a, theirs, false, 3)
+		is("its content comes", a, own, true, 1)
+		is("its content comes", b, own, false, 3)
+		if _, err := in.WriteString("hello"); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(in.Commit(t.Context(), nil, md5.Sum([]byte("hello"))), in.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for who, w := range map[string]*Writer{"its node": a, "another": b} {
+			is(who, w, own, true, 3)
+			is(who, w, Upload{own.Key, "/u1/"}, true, 3) // the same path
+			is(who, w, theirs, false, 3)
+			is(who, w, Upload{strings.Repeat("k", 1010), "u1"}, false, 2)
+		}
+		a.Close()
+		a = open(t, dir, "a", &link{store: s, fate: slow})
+		is("its next daemon", a, own, true, 6) // which looks for its marker itself
+		a.Close()
+		b.Close()
+	})
+}
