@@ -10,10 +10,12 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/headstart-mesh/headstart/shim/nodeapi/writes"
 )
 
 const (
-	suffix    = ".write"
+	suffix    = writes.Record
 	temporary = ".new"
 )
 

@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headstart-mesh/headstart/shim/nodeapi/writes"
 	"github.com/headstart-mesh/headstart/shim/objects/digest"
 )
 
@@ -178,6 +179,9 @@ func TestAnotherDaemonGoesOn(t *testing.T) {
 		if len(s.markers()) != 1 || s.get("k") != "" {
 			t.Fatalf("%q, %q", s.markers(), s.get("k"))
 		}
+		if n, b, err := writes.Left(dir); n != 1 || b != 5 || err != nil {
+			t.Errorf("%d objects of %d bytes are left, %v", n, b, err)
+		}
 		w = open(t, dir, "a", &link{store: s, fate: well})
 		if err := w.Await(t.Context(), Key{"s", "b", "k"}); err != nil || s.get("k") != "hello" {
 			t.Errorf("%v, %q", err, s.get("k"))
@@ -205,6 +209,9 @@ func TestALateMarkerGoes(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		w.Close() // also another daemon
+		if n, b, err := writes.Left(dir); n != 0 || b != 0 || err != nil || len(files(t, dir)) == 0 {
+			t.Errorf("an abandoned write counts: %d, %d bytes, %v", n, b, err)
+		}
 		w = open(t, dir, "a", &link{store: s, fate: well})
 		time.Sleep(2 * time.Hour)
 		if left := files(t, dir); len(left) > 0 || len(s.markers()) > 0 || s.get("k") != "" {

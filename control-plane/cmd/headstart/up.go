@@ -113,7 +113,8 @@ func startError(err error) error {
 	return err
 }
 
-// down ends the platform when its requests are answered, which a second Ctrl-C does not wait for.
+// down ends the platform when its requests are answered, which a second Ctrl-C does not wait for. Then it says what is
+// on the nodes' disks only.
 func down(ctx context.Context, p *embedded.Platform, out io.Writer) error {
 	patient, done := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer done()
@@ -121,7 +122,18 @@ func down(ctx context.Context, p *embedded.Platform, out io.Writer) error {
 	p.Drain(patient)
 	stop, cancel := context.WithTimeout(ctx, downTimeout)
 	defer cancel()
-	return p.Stop(stop)
+	err := p.Stop(stop)
+	left, failed := p.Left()
+	tellLeft(out, left)
+	return errors.Join(err, failed)
+}
+
+// tellLeft says which objects nodes have not uploaded. There may be none.
+func tellLeft(out io.Writer, left []embedded.Left) {
+	for _, l := range left {
+		fmt.Fprintf(out, "· node %s: objects on its disk that are not in their stores yet: %d (%s); "+
+			"the next headstart up with this node and --state-dir uploads them\n", l.Node, l.Objects, megabytes(l.Bytes))
+	}
 }
 
 // next is what to do once the platform is up.

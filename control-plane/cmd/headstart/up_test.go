@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/headstart-mesh/headstart/control-plane/admin"
@@ -52,6 +53,18 @@ func TestStartError(t *testing.T) {
 		if got := startError(tt.err).Error(); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
+	}
+}
+
+// What is on a node's disk only is not forgotten. Of other nodes nothing is said.
+func TestTellLeft(t *testing.T) {
+	var out strings.Builder
+	tellLeft(&out, nil)
+	tellLeft(&out, []embedded.Left{{Node: "node-2", Objects: 3, Bytes: 4_200_000}})
+	const want = "· node node-2: objects on its disk that are not in their stores yet: 3 (4.2 MB); " +
+		"the next headstart up with this node and --state-dir uploads them\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/endpoints"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/serve"
 	"github.com/headstart-mesh/headstart/shim/nodeapi/tracing"
+	"github.com/headstart-mesh/headstart/shim/nodeapi/writes"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
 	"github.com/headstart-mesh/headstart/shim/objects/site"
@@ -97,7 +98,8 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer allowed.Close()
-	written := writeback.Open(writeback.Config{Dir: c.state("writes"), Bytes: c.writeBackLimit, Writes: writesMost, Node: me.name,
+	written := writeback.Open(writeback.Config{Dir: c.state(writes.Directory), Bytes: c.writeBackLimit,
+		Writes: writesMost, Node: me.name,
 		Store:    func(name string) (writeback.Store, string, error) { return allowed.API(name) },
 		Patience: writtenPatience, Log: log})
 	defer written.Close()
