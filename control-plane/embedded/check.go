@@ -93,6 +93,9 @@ func (o Options) checkValues() error {
 	if err := o.Buffer.check(); err != nil {
 		errs = append(errs, err)
 	}
+	if o.WriteBackLimit < 0 {
+		errs = append(errs, fmt.Errorf("--write-back-limit %d: use a number of bytes, or 0 to have all writes go through", o.WriteBackLimit))
+	}
 	return errors.Join(errs...)
 }
 

@@ -70,7 +70,10 @@ type Options struct {
 	OTLPForward string
 	GatewayPort uint32
 	Buffer      Buffer
-	LogLevel    string
+	// WriteBackLimit is how many bytes of objects each node may have that their stores do not have yet; 0: all writes go
+	// through.
+	WriteBackLimit int64
+	LogLevel       string
 	// Progress is told each step.
 	Progress func(step string)
 }
@@ -254,6 +257,7 @@ func (p *Platform) startDaemon(ctx context.Context, n network.Node, files pki.Fi
 			"--filters", p.bin("filters.wasm"),
 			"--gateway-port", strconv.Itoa(int(p.o.GatewayPort)),
 			"--peer-listen", netip.AddrPortFrom(n.Address, peerPort).String(), "--otlp", "unix:" + p.run("otlp.sock"), "--log-level", p.o.LogLevel,
+			"--write-back-limit", strconv.FormatInt(p.o.WriteBackLimit, 10),
 			"--write-back-after", "0s", // all nodes get the list at once
 		}, p.o.Buffer.args()...),
 		Ready: process.Poll(func(ctx context.Context) error {

@@ -130,7 +130,8 @@ func Open(ctx context.Context, c Config) (_ *Bed, err error) {
 	b.Platform, err = embedded.Start(ctx, embedded.Options{
 		Name: c.Name, Nodes: nodes, Subnet: c.Subnet, StateDir: filepath.Join(c.WorkDir, "state"), RunDir: b.RunDir(),
 		BinDir: c.BinDir, CNIPlugins: "/usr/lib/cni", Stores: stores, SecretsDir: secrets, GatewayPort: GatewayPort,
-		Buffer: embedded.Buffer{Disk: c.BufferLimit, Memory: c.BufferMemory, CacheAge: c.CacheAge, CacheShare: c.Share}, LogLevel: "info", Progress: c.Progress})
+		Buffer:         embedded.Buffer{Disk: c.BufferLimit, Memory: c.BufferMemory, CacheAge: c.CacheAge, CacheShare: c.Share},
+		WriteBackLimit: 1 << 30, LogLevel: "info", Progress: c.Progress})
 	if err != nil {
 		return nil, err
 	}

@@ -83,6 +83,8 @@ else is removed when the command ends.`,
 	f.StringVar(&o.Buffer.Redis, "buffer-redis", "", "Redis that takes request bodies when memory and disk are full: redis://host:port/db, rediss:// for TLS; empty for none")
 	f.StringVar(&o.Buffer.RedisSecret, "buffer-redis-secret", "", "secret file of --secrets-dir with username and password for --buffer-redis; empty for none")
 	f.Int64Var(&o.Buffer.RedisLimit, "buffer-redis-limit", 1<<30, "bytes of inputs that each node may have in --buffer-redis at a time")
+	f.Int64Var(&o.WriteBackLimit, "write-back-limit", 1<<30,
+		"bytes of objects that each node may have on disk for buckets with write: back before their stores have them; 0 has all writes go through")
 	f.StringVar(&o.OTLPForward, "otlp-forward", "", "host:port of your own OpenTelemetry collector (gRPC), which gets all traces too")
 	f.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd

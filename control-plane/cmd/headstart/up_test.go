@@ -73,6 +73,7 @@ func TestUpRefusesValues(t *testing.T) {
 	expectError(t, "--buffer-quota-inputs -1: use a number of 0 or more", "up", "--buffer-quota-inputs", "-1")
 	expectError(t, "--buffer-redis-limit -1: use a number of 0 or more", "up", "--buffer-redis-limit", "-1")
 	expectError(t, "--buffer-redis: use redis://host:port/db, or rediss:// for TLS, and --buffer-redis-secret for credentials", "up", "--buffer-redis", "10.0.0.9")
+	expectError(t, "--write-back-limit -1: use a number of bytes, or 0 to have all writes go through", "up", "--write-back-limit", "-1")
 	expectError(t, "--gateway-port 0: use a port from 1 to 65535", "up", "--gateway-port", "0")
 	expectError(t, `--node-names: "Edge" is not a DNS label: up to 63 lower case letters, digits and dashes, no dash first or last`, "up", "--node-names", "Edge")
 }
