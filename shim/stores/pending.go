@@ -133,7 +133,10 @@ func (s *Stores) API(name string) (api *s3.Source, server string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, ok := s.open[name]
-	if !ok {
+	switch {
+	case !s.has:
+		return nil, "", writeback.ErrNoList
+	case !ok:
 		return nil, "", errors.New("the operator's list does not have the store any more")
 	}
 	api, is := st.source.opened.(*s3.Source)

@@ -133,6 +133,9 @@ func TestReadsLookForWhatIsWrittenBehind(t *testing.T) {
 // A store is found whatever functions may use it: what it has not got yet was acknowledged.
 func TestTheAPIOfAStore(t *testing.T) {
 	s, _ := newStores(t)
+	if _, _, err := s.API("edge"); !errors.Is(err, writeback.ErrNoList) {
+		t.Errorf("before the list has come: %v", err)
+	}
 	one := edge("http://127.0.0.1:1")
 	one.Namespaces = []string{"other"}
 	s.Set([]*nodeapi.Store{one, {Name: "jobs", Kind: "redis", Endpoint: "127.0.0.1:1", Buckets: []string{"jobs"}}})
@@ -140,7 +143,7 @@ func TestTheAPIOfAStore(t *testing.T) {
 		t.Errorf("%q, %v", server, err)
 	}
 	for _, name := range []string{"jobs", "gone"} {
-		if _, _, err := s.API(name); err == nil {
+		if _, _, err := s.API(name); err == nil || errors.Is(err, writeback.ErrNoList) {
 			t.Errorf("%s has the S3 API", name)
 		}
 	}

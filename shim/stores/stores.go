@@ -37,6 +37,7 @@ type Stores struct {
 
 	mu   sync.Mutex
 	open map[string]*store
+	has  bool // a list has come
 	// since is when the list first said of buckets that they are written behind. See Pend.
 	since   map[bucket]time.Time
 	pending Pending // nil: nothing is written behind
@@ -119,7 +120,7 @@ func (s *Stores) replace(list []*nodeapi.Store) {
 		}
 		gone.closeStreams()
 	}
-	s.open = next
+	s.open, s.has = next, true
 }
 
 // Rule is what the operator says of a store's bucket. Of one that is not on the list the store's source is asked, which

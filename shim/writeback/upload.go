@@ -2,6 +2,7 @@ package writeback
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -53,10 +54,15 @@ func (w *Writer) retry(e *write, most time.Duration, tries uint, try func() erro
 		return struct{}{}, err
 	}, backoff.WithBackOff(rests), backoff.WithMaxElapsedTime(0), backoff.WithMaxTries(tries),
 		backoff.WithNotify(func(err error, after time.Duration) {
-			if !errors.Is(err, errMayCome) {
-				w.config.Log.Warn("a write is not in the store yet", "store", e.Store, "bucket", e.Bucket, "key", e.Key.Key,
-					"write", e.ID, "again", after, "error", err)
+			level := slog.LevelWarn
+			switch {
+			case errors.Is(err, errMayCome):
+				return
+			case errors.Is(err, ErrNoList): // the daemon starts
+				level = slog.LevelDebug
 			}
+			w.config.Log.Log(w.ctx, level, "a write is not in the store yet", "store", e.Store, "bucket", e.Bucket,
+				"key", e.Key.Key, "write", e.ID, "again", after, "error", err)
 		}))
 	return err
 }

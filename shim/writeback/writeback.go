@@ -25,6 +25,9 @@ import (
 // ErrThrough says that a write cannot be behind: it has to go to the store at once. Nothing has been written.
 var ErrThrough = errors.New("the write has to go through")
 
+// ErrNoList says that the operator's list of stores has not come yet.
+var ErrNoList = errors.New("the operator's list of stores has not come yet")
+
 const (
 	// uploadsMost is how many uploads of a node are under way at a time.
 	uploadsMost = 8
@@ -53,7 +56,8 @@ type Config struct {
 	Bytes, Writes int64
 	// Node is how markers name this node.
 	Node string
-	// Store finds a store by its name. server tells it from others that have had the name.
+	// Store finds a store by its name. server tells it from others that have had the name. Its error is ErrNoList as
+	// long as no list has come.
 	Store func(name string) (s Store, server string, err error)
 	// Patience is how long a request waits for a marker.
 	Patience time.Duration

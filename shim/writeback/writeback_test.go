@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/md5"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -759,5 +760,47 @@ func TestOwnUploads(t *testing.T) {
 		is("its next daemon", a, own, true, 6) // which looks for its marker itself
 		a.Close()
 		b.Close()
+	})
+}
+
+// A daemon that starts waits for the list of stores without a word, and warns of a store which the list does not have.
+func TestTheListOfStoresComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newFakeStore(), t.TempDir()
+		w := open(t, dir, "a", &link{store: s, fate: func(r *http.Request) fate {
+			if r.URL.Query().Has("partNumber") {
+				return fate{refused: 500}
+			}
+			return well(r)
+		}})
+		if err := w.Write(t.Context(), object("k", "hello")); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		var log bytes.Buffer
+		var err atomic.Pointer[error]
+		notYet, lacks := fmt.Errorf("the store: %w", ErrNoList), errors.New("the list lacks the store")
+		err.Store(&notYet)
+		w = Open(Config{Dir: dir, Node: "a", Bytes: 1 << 20, Writes: 100, Patience: time.Minute,
+			Store: func(string) (Store, string, error) {
+				return &link{store: s, fate: well}, "s3.example.com", *err.Load()
+			}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if log.Len() > 0 {
+			t.Errorf("it says %s", log.String())
+		}
+		err.Store(&lacks)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), lacks.Error()) {
+			t.Errorf("it says %q", log.String())
+		}
+		err.Store(new(error))
+		time.Sleep(time.Minute)
+		if s.get("k") != "hello" {
+			t.Error("it is not uploaded")
+		}
+		w.Close()
 	})
 }
