@@ -56,7 +56,14 @@ func init() {
 // startStore starts versitygw, and returns its address.
 func startStore(t *testing.T) string {
 	t.Helper()
-	dir, address := t.TempDir(), porttest.Address(t)
+	address, _ := startStoreIn(t)
+	return address
+}
+
+// startStoreIn is startStore, and returns the directory with the buckets, too.
+func startStoreIn(t *testing.T) (address, dir string) {
+	t.Helper()
+	dir, address = t.TempDir(), porttest.Address(t)
 	if err := os.Mkdir(filepath.Join(dir, bucketName), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +82,7 @@ func startStore(t *testing.T) string {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close() // it was only to see
-			return address
+			return address, dir
 		}
 		if t.Context().Err() != nil {
 			t.Fatal(log.String())

@@ -30,6 +30,7 @@ type fakeObject struct {
 	content []byte
 	tag     string
 	header  http.Header
+	at      time.Time
 }
 
 type fakeUpload struct {
@@ -90,10 +91,11 @@ func (s *fakeStore) apply(r *http.Request, body []byte) *http.Response {
 		text := "<ListBucketResult>"
 		for _, k := range slices.Sorted(maps.Keys(s.objects)) {
 			if strings.HasPrefix(k, q.Get("prefix")) {
-				text += "<Contents><Key>" + k + "</Key><ETag>" + html.EscapeString(s.objects[k].tag) + "</ETag></Contents>"
+				text += "<Contents><Key>" + k + "</Key><ETag>" + html.EscapeString(s.objects[k].tag) + "</ETag><LastModified>" +
+					s.objects[k].at.UTC().Format(time.RFC3339) + "</LastModified></Contents>"
 			}
 		}
-		return answer(200, nil, text+"</ListBucketResult>")
+		return answer(200, http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}}, text+"</ListBucketResult>")
 	case q.Has("uploads"):
 		s.last++
 		id := fmt.Sprint("u", s.last)
@@ -111,13 +113,13 @@ func (s *fakeStore) apply(r *http.Request, body []byte) *http.Response {
 		delete(s.uploads, q.Get("uploadId"))
 		sum := md5.Sum(upload.part)
 		tag := tagOf(sum[:])
-		s.objects[key] = fakeObject{upload.part, tag, upload.header}
+		s.objects[key] = fakeObject{upload.part, tag, upload.header, time.Now()}
 		return answer(200, nil, "<CompleteMultipartUploadResult><ETag>"+strings.Trim(tag, `"`)+"</ETag></CompleteMultipartUploadResult>")
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && (r.Header.Get("If-None-Match") == "*" && there ||
 		r.Header.Get("If-Match") != "" && r.Header.Get("If-Match") != old.tag):
 		return fails(412, "PreconditionFailed")
 	case r.Method == http.MethodPut:
-		s.objects[key] = fakeObject{body, hash(body), r.Header.Clone()}
+		s.objects[key] = fakeObject{body, hash(body), r.Header.Clone(), time.Now()}
 		return answer(200, http.Header{"Etag": {hash(body)}}, "")
 	case r.Method == http.MethodDelete:
 		delete(s.objects, key)

@@ -32,8 +32,8 @@ type Store interface {
 const (
 	// Own is what the keys of the node's own objects begin with. Nobody else writes them, or lists them.
 	Own = ".headstart/"
-	// markers is what the keys of markers begin with.
-	markers = Own + "pending/"
+	// markers is what the keys of markers begin with, and tries what those of tries do.
+	markers, tries = Own + "pending/", Own + "probe/"
 	// noKey and noBucket are S3's codes of what is not there. Other servers than the store answer 404, too.
 	noKey, noBucket = "NoSuchKey", "NoSuchBucket"
 	// tooLong is of a key that the store cannot have, for reasons of its own: versitygw's are names of files.
@@ -79,7 +79,7 @@ type Marker struct {
 // at is the marker's own key. One of no object is a try.
 func (m Marker) at() string {
 	if m.Key == "" {
-		return Own + "probe/" + m.ID
+		return tries + m.ID
 	}
 	return markers + m.Key
 }

@@ -9,9 +9,12 @@ import (
 	"hash/crc32"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A real store has what was written, as it was written: also nothing, odd keys, checksums and metadata.
@@ -94,6 +97,34 @@ func TestMarkersOfARealStore(t *testing.T) {
 		}
 		if m, failed := b.marked(t.Context(), "k"); m != nil || failed != nil || err != nil {
 			t.Errorf("%+v, %v", m, errors.Join(err, failed))
+		}
+	}
+}
+
+// A real store says how old a try is.
+func TestOldTriesOfARealStoreGo(t *testing.T) {
+	address, data := startStoreIn(t)
+	source, err := sourceAt(address, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	b := bucket{source, bucketName}
+	for _, key := range []string{tries + "old", tries + "new"} {
+		if a, err := b.small(t.Context(), http.MethodPut, key, nil, nil, []byte("x")); err != nil || !a.ok() {
+			t.Fatal(a.status, err)
+		}
+	}
+	before := time.Now().Add(-tryAge - time.Minute)
+	if err := os.Chtimes(filepath.Join(data, bucketName, tries, "old"), before, before); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]bool{tries + "old": false, tries + "new": true} {
+		if header, err := b.head(t.Context(), key); err != nil || (header != nil) != want {
+			t.Errorf("%s is there: %v, %v", key, header != nil, err)
 		}
 	}
 }

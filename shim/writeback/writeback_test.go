@@ -539,6 +539,8 @@ func TestABucketIsTriedOnce(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		time.Sleep(time.Second)
+		synctest.Wait() // it looks for what earlier tries have left
 		if tries := s.requests[http.MethodPut]; tries > 3 || len(s.objects) > 0 {
 			t.Errorf("%d tries, %v", tries, s.objects)
 		}
@@ -719,7 +721,8 @@ func TestOwnUploads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := Upload{"dir/k", "u1"} // of which a's store has not said anything yet
+		time.Sleep(100 * time.Millisecond) // the bucket was tried
+		own := Upload{"dir/k", "u1"}       // of which a's store has not said anything yet
 		is := func(what string, w *Writer, u Upload, want bool, most int) {
 			t.Helper()
 			asked := func() (n int) {
@@ -802,5 +805,47 @@ func TestTheListOfStoresComesLater(t *testing.T) {
 			t.Error("it is not uploaded")
 		}
 		w.Close()
+	})
+}
+
+// What daemons that were killed have left of their tries goes with a later daemon's first write. What may still be under
+// way stays.
+func TestOldTriesGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := newFakeStore(), &link{}
+		*l = link{store: s, fate: well}
+		b := bucket{l, "b"}
+		put := func(key string) {
+			if a, err := b.small(t.Context(), http.MethodPut, key, nil, nil, []byte("x")); err != nil || !a.ok() {
+				t.Fatal(a.status, err)
+			}
+		}
+		for i := range sweepMost + 1 {
+			put(tries + fmt.Sprintf("old%03d", i))
+		}
+		put(Own + "other")
+		put("k")
+		time.Sleep(tryAge)
+		put(tries + "under-way")
+		for i, want := range []int{2, 1, 1} { // one is under way, and there are more than one sweep removes
+			w := open(t, t.TempDir(), "a", l)
+			if err := w.Write(t.Context(), object(fmt.Sprint("k", i), "hello")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			w.Close()
+			left := 0
+			for key := range s.objects {
+				if strings.HasPrefix(key, tries) {
+					left++
+				}
+			}
+			if left != want {
+				t.Errorf("%d tries are left by daemon %d, and not %d", left, i, want)
+			}
+		}
+		if s.get(tries+"under-way") == "" || s.get(Own+"other") == "" || s.get("k") == "" {
+			t.Error("more than old tries has gone")
+		}
 	})
 }
