@@ -45,6 +45,9 @@ const (
 	drain = -1
 )
 
+// tenants are namespaces, and their buckets. Each has objects of the same keys.
+var tenants = []string{bucketName, "other"}
+
 func init() {
 	if dir := os.Getenv(crashDirEnv); dir != "" {
 		round, _ := strconv.Atoi(os.Getenv(crashRoundEnv))
@@ -64,8 +67,10 @@ func startStore(t *testing.T) string {
 func startStoreIn(t *testing.T) (address, dir string) {
 	t.Helper()
 	dir, address = t.TempDir(), porttest.Address(t)
-	if err := os.Mkdir(filepath.Join(dir, bucketName), 0o700); err != nil {
-		t.Fatal(err)
+	for _, bucket := range tenants {
+		if err := os.Mkdir(filepath.Join(dir, bucket), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var log bytes.Buffer
 	c := exec.Command(programtest.Path(t, "versitygw"), "--port", address, "--keep-alive", "posix", dir)
@@ -100,8 +105,8 @@ func sourceAt(address, dir string) (*s3.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s3.New(s3.Config{Store: "s", Endpoint: "http://" + address, Region: "us-east-1", PathStyle: true, Buckets: []string{bucketName},
-		Credentials: func(context.Context) (secret.Secret, error) { return s3.LoadCredentials(root, "key") }})
+	return s3.New(s3.Config{Store: "s", Endpoint: "http://" + address, Region: "us-east-1", PathStyle: true,
+		Buckets: tenants, Credentials: func(context.Context) (secret.Secret, error) { return s3.LoadCredentials(root, "key") }})
 }
 
 // hasty is a store some of whose answers nobody waits for: what has become of such a request nobody knows.
@@ -133,8 +138,28 @@ type worker struct {
 	ends   func(id string, content string)
 }
 
-func keysOf(round int) []string {
-	return []string{fmt.Sprint("r/", round, "/a"), fmt.Sprint("r/", round, "/b"), fmt.Sprint("r/", round, "/c")}
+func keysOf(round int) (all []Key) {
+	for _, tenant := range tenants {
+		for _, name := range []string{"a", "b"} {
+			all = append(all, Key{"s", tenant, fmt.Sprint("r/", round, "/", name)})
+		}
+	}
+	return all
+}
+
+// of is what all contents of an object begin with: its tenant and its key.
+func of(k Key) string { return k.Bucket + "/" + k.Key + "/" }
+
+// foreign returns the first line of a content that is another tenant's; empty: there is none.
+func foreign(k Key, body []byte) string {
+	for line := range strings.Lines(string(body)) {
+		for _, tenant := range tenants {
+			if tenant != k.Bucket && strings.HasPrefix(line, tenant+"/") {
+				return strings.TrimSuffix(line, "\n")
+			}
+		}
+	}
+	return ""
 }
 
 // bodyOf is the content that a name stands for, of up to 200 KB.
@@ -142,22 +167,22 @@ func bodyOf(name string) []byte {
 	sum := md5.Sum([]byte(name))
 	times := 1 + int(sum[0])%16
 	if sum[1] < 32 {
-		times *= 500
+		times *= 300
 	}
 	return bytes.Repeat([]byte(name+"\n"), times)
 }
 
 func (w *worker) once(ctx context.Context, round, i int) error {
 	keys := keysOf(round)
-	key := Key{"s", bucketName, keys[rand.IntN(len(keys))]}
+	key := keys[rand.IntN(len(keys))]
 	id := fmt.Sprint(w.name, ".", round, ".", i)
-	e := event{key: key.Key}
+	e := event{key: of(key)}
 	var err error
 	switch what := rand.IntN(10); {
 	case what < 6:
-		e.writes, e.content = true, id
+		e.writes, e.content = true, of(key)+id
 		w.begins(id, e)
-		err = w.write(ctx, key, id)
+		err = w.write(ctx, key, e.content)
 	case what == 6:
 		e.writes = true
 		w.begins(id, e)
@@ -177,7 +202,8 @@ func (w *worker) once(ctx context.Context, round, i int) error {
 
 func (w *worker) write(ctx context.Context, key Key, name string) error {
 	body := bodyOf(name)
-	err := w.writer.Write(ctx, Object{Key: key, Function: "ns/f", Content: string(body), Header: http.Header{"X-Amz-Meta-Name": {name}}})
+	err := w.writer.Write(ctx, Object{Key: key, Function: key.Bucket + "/f", Content: string(body),
+		Header: http.Header{"X-Amz-Meta-Name": {name}}})
 	if errors.Is(err, ErrThrough) {
 		err = w.through(ctx, key, http.MethodPut, body)
 	}
@@ -188,7 +214,7 @@ func (w *worker) through(ctx context.Context, key Key, method string, body []byt
 	if err := w.writer.Await(ctx, key); err != nil {
 		return err
 	}
-	a, err := bucket{w.store, bucketName}.small(ctx, method, key.Key, nil, nil, body)
+	a, err := bucket{w.store, key.Bucket}.small(ctx, method, key.Key, nil, nil, body)
 	if err == nil && !a.ok() {
 		err = a.err(method)
 	}
@@ -212,7 +238,7 @@ func (w *worker) read(ctx context.Context, key Key) (string, error) {
 			return "", err
 		}
 		var a answer
-		a, err = bucket{w.store, bucketName}.small(ctx, http.MethodGet, key.Key, nil, nil, nil)
+		a, err = bucket{w.store, key.Bucket}.small(ctx, http.MethodGet, key.Key, nil, nil, nil)
 		body = a.body
 		if err == nil && a.status == http.StatusNotFound {
 			return "", nil
@@ -224,8 +250,11 @@ func (w *worker) read(ctx context.Context, key Key) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if theirs := foreign(key, body); theirs != "" {
+		return theirs, nil // which is counted
+	}
 	name, _, _ := strings.Cut(string(body), "\n")
-	if !bytes.Equal(body, bodyOf(name)) {
+	if !bytes.Equal(body, bodyOf(name)) || !strings.HasPrefix(name, of(key)) {
 		return "", fmt.Errorf("%w: %d bytes of %q", errWrong, len(body), name)
 	}
 	return name, nil
@@ -337,7 +366,12 @@ func (h *history) check(t *testing.T, dir, address string, rounds int, w *worker
 	source := w.store
 	h.node(t, dir, address, drain, func() {
 		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			left, err := Pending(t.Context(), source, bucketName, "")
+			var left []Marker
+			var err error
+			for _, tenant := range tenants {
+				more, failed := Pending(t.Context(), source, tenant, "")
+				left, err = append(left, more...), errors.Join(err, failed)
+			}
 			if err != nil || time.Now().After(end) {
 				t.Errorf("left: %+v, %d records, %v", left, pendingIn(dir+"/journal"), err)
 				return
@@ -351,8 +385,8 @@ func (h *history) check(t *testing.T, dir, address string, rounds int, w *worker
 	for round := range rounds {
 		for i, key := range keysOf(round) {
 			id := fmt.Sprint("last.", round, ".", i)
-			h.begins(id, time.Now().UnixNano(), event{key: key})
-			content, err := w.read(t.Context(), Key{"s", bucketName, key})
+			h.begins(id, time.Now().UnixNano(), event{key: of(key)})
+			content, err := w.read(t.Context(), key)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -360,10 +394,13 @@ func (h *history) check(t *testing.T, dir, address string, rounds int, w *worker
 		}
 	}
 	byKey := map[string][]event{}
-	open := 0
-	for _, e := range h.events {
+	open, cross := 0, 0
+	for id, e := range h.events {
 		if e.open {
 			open++
+		} else if e.crosses() {
+			cross++
+			t.Errorf("%s has read of %s what is another tenant's: %s", id, e.key, e.content)
 		}
 		if !e.open || e.writes {
 			byKey[e.key] = append(byKey[e.key], *e)
@@ -378,7 +415,9 @@ func (h *history) check(t *testing.T, dir, address string, rounds int, w *worker
 			}
 		}
 	}
-	t.Logf("%d keys, %d events of which %d had no end, %d writes; lost_writes and stale_reads: %d keys", len(byKey), len(h.events), open, h.wrote, lost)
+	t.Logf("%d keys, %d events of which %d had no end, %d writes; "+
+		"lost_writes and stale_reads: %d keys; cross_tenant: %d reads",
+		len(byKey), len(h.events), open, h.wrote, lost, cross)
 	if h.wrote < rounds {
 		t.Errorf("%d writes in %d rounds", h.wrote, rounds)
 	}

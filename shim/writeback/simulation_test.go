@@ -28,6 +28,11 @@ type event struct {
 	open     bool // nobody knows whether it was done
 }
 
+// crosses tells whether a read has got another tenant's object. Contents begin with the key, which is of one tenant.
+func (e event) crosses() bool {
+	return !e.writes && e.content != "" && !strings.HasPrefix(e.content, e.key)
+}
+
 // simulated is a node.
 type simulated struct {
 	sim  *simulation
@@ -128,8 +133,10 @@ func (s *simulation) client(id int, nodes []*simulated, keys []string, times int
 		var err error
 		switch what := s.n(10); {
 		case what < 5:
-			e.writes, e.content = true, fmt.Sprint("by ", id, " ", i)
-			err = w.Write(s.t.Context(), object(key, e.content))
+			e.writes, e.content = true, fmt.Sprint(key, " by ", id, " ", i)
+			o := object(key, e.content)
+			o.Function = key + "/f"
+			err = w.Write(s.t.Context(), o)
 			if errors.Is(err, ErrThrough) {
 				err = s.through(w, l, k, http.MethodPut, e.content)
 			}
@@ -251,6 +258,9 @@ func simulate(t *testing.T, seed uint64) {
 		for _, e := range append(s.events, last) {
 			if e.key == key {
 				own = append(own, e)
+			}
+			if e.crosses() {
+				t.Errorf("seed %d: cross_tenant: %+v", seed, e)
 			}
 		}
 		if !linear(own) {
