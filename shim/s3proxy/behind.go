@@ -403,7 +403,7 @@ func entriesOf(list []byte) (entries []entry, count edit, err error) {
 				count = edit{before, d.InputOffset(), string(t)}
 			}
 		case xml.EndElement:
-			if len(path) == 2 {
+			if len(path) == 2 && path[1] != "KeyCount" { // which is edited by itself
 				e.to = d.InputOffset()
 				entries = append(entries, e)
 			}

@@ -86,6 +86,7 @@ func TestHideUploads(t *testing.T) {
 // Whatever a store sends, what is left is a part of it.
 func FuzzHide(f *testing.F) {
 	f.Add([]byte(`<L><KeyCount>1</KeyCount><Contents><Key>.headstart/x</Key></Contents></L>`))
+	f.Add([]byte(`<A><KeyCount>0<Key>.headstart</A></A></A>`))
 	f.Add([]byte(`<L><Upload><Key>k</Key><UploadId>u</UploadId></Upload><Upload><UploadId/><Key>k</Key></Upload></L>`))
 	f.Add([]byte(`<L><KeyCount>1</KeyCount></KeyCount><Contents><Key><![CDATA[.headstart/]]></Key></Contents>`))
 	f.Fuzz(func(t *testing.T, b []byte) {
