@@ -17,10 +17,11 @@ import (
 
 // Pending knows of objects that nodes have acknowledged, and that their store does not have yet.
 type Pending interface {
-	// Fetch is source.Source's of an object that was written on this node and is pending. It is false if none is: then the
-	// store has whatever any node has acknowledged of the object before.
-	Fetch(ctx context.Context, k writeback.Key, held string, begin source.Begin) (found bool, err error)
-	// Has tells whether Fetch would find it here.
+	// Fetch is source.Source's of an object that a node may have pending. If none has, or does not bring it, store does, as
+	// soon as the store has whatever any node has acknowledged of the object before.
+	Fetch(ctx context.Context, k writeback.Key, held string, begin source.Begin,
+		store func(context.Context, source.Begin) error) error
+	// Has tells whether Fetch would find it on this node.
 	Has(k writeback.Key) bool
 	// AwaitPrefix returns when the store has whatever was acknowledged before of the objects whose keys begin with the key.
 	AwaitPrefix(ctx context.Context, k writeback.Key) error
@@ -64,19 +65,6 @@ func (s *Stores) pendingOf(b bucket) Pending {
 	return nil
 }
 
-// find is Fetch of what is pending, if anything is.
-func (o *observed) find(ctx context.Context, ref source.Reference, held string, begin source.Begin) (found bool, err error) {
-	p := o.stores.pendingOf(bucket{o.name, ref.Bucket})
-	if p == nil {
-		return false, nil
-	}
-	if writeback.IsOwn(ref.Key) {
-		return false, source.NotFound(o.name, ref)
-	}
-	found, err = p.Fetch(ctx, writeback.Key{Store: o.name, Bucket: ref.Bucket, Key: ref.Key}, held, begin)
-	return found, o.explain(err)
-}
-
 // Holds tells whether an object was written on this node, and the store does not have it yet: no neighbour has it sooner.
 func (o *observed) Holds(ref source.Reference) bool {
 	p := o.stores.pendingOf(bucket{o.name, ref.Bucket})
@@ -101,10 +89,26 @@ func (o *observed) explain(err error) error {
 func (o *observed) Fetch(
 	ctx context.Context, ref source.Reference, held string, begin func(source.Object) (io.WriterAt, error),
 ) error {
-	if found, err := o.find(ctx, ref, held, begin); found || err != nil {
-		return err
+	store := func(ctx context.Context, begin source.Begin) error {
+		return o.observe(o.opened.Fetch(ctx, ref, held, begin))
 	}
-	return o.observe(o.opened.Fetch(ctx, ref, held, begin))
+	p := o.stores.pendingOf(bucket{o.name, ref.Bucket})
+	if p == nil {
+		return store(ctx, begin)
+	}
+	if writeback.IsOwn(ref.Key) {
+		return source.NotFound(o.name, ref)
+	}
+	asked := false
+	k := writeback.Key{Store: o.name, Bucket: ref.Bucket, Key: ref.Key}
+	err := p.Fetch(ctx, k, held, begin, func(ctx context.Context, begin source.Begin) error {
+		asked = true
+		return store(ctx, begin)
+	})
+	if !asked {
+		err = o.explain(err)
+	}
+	return err
 }
 
 // List implements source.Lister.

@@ -26,9 +26,14 @@ type pending struct {
 	err   error
 }
 
-func (p *pending) Fetch(_ context.Context, k writeback.Key, _ string, _ source.Begin) (bool, error) {
+func (p *pending) Fetch(
+	ctx context.Context, k writeback.Key, _ string, begin source.Begin, store func(context.Context, source.Begin) error,
+) error {
 	p.asked = append(p.asked, k)
-	return p.found, p.err
+	if p.found || p.err != nil {
+		return p.err
+	}
+	return store(ctx, begin)
 }
 
 func (p *pending) Has(k writeback.Key) bool {

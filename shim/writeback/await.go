@@ -37,11 +37,19 @@ type Held struct {
 
 // Held returns what was written here last and is pending; nil: Await tells whether another node has something. Whoever is
 // returned it closes it.
-func (w *Writer) Held(k Key) (*Held, error) {
+func (w *Writer) Held(k Key) (*Held, error) { return w.held(k, func(*write) bool { return true }) }
+
+// HeldWrite is Held of exactly the write that a marker names by its id, for a reader on another node. nil: it was not
+// acknowledged, or the store may have it, and may have taken something newer since. The reader waits for the marker then.
+func (w *Writer) HeldWrite(k Key, id string) (*Held, error) {
+	return w.held(k, func(e *write) bool { return e.ID == id && !e.completing })
+}
+
+func (w *Writer) held(k Key, is func(*write) bool) (*Held, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.own[k]
-	if e == nil {
+	if e == nil || !is(e) {
 		return nil, nil
 	}
 	f, err := os.Open(w.journal.content(e.ID))
@@ -80,25 +88,28 @@ func (r record) about() source.Object {
 	return source.Object{Size: r.Size, Version: tag, ContentType: r.Header.Get("Content-Type"), Header: header}
 }
 
-// Fetch is source.Source's of an object that was written here and is pending. It is false if none is: then the store has
+// Fetch is source.Source's of a bucket in which nodes write behind. What was written here and is pending comes from here,
+// and what another node has pending from there, if it can be had: see Holders. Else store brings it, as soon as the store has
 // whatever was acknowledged of the object before, on any node.
-func (w *Writer) Fetch(ctx context.Context, k Key, held string, begin source.Begin) (found bool, err error) {
+func (w *Writer) Fetch(
+	ctx context.Context, k Key, held string, begin source.Begin, store func(context.Context, source.Begin) error,
+) error {
 	h, err := w.Held(k)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if h == nil {
-		return false, w.Await(ctx, k)
+		return w.fetch(ctx, k, held, begin, store)
 	}
 	defer h.Close() // it was only read from
 	if h.Version == held {
-		return true, &source.Unchanged{}
+		return &source.Unchanged{}
 	}
 	to, err := begin(h.Object)
 	if err == nil {
 		_, err = io.Copy(io.NewOffsetWriter(to, 0), h)
 	}
-	return true, err
+	return err
 }
 
 // Await returns when the store has whatever was acknowledged of an object before, on any node. It comes before a request
@@ -111,7 +122,7 @@ func (w *Writer) Await(ctx context.Context, k Key) error {
 	if err != nil {
 		return err
 	}
-	return w.await(ctx, b, k.Key)
+	return w.await(ctx, b, k.Key, "", w.patient())
 }
 
 // AwaitPrefix is Await of all objects whose keys begin with k.Key.
@@ -139,7 +150,7 @@ func (w *Writer) awaitAll(ctx context.Context, k Key, which func(key string) boo
 		return err
 	}
 	var seen map[string]string // markers that were there from the beginning
-	return w.poll(ctx, nil, func(ctx context.Context, last bool) (settled bool, err error) {
+	return w.poll(ctx, w.patient(), nil, func(ctx context.Context, last bool) (settled bool, err error) {
 		now, err := b.list(ctx, k.Key)
 		if err != nil {
 			return errors.Is(err, errNoBucket), err
@@ -161,10 +172,10 @@ func (w *Writer) awaitAll(ctx context.Context, k Key, which func(key string) boo
 	})
 }
 
-// await waits until the marker is gone that it sees first: later ones are of writes that were not acknowledged before.
-func (w *Writer) await(ctx context.Context, b bucket, key string) error {
-	seen := ""
-	return w.poll(ctx, func() <-chan struct{} { return w.ended(seen) }, func(ctx context.Context, last bool) (settled bool, err error) {
+// await waits until the marker is gone that it sees first, or that was seen before by its id: later ones are of writes that
+// were not acknowledged before.
+func (w *Writer) await(ctx context.Context, b bucket, key, seen string, end time.Time) error {
+	return w.poll(ctx, end, func() <-chan struct{} { return w.ended(seen) }, func(ctx context.Context, last bool) (settled bool, err error) {
 		m, err := b.marked(ctx, key)
 		switch {
 		case err != nil:
@@ -188,13 +199,20 @@ func (w *Writer) overdue(ctx context.Context, b bucket, key string) error {
 	return err
 }
 
-// poll looks until all is settled, or for the last time when a request has waited for long enough. sooner may return what
-// is closed when it is worth another look.
-func (w *Writer) poll(ctx context.Context, sooner func() <-chan struct{},
+// patient is until when a request waits that comes now.
+func (w *Writer) patient() (end time.Time) { return time.Now().Add(w.config.Patience) }
+
+// looking bounds looks at markers until the end, or one if that has passed: a store may hang.
+func looking(ctx context.Context, end time.Time) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(0, time.Until(end))+lastLook)
+}
+
+// poll looks until all is settled, or for the last time when a request has waited until the end. sooner may return what is
+// closed when it is worth another look.
+func (w *Writer) poll(ctx context.Context, end time.Time, sooner func() <-chan struct{},
 	look func(ctx context.Context, last bool) (settled bool, err error),
 ) error {
-	end := time.Now().Add(w.config.Patience)
-	ctx, cancel := context.WithDeadline(ctx, end.Add(lastLook)) // of a store that hangs
+	ctx, cancel := looking(ctx, end)
 	defer cancel()
 	rest := time.NewTimer(0)
 	defer rest.Stop()

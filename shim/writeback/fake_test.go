@@ -43,7 +43,7 @@ func newFakeStore() *fakeStore {
 	return &fakeStore{objects: map[string]fakeObject{}, uploads: map[string]*fakeUpload{}, requests: map[string]int{}}
 }
 
-func hash(b []byte) string { s := md5.Sum(b); return `"` + hex.EncodeToString(s[:]) + `"` }
+func etag(b []byte) string { s := md5.Sum(b); return `"` + hex.EncodeToString(s[:]) + `"` }
 
 // markers are the keys of what is pending.
 func (s *fakeStore) markers() (keys []string) {
@@ -105,7 +105,7 @@ func (s *fakeStore) apply(r *http.Request, body []byte) *http.Response {
 		return fails(404, "NoSuchUpload")
 	case q.Has("partNumber"):
 		upload.part = body
-		return answer(200, http.Header{"Etag": {hash(body)}}, "")
+		return answer(200, http.Header{"Etag": {etag(body)}}, "")
 	case q.Has("uploadId") && r.Method == http.MethodDelete:
 		delete(s.uploads, q.Get("uploadId"))
 		return answer(204, nil, "")
@@ -119,8 +119,8 @@ func (s *fakeStore) apply(r *http.Request, body []byte) *http.Response {
 		r.Header.Get("If-Match") != "" && r.Header.Get("If-Match") != old.tag):
 		return fails(412, "PreconditionFailed")
 	case r.Method == http.MethodPut:
-		s.objects[key] = fakeObject{body, hash(body), r.Header.Clone(), time.Now()}
-		return answer(200, http.Header{"Etag": {hash(body)}}, "")
+		s.objects[key] = fakeObject{body, etag(body), r.Header.Clone(), time.Now()}
+		return answer(200, http.Header{"Etag": {etag(body)}}, "")
 	case r.Method == http.MethodDelete:
 		delete(s.objects, key)
 		return answer(204, nil, "")

@@ -165,7 +165,7 @@ const conflict = "ConditionalRequestConflict"
 // one it waits.
 func (w *Writer) commit(ctx context.Context, b bucket, e *write) error {
 	var unknown error // of the answer, that is lost
-	err := w.poll(ctx, nil, func(ctx context.Context, last bool) (committed bool, err error) {
+	err := w.poll(ctx, w.patient(), nil, func(ctx context.Context, last bool) (committed bool, err error) {
 		// It is put even if the client goes away meanwhile.
 		tag, a, err := b.mark(w.ctx, e.marker, "")
 		switch {
@@ -177,7 +177,7 @@ func (w *Writer) commit(ctx context.Context, b bucket, e *write) error {
 			if last {
 				return false, errors.Join(errBusy, w.overdue(ctx, b, e.Key.Key))
 			}
-			return false, w.await(ctx, b, e.Key.Key)
+			return false, w.await(ctx, b, e.Key.Key, "", w.patient())
 		case a.refused(): // a store that takes no marker
 			return false, fmt.Errorf("%w: %w", ErrThrough, err)
 		}

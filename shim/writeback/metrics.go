@@ -1,6 +1,7 @@
 package writeback
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,17 +9,20 @@ import (
 
 // collector has the metrics of a Writer; docs/reference/metrics.md describes them.
 type collector struct {
-	of                    *Writer
-	writes, bytes, oldest *prometheus.Desc
+	of                           *Writer
+	writes, bytes, oldest, reads *prometheus.Desc
 }
 
 // NewCollector returns the metrics of a Writer.
 func NewCollector(w *Writer) prometheus.Collector {
-	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
 	return &collector{w,
 		desc("headstart_s3_pending_writes", "Objects that the node has acknowledged, and that their stores do not have yet."),
 		desc("headstart_s3_pending_bytes", "Their bytes."),
-		desc("headstart_s3_pending_oldest_seconds", "The age of the oldest of them; 0: there is none.")}
+		desc("headstart_s3_pending_oldest_seconds", "The age of the oldest of them; 0: there is none."),
+		desc("headstart_s3_pending_reads_total", "Objects that another node had pending when they were read, by where they came from.", "from")}
 }
 
 // Describe implements prometheus.Collector.
@@ -26,6 +30,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	to <- c.writes
 	to <- c.bytes
 	to <- c.oldest
+	to <- c.reads
 }
 
 // Collect implements prometheus.Collector.
@@ -35,6 +40,9 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	gauge(c.writes, float64(writes))
 	gauge(c.bytes, float64(bytes))
 	gauge(c.oldest, oldest.Seconds())
+	for from, n := range map[string]*atomic.Int64{"node": &c.of.fromNodes, "store": &c.of.fromStore} {
+		to <- prometheus.MustNewConstMetric(c.reads, prometheus.CounterValue, float64(n.Load()), from)
+	}
 }
 
 // Pending is what was acknowledged and is not in the store yet, and for how long at most.

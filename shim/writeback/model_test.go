@@ -41,6 +41,9 @@ const (
 	unmarkBeforeUpload  mutation = "a marker is removed before the upload"
 	renewWithoutMarker  mutation = "another upload begins without the marker naming it"
 	trustLostCompletion mutation = "an upload that is gone counts as complete"
+	holderHasRecord     mutation = "a reader elsewhere gets a write of which its node has a record"
+	holderCompletes     mutation = "a reader elsewhere gets a write whose upload is being completed"
+	lackingMeansStored  mutation = "a node that does not have a write has uploaded it"
 	modelOps, modelLate          = 5, 3
 	modelUploads                 = 6
 )
@@ -117,6 +120,7 @@ type state struct {
 	dead    int8 // the node that does not come back, from 1
 	record  [modelOps]int8
 	own     [modelOps]bool // reads on the node get it
+	lent    [modelOps]bool // and those on others, which have seen its marker
 	step    [modelOps]int8
 	upload  [modelOps]int8 // what the write's process knows: the upload, and the marker's tag
 	tag     [modelOps]int8
@@ -243,7 +247,7 @@ func (m *model) crash(s state, node int8) (next []state) {
 			continue
 		}
 		works = true
-		s.own[i] = false
+		s.own[i], s.lent[i] = false, false
 		if s.record[i] == recordVolatile {
 			s.record[i] = 0
 		}
@@ -309,7 +313,7 @@ func (m *model) write(s state, i int) []state {
 			}
 		}
 	case atConfirmed:
-		s.own[i], s.step[i] = true, atAck
+		s.own[i], s.lent[i], s.step[i] = true, true, atAck
 	case atAck:
 		if m.without != ackBeforeMarker {
 			s.note(-op - 1)
@@ -335,6 +339,7 @@ func (m *model) write(s state, i int) []state {
 			}
 			r = request{kind: putContent, value: op + 1, tag: s.content + 1}
 		}
+		s.lent[i] = s.lent[i] && m.without == holderCompletes
 		return m.ask(s, r, func(s *state, held bool) {
 			s.step[i] = atUploaded
 			if !held {
@@ -377,6 +382,7 @@ func (m *model) write(s state, i int) []state {
 		}
 	case atUploaded:
 		s.own[i] = s.own[i] && m.without == ownAfterUpload
+		s.lent[i] = false
 		s.step[i] = atUnmark
 	case atUnmark:
 		tag := s.tag[i]
@@ -425,6 +431,7 @@ const (
 	atStore
 	atReturn
 	atSecondLook
+	atHolder
 )
 
 // look waits until the marker that it has seen is gone.
@@ -484,8 +491,16 @@ func (m *model) read(s state, i int) []state {
 		case readsLookBeside:
 			s.result[i], s.step[i] = s.content, atSecondLook
 		default:
-			return m.look(s, i, atStore)
+			next := m.look(s, i, atStore)
+			if s.marker != 0 && m.ops[s.marker-1].node != m.ops[i].node { // or its node is asked
+				n := next[0]
+				n.step[i] = atHolder
+				next = append(next, n)
+			}
+			return next
 		}
+	case atHolder:
+		return m.hold(s, i)
 	case atSecondLook:
 		s.step[i] = atReturn
 		if s.marker != 0 {
@@ -500,6 +515,23 @@ func (m *model) read(s state, i int) []state {
 		s.step[i] = atEnd
 	}
 	return []state{s}
+}
+
+// hold has a reader get what it has seen the marker of from the node that the marker names; or it waits, as that node does
+// not have it, or cannot be reached.
+func (m *model) hold(s state, i int) (next []state) {
+	w := s.seen[i] - 1
+	has := s.lent[w] || m.without == holderHasRecord && s.record[w] != 0
+	if has && s.dead != m.ops[w].node+1 {
+		n := s
+		n.result[i], n.step[i] = w+1, atReturn
+		next = append(next, n)
+	}
+	s.step[i] = atWait
+	if !has && m.without == lackingMeansStored {
+		s.step[i] = atStore
+	}
+	return append(next, s)
 }
 
 // giveUp is the operator's: a write of what the store has.
@@ -727,7 +759,7 @@ func TestEachStepIsNeeded(t *testing.T) {
 	for _, without := range []mutation{readsDoNotLook, readsLookBeside, throughDoesNotLook, markerOverwrites, ackBeforeSync,
 		ackBeforeMarker, plainPut, conditionalPut, plainDelete, ownBeforeMarker, ownAfterUpload, ownAfterRestart, dropPending,
 		uploadForeign, noTombstone, repeatMarker, giveUpWithoutAbort, giveUpUnconditional, unmarkBeforeUpload,
-		renewWithoutMarker, trustLostCompletion} {
+		renewWithoutMarker, trustLostCompletion, holderHasRecord, holderCompletes, lackingMeansStored} {
 		t.Run(strings.ReplaceAll(string(without), " ", "_"), func(t *testing.T) {
 			for _, sc := range scenarios {
 				m := &model{ops: sc.ops, without: without, alive: sc.alive}

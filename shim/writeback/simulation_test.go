@@ -47,6 +47,7 @@ type simulated struct {
 type simulation struct {
 	t     *testing.T
 	store *fakeStore
+	nodes []*simulated
 	start time.Time
 	calm  chan struct{} // closed: nothing fails any more
 
@@ -62,8 +63,11 @@ func (s *simulation) n(n int) int {
 }
 
 // fate has one request of twelve fail in some way.
-func (s *simulation) fate(*http.Request) fate {
+func (s *simulation) fate(r *http.Request) fate {
 	f := fate{wait: time.Duration(s.n(int(20 * time.Millisecond)))}
+	if r.URL.Query().Has("partNumber") {
+		f.wait *= 20 // content takes longer
+	}
 	select {
 	case <-s.calm:
 		return f
@@ -85,7 +89,7 @@ func (n *simulated) up(dir string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dir, n.link = dir, &link{store: n.sim.store, fate: n.sim.fate, cut: make(chan struct{})}
-	n.writer = open(n.sim.t, dir, n.name, n.link)
+	n.writer = openAmong(n.sim.t, dir, n.name, n.link, &fakeHolders{n.sim.node, n.sim.holds})
 }
 
 // crash ends the daemon at once, and starts another one on what it has left.
@@ -167,22 +171,24 @@ func (s *simulation) through(w *Writer, l *link, k Key, method, content string) 
 }
 
 func (s *simulation) read(w *Writer, l *link, k Key) (string, error) {
-	if content := held(s.t, w, k.Key); content != "" {
-		return content, nil
+	return fetch(s.t.Context(), w, k, l)
+}
+
+// node finds a node's Writer.
+func (s *simulation) node(name string) *Writer {
+	for _, n := range s.nodes {
+		if n.name == name {
+			w, _ := n.now()
+			return w
+		}
 	}
-	if err := w.Await(s.t.Context(), k); err != nil {
-		return "", err
-	}
-	a, err := ask(l, http.MethodGet, k.Key, "")
-	switch {
-	case err != nil:
-		return "", err
-	case a.status == http.StatusNotFound:
-		return "", nil
-	case !a.ok():
-		return "", a.err("reading")
-	}
-	return string(a.body), nil
+	return nil
+}
+
+// holds has nodes bring each other what they have, or fail in some way.
+func (s *simulation) holds() holding {
+	time.Sleep(time.Duration(s.n(int(20 * time.Millisecond))))
+	return []holding{away, breaking, there, there}[s.n(4)]
 }
 
 // linear tells whether what happened to one key can have happened in an order.
@@ -229,12 +235,12 @@ func linear(events []event) bool {
 
 func simulate(t *testing.T, seed uint64) {
 	s := &simulation{t: t, store: newFakeStore(), start: time.Now(), calm: make(chan struct{}), rand: rand.New(rand.NewPCG(seed, 1))}
-	var nodes []*simulated
 	for _, name := range []string{"a", "b", "c"} {
 		n := &simulated{sim: s, name: name}
-		n.up(t.TempDir())
-		nodes = append(nodes, n)
+		n.up(t.TempDir()) // nobody asks before all are there
+		s.nodes = append(s.nodes, n)
 	}
+	nodes := s.nodes
 	keys := []string{"k", "l"}
 	var working sync.WaitGroup
 	for id := range 4 {

@@ -138,6 +138,9 @@ func (w *Writer) store(b bucket, e *write) error {
 	completed := ""
 	part, err := b.part(w.ctx, e.record, e.marker.Upload, content)
 	if err == nil {
+		w.mu.Lock()
+		e.completing = true
+		w.mu.Unlock()
 		completed, err = b.complete(w.ctx, e.record, e.marker.Upload, part)
 	}
 	if err != nil && !errors.Is(err, errNoUpload) {

@@ -2,7 +2,8 @@
 //
 // The store is where nodes agree: there is no membership and no leader, and no clock is needed for correctness. A write is
 // acknowledged once its content is durable here and its marker is in the store, of which there is one for each key.
-// Whoever reads, lists or changes the object waits until the marker is gone. It goes when the store has the object.
+// Whoever reads, lists or changes the object waits until the marker is gone. It goes when the store has the object. Who only
+// reads the object may have it from the node that the marker names before.
 //
 // A request whose answer is lost may be applied by the store at any later time. So each request that could do harm then
 // carries what makes it void: markers replace and end nothing but what they name by its entity tag, and the content comes
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -61,7 +63,9 @@ type Config struct {
 	Store func(name string) (s Store, server string, err error)
 	// Patience is how long a request waits for a marker.
 	Patience time.Duration
-	Log      *slog.Logger
+	// Holders bring what other nodes have pending; nil: reads wait for it.
+	Holders Holders
+	Log     *slog.Logger
 }
 
 // Writer writes behind. Its methods may be called at the same time.
@@ -80,6 +84,8 @@ type Writer struct {
 	probed       map[Key]probed    // buckets
 
 	probing singleflight.Group // by bucket
+
+	fromNodes, fromStore atomic.Int64 // objects that another node had pending when they were read, by where they came from
 }
 
 // write is one that is pending.
@@ -90,6 +96,8 @@ type write struct {
 	doubts int
 	stored bool // the store has the object: all that is left is the marker
 	acked  bool // it was acknowledged, or may have been. The Writer's lock guards it
+	// completing: the store may have the object, and after it a later one. The Writer's lock guards it.
+	completing bool
 
 	created chan struct{} // closed when the store has answered to the beginning of the upload; nil: in an earlier daemon
 	uploads []string      // all that it has begun in this daemon. The Writer's lock guards them

@@ -31,7 +31,13 @@ func well(*http.Request) fate { return fate{wait: 10 * time.Millisecond} }
 // open opens a Writer before a store.
 func open(t testing.TB, dir, node string, s Store) *Writer {
 	t.Helper()
-	return Open(Config{Dir: dir, Node: node, Bytes: 1 << 20, Writes: 100, Patience: time.Minute,
+	return openAmong(t, dir, node, s, nil)
+}
+
+// openAmong is open of one that can ask others.
+func openAmong(t testing.TB, dir, node string, s Store, others Holders) *Writer {
+	t.Helper()
+	return Open(Config{Holders: others, Dir: dir, Node: node, Bytes: 1 << 20, Writes: 100, Patience: time.Minute,
 		Store: func(string) (Store, string, error) { return s, "s3.example.com", nil }, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 }
 
