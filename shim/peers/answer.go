@@ -41,7 +41,10 @@ type answer struct {
 // find finds the object. If the asker has it, the error is a *source.Unchanged.
 func (a *answer) find() (c Copy, err error) {
 	known := false
-	if a.q.Version != "" {
+	switch {
+	case a.q.Write != "":
+		c, known = a.p.config.Objects.Written(a.key, a.q.Write)
+	case a.q.Version != "":
 		c, known = a.p.config.Objects.Held(a.ctx, a.q.Namespace, a.key, a.q.Version)
 	}
 	if !known {
@@ -58,7 +61,7 @@ func (a *answer) find() (c Copy, err error) {
 		err = errObjectNotShared
 	case a.q.Version != "" && o.Version != a.q.Version:
 		err = errObjectChanged
-	case a.q.Version == "" && o.Version == a.q.Held:
+	case (a.q.Version == "" || a.q.Write != "") && o.Version == a.q.Held:
 		err = &source.Unchanged{Fresh: o.Fresh}
 	}
 	return c, err

@@ -22,6 +22,8 @@ const (
 	// stalledMost is how long a peer may take for the next block: a store that is slow gives 70 KB/s, and no peer
 	// keeps a request with single bytes.
 	stalledMost = 30 * time.Second
+	// writeStalledMost is stalledMost of a write that a node has on its disk: it waits for no store.
+	writeStalledMost = 10 * time.Second
 	// aliveMost is after how long without data a connection is tested by a PING of HTTP/2, and how long the answer may
 	// take: it depends on no function or store.
 	aliveMost = time.Second
@@ -43,7 +45,8 @@ func (p *Peers) transport() *http.Transport {
 	return &http.Transport{
 		Protocols: protocols, DisableCompression: true, IdleConnTimeout: idleMost,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: p.alive, PingTimeout: p.alive, WriteByteTimeout: pingAfter,
-			MaxReadFrameSize: frameMost, MaxReceiveBufferPerStream: windowMost, MaxReceiveBufferPerConnection: fetchesMost * windowMost},
+			MaxReadFrameSize: frameMost, MaxReceiveBufferPerStream: windowMost,
+			MaxReceiveBufferPerConnection: (fetchesMost + writesMost) * windowMost},
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			node, _, err := net.SplitHostPort(address)
 			if err != nil {
@@ -85,11 +88,14 @@ type stream struct {
 func (p *Peers) ask(ctx context.Context, node string, q question) (s *stream, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s = &stream{node: node, ctx: ctx, cancel: cancel, patience: p.patience}
+	if q.Write != "" {
+		s.patience = min(s.patience, writeStalledMost)
+	}
 	defer time.AfterFunc(p.late, func() { cancel(errSilent) }).Stop()
 	p.mu.Lock()
 	q.Site = p.site
 	p.mu.Unlock()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+node+path+"?"+q.query(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+node+q.path()+"?"+q.query(), nil)
 	if err != nil {
 		return s, err
 	}

@@ -39,9 +39,16 @@ func (s *site) stranger(t *testing.T, name string) *http.Client {
 // ask returns the answer's status, what the problem is called, and the bytes.
 func (s *site) ask(t *testing.T, c *http.Client, of *node, token string, query url.Values) (status int, title string, body []byte) {
 	t.Helper()
+	return s.askAt(t, c, of, "/object", token, query)
+}
+
+func (s *site) askAt(t *testing.T, c *http.Client, of *node, path, token string, query url.Values) (
+	status int, title string, body []byte,
+) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.address(of)+"/object?"+query.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.address(of)+path+"?"+query.Encode(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

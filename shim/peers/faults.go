@@ -44,6 +44,8 @@ var (
 	errHasNone         = problem.New(http.StatusMisdirectedRequest, "PeerHasNone", "", "the node has no such object, nor owns it")
 	errObjectChanged   = problem.New(http.StatusConflict, "PeerObjectChanged", "", "the store has another version")
 	errObjectNotShared = problem.New(http.StatusConflict, "PeerObjectNotShared", "", "the object cannot be shared")
+	errMayNotAsk       = problem.New(http.StatusServiceUnavailable, "PeerMayNotAsk", "",
+		"a third node has the object, which the store does not have yet, and this one has no pass to ask for it")
 )
 
 func notAllowed(why string) *problem.Problem {
@@ -52,7 +54,7 @@ func notAllowed(why string) *problem.Problem {
 
 // ownReasons are the titles of these. Others may be whatever a peer likes.
 var ownReasons = map[string]bool{notAllowed("").Title: true, errMalformed.Title: true, errBusy.Title: true,
-	errMembersDiffer.Title: true, errHasNone.Title: true, errObjectChanged.Title: true, errObjectNotShared.Title: true}
+	errMembersDiffer.Title: true, errHasNone.Title: true, errMayNotAsk.Title: true, errObjectChanged.Title: true, errObjectNotShared.Title: true}
 
 // failed notes that a peer was asked in vain, unless it says that nothing has changed, or nobody wants the object any more.
 func (p *Peers) failed(ctx context.Context, node string, err error) {

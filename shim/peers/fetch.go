@@ -13,10 +13,10 @@ import (
 	"github.com/headstart-mesh/headstart/shim/problem"
 )
 
-// fetchesMost is how many objects come from peers at a time, which namespaces share. Each has at most one block in
-// memory until it is checked, and windowMost of the next ones: 96 MiB in all. All have room in a connection, so those
-// that go slowly hold up no others.
-const fetchesMost = 24
+// fetchesMost is how many objects come from peers at a time, and writesMost how many writes that the store does not have
+// yet; namespaces share each. Each has at most one block in memory until it is checked, and windowMost of the next ones:
+// 96 MiB in all. All have room in a connection, so those that go slowly hold up no others.
+const fetchesMost, writesMost = 20, 4
 
 // rooms are for blocks until they are checked.
 var rooms = sync.Pool{New: func() any { return new([frameBlockMost]byte) }}
@@ -37,10 +37,7 @@ func (p *Peers) Fetch(ctx context.Context, k objects.Key, held string, begin sou
 		if from = "store"; in.at > 0 {
 			from = "both"
 		}
-		err = store(ctx, in.rest)
-		if _, same := errors.AsType[*source.Unchanged](err); same && in.begun {
-			err = in.changed() // back to what is held, after the beginning of another version
-		}
+		err = in.finish(ctx, store)
 	}
 	p.metrics.fetches.WithLabelValues(from).Inc()
 	return err
@@ -72,6 +69,9 @@ func (p *Peers) fromPeers(ctx context.Context, q question, in *intake) (answered
 		}
 		if _, same := errors.AsType[*source.Unchanged](err); err == nil || same || isVerdict(err, before) {
 			return true, err
+		}
+		if problem.Of(err).Title == errMayNotAsk.Title {
+			break // the other choice hardly may, and this node may
 		}
 		before = err
 	}

@@ -1,6 +1,8 @@
 package peers
 
 import (
+	"context"
+	"errors"
 	"io"
 
 	"github.com/headstart-mesh/headstart/shim/objects"
@@ -13,6 +15,7 @@ type intake struct {
 	begin  source.Begin
 	begun  bool
 	object source.Object
+	exact  bool // peers may only have this object
 	w      io.WriterAt
 	at     int64  // what is before it has been written
 	room   []byte // for a block and its digest
@@ -21,15 +24,24 @@ type intake struct {
 
 // open begins with the object, or goes on with it if it is the same.
 func (in *intake) open(o source.Object) error {
+	if (in.begun || in.exact) && (o.Version != in.object.Version || o.Size != in.object.Size) {
+		return errChanged
+	}
 	if in.begun {
-		if o.Version != in.object.Version || o.Size != in.object.Size {
-			return errChanged
-		}
 		return nil
 	}
 	in.begun, in.object = true, o
 	in.w, in.fatal = in.begin(o)
 	return in.fatal
+}
+
+// finish has store bring what peers have not brought.
+func (in *intake) finish(ctx context.Context, store func(context.Context, source.Begin) error) error {
+	err := store(ctx, in.rest)
+	if _, same := errors.AsType[*source.Unchanged](err); same && in.begun {
+		return in.changed() // back to what is held, after the beginning of another version
+	}
+	return err
 }
 
 // rest is begin for the store: bytes that have been written are not written again.

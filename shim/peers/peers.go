@@ -5,7 +5,7 @@
 // Nodes talk over the port where daemons hand requests over, by HTTP/2 (ALPN "h2") over mutual TLS;
 // shim/nodeapi/PROTOCOL.md describes the conversation.
 //
-// The asking side is fetch.go (whom to ask), take.go (what that node sends), ask.go (how), and intake.go (where it goes). The
+// The asking side is fetch.go and write.go (whom to ask), take.go (what that node sends), ask.go (how), and intake.go (where it goes). The
 // answering side is serve.go (who may ask), answer.go (what is sent), and takers.go (who sends it instead). Both have
 // question.go, frame.go, and faults.go, which says what a fault of a node costs it.
 package peers
@@ -43,6 +43,8 @@ type Objects interface {
 	Get(ctx context.Context, namespace string, k objects.Key) (Copy, error)
 	// Held finds a version of an object that the node has, or is getting, for a namespace.
 	Held(ctx context.Context, namespace string, k objects.Key, version string) (Copy, bool)
+	// Written finds a write that the node has acknowledged and the store does not have yet, and no other one of the object.
+	Written(k objects.Key, write string) (Copy, bool)
 }
 
 // Copy is an object on the node, which may still arrive. Who has it must close it.
@@ -75,8 +77,10 @@ type Peers struct {
 	end     context.CancelFunc // of over
 	// late, patience and alive are lateMost, stalledMost and aliveMost; tests have other ones.
 	late, patience, alive time.Duration
-	// fetching are the objects that are asked for, namespaces those whose questions are being answered.
-	fetching, namespaces *fair.Places
+	// fetching are the objects that are asked for, and writes the pending ones of these. Who waits for a place of the first
+	// may need somebody who waits for one of the second, never the other way round. namespaces are those whose questions are
+	// being answered.
+	fetching, writes, namespaces *fair.Places
 
 	mu      sync.Mutex
 	members map[string]string // addresses, by node, this one among them
@@ -99,7 +103,7 @@ type held struct {
 // docs/reference/metrics.md describes.
 func New(c Config) *Peers {
 	p := &Peers{config: c, metrics: newMetrics(c.Registry), late: lateMost, patience: stalledMost, alive: aliveMost,
-		fetching: fair.NewPlaces(fetchesMost), namespaces: fair.NewPlaces(answersMost),
+		fetching: fair.NewPlaces(fetchesMost), writes: fair.NewPlaces(writesMost), namespaces: fair.NewPlaces(answersMost),
 		asking: map[string]int{}, avoided: map[string]time.Time{}, takers: map[held]*takers{}}
 	p.client = &http.Client{Transport: p.transport()}
 	p.over, p.end = context.WithCancel(context.Background())

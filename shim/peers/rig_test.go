@@ -181,6 +181,7 @@ type node struct {
 
 	mu      sync.Mutex
 	entries []*entry
+	pending map[string]*entry // what the store does not have yet, by the write
 	getting *getting
 	// before, if there is one, answers the others' questions if it returns true.
 	before        func(w http.ResponseWriter, r *http.Request) bool
@@ -211,6 +212,13 @@ func (n *node) Held(_ context.Context, _ string, k objects.Key, version string) 
 		}
 	}
 	return nil, false
+}
+
+func (n *node) Written(k objects.Key, write string) (peers.Copy, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.pending[write]
+	return e, e != nil && k.Reference == reference
 }
 
 // Get asks the store, once for all that ask at the same time.

@@ -62,7 +62,7 @@ func (a *answer) serve(r *http.Request) (said string, err error) {
 		return "", notAllowed(err.Error())
 	}
 	a.q, err = parseQuestion(r.URL.RawQuery)
-	if err != nil || r.Method != http.MethodGet || r.URL.Path != path {
+	if err != nil || r.Method != http.MethodGet || r.URL.Path != a.q.path() {
 		return "", errMalformed
 	}
 	if a.key, err = a.p.admit(a.node, a.q, r.Header.Get("Authorization")); err != nil {
@@ -73,7 +73,7 @@ func (a *answer) serve(r *http.Request) (said string, err error) {
 		return "", errBusy
 	}
 	defer leave()
-	a.ctx = fair.For(a.ctx, a.q.Namespace)
+	a.ctx = context.WithValue(fair.For(a.ctx, a.q.Namespace), asked{}, true)
 	c, err := a.find()
 	if c != nil {
 		defer c.Close()

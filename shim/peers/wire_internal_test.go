@@ -28,6 +28,9 @@ func TestAQuestionArrivesAsItIs(t *testing.T) {
 			Reference: word(1024).Draw(t, "reference"), Held: rapid.StringN(0, -1, 100).Draw(t, "held"),
 			Version: word(100).Draw(t, "version"), From: rapid.Int64Range(0, 1<<30).Draw(t, "from"),
 			Only: rapid.Bool().Draw(t, "only"), Site: "0123456789abcdef"}
+		if q.Only {
+			q.Write = rapid.StringN(0, -1, 40).Draw(t, "write")
+		}
 		if got, err := parseQuestion(q.query()); err != nil || got != q {
 			t.Fatalf("%+v, %v", got, err)
 		}
@@ -37,6 +40,7 @@ func TestAQuestionArrivesAsItIs(t *testing.T) {
 func FuzzQuestion(f *testing.F) {
 	f.Add("namespace=a&store=b&reference=s3%3A%2F%2Fc%2Fd&from=3&version=v&only=true")
 	f.Add("namespace=a&store=b&reference=%00&from=-1")
+	f.Add("namespace=a&store=b&reference=s3%3A%2F%2Fc%2Fd&version=v&only=true&write=0123")
 	f.Add("namespace=a&namespace=b&store=c&reference=d")
 	f.Fuzz(func(t *testing.T, query string) {
 		q, err := parseQuestion(query)

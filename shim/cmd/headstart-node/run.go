@@ -98,15 +98,6 @@ func run(ctx context.Context, c config) (err error) {
 		return err
 	}
 	defer allowed.Close()
-	written := writeback.Open(writeback.Config{Dir: c.state(writes.Directory), Bytes: c.writeBackLimit,
-		Writes: writesMost, Node: me.name,
-		Store:    func(name string) (writeback.Store, string, error) { return allowed.API(name) },
-		Patience: writtenPatience, Log: log})
-	defer written.Close()
-	registry.MustRegister(writeback.NewCollector(written))
-	allowed.Pend(written, c.writeBackAfter)
-	cached := objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: kept.Buffer,
-		Age: c.cacheAge, Metrics: objects.NewMetrics(registry)}
 	// The other nodes of the site, and what this one has for them.
 	around := peers.Config{Node: me.name, Client: me.peer, Registry: registry, Log: log}
 	own := &site.Own{}
@@ -115,6 +106,15 @@ func run(ctx context.Context, c config) (err error) {
 	}
 	near := peers.New(around)
 	defer near.Close()
+	written := writeback.Open(writeback.Config{Dir: c.state(writes.Directory), Bytes: c.writeBackLimit,
+		Writes: writesMost, Node: me.name,
+		Store:    func(name string) (writeback.Store, string, error) { return allowed.API(name) },
+		Patience: writtenPatience, Holders: near, Log: log})
+	defer written.Close()
+	registry.MustRegister(writeback.NewCollector(written))
+	allowed.Pend(written, c.writeBackAfter)
+	cached := objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: kept.Buffer,
+		Age: c.cacheAge, Metrics: objects.NewMetrics(registry)}
 	if c.cacheShare {
 		cached.Neighbours = near
 	}
@@ -130,7 +130,7 @@ func run(ctx context.Context, c config) (err error) {
 	cached.Drop, cached.Spared = versions.Drop, c.platform == platformKubernetes
 	cached.Damaged = volume.Damaged(versions.Damaged, registry, log)
 	fetches := objects.New(cached)
-	own.Cache, placed.Cache = fetches, fetches
+	own.Cache, own.Writes, placed.Cache = fetches, written, fetches
 	defer func() { err = errors.Join(err, serve.Bounded(ctx, shutdownTimeout, fetches.Close)) }()
 
 	// The control planes. They are told of the instances from their adoption on.

@@ -9,10 +9,20 @@ import (
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
 	"github.com/headstart-mesh/headstart/shim/peers"
+	"github.com/headstart-mesh/headstart/shim/writeback"
 )
 
 // Own are the node's own objects, for the others. It implements peers.Objects.
-type Own struct{ Cache *objects.Cache } // set before anybody asks
+type Own struct { // set before anybody asks
+	Cache  *objects.Cache
+	Writes Writes
+}
+
+// Writes are those of the node that stores do not have yet.
+type Writes interface {
+	// HeldWrite finds the one of an object that has an id; nil: the node has not acknowledged it, or the store has it.
+	HeldWrite(k writeback.Key, id string) (*writeback.Held, error)
+}
 
 // functionOf stands for what the nodes of a site bring each other of a namespace. No function can be called so.
 func functionOf(namespace string) string { return namespace + "/(site)" }
