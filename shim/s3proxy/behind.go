@@ -80,7 +80,7 @@ func (h *handler) await(r *request) error {
 		err = writes.Await(r.Context(), writeback.Key{Store: h.sandbox.Store, Bucket: r.From, Key: r.FromKey})
 	}
 	switch {
-	case err != nil || !r.rule.Pending:
+	case err != nil || !r.rule.Pending || r.settled:
 	case slices.Contains([]string{"CreateMultipartUpload", "UploadPart", "UploadPartCopy", "AbortMultipartUpload",
 		"ListParts", "ListMultipartUploads"}, r.Name):
 		// the object is another one when the upload is completed

@@ -138,6 +138,57 @@ func TestWhatIsWrittenBehindIsThere(t *testing.T) {
 	}
 }
 
+// Another node of the site reads a large object as soon as its writer has it, while its upload is held up: whether it asks
+// the writer itself or the object's owner does, and also if that one may not ask the writer.
+func TestAnotherNodeReadsWhatItsWriterHas(t *testing.T) {
+	store, site := s3proxytest.StartStore(t), s3proxytest.NewSite(t)
+	one := s3proxytest.StartNode(t, store, s3proxytest.Options{Write: "back", Site: site})
+	other := s3proxytest.StartNode(t, store, s3proxytest.Options{Write: "back", Site: site})
+	third := s3proxytest.StartNode(t, store, s3proxytest.Options{Write: "back", Site: site})
+	stranger := s3proxytest.StartNode(t, store, s3proxytest.Options{Write: "back", Site: site, Stranger: true})
+	direct, a, b := client(t, store.Env()), client(t, one.Pod("default", "a", "")), client(t, other.Pod("default", "b", ""))
+	bucket, want := s3proxytest.Bucket, content(64<<20+12345)
+	for _, owner := range []*s3proxytest.Node{one, other, third, stranger} {
+		key := ""
+		for i := 0; key == "" || site.Owner("default", key) != owner.Name; i++ {
+			key = fmt.Sprint("k", i)
+		}
+		put(t, direct, bucket, key, []byte("older"))
+		free := stuck(t, store)
+		out, err := a.PutObject(t.Context(), &sdk.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(want),
+			Metadata: map[string]string{"camera": "7"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Ways()
+		head, err := b.HeadObject(t.Context(), &sdk.HeadObjectInput{Bucket: &bucket, Key: &key})
+		if err != nil || aws.ToInt64(head.ContentLength) != int64(len(want)) || aws.ToString(head.ETag) != aws.ToString(out.ETag) {
+			t.Errorf("%s: %+v, %v", key, head, err)
+		}
+		for range 2 {
+			began := time.Now()
+			got, body := get(t, b, bucket, key)
+			t.Logf("%s: %d bytes in %v", key, len(body), time.Since(began))
+			if !bytes.Equal(body, want) || got.Metadata["camera"] != "7" || aws.ToString(got.ETag) != aws.ToString(out.ETag) {
+				t.Errorf("%s: %d bytes, %v, %v", key, len(body), got.Metadata, aws.ToString(got.ETag))
+			}
+		}
+		if ways := other.Ways(); ways["peer"] != 1 || ways["revalidated"] != 1 {
+			t.Errorf("%s: the reader's objects came by %v", key, ways)
+		}
+		if _, body := get(t, direct, bucket, key); string(body) != "older" {
+			t.Errorf("the store has it already: %d bytes", len(body))
+		}
+		free()
+		if _, err := b.ListObjectsV2(t.Context(), &sdk.ListObjectsV2Input{Bucket: &bucket}); err != nil { // which waits
+			t.Fatal(err)
+		}
+		if got, body := get(t, b, bucket, key); !bytes.Equal(body, want) || aws.ToString(got.ETag) != aws.ToString(out.ETag) {
+			t.Errorf("%s, from the store: %d bytes, %v", key, len(body), aws.ToString(got.ETag))
+		}
+	}
+}
+
 // What comes after a write is after it on every node: removals, later writes through and behind, and in parts.
 func TestWhatFollowsAWriteBehind(t *testing.T) {
 	store := s3proxytest.StartStore(t)

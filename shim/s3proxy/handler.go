@@ -36,6 +36,7 @@ type request struct {
 	function string
 	store    Store
 	rule     objects.Rule
+	settled  bool // the store has what was acknowledged of the object before: it was waited for
 	// query is without the parameters of a signature.
 	query url.Values
 }

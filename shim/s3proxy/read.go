@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headstart-mesh/headstart/shim/byterange"
+	"github.com/headstart-mesh/headstart/shim/fair"
 	"github.com/headstart-mesh/headstart/shim/nodeapi"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/source"
@@ -205,12 +206,23 @@ func (h *handler) headOf(ctx context.Context, r *request) (http.Header, error) {
 	return res.Header, nil
 }
 
-// head answers with what is known of an object, as long as the store's last answer about it holds.
+// head answers with what is known of an object, as long as the store's last answer about it holds, or with what the node says
+// of it that has it pending.
 func (h *handler) head(w http.ResponseWriter, r *request) (answer, error) {
 	if r.plain() && r.Header.Get("Range") == "" {
 		about, known := h.held(r)
 		if !known {
 			about, known = h.server.config.Objects.Known(r.function, h.sandbox.Store, r.Bucket, r.reference(r.Key))
+		}
+		result := objects.WayHit
+		if !known && r.rule.Pending {
+			elsewhere, err := h.server.config.Writes.Describe(fair.For(r.Context(), r.function), h.place(r))
+			if err != nil {
+				return answer{}, r.unsettled(err)
+			}
+			if r.settled = elsewhere == nil; !r.settled {
+				about, known, result = *elsewhere, true, objects.WayPeer
+			}
 		}
 		if known && r.knows(about.Header) && r.matches(about) {
 			objectHeader(w, about, r.checks() && !r.unchanged(about))
@@ -219,7 +231,7 @@ func (h *handler) head(w http.ResponseWriter, r *request) (answer, error) {
 			} else {
 				w.Header().Set("Content-Length", strconv.FormatInt(about.Size, 10))
 			}
-			return answer{result: objects.WayHit}, nil
+			return answer{result: result}, nil
 		}
 	}
 	return h.pass(w, r, func(*http.Response, bool) {})

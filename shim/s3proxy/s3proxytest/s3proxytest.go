@@ -29,6 +29,7 @@ import (
 	"github.com/headstart-mesh/headstart/shim/nodeapi/programtest"
 	"github.com/headstart-mesh/headstart/shim/objects"
 	"github.com/headstart-mesh/headstart/shim/objects/buffer"
+	"github.com/headstart-mesh/headstart/shim/objects/site"
 	"github.com/headstart-mesh/headstart/shim/s3proxy"
 	"github.com/headstart-mesh/headstart/shim/sandboxes"
 	"github.com/headstart-mesh/headstart/shim/stores"
@@ -161,6 +162,7 @@ func (s *Store) Env() []string {
 // Node is a node with one sandbox. Its fields are for reading.
 type Node struct {
 	t      testing.TB
+	Name   string
 	Cache  *objects.Cache
 	Server *s3proxy.Server
 	socket string
@@ -203,6 +205,9 @@ type Options struct {
 	Patience time.Duration
 	// Journal is the directory for what is written behind; empty: the node's own.
 	Journal string
+	// Site has the node know others; nil: it is alone. Stranger: it may ask them for nothing.
+	Site     *Site
+	Stranger bool
 }
 
 // StartNode starts a node before a store.
@@ -227,11 +232,20 @@ func StartNode(t testing.TB, s *Store, o Options) *Node {
 	held, err := buffer.Open(filepath.Join(dir, "buffer"), room)
 	must(t, err)
 	n := &Node{t: t, socket: filepath.Join(dir, "endpoints.sock"), events: make(chan *nodeapi.Event, 16), ways: map[string]int{}, functions: map[string]string{}}
-	writes := writeback.Open(writeback.Config{Dir: cmp.Or(o.Journal, filepath.Join(dir, "writes")), Node: filepath.Base(dir),
+	n.Name = filepath.Base(dir)
+	written := writeback.Config{Dir: cmp.Or(o.Journal, filepath.Join(dir, "writes")), Node: n.Name,
 		Bytes: room, Writes: 1000, Patience: cmp.Or(o.Patience, patience), Log: log,
-		Store: func(name string) (writeback.Store, string, error) { return allowed.API(name) }})
+		Store: func(name string) (writeback.Store, string, error) { return allowed.API(name) }}
+	cached := objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: held, Age: time.Hour, Metrics: n}
+	own := &site.Own{}
+	if o.Site != nil {
+		near := o.Site.join(t, n.Name, own, o.Stranger, log)
+		written.Holders, cached.Neighbours = near, near
+	}
+	writes := writeback.Open(written)
 	allowed.Pend(writes, 0)
-	n.Cache = objects.New(objects.Config{Sources: allowed.Source, Rule: allowed.Rule, Buffer: held, Age: time.Hour, Metrics: n})
+	n.Cache = objects.New(cached)
+	own.Cache, own.Writes = n.Cache, writes
 	n.Server = s3proxy.New(s3proxy.Config{
 		Store: func(function, name string) (s3proxy.Store, error) { return allowed.S3(function, name) },
 		Rule:  allowed.Rule, Objects: n.Cache, Writes: writes,
