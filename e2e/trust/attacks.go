@@ -210,6 +210,7 @@ var Attacks = []Attack{
 	{Node, Requests, "control-plane/platform/kube", "TestAttackANodeAsksForWhatItCannotSend", ""},
 	{Node, Calls, "control-plane/platform/kube", "TestConformance/ACallerNeedsLeave", ""},
 	{Node, Objects, "shim/peers", "TestAttackANodeAsksForAnotherNamespacesObjects", ""},
+	{Node, Objects, "shim/peers", "TestAttackANodeAsksForAnotherNamespacesWrites", ""},
 	{Node, Objects, "shim/peers", "TestAttackAnotherNamespaceAsksForWhatANodeHolds", ""},
 	{Node, Objects, "shim/objects", "TestAttackANeighbourAsksForABucketOfBefore", ""},
 	{Node, Objects, "control-plane/platform/kube", "TestAttackANodeMakesItselfATenant", ""},
