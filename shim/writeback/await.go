@@ -35,21 +35,22 @@ type Held struct {
 	source.Object
 }
 
-// Held returns what was written here last and is pending; nil: Await tells whether another node has something. Whoever is
-// returned it closes it.
+// Held returns what was written here last and is pending; nil: Await tells whether there is something. That is so as well
+// from when the store is asked to complete the upload until it has answered: a removal that was under way before may have
+// come to it meanwhile, and been acknowledged. Whoever is returned it closes it.
 func (w *Writer) Held(k Key) (*Held, error) { return w.held(k, func(*write) bool { return true }) }
 
 // HeldWrite is Held of exactly the write that a marker names by its id, for a reader on another node. nil: it was not
-// acknowledged, or the store may have it, and may have taken something newer since. The reader waits for the marker then.
+// acknowledged, or is not pending any more. The reader waits for the marker then.
 func (w *Writer) HeldWrite(k Key, id string) (*Held, error) {
-	return w.held(k, func(e *write) bool { return e.ID == id && !e.completing })
+	return w.held(k, func(e *write) bool { return e.ID == id })
 }
 
 func (w *Writer) held(k Key, is func(*write) bool) (*Held, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.own[k]
-	if e == nil || !is(e) {
+	if e == nil || e.completing || !is(e) {
 		return nil, nil
 	}
 	f, err := os.Open(w.journal.content(e.ID))
@@ -63,7 +64,8 @@ func (w *Writer) held(k Key, is func(*write) bool) (*Held, error) {
 func (w *Writer) Has(k Key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.own[k] != nil
+	e := w.own[k]
+	return e != nil && !e.completing
 }
 
 // about is what the store is going to say of the object.

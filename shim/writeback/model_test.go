@@ -43,6 +43,7 @@ const (
 	trustLostCompletion mutation = "an upload that is gone counts as complete"
 	holderHasRecord     mutation = "a reader elsewhere gets a write of which its node has a record"
 	holderCompletes     mutation = "a reader elsewhere gets a write whose upload is being completed"
+	hereCompletes       mutation = "a reader on the node gets a write whose upload is being completed"
 	lackingMeansStored  mutation = "a node that does not have a write has uploaded it"
 	modelOps, modelLate          = 5, 3
 	modelUploads                 = 6
@@ -121,6 +122,7 @@ type state struct {
 	record  [modelOps]int8
 	own     [modelOps]bool // reads on the node get it
 	lent    [modelOps]bool // and those on others, which have seen its marker
+	ends    [modelOps]bool // its upload is being completed
 	step    [modelOps]int8
 	upload  [modelOps]int8 // what the write's process knows: the upload, and the marker's tag
 	tag     [modelOps]int8
@@ -247,7 +249,7 @@ func (m *model) crash(s state, node int8) (next []state) {
 			continue
 		}
 		works = true
-		s.own[i], s.lent[i] = false, false
+		s.own[i], s.lent[i], s.ends[i] = false, false, false
 		if s.record[i] == recordVolatile {
 			s.record[i] = 0
 		}
@@ -339,7 +341,7 @@ func (m *model) write(s state, i int) []state {
 			}
 			r = request{kind: putContent, value: op + 1, tag: s.content + 1}
 		}
-		s.lent[i] = s.lent[i] && m.without == holderCompletes
+		s.lent[i], s.ends[i] = s.lent[i] && m.without == holderCompletes, true
 		return m.ask(s, r, func(s *state, held bool) {
 			s.step[i] = atUploaded
 			if !held {
@@ -480,7 +482,8 @@ func (m *model) read(s state, i int) []state {
 		s.step[i] = atLook
 	case atLook:
 		for w, o := range m.ops {
-			if o.node == m.ops[i].node && s.own[w] {
+			if o.node == m.ops[i].node && s.own[w] &&
+				(!s.ends[w] || m.without == hereCompletes || m.without == ownAfterUpload) {
 				s.result[i], s.step[i] = int8(w)+1, atReturn
 				return []state{s}
 			}
@@ -719,6 +722,7 @@ type scenario struct {
 var scenarios = []scenario{
 	{name: "a writer and readers", lost: 2, crashes: 1, ops: []operation{{backWrite, 0}, {reading, 0}, {reading, 1}}},
 	{name: "a deletion", lost: 2, ops: []operation{{backWrite, 0}, {deletion, 1}, {reading, 1}}},
+	{name: "a deletion, and a reader where the writer is", lost: 2, ops: []operation{{backWrite, 0}, {deletion, 1}, {reading, 0}}},
 	{name: "a writer through the node", lost: 1, crashes: 1, ops: []operation{{backWrite, 0}, {throughWrite, 1}, {reading, 1}}},
 	{name: "two writers", lost: 1, crashes: 1, ops: []operation{{backWrite, 0}, {backWrite, 1}, {reading, 0}}},
 	{name: "two writers on one node", lost: 1, crashes: 1, ops: []operation{{backWrite, 0}, {backWrite, 0}, {reading, 1}}},
@@ -759,7 +763,7 @@ func TestEachStepIsNeeded(t *testing.T) {
 	for _, without := range []mutation{readsDoNotLook, readsLookBeside, throughDoesNotLook, markerOverwrites, ackBeforeSync,
 		ackBeforeMarker, plainPut, conditionalPut, plainDelete, ownBeforeMarker, ownAfterUpload, ownAfterRestart, dropPending,
 		uploadForeign, noTombstone, repeatMarker, giveUpWithoutAbort, giveUpUnconditional, unmarkBeforeUpload,
-		renewWithoutMarker, trustLostCompletion, holderHasRecord, holderCompletes, lackingMeansStored} {
+		renewWithoutMarker, trustLostCompletion, holderHasRecord, holderCompletes, hereCompletes, lackingMeansStored} {
 		t.Run(strings.ReplaceAll(string(without), " ", "_"), func(t *testing.T) {
 			for _, sc := range scenarios {
 				m := &model{ops: sc.ops, without: without, alive: sc.alive}
