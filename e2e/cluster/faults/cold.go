@@ -238,6 +238,21 @@ func (r *rig) takesPods(ctx context.Context) bool {
 	})
 }
 
+// askPlaced asks, and tells whether the cluster took pods all the while: it may refuse them for most of the time that a
+// request waits, and take them again at its end.
+func (r *rig) askPlaced(ctx context.Context, function string) (a answer, placed bool) {
+	answered := make(chan answer, 1)
+	go func() { answered <- r.ask(ctx, function) }()
+	for placed = true; ; {
+		placed = placed && r.takesPods(ctx)
+		select {
+		case a = <-answered:
+			return a, placed && (a.ok() || r.takesPods(ctx))
+		case <-time.After(retryInterval):
+		}
+	}
+}
+
 // again waits until a cold request is answered well and notes how long that took since the cluster
 // takes pods: after its API server was away Kubernetes may taint all nodes once more, late. What is
 // refused until then may be.
@@ -246,8 +261,8 @@ func (r *rig) again(ctx context.Context, function string, o *Outcome, most time.
 	defer cancel()
 	began := time.Now()
 	for {
-		a := r.ask(ctx, function)
-		if !a.ok() && !r.takesPods(ctx) {
+		a, placed := r.askPlaced(ctx, function)
+		if !a.ok() && !placed {
 			began = time.Now()
 		}
 		o.Recovery = time.Since(began)
