@@ -157,7 +157,8 @@ func TestOutputsBecomeObjects(t *testing.T) {
 	want := fmt.Sprintf("%x", sha256.Sum256(content))
 	store := func(object string) answer {
 		t.Helper()
-		return handoff(t, call{node: testbed.Edge, function: "makes", path: "/output", header: map[string]string{"x-object": object}, body: bytes.NewReader(content)})
+		return handoff(t, call{node: testbed.Edge, function: "makes", path: "/output",
+			header: map[string]string{"x-object": object}, body: bytes.NewReader(content)})
 	}
 	for _, bucket := range []string{testbed.Bucket, testbed.Interim} {
 		object := "s3://" + bucket + "/outputs/1"

@@ -29,7 +29,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		bytes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "headstart_function_read_bytes_total", Help: "Bytes of inputs that functions read by their sockets."}),
 		outputs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "headstart_function_outputs_total", Help: "Files that functions had stored by their sockets, by the reason of their failure, or OK."}, []string{"reason"}),
+			Name: "headstart_function_outputs_total",
+			Help: "Files that functions had stored by their sockets, by the reason of their failure, or OK."}, []string{"reason"}),
 	}
 	r.MustRegister(m.sockets, m.calls, m.inFlight, m.reads, m.bytes, m.outputs)
 	return m

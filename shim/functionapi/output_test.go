@@ -46,7 +46,8 @@ func TestOutputsThatAreRefused(t *testing.T) {
 		}
 		wantProblem(t, r.ask("fire-1", http.MethodPost, path, nil), status, title, "")
 	}
-	wantProblem(t, r.ask("fire-1", http.MethodPost, "/output/a?to=s3://videos/a", strings.NewReader("content")), http.StatusBadRequest, "OutputMalformed", "")
+	wantProblem(t, r.ask("fire-1", http.MethodPost, "/output/a?to=s3://videos/a", strings.NewReader("content")),
+		http.StatusBadRequest, "OutputMalformed", "")
 	wantProblem(t, r.ask("fire-1", http.MethodPut, "/output/a?to=s3://videos/a", nil), http.StatusMethodNotAllowed, "MethodNotAllowed", "")
 	if len(r.stored) > 0 {
 		t.Errorf("stored %q", r.stored)

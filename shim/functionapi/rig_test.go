@@ -79,7 +79,8 @@ func newRig(t *testing.T, calls http.HandlerFunc) *rig {
 func next(t *testing.T, dir string, succeeds bool, calls http.HandlerFunc) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: dir, registry: prometheus.NewRegistry()}
-	r.Server = functionapi.New(functionapi.Config{Function: r.function, Caller: callerOf, Job: r.awaitJob, Store: r.stores, Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
+	r.Server = functionapi.New(functionapi.Config{Function: r.function, Caller: callerOf, Job: r.awaitJob, Store: r.stores,
+		Succeeds: succeeds, Metrics: functionapi.NewMetrics(r.registry), Log: slog.New(slog.DiscardHandler)})
 	for id, namespace := range namespaces {
 		path := filepath.Join(dir, id)
 		if err := os.MkdirAll(path, 0o755); err != nil {

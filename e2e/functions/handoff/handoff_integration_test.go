@@ -146,7 +146,9 @@ func (n *node) run(t *testing.T, dir, name string, sockets *functionapi.Server, 
 	}
 	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), porttest.Free(t))
 	cmd := exec.Command(program[0], program[1:]...)
-	cmd.Env = append(os.Environ(), fmt.Sprint("PORT=", at.Port()), "HEADSTART_SOCKET="+filepath.Join(dir, "socket", "headstart.sock"), "HEADSTART_INPUT_DIR="+filepath.Join(dir, "input"),
+	cmd.Env = append(os.Environ(), fmt.Sprint("PORT=", at.Port()),
+		"HEADSTART_SOCKET="+filepath.Join(dir, "socket", "headstart.sock"),
+		"HEADSTART_INPUT_DIR="+filepath.Join(dir, "input"),
 		"HEADSTART_OUTPUT_DIR="+filepath.Join(dir, "output"))
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {

@@ -35,7 +35,8 @@ var daemon = &http.Client{Transport: &http.Transport{
 }}
 
 func main() {
-	for path, handle := range map[string]http.HandlerFunc{"/body": body, "/file": file, "/read": read, "/stream": stream, "/reference": reference, "/output": output, "/host": host} {
+	for path, handle := range map[string]http.HandlerFunc{"/body": body, "/file": file, "/read": read,
+		"/stream": stream, "/reference": reference, "/output": output, "/host": host} {
 		http.HandleFunc(path, handle)
 	}
 	server := &http.Server{Addr: ":" + os.Getenv("PORT"), ReadHeaderTimeout: time.Minute}
